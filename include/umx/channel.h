@@ -1,0 +1,104 @@
+/**
+ * @file channel.h  Messages between the two ends of an endpoint.
+ *
+ * A channel is an ordered lane with its own queue; 0 to 65535, 0 is what
+ * Python's send/recv use, others exist on first use. Matching is by
+ * (tag, mask) in order of posting and of sending. Thread: the worker's owner.
+ */
+#ifndef UMX_CHANNEL_H
+#define UMX_CHANNEL_H
+
+#include <umx/request.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum umx_match_flags {
+    UMX_MATCH_UNTAGGED = 1u << 0, /* send: no tag. recv: untagged only */
+    UMX_MATCH_ANY      = 1u << 1, /* recv: the next message whatever its tag */
+    UMX_MATCH_EXACT    = 1u << 2  /* recv: a shorter message is written but
+                                     completes with UMX_ERR_LENGTH_MISMATCH */
+};
+
+typedef struct umx_match {
+    uint64_t tag;
+    uint64_t mask; /* recv: bits of `tag` that count; send: ignored */
+    uint32_t flags;
+} umx_match;
+
+/**
+ * Send all of `buf` as one message.
+ *
+ * Returns UMX_OK if `buf` may be reused already (short messages). Without
+ * credit from the peer it waits inside the library.
+ * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_CLOSED, UMX_ERR_PEER_CLOSED, the
+ *         status of a failed endpoint, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p);
+
+/**
+ * Receive the next matching message of at most `buf->len` bytes. A longer one
+ * is consumed, nothing is written, UMX_ERR_MESSAGE_TRUNCATED and the length in
+ * `info` say so.
+ *
+ * @param[out] info  written on UMX_OK and on UMX_ERR_MESSAGE_TRUNCATED /
+ *                   UMX_ERR_LENGTH_MISMATCH; else umx_request_info()
+ * @return as umx_channel_send()
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_recv(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p, umx_recv_info *info);
+
+/**
+ * Put a message that a completed umx_channel_recv() left in `buf` back where
+ * it was in the queue, by copy: for a receiver that was cancelled after
+ * completion. `info` is what the receive reported.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_unrecv(umx_ep *ep, uint16_t channel, const umx_recv_info *info,
+                   const umx_buffer *buf);
+
+/** Look: UMX_OK and `*info`, or UMX_ERR_NO_MESSAGE. Takes nothing. */
+UMX_API UMX_MUST_CHECK umx_status umx_channel_probe(umx_ep          *ep,
+                                                    uint16_t         channel,
+                                                    const umx_match *match,
+                                                    umx_recv_info   *info);
+
+/**
+ * Take the next matching message off the queue without its bytes, so that the
+ * length is known before memory is. On UMX_OK `*message_p`; on UMX_INPROGRESS
+ * umx_request_message() in and after `on_done`.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_channel_recv_message(umx_ep *ep, uint16_t channel, const umx_match *match,
+                         const umx_op_params *params, umx_request **req_p,
+                         umx_message **message_p);
+
+/** The message of a completed umx_channel_recv_message(); the caller owns it.
+ */
+UMX_API umx_message *umx_request_message(const umx_request *req);
+
+UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
+
+/** Receive its bytes into `buf`, whose length must be at least the message's
+ * (UMX_ERR_BUFFER_TOO_SMALL, message still owned). Consumes it in every other
+ * case. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_message_recv(umx_message *message, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p);
+
+/** Put it back where it was in the queue. Consumes the handle. */
+UMX_API void umx_message_return(umx_message *message);
+
+/** A 64-bit tag from bytes, the same in every process and version. */
+UMX_API uint64_t umx_tag_hash(const void *data, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,122 @@
+/**
+ * @file context.h  A UCX context and the limits of everything under it.
+ *
+ * Thread: create, hold and release from any thread; one process may have many.
+ */
+#ifndef UMX_CONTEXT_H
+#define UMX_CONTEXT_H
+
+#include <umx/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One UCX option, key without the `UCX_` prefix. */
+typedef struct umx_option {
+    const char *key;
+    const char *value;
+} umx_option;
+
+/**
+ * Numbers that decide behaviour; umx_config_default() fills them in and says
+ * in src/core/config.c why each has its value.
+ */
+typedef struct umx_config {
+    uint64_t spin_ns;            /* longest poll inside one wait; 0 = never */
+    uint64_t drain_ns;           /* longest umx_worker_drain() before it asks
+                                    to be called again */
+    size_t   rndv_thresh_shm;    /* bytes; sends of this size and above go by
+                                    rendezvous if shared memory is in use */
+    size_t   rndv_thresh_net;    /* the same without shared memory */
+    uint64_t credit_bytes;       /* eager bytes a peer may have unread, per
+                                    channel */
+    uint32_t credit_messages;    /* eager messages likewise */
+    uint32_t credit_rndv;        /* rendezvous announcements likewise */
+    uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
+    uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
+                                    handshake of accepted endpoints */
+    size_t   early_bytes;        /* data kept from a peer whose handshake has
+                                    not ended; more drops the connection */
+    size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
+                                    peer closes */
+    const uint8_t *token;        /* shared secret, copied; NULL = none asked */
+    size_t         token_len;    /* bytes, 1 to 256 */
+} umx_config;
+
+UMX_API void umx_config_default(umx_config *config);
+
+enum umx_context_field {
+    UMX_CONTEXT_FIELD_OPTIONS = 1u << 0, /* absent: UCX's environment only */
+    UMX_CONTEXT_FIELD_CONFIG  = 1u << 1, /* absent: umx_config_default() */
+    UMX_CONTEXT_FIELD_FLAGS   = 1u << 2  /* absent: 0 */
+};
+
+enum umx_context_flags {
+    /* The environment's UCX_* wins over `options` (ucx-py's
+     * env_takes_precedence). Without it `options` win. Both win over the
+     * settings libumx chooses. */
+    UMX_CONTEXT_FLAG_ENV_FIRST = 1u << 0
+};
+
+typedef struct umx_context_params {
+    uint64_t          field_mask;
+    const umx_option *options;
+    size_t            num_options;
+    const umx_config *config;
+    uint64_t          flags;
+} umx_context_params;
+
+/**
+ * Create a context. The environment is read, never written.
+ *
+ * Ownership: the caller's reference; workers hold their own.
+ * @param[out] bad_option_p  may be NULL; on UMX_ERR_UNKNOWN_OPTION and on
+ *                 UMX_ERR_INVALID_PARAM the index of the option refused, else
+ *                 -1
+ * @return UMX_OK; UMX_ERR_UNKNOWN_OPTION for a key UCX does not know;
+ *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_NO_MEMORY; what
+ *         UCX says
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_context_create(const umx_context_params *params, umx_context **context_p,
+                   int *bad_option_p);
+
+/** Give the reference back; the last one (workers count) frees it. */
+UMX_API void umx_context_release(umx_context *context);
+
+/** The limits in force. */
+UMX_API const umx_config *umx_context_config(const umx_context *context);
+
+/** Called once per UCX option; `key` without prefix. */
+typedef void (*umx_option_fn)(const char *key, const char *value, void *arg);
+
+/**
+ * Walk the UCX options that umx_context_create() would use with `params`.
+ * Thread: any. Nothing is initialised.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_context_options(const umx_context_params *params, umx_option_fn fn,
+                    void *arg, int *bad_option_p);
+
+/** UCX's own description of the context; free() the text. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_context_info(const umx_context *context, char **text_p);
+
+/** UCX's `ucp_context_h`, for code that also calls UCX. */
+UMX_API void *umx_context_handle(const umx_context *context);
+
+/** Where log lines go. `level`: 0 error, 1 warning, 2 info, 3 debug. */
+typedef void (*umx_log_fn)(int level, const char *text, void *arg);
+
+/**
+ * Send the lines of libumx and of UCX to `fn` (NULL: standard error). UCX
+ * writes to standard output otherwise. `fn` is called from any thread, with
+ * UCX's locks held: it must not call libumx.
+ */
+UMX_API void umx_log_set(umx_log_fn fn, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/** @file listener.h  Accepting connections. Thread: the worker's owner. */
+#ifndef UMX_LISTENER_H
+#define UMX_LISTENER_H
+
+#include <umx/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sockaddr;
+
+/**
+ * A peer has completed its handshake; `ep` is open and the callee's (see
+ * endpoint.h on ownership). Runs in a (P) call.
+ */
+typedef void (*umx_accept_fn)(umx_listener *listener, umx_ep *ep, void *arg);
+
+enum umx_listener_field {
+    UMX_LISTENER_FIELD_BACKLOG = 1u << 0, /* absent: UCX's default */
+    UMX_LISTENER_FIELD_TIMEOUT = 1u << 1  /* absent: config's
+                                             connect_timeout_ns */
+};
+
+typedef struct umx_listener_params {
+    uint64_t               field_mask;
+    const struct sockaddr *addr; /* IPv4 or IPv6; port 0: the system's choice */
+    size_t                 addr_len;
+    umx_accept_fn          on_accept;
+    void                  *arg;
+    int                    backlog;
+    uint64_t               timeout_ns; /* a peer that has not completed its
+                                          handshake by then is dropped */
+} umx_listener_params;
+
+/**
+ * Start listening.
+ * @return UMX_OK; UMX_ERR_BUSY: address in use; UMX_ERR_INVALID_PARAM;
+ *         UMX_ERR_INVALID_ADDR: not an address of this host; UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_listener_create(umx_worker *worker, const umx_listener_params *params,
+                    umx_listener **listener_p);
+
+/** Stop listening. Open endpoints live on; half-done handshakes are dropped. */
+UMX_API void umx_listener_destroy(umx_listener *listener);
+
+/** Any thread: ask the owner to destroy it. */
+UMX_API void umx_listener_retire(umx_listener *listener);
+
+/** The bound address. `*len_p` is in and out, bytes. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
+                     size_t *len_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

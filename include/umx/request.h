@@ -1,0 +1,76 @@
+/**
+ * @file request.h  One request per operation; its completion runs once.
+ *
+ * A posting call returns UMX_OK (done, no request, no callback), a failure (no
+ * request, no callback), or UMX_INPROGRESS: then `on_done` will run exactly
+ * once, inside a (P) call of the worker, whatever happens, and the buffer is
+ * lent until that moment.
+ */
+#ifndef UMX_REQUEST_H
+#define UMX_REQUEST_H
+
+#include <umx/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * Runs once. The request is released when it returns, unless
+ * UMX_OP_FLAG_KEEP was given: then umx_request_release() does it.
+ */
+typedef void (*umx_done_fn)(umx_request *req, umx_status status, void *arg);
+
+enum umx_op_field {
+    UMX_OP_FIELD_ON_DONE = 1u << 0, /* absent: wait with umx_request_wait() */
+    UMX_OP_FIELD_FLAGS   = 1u << 1  /* absent: 0 */
+};
+
+enum umx_op_flags {
+    UMX_OP_FLAG_KEEP = 1u << 0
+};
+
+typedef struct umx_op_params {
+    uint64_t    field_mask;
+    umx_done_fn on_done;
+    void       *arg;
+    uint64_t    flags;
+} umx_op_params;
+
+/**
+ * Ask for completion. A receive still queued and a send not yet posted are
+ * taken off their list and complete with UMX_ERR_CANCELED at the next (P)
+ * call. A receive whose message is already landing completes with
+ * UMX_ERR_CANCELED once it has landed, and the message goes back to its place
+ * in the queue. A posted send completes when UCX is done with it. The loan of
+ * the buffer ends with `on_done` in each case. Idempotent. Owner thread.
+ */
+UMX_API void umx_request_cancel(umx_request *req);
+
+/** Status so far: UMX_INPROGRESS or the final one. */
+UMX_API umx_status umx_request_status(const umx_request *req);
+
+/** What a receive got; valid in and after `on_done`. */
+typedef struct umx_recv_info {
+    uint64_t tag;
+    size_t   length; /* bytes of the message, also when truncated */
+    uint32_t seq;    /* its place in the channel */
+    bool     is_untagged;
+} umx_recv_info;
+
+UMX_API const umx_recv_info *umx_request_info(const umx_request *req);
+
+/** (P) Progress until done or `timeout_ns`. For requests posted with
+ * UMX_OP_FLAG_KEEP or without `on_done`. UMX_ERR_TIMED_OUT leaves the request
+ * posted. */
+UMX_API UMX_MUST_CHECK umx_status umx_request_wait(umx_request *req,
+                                                   uint64_t     timeout_ns);
+
+/** Give back a completed request that was kept. A request posted without
+ * `on_done` is kept. */
+UMX_API void umx_request_release(umx_request *req);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,44 @@
+/** @file types.h  Names shared by all headers. */
+#ifndef UMX_TYPES_H
+#define UMX_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <umx/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct umx_context  umx_context;
+typedef struct umx_worker   umx_worker;
+typedef struct umx_listener umx_listener;
+typedef struct umx_ep       umx_ep;
+typedef struct umx_request  umx_request;
+typedef struct umx_message  umx_message;
+typedef struct umx_memh     umx_memh;
+
+/** Where a buffer's bytes live. */
+typedef enum umx_memtype {
+    UMX_MEMTYPE_UNKNOWN, /* UCX looks the pointer up on every call */
+    UMX_MEMTYPE_HOST,
+    UMX_MEMTYPE_CUDA,
+    UMX_MEMTYPE_CUDA_MANAGED
+} umx_memtype;
+
+/** Contiguous memory lent to an operation. `data` may be NULL if `len` is 0. */
+typedef struct umx_buffer {
+    void       *data;
+    size_t      len; /* bytes */
+    umx_memtype memtype;
+    umx_memh   *memh; /* registration to use, or NULL */
+} umx_buffer;
+
+/** No deadline. */
+#define UMX_TIMEOUT_INFINITE UINT64_MAX
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/** @file umx.h  All of libumx. */
+#ifndef UMX_UMX_H
+#define UMX_UMX_H
+
+#include <umx/buffer.h>
+#include <umx/channel.h>
+#include <umx/context.h>
+#include <umx/endpoint.h>
+#include <umx/listener.h>
+#include <umx/request.h>
+#include <umx/status.h>
+#include <umx/tag.h>
+#include <umx/types.h>
+#include <umx/version.h>
+#include <umx/worker.h>
+
+#endif

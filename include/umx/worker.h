@@ -1,0 +1,121 @@
+/**
+ * @file worker.h  A progress engine: everything under it moves only when its
+ * owner calls one of the functions marked (P) here.
+ *
+ * Thread: the thread that created the worker owns it. All calls are the
+ * owner's unless marked "any thread".
+ *
+ * Callbacks: UCX's callbacks only queue. Your callbacks (request, accept,
+ * endpoint state) run inside (P) calls after UCX has returned, may call
+ * anything here except a (P) function, and run once each.
+ */
+#ifndef UMX_WORKER_H
+#define UMX_WORKER_H
+
+#include <umx/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Takes a reference on `context`. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_worker_create(umx_context *context, umx_worker **worker_p);
+
+/**
+ * (P) Destroy the worker and all that is under it: listeners stop, endpoints
+ * are closed by force, every pending request completes (its callback runs
+ * here) with UMX_ERR_CANCELED. Bounded by UCX's own teardown.
+ * In a forked child: frees nothing of UCX, and returns.
+ */
+UMX_API void umx_worker_destroy(umx_worker *worker);
+
+/**
+ * The event file descriptor: readable when the worker needs progress. Poll it
+ * level-triggered, and only after umx_worker_drain() returned UMX_OK.
+ */
+UMX_API int umx_worker_fd(const umx_worker *worker);
+
+/**
+ * (P) Poll UCX once and run the completions that came. Fast path: a few ns
+ * when there is nothing.
+ * @return number of events UCX reported
+ */
+UMX_API unsigned umx_worker_poll(umx_worker *worker);
+
+/**
+ * (P) Progress until nothing is left, run completions and expired timers, and
+ * arm the event fd, again if arming finds new events. Stops early after
+ * `config.drain_ns`.
+ * @return UMX_OK: idle and armed, the fd will become readable;
+ *         UMX_INPROGRESS: time budget used up, call again soon;
+ *         a failure of arming
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
+
+/** True if the worker has been armed and nothing has been posted since: its fd
+ * covers all that can happen. False: umx_worker_drain() is owed before the
+ * thread sleeps. */
+UMX_API bool umx_worker_is_armed(const umx_worker *worker);
+
+/**
+ * (P) Poll for at most the adaptive spin budget, until `*done_p`. The budget
+ * starts at `config.spin_ns`, shrinks to nothing when spinning does not pay
+ * and is probed again now and then; it is 0 with one CPU in the affinity mask.
+ * @return *done_p
+ */
+UMX_API bool umx_worker_spin(umx_worker *worker, const volatile bool *done_p);
+
+/** Next timer in nanoseconds of CLOCK_MONOTONIC, or UINT64_MAX. Sleep no
+ * longer than that, then call umx_worker_drain(). */
+UMX_API uint64_t umx_worker_deadline(const umx_worker *worker);
+
+/** (P) Drain, then sleep until an event, a timer or `timeout_ns`, then drain.
+ * For programs with no event loop. @return UMX_OK or UMX_ERR_TIMED_OUT */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_wait(umx_worker *worker,
+                                                  uint64_t    timeout_ns);
+
+/** Make the fd readable. Any thread. */
+UMX_API void umx_worker_signal(umx_worker *worker);
+
+/** True for the owner thread in the owner process. Any thread. */
+UMX_API bool umx_worker_is_owner(const umx_worker *worker);
+
+/** Wait until all that was sent by every endpoint has reached the peers'
+ * memory. See umx_ep_flush() for the callback's meaning. */
+struct umx_op_params;
+UMX_API UMX_MUST_CHECK umx_status
+umx_worker_flush(umx_worker *worker, const struct umx_op_params *params,
+                 umx_request **req_p);
+
+/** Number of endpoints whose close is not finished (background closes
+ * included): a program that is about to exit waits for 0. */
+UMX_API unsigned umx_worker_num_closing(const umx_worker *worker);
+
+typedef struct umx_worker_stats {
+    uint64_t requests_in_use; /* posted and not released */
+    uint64_t requests_peak;
+    uint64_t endpoints;       /* alive, the library's hidden ones included */
+    uint64_t listeners;
+    uint64_t unexpected_messages;
+    uint64_t unexpected_bytes;
+    uint64_t protocol_errors; /* malformed frames, dropped connections */
+    uint64_t wakeups;         /* umx_worker_drain() calls that found events */
+    uint64_t spins;           /* umx_worker_spin() calls that polled */
+    uint64_t spin_hits;       /* ... that ended with *done_p */
+} umx_worker_stats;
+
+UMX_API void umx_worker_query(const umx_worker *worker,
+                              umx_worker_stats *stats);
+
+/** UCX's own description of the worker; free() the text. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_worker_info(const umx_worker *worker, char **text_p);
+
+/** UCX's `ucp_worker_h`. */
+UMX_API void *umx_worker_handle(const umx_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,136 @@
+/* control.h: encode and decode control messages (active message id
+ * UMI_AM_CONTROL). Bytes only: what they mean is decided in handshake.c,
+ * channel.c, credit.c and close.c. Frozen in wire version 1.
+ *
+ * A control message is one payload, no UCX header: magic u32 | kind u8 |
+ * flags u8 (0) | body length u16 | body. Numbers are little-endian. A decoder
+ * refuses: wrong magic, unknown kind, flags not 0, a body length that is not
+ * what arrived, a body that is too short or has bytes left over, numbers out
+ * of their range. Bodies:
+ *
+ *   HELLO         major u16, minor u16, features u64, nonce 16 bytes, limits,
+ *                 address_len u16, worker address (0 bytes: a listener's peer)
+ *   CHALLENGE     nonce 16
+ *   AUTH          mac 32: HMAC(token, "umx client" | client nonce | server
+ *                 nonce)
+ *   WELCOME       major u16, minor u16, features u64, limits, mac 32:
+ *                 HMAC(token, "umx server" | server nonce | client nonce);
+ *                 zeros without a token
+ *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
+ *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
+ *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
+ *                 several), count x (channel u16, next_seq u32)
+ *   GOODBYE_ACK   nothing
+ *   CREDIT        channel u16, limits (running totals, not increments)
+ *   PING, PONG    token u64
+ *   CLOSE_AFTER_N n u64
+ *   INFO_REQUEST  nothing
+ *   INFO          text_len u16, UTF-8 text of JSON
+ *   limits        bytes u64, messages u32, rndv u32
+ */
+#ifndef UMI_CONTROL_H
+#define UMI_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UMI_CONTROL_MAGIC 0x31584d55u /* "UMX1" */
+#define UMI_NONCE_SIZE 16
+#define UMI_MAC_SIZE 32
+#define UMI_GOODBYE_MAX 256
+#define UMI_CONTROL_MAX 4096 /* bytes of the longest control message */
+#define UMI_ADDRESS_MAX 2048
+#define UMI_TEXT_MAX 1024
+
+typedef enum umi_control_kind {
+    UMI_HELLO = 1,
+    UMI_CHALLENGE,
+    UMI_AUTH,
+    UMI_WELCOME,
+    UMI_REJECT,
+    UMI_GOODBYE,
+    UMI_GOODBYE_ACK,
+    UMI_CREDIT,
+    UMI_PING,
+    UMI_PONG,
+    UMI_CLOSE_AFTER_N,
+    UMI_INFO_REQUEST,
+    UMI_INFO
+} umi_control_kind;
+
+typedef struct umi_limits {
+    uint64_t bytes;
+    uint32_t messages;
+    uint32_t rndv;
+} umi_limits;
+
+typedef struct umi_goodbye_entry {
+    uint16_t channel;
+    uint32_t next_seq;
+} umi_goodbye_entry;
+
+/* Pointers lead into the decoded bytes. */
+typedef struct umi_control {
+    umi_control_kind kind;
+    union {
+        struct {
+            uint16_t       major;
+            uint16_t       minor;
+            uint64_t       features;
+            uint8_t        nonce[UMI_NONCE_SIZE];
+            umi_limits     limits;
+            uint16_t       address_len;
+            const uint8_t *address;
+        } hello;
+        struct {
+            uint8_t nonce[UMI_NONCE_SIZE];
+        } challenge;
+        struct {
+            uint8_t mac[UMI_MAC_SIZE];
+        } auth;
+        struct {
+            uint16_t   major;
+            uint16_t   minor;
+            uint64_t   features;
+            umi_limits limits;
+            uint8_t    mac[UMI_MAC_SIZE];
+        } welcome;
+        struct {
+            int32_t     reason;
+            uint16_t    text_len;
+            const char *text; /* not terminated */
+        } reject;
+        struct {
+            int32_t           code;
+            uint64_t          raw_tags;
+            uint16_t          count;
+            bool              is_last;
+            umi_goodbye_entry entries[UMI_GOODBYE_MAX];
+        } goodbye;
+        struct {
+            uint16_t   channel;
+            umi_limits limits;
+        } credit;
+        struct {
+            uint64_t token;
+        } ping; /* PING and PONG */
+        struct {
+            uint64_t n;
+        } close_after_n;
+        struct {
+            uint16_t    text_len;
+            const char *text;
+        } info;
+    } u;
+} umi_control;
+
+/* Write `control` to `data`, which holds UMI_CONTROL_MAX bytes.
+ * Returns the number of bytes; 0 if a length is over its limit. */
+size_t umi_control_encode(const umi_control *control, uint8_t *data);
+
+/* False for anything malformed; `*why_p` then says what, in a static string. */
+bool umi_control_decode(umi_control *control, const void *data, size_t len,
+                        const char **why_p);
+
+#endif
