@@ -53,8 +53,9 @@ test_the_longest_time_does_not_wrap(void **state)
     assert_true(longest >= umi_ticks_from_ns(UINT64_MAX - 1));
 }
 
-/* Clock readings around those of the counter bound the interval however
- * long the thread is held up between them; the factor 2 is the calibration's. */
+/* Readings of the clock on both sides of the counter's bound the interval,
+ * however long the thread is held up between them. The factor 2 is for the
+ * calibration. */
 static void
 test_ticks_agree_with_the_clock(void **state)
 {
