@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from ucp import _ext, _version
 
 ROOT = Path(__file__).parents[1]
