@@ -62,12 +62,9 @@ lint-python: $(VENV)/.ucp $(VENV)/.dev
 	$(bin)/mypy
 	$(safe) $(bin)/python -m mypy.stubtest ucp._ext
 
-lint-c:
-	@if command -v clang-format >/dev/null; then \
-	    $(MAKE) --no-print-directory -C src format-check; \
-	else \
-	    echo "clang-format is not installed: formatting of C not checked"; \
-	fi
+lint-c: $(VENV)/.dev
+	$(MAKE) --no-print-directory -C src format-check \
+	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
 
 # A build of its own, in a venv of its own. The sanitizer's library must be
 # first in the process; UCX keeps memory until exit, so leaks are not looked for.
