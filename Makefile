@@ -66,17 +66,17 @@ lint-c: $(VENV)/.dev
 	$(MAKE) --no-print-directory -C src format-check \
 	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
 
-# A build of its own, in a venv of its own. The sanitizer's library must be
-# first in the process; UCX keeps memory until exit, so leaks are not looked for.
-asan: cmocka $(VENV)/.ucp $(VENV)/.test
+# A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
+# be the first in the process; UCX keeps memory until exit, so leaks are not
+# looked for.
+asan: cmocka $(VENV)/.ucp
 	$(MAKE) --no-print-directory -C src $(c_ucx) asan
 	$(PYTHON) -m venv --clear $(VENV)-asan
-	UCP_SANITIZE=address $(VENV)-asan/bin/pip install -q '.[test]'
-	$(safe) PYTHONMALLOC=malloc \
-	    ASAN_OPTIONS=detect_leaks=0:$$ASAN_OPTIONS \
-	    LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) \
-	        $$($(CC) -print-file-name=libubsan.so)" \
-	    $(VENV)-asan/bin/python -m pytest $(PYTEST_ARGS)
+	CC=gcc UCP_SANITIZE=address $(VENV)-asan/bin/pip install -q '.[test]'
+	$(safe) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$(gcc -print-file-name=libasan.so) \
+	        $$(gcc -print-file-name=libubsan.so)" \
+	    timeout 2400 $(VENV)-asan/bin/python -m pytest $(PYTEST_ARGS)
 
 clean:
 	$(MAKE) --no-print-directory -C src clean
