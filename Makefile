@@ -59,7 +59,7 @@ lint: lint-python lint-c
 lint-python: $(VENV)/.ucp $(VENV)/.dev
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
-	$(bin)/mypy
+	$(bin)/mypy ucp $(wildcard tests/typing)
 	$(safe) $(bin)/python -m mypy.stubtest ucp._ext
 
 lint-c: $(VENV)/.dev
