@@ -1,0 +1,3 @@
+"""The version of the package; setuptools reads it without importing."""
+
+__version__ = "0.1.0"
