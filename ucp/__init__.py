@@ -16,6 +16,8 @@
 # thread, no change of os.environ. The first call that needs a context makes
 # it.
 
+# ruff: noqa: E402 -- UCX is loaded before the modules that need it
+
 from . import _loader
 
 _loader.load()

@@ -22,7 +22,7 @@ import gc
 import os
 import threading
 from collections.abc import AsyncGenerator
-from typing import Any, cast
+from typing import Any
 from weakref import WeakSet
 
 from . import _context, _ext
