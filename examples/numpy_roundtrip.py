@@ -1,0 +1,28 @@
+# python numpy_roundtrip.py
+"""A NumPy array there and back, received straight into arrays."""
+
+import asyncio
+
+import numpy as np
+
+import ucp
+
+
+async def double(ep):
+    """The server: receive a matrix, send it back times two."""
+    matrix = np.empty((1000, 1000))
+    await ep.recv(matrix)
+    await ep.send(matrix * 2)
+
+
+async def main():
+    matrix = np.random.default_rng(0).random((1000, 1000))
+    result = np.empty_like(matrix)
+    async with ucp.create_listener(double, host="127.0.0.1") as listener:
+        async with await ucp.create_endpoint("127.0.0.1", listener.port) as ep:
+            await ep.send(matrix)
+            await ep.recv(result)
+    print("same" if np.array_equal(result, 2 * matrix) else "different")
+
+
+asyncio.run(main())

@@ -1,0 +1,99 @@
+"""Coroutine functions as tests, transports, event loops, peer processes."""
+
+import asyncio
+import inspect
+
+import pytest
+import uvloop
+from peer import Peer
+
+import ucp
+
+_LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a coroutine function in a new loop, the test's if it names one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {
+        name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames
+    }
+    factory = pyfuncitem.funcargs.get("loop_factory", _LOOPS["asyncio"])
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(pyfuncitem.obj(**arguments))
+    return True
+
+
+@pytest.fixture(params=_LOOPS)
+def loop_factory(request):
+    """Each kind of event loop."""
+    return _LOOPS[request.param]
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def transport(request):
+    """UCX's own choice, which is shared memory on one host; and tcp only."""
+    ucp.reset()
+    ucp.init(options={"TLS": "tcp"} if request.param == "tcp" else {})
+    yield request.param
+    ucp.reset()
+
+
+@pytest.fixture
+def fresh_ucx():
+    """No context before the test, none after it."""
+    ucp.reset()
+    yield
+    ucp.reset()
+
+
+@pytest.fixture
+def start_peer(request):
+    """Start a peer process, of the test's transport; killed at the end."""
+    peers = []
+
+    def start(**env):
+        if "transport" in request.fixturenames:
+            if request.getfixturevalue("transport") == "tcp":
+                env.setdefault("UCX_TLS", "tcp")
+        peers.append(Peer(env))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.kill()
+
+
+@pytest.fixture
+def connect_peer(start_peer):
+    """Start a peer process and connect; it has the other end as ``ep``."""
+
+    async def connect(**env):
+        peer = start_peer(**env)
+        port = await peer.do("listener.port")
+        ep = await ucp.create_endpoint("127.0.0.1", port)
+        await peer.do("ep = await anext(listener)")
+        return peer, ep
+
+    return connect
+
+
+@pytest.fixture
+def mute_server():
+    """The port of a server that accepts connections and says nothing."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port():
+    """A port of 127.0.0.1 that is taken and not listened on."""
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]

@@ -1,0 +1,90 @@
+"""A receiver that does not read bounds what a sender can push."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import ucp
+
+pytestmark = pytest.mark.usefixtures("transport")
+
+_MIB = 1 << 20
+
+# The peer's memory now, in bytes.
+_RSS = "int(open('/proc/self/statm').read().split()[1]) * 4096"
+
+
+async def settled(tasks, peer):
+    """Let both processes run until no more sends complete; how many have."""
+    while True:
+        done = sum(task.done() for task in tasks)
+        for _ in range(10):
+            await peer.do("None")
+        if done == sum(task.done() for task in tasks):
+            return done
+
+
+async def test_small_messages_wait_for_credit_and_arrive_in_order(connect_peer):
+    peer, ep = await connect_peer()
+    limit = ucp.core._ctx.config["credit_messages"]
+    count = limit + 5000
+    tasks = [
+        asyncio.ensure_future(ep.send(number.to_bytes(8))) for number in range(count)
+    ]
+    assert await settled(tasks, peer) <= limit
+    in_order = (
+        f"[int.from_bytes(await ep.recv_obj()) for _ in range({count})]"
+        f" == list(range({count}))"
+    )
+    assert await peer.do(in_order)
+    await asyncio.gather(*tasks)
+
+
+async def test_a_flood_stays_under_the_byte_limit(connect_peer):
+    peer, ep = await connect_peer()
+    limit = ucp.core._ctx.config["credit_bytes"]
+    before = await peer.do(_RSS)
+    data = np.ones(60_000, dtype=np.uint8)
+    count = 4 * limit // len(data)
+    tasks = [asyncio.ensure_future(ep.send(data)) for _ in range(count)]
+    done = await settled(tasks, peer)
+    assert done * len(data) <= limit
+    assert await peer.do(_RSS) - before < 1.1 * limit + 32 * _MIB
+    await peer.do(f"for _ in range({count}): await ep.recv_obj()")
+    await asyncio.gather(*tasks)
+
+
+async def test_big_messages_wait_for_their_receiver(connect_peer):
+    peer, ep = await connect_peer()
+    before = await peer.do(_RSS)
+    data = np.ones(4 * _MIB, dtype=np.uint8)
+    tasks = [asyncio.ensure_future(ep.send(data)) for _ in range(200)]
+    assert await settled(tasks, peer) == 0
+    assert await peer.do(_RSS) - before < 64 * _MIB
+    await peer.do("for _ in range(200): await ep.recv_obj()")
+    await asyncio.gather(*tasks)
+
+
+async def test_credit_comes_back_without_traffic_the_other_way(connect_peer):
+    peer, ep = await connect_peer()
+    limit = ucp.core._ctx.config["credit_messages"]
+    reading = peer.begin(f"for _ in range({3 * limit}): await ep.recv(bytearray(1))")
+    for _ in range(3 * limit):
+        await ep.send(b"x")
+    await peer.result(reading)
+
+
+async def test_one_full_endpoint_does_not_stop_another(connect_peer):
+    _full_peer, full = await connect_peer()
+    peer, ep = await connect_peer()
+    data = bytes(60_000)
+    limit = ucp.core._ctx.config["credit_bytes"]
+    tasks = [
+        asyncio.ensure_future(full.send(data)) for _ in range(2 * limit // len(data))
+    ]
+    await asyncio.sleep(0)
+    await ep.send(b"free")
+    assert await peer.do("bytes(await ep.recv_obj())") == b"free"
+    full.abort()
+    await asyncio.gather(*tasks, return_exceptions=True)

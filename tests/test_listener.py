@@ -1,0 +1,180 @@
+"""Listeners: callbacks and their errors, iteration, addresses."""
+
+import asyncio
+import gc
+import socket
+
+import pytest
+
+import ucp
+from ucp.testing import until
+
+
+async def connect(listener):
+    return await ucp.create_endpoint("127.0.0.1", listener.port)
+
+
+async def test_a_function_gets_the_endpoint():
+    accepted = []
+    async with ucp.create_listener(accepted.append, host="127.0.0.1") as listener:
+        ep = await connect(listener)
+        await until(lambda: accepted)
+        await accepted[0].send(b"hi")
+        assert await ep.recv_obj() == b"hi"
+
+
+async def test_a_coroutine_function_runs_as_a_task():
+    async def echo(ep):
+        await ep.send(await ep.recv_obj())
+
+    listener = ucp.create_listener(echo, host="127.0.0.1")
+    ep = await connect(listener)
+    await ep.send(b"hi")
+    assert await ep.recv_obj() == b"hi"
+
+
+async def test_running_callbacks_survive_the_listener():
+    async def echo(ep):
+        await ep.send(await ep.recv_obj())
+
+    listener = ucp.create_listener(echo, host="127.0.0.1")
+    ep = await connect(listener)
+    listener.close()
+    del listener
+    gc.collect()
+    await ep.send(b"hi")
+    assert await ep.recv_obj() == b"hi"
+
+
+async def test_an_endpoint_that_the_callback_drops_is_closed():
+    async def ignore(_ep):
+        pass
+
+    listener = ucp.create_listener(ignore, host="127.0.0.1")
+    ep = await connect(listener)
+    with pytest.raises(ucp.UCXPeerClosed):
+        await ep.recv(bytearray(1))
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+async def test_errors_of_the_callback_are_reported(is_coroutine):
+    def fail(_ep):
+        raise LookupError("oops")
+
+    async def fail_later(_ep):
+        raise LookupError("oops")
+
+    handled, given = [], []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: handled.append(context))
+    listener = ucp.create_listener(
+        fail_later if is_coroutine else fail,
+        host="127.0.0.1",
+        on_error=given.append,
+    )
+    await connect(listener)
+    await until(lambda: given and handled)
+    assert isinstance(given[0], LookupError)
+    assert handled[0]["exception"] is given[0]
+    assert handled[0]["message"] == "exception in the callback of a ucp listener"
+
+
+async def test_the_listener_goes_on_after_an_error_of_its_callback():
+    calls = []
+
+    def fail_first(ep):
+        calls.append(ep)
+        if len(calls) == 1:
+            raise LookupError("oops")
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)
+    listener = ucp.create_listener(fail_first, host="127.0.0.1")
+    eps = [await connect(listener), await connect(listener)]
+    await until(lambda: len(calls) == 2)
+    await eps[1].send(b"x")
+    assert await calls[1].recv_obj() == b"x"
+
+
+async def test_iteration_gives_endpoints_until_close():
+    listener = ucp.create_listener(host="127.0.0.1")
+    eps = [await connect(listener) for _ in range(3)]
+    accepted = []
+    async for ep in listener:
+        accepted.append(ep)
+        if len(accepted) == 3:
+            listener.close()
+    assert len(accepted) == len(eps)
+
+
+async def test_iteration_and_a_callback_exclude_each_other():
+    listener = ucp.create_listener(print, host="127.0.0.1")
+    with pytest.raises(
+        TypeError, match=r"^a listener with a callback is not an iterator$"
+    ):
+        aiter(listener)
+
+
+async def test_a_closed_listener_refuses():
+    listener = ucp.create_listener(host="127.0.0.1")
+    port = listener.port
+    assert not listener.closed()
+    listener.close()
+    listener.close()
+    assert listener.closed()
+    with pytest.raises(ucp.UCXNotConnected):
+        await ucp.create_endpoint("127.0.0.1", port)
+
+
+async def test_dropping_the_listener_stops_it():
+    listener = ucp.create_listener(print, host="127.0.0.1")
+    port = listener.port
+    del listener
+    with pytest.raises(ucp.UCXNotConnected):
+        await ucp.create_endpoint("127.0.0.1", port)
+
+
+async def test_endpoints_outlive_their_listener():
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        ep = await connect(listener)
+        other = await anext(listener)
+    await ep.send(b"x")
+    assert await other.recv_obj() == b"x"
+
+
+async def test_a_port_can_be_used_again_at_once():
+    listener = ucp.create_listener(host="127.0.0.1")
+    port = listener.port
+    ep = await connect(listener)
+    other = await anext(listener)
+    await ep.close()
+    await other.close()
+    listener.close()
+    assert ucp.create_listener(host="127.0.0.1", port=port).port == port
+
+
+async def test_a_port_in_use_is_busy():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ucp.UCXBusy) as caught:
+            ucp.create_listener(host="127.0.0.1", port=port)
+    assert isinstance(caught.value, OSError)
+
+
+async def test_an_address_of_another_host_is_an_oserror():
+    with pytest.raises((OSError, ucp.UCXError)):
+        ucp.create_listener(host="192.0.2.1")
+
+
+async def test_without_host_it_listens_on_all_addresses():
+    listener = ucp.create_listener(backlog=16)
+    assert (listener.host, listener.ip) == ("0.0.0.0", "0.0.0.0")
+    await connect(listener)
+    await anext(listener)
+
+
+async def test_repr_tells_where_it_listens():
+    listener = ucp.create_listener(host="127.0.0.1")
+    assert repr(listener) == f"<ucp.Listener on 127.0.0.1:{listener.port}>"
+    listener.close()
+    assert repr(listener) == "<ucp.Listener closed>"

@@ -1,0 +1,238 @@
+"""Event loops come and go; processes end without ceremony."""
+
+import asyncio
+import threading
+
+import pytest
+from script import run_script
+
+import ucp
+from ucp.testing import connected_pair, live_objects
+
+_PING_PONG = """
+    import asyncio, sys, ucp, uvloop
+    from ucp.testing import connected_pair
+
+    async def ping_pong():
+        async with connected_pair() as (client, server):
+            await client.send(b"ping")
+            assert await server.recv_obj() == b"ping"
+"""
+
+
+async def ping_pong():
+    async with connected_pair() as (client, server):
+        await client.send(b"ping")
+        assert await server.recv_obj() == b"ping"
+
+
+def test_asyncio_run_works_twice(loop_factory):
+    for _ in range(3):
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(ping_pong())
+
+
+def test_a_loop_may_run_many_times(loop_factory):
+    loop = loop_factory()
+    loop.run_until_complete(ping_pong())
+    worker = loop.run_until_complete(_current_worker())
+    loop.run_until_complete(ping_pong())
+    assert loop.run_until_complete(_current_worker()) is worker
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    assert worker.closed
+    loop.close()
+
+
+async def _current_worker():
+    return ucp.current_worker()
+
+
+def test_the_worker_of_a_loop_closed_under_it_is_closed(loop_factory):
+    loop = loop_factory()
+    loop.run_until_complete(ping_pong())
+    worker = loop.run_until_complete(_current_worker())
+    loop.close()
+    asyncio.run(ping_pong())
+    assert worker.closed
+
+
+def test_two_loops_in_two_threads():
+    errors = []
+
+    def run():
+        try:
+            asyncio.run(ping_pong())
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(ping_pong())
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_threads_do_not_share_workers():
+    async def main():
+        mine = ucp.current_worker()
+        other = await asyncio.to_thread(asyncio.run, _current_worker())
+        return mine is not other
+
+    assert asyncio.run(main())
+
+
+def test_reset_names_a_loop_of_another_thread():
+    started, done = threading.Event(), threading.Event()
+
+    async def use_ucp():
+        ucp.current_worker()
+        started.set()
+        await asyncio.to_thread(done.wait)
+
+    ucp.reset()
+    thread = threading.Thread(target=asyncio.run, args=(use_ucp(),))
+    thread.start()
+    try:
+        started.wait()
+        with pytest.raises(ucp.UCXError, match="in <Thread"):
+            ucp.reset()
+    finally:
+        done.set()
+        thread.join()
+    ucp.reset()
+
+
+async def test_a_message_sent_before_main_returns_arrives(start_peer):
+    peer = start_peer()
+    port = await peer.do("listener.port")
+    run_script(
+        """
+        import asyncio, sys, ucp
+
+        async def main():
+            ep = await ucp.create_endpoint("127.0.0.1", int(sys.argv[1]))
+            await ep.send(b"small")
+            await ep.send(bytes(1 << 20))
+
+        asyncio.run(main())
+        """,
+        str(port),
+    )
+    await peer.do("ep = await anext(listener)")
+    assert await peer.do("bytes(await ep.recv_obj())") == b"small"
+    assert await peer.do("len(await ep.recv_obj())") == 1 << 20
+
+
+async def test_a_message_sent_by_a_kept_endpoint_arrives(start_peer):
+    peer = start_peer()
+    port = await peer.do("listener.port")
+    run_script(
+        """
+        import asyncio, sys, ucp
+        kept = []
+
+        async def main():
+            kept.append(await ucp.create_endpoint("127.0.0.1", int(sys.argv[1])))
+            await kept[0].send(bytes(1 << 20))
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+        """,
+        str(port),
+    )
+    await peer.do("ep = await anext(listener)")
+    assert await peer.do("len(await ep.recv_obj())") == 1 << 20
+
+
+@pytest.mark.parametrize("run", ["asyncio.run", "uvloop.run"])
+def test_exit_without_close_is_quiet(run):
+    run_script(
+        _PING_PONG
+        + f"""
+    kept = []
+
+    async def main():
+        await ping_pong()
+        listener = ucp.create_listener(host="127.0.0.1")
+        client = await ucp.create_endpoint("127.0.0.1", listener.port)
+        server = await anext(listener)
+        kept.extend([listener, client, server, server.recv(bytearray(8))])
+
+    {run}(main())
+    """
+    )
+
+
+def test_exit_with_a_loop_left_open_is_quiet():
+    run_script(
+        _PING_PONG
+        + """
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(ping_pong())
+    pending = loop.create_task(ping_pong())
+    loop.run_until_complete(asyncio.sleep(0))
+    pending.cancel()
+    loop.run_until_complete(asyncio.gather(pending, return_exceptions=True))
+    asyncio.set_event_loop(loop)
+    loop.close()
+    """
+    )
+
+
+def test_exit_with_endpoints_in_a_cycle_is_quiet():
+    run_script(
+        _PING_PONG
+        + """
+    async def main():
+        listener = ucp.create_listener(host="127.0.0.1")
+        client = await ucp.create_endpoint("127.0.0.1", listener.port)
+        server = await anext(listener)
+        cycle = [client, server, listener]
+        cycle.append(cycle)
+        server.set_close_callback(lambda: cycle)
+
+    asyncio.run(main())
+    """
+    )
+
+
+def test_nothing_is_left_after_a_run():
+    ucp.reset()
+    asyncio.run(ping_pong())
+    ucp.reset()
+    assert not any(live_objects().values()), live_objects()
+
+
+async def test_awaiting_in_another_loop_is_refused():
+    async with connected_pair() as (client, _server):
+        request = client.recv(bytearray(1))
+
+        async def wait():
+            await request
+
+        with pytest.raises(RuntimeError):
+            await asyncio.to_thread(asyncio.run, wait())
+
+
+def test_a_worker_without_a_loop_moves_by_progress():
+    accepted = []
+    worker = ucp.current_worker()
+    assert worker.loop is None
+    listener = ucp.create_listener(accepted.append, host="127.0.0.1")
+    request = worker.connect(("127.0.0.1", listener.port), 5.0)
+    while not (request.done() and accepted):
+        ucp.progress()
+    client = request.result()
+    send, receive = client.send(b"x"), accepted[0].recv_obj()
+    with pytest.raises(StopIteration) as done:
+        while True:
+            receive.send(None)
+            ucp.progress()
+    assert send.done()
+    assert done.value.value == b"x"
+    client.abort()
+    accepted.clear()
+    del listener

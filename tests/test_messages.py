@@ -1,0 +1,252 @@
+"""What send and recv promise, over both transports, in both directions."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import ucp
+from ucp.testing import connected_pair
+
+pytestmark = pytest.mark.usefixtures("transport")
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+# Around the switches between protocols: one frame, several, rendezvous.
+SIZES = [
+    *(1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 1000, 4096),
+    *(8 * _KIB - 17, 8 * _KIB, 8 * _KIB + 1, 9 * _KIB),
+    *(64 * _KIB - 16, 64 * _KIB, 64 * _KIB + 1, 127 * _KIB, 128 * _KIB),
+    *(256 * _KIB, 512 * _KIB - 1, 512 * _KIB, _MIB - 16, _MIB, _MIB + 1),
+    *(4 * _MIB + 3, 16 * _MIB, 64 * _MIB),
+]
+
+DTYPES = [
+    *("?", "u1", "<i2", ">i4", "<f8", "<c16", "<M8[ns]", "<m8[s]", "S7", "<U3"),
+    [("id", "<u4"), ("xyz", "<f8", (3,))],
+]
+
+
+def random_bytes(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
+
+
+async def test_bytes_of_every_size_arrive(connect_peer):
+    peer, ep = await connect_peer()
+    echo = peer.begin(
+        f"for size in {SIZES}:\n"
+        "    data = np.empty(size, dtype='u1')\n"
+        "    await ep.recv(data)\n"
+        "    await ep.send(data)\n"
+    )
+    for size in SIZES:
+        data, back = random_bytes(size, size), np.zeros(size, dtype=np.uint8)
+        await ep.send(data)
+        await ep.recv(back)
+        np.testing.assert_array_equal(data, back)
+    await peer.result(echo)
+
+
+@pytest.mark.usefixtures("loop_factory")
+async def test_a_ping_pong_works_in_every_loop(connect_peer, loop_factory):
+    peer, ep = await connect_peer()
+    echo = peer.begin("for _ in range(200):\n    await ep.send(await ep.recv_obj())\n")
+    for number in range(200):
+        await ep.send(number.to_bytes(8))
+        back = bytearray(8)
+        await ep.recv(back)
+        assert int.from_bytes(back) == number
+    await peer.result(echo)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+async def test_arrays_of_every_dtype_arrive(dtype):
+    data = random_bytes(40 * np.dtype(dtype).itemsize).view(dtype)
+    async with connected_pair() as (client, server):
+        back = np.zeros_like(data)
+        await asyncio.gather(client.send(data), server.recv(back))
+    assert back.tobytes() == data.tobytes()
+
+
+async def test_multidimensional_arrays_arrive():
+    data = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    async with connected_pair() as (client, server):
+        back = np.zeros_like(data)
+        await client.send(data)
+        await server.recv(back)
+    np.testing.assert_array_equal(data, back)
+
+
+async def test_an_empty_message_is_a_message():
+    async with connected_pair() as (client, server):
+        await client.send(b"")
+        await client.send(np.empty((0, 3)))
+        await client.send(b"x")
+        await server.recv(bytearray())
+        await server.recv(bytearray())
+        assert await server.recv_obj() == b"x"
+
+
+async def test_messages_keep_their_order_across_protocols(connect_peer):
+    sizes = [1, 64 * _KIB, 4 * _MIB, 8, 300_000, 2, _MIB, 9000] * 3
+    peer, ep = await connect_peer()
+    pending = peer.begin(
+        f"[len(await ep.recv_obj()) for _ in range({len(sizes)})] == {sizes}"
+    )
+    await asyncio.gather(*[ep.send(bytes(size)) for size in sizes])
+    assert await peer.result(pending)
+
+
+async def test_receives_may_be_posted_before_the_sends(connect_peer):
+    peer, ep = await connect_peer()
+    buffers = [bytearray(8) for _ in range(100)]
+    requests = [ep.recv(buffer) for buffer in buffers]
+    await peer.do("for i in range(100): await ep.send(i.to_bytes(8))")
+    await asyncio.gather(*requests)
+    assert [int.from_bytes(buffer) for buffer in buffers] == list(range(100))
+
+
+async def test_both_directions_at_once(connect_peer):
+    peer, ep = await connect_peer()
+    await peer.do("data = np.full(8 << 20, 7, dtype='u1')")
+    await peer.do("back = np.zeros(8 << 20, dtype='u1')")
+    other = peer.begin("await asyncio.gather(ep.send(data), ep.recv(back))")
+    data, back = np.full(8 << 20, 5, dtype="u1"), np.zeros(8 << 20, dtype="u1")
+    await asyncio.gather(ep.send(data), ep.recv(back))
+    await peer.result(other)
+    assert (back == 7).all()
+    assert await peer.do("bool((back == 5).all())")
+
+
+@pytest.mark.parametrize("size", [0, 1, 10_000, 3 * _MIB])
+async def test_recv_obj_learns_the_length(size):
+    data = random_bytes(size).tobytes()
+    async with connected_pair() as (client, server):
+        send = client.send_obj(data)
+        received, _ = await asyncio.gather(server.recv_obj(), send)
+    assert type(received) is bytearray
+    assert received == data
+
+
+async def test_recv_obj_uses_the_allocator():
+    async with connected_pair() as (client, server):
+        await client.send_obj(b"12345678")
+        received = await server.recv_obj(
+            allocator=lambda size: np.empty(size, dtype="u1")
+        )
+    assert isinstance(received, np.ndarray)
+    assert received.tobytes() == b"12345678"
+
+
+@pytest.mark.parametrize("size", [8, 2 * _MIB])
+async def test_a_failing_allocator_leaves_the_message(size):
+    def allocator(size):
+        raise MemoryError(f"{size} are too many")
+
+    async with connected_pair() as (client, server):
+        send = asyncio.ensure_future(client.send_obj(bytes(size)))
+        with pytest.raises(MemoryError, match=rf"^{size} are too many$"):
+            await server.recv_obj(allocator=allocator)
+        assert await server.recv_obj() == bytes(size)
+        await send
+
+
+async def test_a_longer_message_is_consumed_and_truncation_reported():
+    async with connected_pair() as (client, server):
+        await client.send(b"123456789")
+        await client.send(b"next")
+        buffer = bytearray(b"....")
+        with pytest.raises(
+            ucp.UCXMsgTruncated,
+            match=r"length mismatch: 9 \(got\) != 4 \(expected\)",
+        ):
+            await server.recv(buffer)
+        assert buffer == b"...."
+        await server.recv(buffer)
+        assert buffer == b"next"
+
+
+async def test_a_shorter_message_is_a_length_mismatch():
+    async with connected_pair() as (client, server):
+        await client.send(b"123")
+        with pytest.raises(
+            ucp.UCXMsgTruncated,
+            match=r"length mismatch: 3 \(got\) != 100 \(expected\)",
+        ):
+            await server.recv(bytearray(100))
+
+
+async def test_recv_into_takes_shorter_messages_and_any_tag():
+    async with connected_pair() as (client, server):
+        await client.send(b"123", tag=77)
+        buffer = bytearray(8)
+        assert await server.recv_into(buffer) == 3
+        assert buffer == b"123\0\0\0\0\0"
+
+
+async def test_probe_sees_and_takes_nothing():
+    async with connected_pair() as (client, server):
+        assert server.probe() is None
+        await client.send(b"12345")
+        await ucp.testing.until(server.probe)
+        assert server.probe()[0] == 5
+        assert server.probe(tag=1) is None
+        assert await server.recv_obj() == b"12345"
+        assert server.probe() is None
+
+
+async def test_send_many_is_that_many_messages():
+    data = [bytes([i]) * (i + 1) for i in range(50)]
+    async with connected_pair() as (client, server):
+        await client.send_many(data)
+        assert [await server.recv_obj() for _ in data] == data
+
+
+async def test_recv_many_fills_every_buffer():
+    buffers = [bytearray(8) for _ in range(50)]
+    async with connected_pair() as (client, server):
+        receive = asyncio.ensure_future(server.recv_many(buffers))
+        await client.send_many([i.to_bytes(8) for i in range(50)])
+        await receive
+    assert [int.from_bytes(buffer) for buffer in buffers] == list(range(50))
+
+
+async def test_recv_many_reports_each_failure():
+    async with connected_pair() as (client, server):
+        await client.send_many([b"12345678", b"short", b"87654321"])
+        with pytest.raises(ucp.UCXError) as caught:
+            await server.recv_many([bytearray(8) for _ in range(3)])
+    results = caught.value.results
+    assert [type(result) for result in results] == [
+        type(None),
+        ucp.UCXMsgTruncated,
+        type(None),
+    ]
+
+
+async def test_worker_recv_gets_forced_tags():
+    async with connected_pair() as (client, _server):
+        back = np.zeros(10)
+        request = asyncio.ensure_future(ucp.recv(back, tag=0xDEADBEEF))
+        await client.send(np.arange(10.0), tag=0xDEADBEEF, force_tag=True)
+        await request
+    np.testing.assert_array_equal(back, np.arange(10.0))
+
+
+async def test_endpoint_recv_gets_forced_tags():
+    async with connected_pair() as (client, server):
+        back = bytearray(3)
+        request = server.recv(back, tag=9, force_tag=True)
+        await client.send(b"abc", tag=9, force_tag=True)
+        await request
+        assert back == b"abc"
+
+
+async def test_flush_waits_for_what_was_sent(connect_peer):
+    peer, ep = await connect_peer()
+    for size in (8, 100_000):
+        await ep.send(bytes(size))
+    await ep.flush()
+    await ucp.flush()
+    assert await peer.do("[len(await ep.recv_obj()) for _ in (1, 2)]") == [8, 100_000]

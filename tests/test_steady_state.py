@@ -1,0 +1,76 @@
+"""What costs nothing: waiting, and the thousandth round."""
+
+import asyncio
+import gc
+import resource
+import sys
+
+import pytest
+
+from ucp.testing import connected_pair, live_objects
+
+pytestmark = pytest.mark.usefixtures("transport")
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+async def test_waiting_uses_no_cpu(connect_peer, loop_factory):
+    """The one test that looks at the clock: its subject is time."""
+    peer, ep = await connect_peer()
+    waiting = peer.begin("await ep.recv_obj()")
+    pending = [asyncio.ensure_future(ep.recv(bytearray(8))) for _ in range(10)]
+    await asyncio.sleep(0.2)  # whatever starting costs
+    before = cpu_seconds()
+    await asyncio.sleep(5)
+    used = cpu_seconds() - before
+    await ep.send(b"wake up")
+    await peer.result(waiting)
+    await peer.do("for _ in range(10): await ep.send(bytes(8))")
+    await asyncio.gather(*pending)
+    assert used / 5 < 0.01
+
+
+async def test_a_ping_pong_allocates_nothing():
+    ping, pong = bytearray(8), bytearray(8)
+    async with connected_pair() as (client, server):
+
+        async def rounds(count):
+            for _ in range(count):
+                receive = server.recv(pong)
+                await client.send(ping)
+                await receive
+                receive = client.recv(ping)
+                await server.send(pong)
+                await receive
+
+        await rounds(2000)
+        gc.collect()
+        before = sys.getallocatedblocks()
+        await rounds(10_000)
+        gc.collect()
+        assert sys.getallocatedblocks() - before < 100
+
+
+@pytest.mark.parametrize("size", [8, 20_000, 1 << 20])
+async def test_requests_go_away(size):
+    async with connected_pair() as (client, server):
+        for _ in range(50):
+            await asyncio.gather(client.send(bytes(size)), server.recv_obj())
+        assert live_objects()["requests"] == 0
+
+
+async def test_a_thousand_connections_leave_nothing():
+    gc.collect()
+    before = live_objects()["endpoints"]
+    for _ in range(20):
+        async with connected_pair() as (client, server):
+            await client.send(b"x")
+            assert await server.recv_obj() == b"x"
+            await client.close()
+            await server.close()
+    del client, server
+    gc.collect()
+    assert live_objects()["endpoints"] == before

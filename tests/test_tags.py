@@ -1,0 +1,82 @@
+"""Tags select messages; what a tag may be."""
+
+import pytest
+
+import ucp
+from ucp.testing import connected_pair
+
+TAGS = [
+    *(0, 1, 2**32 + 5, 2**64 - 1, "text", "", "größe", b"bytes"),
+    *((1, "a"), ("a", (2, b"c")), ()),
+]
+
+
+async def test_tags_may_be_received_in_any_order():
+    async with connected_pair() as (client, server):
+        for tag in TAGS:
+            await client.send(repr(tag).encode(), tag=tag)
+        for tag in reversed(TAGS):
+            assert await server.recv_obj(tag=tag) == repr(tag).encode()
+
+
+async def test_same_tag_keeps_order():
+    async with connected_pair() as (client, server):
+        for number in range(10):
+            await client.send(bytes([number]), tag="a")
+            await client.send(bytes([100 + number]), tag="b")
+        for number in range(10):
+            assert await server.recv_obj(tag="b") == bytes([100 + number])
+        for number in range(10):
+            assert await server.recv_obj(tag="a") == bytes([number])
+
+
+async def test_untagged_and_tagged_never_match():
+    async with connected_pair() as (client, server):
+        await client.send(b"tagged", tag=0)
+        await client.send(b"untagged")
+        assert await server.recv_obj() == b"untagged"
+        assert await server.recv_obj(tag=0) == b"tagged"
+
+
+async def test_any_takes_the_next_message_whatever_its_tag():
+    async with connected_pair() as (client, server):
+        await client.send(b"one", tag=5)
+        await client.send(b"two")
+        await client.send(b"three", tag="x")
+        received = [await server.recv_obj(tag=ucp.ANY) for _ in range(3)]
+        assert received == [b"one", b"two", b"three"]
+
+
+async def test_a_mask_selects_bits():
+    async with connected_pair() as (client, server):
+        await client.send(b"odd", tag=0x11)
+        await client.send(b"even", tag=0x12)
+        buffer = bytearray(4)
+        assert await server.recv_into(buffer, tag=0x02, mask=0x0F) == 4
+        assert buffer == b"even"
+
+
+@pytest.mark.parametrize("tag", TAGS, ids=repr)
+async def test_tags_mean_the_same_in_another_process(connect_peer, tag):
+    peer, ep = await connect_peer(PYTHONHASHSEED="12345")
+    await ep.send(b"there", tag=tag)
+    await peer.do(f"await ep.send(await ep.recv_obj(tag={tag!r}), tag={tag!r})")
+    assert await ep.recv_obj(tag=tag) == b"there"
+
+
+async def test_a_message_tells_its_tag():
+    async with connected_pair() as (client, server):
+        await client.send(b"x", tag=2**64 - 1)
+        await client.send(b"y")
+        first = await server.recv_message(tag=ucp.ANY)
+        second = await server.recv_message(tag=ucp.ANY)
+        assert (first.tag, second.tag) == (2**64 - 1, None)
+
+
+@pytest.mark.parametrize("tag", [-1, 2**64, 1.5, [1], {"a": 1}, ([1],)], ids=repr)
+async def test_what_cannot_be_a_tag_is_refused(tag):
+    async with connected_pair() as (client, server):
+        with pytest.raises((TypeError, OverflowError, ValueError)):
+            await client.send(b"x", tag=tag)
+        with pytest.raises((TypeError, OverflowError, ValueError)):
+            await server.recv(bytearray(1), tag=tag)

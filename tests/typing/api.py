@@ -1,0 +1,47 @@
+"""What a type checker knows about the package; test_typing.py runs mypy."""
+
+from typing import assert_type
+
+import ucp
+
+
+async def connect() -> None:
+    ep = await ucp.create_endpoint("127.0.0.1", 1, connect_timeout=1.0)
+    assert_type(ep, ucp.Endpoint)
+    assert_type(await ep.send(b"x"), None)
+    assert_type(await ep.send(memoryview(b"x"), tag=("a", 1)), None)
+    assert_type(await ep.recv(bytearray(1), tag=ucp.ANY), None)
+    assert_type(await ep.recv_into(bytearray(1)), int)
+    assert_type(await ep.close(timeout=1.0), None)
+    assert_type(ep.closed(), bool)
+    assert_type(ep.uid, int)
+    async with ep as same:
+        assert_type(same, ucp.Endpoint)
+
+
+async def listen() -> None:
+    async def callback(ep: ucp.Endpoint) -> None:
+        await ep.send(b"x")
+
+    ucp.create_listener(callback, port=0, on_error=print)
+    ucp.create_listener(lambda ep: ep.abort())
+    async with ucp.create_listener(host="::1", backlog=5) as listener:
+        assert_type(listener, ucp.Listener)
+        assert_type(listener.port, int)
+        async for ep in listener:
+            assert_type(ep, ucp.Endpoint)
+
+
+def module() -> None:
+    ucp.init({"TLS": "tcp"}, config=ucp.Config(spin_ns=0))
+    assert_type(ucp.get_config(), dict[str, str])
+    assert_type(ucp.get_address(), str)
+    assert_type(ucp.get_ucx_version(), tuple[int, int, int])
+    assert_type(ucp.current_worker(), ucp.Worker)
+    assert_type(ucp.which_ucx().path, str)
+
+
+def wrong(ep: ucp.Endpoint) -> None:
+    ep.send()  # type: ignore[call-arg]
+    ucp.init(option={})  # type: ignore[call-arg]
+    ucp.Config(spin="long")  # type: ignore[call-arg]

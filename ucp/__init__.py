@@ -1,0 +1,126 @@
+"""Asynchronous messaging over UCX: ``await ep.send(buffer)``."""
+
+# Layout: what is private has a leading underscore.
+#
+#   _loader    finds UCX and loads it, before anything else here
+#   _ext       the extension: requests, workers, endpoints, exceptions, in C
+#   _context   init(), Config: the process's one context
+#   _worker    one worker per event loop, and how it ends
+#   _endpoint  a connection              _connect   making both
+#   _listener  a listening port          _address   addresses of this host
+#   exceptions the tree, drawn           core       names of ucx-py
+#   testing    for tests of programs that use ucp
+#   __main__   python -m ucp demo|info   _demo      the demo
+#
+# Importing loads libraries and does nothing else: no context, no worker, no
+# thread, no change of os.environ. The first call that needs a context makes
+# it.
+
+# ruff: noqa: E402 -- UCX is loaded before the modules that need it
+
+from . import _loader
+
+_loader.load()
+
+from . import core, exceptions
+from ._address import get_address
+from ._connect import create_endpoint, create_listener
+from ._context import (
+    Config,
+    get_active_transports,
+    get_config,
+    get_ucp_context_info,
+    get_ucx_version,
+    init,
+)
+from ._endpoint import Endpoint
+from ._ext import ANY, Context, Message, Request
+from ._listener import Listener
+from ._loader import WhichUCX, which_ucx
+from ._version import __version__
+from ._worker import (
+    Worker,
+    continuous_ucx_progress,
+    current_worker,
+    flush,
+    get_ucp_worker,
+    get_ucp_worker_info,
+    progress,
+    recv,
+    reset,
+)
+from .exceptions import (
+    UCXAuthError,
+    UCXBaseException,
+    UCXBusy,
+    UCXCanceled,
+    UCXCloseError,
+    UCXConfigError,
+    UCXConnectionReset,
+    UCXError,
+    UCXMsgTruncated,
+    UCXNoMemory,
+    UCXNotConnected,
+    UCXPeerClosed,
+    UCXProtocolError,
+    UCXRejected,
+    UCXTimeout,
+    UCXUnreachable,
+    UCXVersionError,
+    UCXWarning,
+)
+
+__ucx_version__ = which_ucx().version
+__ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
+
+__all__ = [
+    "ANY",
+    "Config",
+    "Context",
+    "Endpoint",
+    "Listener",
+    "Message",
+    "Request",
+    "UCXAuthError",
+    "UCXBaseException",
+    "UCXBusy",
+    "UCXCanceled",
+    "UCXCloseError",
+    "UCXConfigError",
+    "UCXConnectionReset",
+    "UCXError",
+    "UCXMsgTruncated",
+    "UCXNoMemory",
+    "UCXNotConnected",
+    "UCXPeerClosed",
+    "UCXProtocolError",
+    "UCXRejected",
+    "UCXTimeout",
+    "UCXUnreachable",
+    "UCXVersionError",
+    "UCXWarning",
+    "WhichUCX",
+    "Worker",
+    "__ucx_min_version__",
+    "__ucx_version__",
+    "__version__",
+    "continuous_ucx_progress",
+    "core",
+    "create_endpoint",
+    "create_listener",
+    "current_worker",
+    "exceptions",
+    "flush",
+    "get_active_transports",
+    "get_address",
+    "get_config",
+    "get_ucp_context_info",
+    "get_ucp_worker",
+    "get_ucp_worker_info",
+    "get_ucx_version",
+    "init",
+    "progress",
+    "recv",
+    "reset",
+    "which_ucx",
+]

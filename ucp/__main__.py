@@ -1,0 +1,63 @@
+"""``python -m ucp``: a demo, and what this installation is made of."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import socket
+import sys
+
+import ucp
+
+from . import _context, _demo
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a subcommand; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m ucp", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser(
+        "demo", help="exchange NumPy arrays between two processes and verify"
+    )
+    _demo.add_arguments(demo)
+    demo.set_defaults(run=_demo.run)
+    info = commands.add_parser("info", help="UCX, its transports, this host")
+    info.set_defaults(run=_info)
+    options = parser.parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+def _info(_options: argparse.Namespace) -> int:
+    which = ucp.which_ucx()
+    cpus = len(os.sched_getaffinity(0))
+    rows = [
+        ("ucp", ucp.__version__),
+        ("UCX", f"{which.version} ({which.kind}) {which.path}"),
+        ("Python", f"{platform.python_version()} {sys.executable}"),
+        ("CPUs", f"{cpus} of {os.cpu_count()}"),
+    ]
+    for transport, device in _context.get_devices():
+        rows.append(("transport", f"{transport:12} {device}"))
+    for _, name in socket.if_nameindex():
+        rows.append(("interface", f"{name:12} {' '.join(_addresses(name))}"))
+    for key, value in sorted(_context.get_context().config.items()):
+        rows.append(("limit", f"{key:20} {value}"))
+    for key, value in rows:
+        print(f"{key:10} {value}")
+    return 0
+
+
+def _addresses(ifname: str) -> list[str]:
+    found = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            found.append(ucp.get_address(ifname, family=family))
+        except OSError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

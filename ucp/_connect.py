@@ -1,0 +1,136 @@
+"""Making endpoints: the listening and the connecting side."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import cast
+
+from . import _context
+from ._address import SockAddr, resolve, resolve_now
+from ._endpoint import Endpoint
+from ._listener import AcceptCallback, Acceptor, ErrorCallback, Listener
+from ._worker import Worker, current_worker
+from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
+
+_ANY_HOST = "0.0.0.0"
+
+
+def create_listener(
+    callback_func: AcceptCallback | None = None,
+    port: int | None = None,
+    endpoint_error_handling: bool = True,
+    *,
+    host: str | None = None,
+    backlog: int | None = None,
+    on_error: ErrorCallback | None = None,
+    connect_timeout: float | None = None,
+) -> Listener:
+    """Listen for connections; drop or close the result to stop.
+
+    Args:
+        callback_func: function or coroutine function of one Endpoint; called
+            in the loop once the peer's handshake is complete. The endpoint
+            closes when the last reference to it is dropped. None: iterate
+            over the listener with ``async for``.
+        port: None or 0 for one the system chooses.
+        endpoint_error_handling: accepted for ucx-py's sake; always on.
+        host: address to listen on; None is all IPv4 addresses, ``"::"`` all
+            IPv6 ones.
+        backlog: connections the system may queue; None is UCX's default.
+        on_error: called with each exception of the callback, which also goes
+            to the loop's exception handler.
+        connect_timeout: seconds a peer has for its handshake; None is
+            ``Config.connect_timeout_ns``.
+
+    Raises:
+        UCXBusy: the address is in use.
+        OSError: ``host`` has no address.
+    """
+    _note_error_handling(endpoint_error_handling)
+    worker = current_worker()
+    address = resolve_now(host or _ANY_HOST, port or 0)[0]
+    acceptor = Acceptor(
+        worker.loop,
+        callback_func,
+        on_error,
+        worker.endpoints.add,
+        worker.tasks,
+    )
+    listener = cast(
+        Listener,
+        worker.listen(
+            address, acceptor.accept, backlog=backlog, timeout=connect_timeout
+        ),
+    )
+    listener._acceptor = acceptor
+    worker.listeners.add(listener)
+    return listener
+
+
+async def create_endpoint(
+    ip_address: str,
+    port: int,
+    endpoint_error_handling: bool = True,
+    *,
+    connect_timeout: float | None = None,
+    family: int = 0,
+    local_host: str | None = None,
+) -> Endpoint:
+    """Connect to a listener.
+
+    Args:
+        ip_address: numeric address or name; the addresses of a name are
+            tried in order.
+        port: the listener's.
+        endpoint_error_handling: accepted for ucx-py's sake; always on.
+        connect_timeout: seconds for all of it; None is what ``init`` got,
+            5 by default.
+        family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
+        local_host: numeric source address.
+
+    Raises:
+        UCXNotConnected: nobody listens there.
+        UCXUnreachable: there is no way to that address.
+        UCXTimeout: the peer accepts and says nothing.
+        UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
+        OSError: the name has no address.
+
+    When cancelled nothing is left behind.
+    """
+    _note_error_handling(endpoint_error_handling)
+    if connect_timeout is None:
+        connect_timeout = _context.connect_timeout()
+    deadline = time.monotonic() + connect_timeout
+    worker = current_worker()
+    local = (await resolve(local_host, 0))[0] if local_host else None
+    try:
+        async with asyncio.timeout(connect_timeout):
+            addresses = await resolve(ip_address, port, family)
+    except TimeoutError:
+        raise UCXTimeout(f"no answer about the name {ip_address!r}") from None
+    failures: list[Exception] = []
+    for left in range(len(addresses), 0, -1):
+        # A mute address must not use up the time of those after it.
+        timeout = max(deadline - time.monotonic(), 0) / left
+        try:
+            return await _connect(worker, addresses[-left], timeout, local)
+        except (UCXNotConnected, UCXUnreachable, UCXTimeout) as exc:
+            failures.append(exc)
+    failure = failures.pop()
+    for other in failures:
+        failure.add_note(f"tried before: {other}")
+    raise failure
+
+
+async def _connect(
+    worker: Worker, address: SockAddr, timeout: float, local: SockAddr | None
+) -> Endpoint:
+    endpoint = cast(Endpoint, await worker.connect(address, timeout, local))
+    worker.endpoints.add(endpoint)
+    return endpoint
+
+
+def _note_error_handling(wanted: bool) -> None:
+    if not wanted:
+        _context.logger.debug("endpoint_error_handling is always on")

@@ -1,0 +1,211 @@
+"""The process's UCX context: made on first use, shared by all workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Mapping
+
+from . import _ext, _loader
+
+logger = logging.getLogger("ucp")
+
+# What libumx's log levels are in the logging module.
+_LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+
+_DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds; ucx-py's
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Limits and thresholds of libumx; None means its default.
+
+    The defaults and their reasons are in ``src/core/config.c``.
+    """
+
+    spin_ns: int | None = None
+    """Longest time one ``await`` polls before it sleeps; 0 means never."""
+    drain_ns: int | None = None
+    """Longest time spent on messages before the loop gets its turn."""
+    rndv_thresh_shm: int | None = None
+    """Bytes; sends of this size and above go by rendezvous over shared
+    memory."""
+    rndv_thresh_net: int | None = None
+    """Bytes; the same without shared memory."""
+    credit_bytes: int | None = None
+    """Eager bytes a peer may have sent that are not received yet."""
+    credit_messages: int | None = None
+    """Eager messages likewise."""
+    credit_rndv: int | None = None
+    """Announced large messages likewise."""
+    close_timeout_ns: int | None = None
+    """Deadline of ``close()`` without a timeout and of closes in the
+    background."""
+    connect_timeout_ns: int | None = None
+    """Longest time the handshake of an accepted endpoint may take."""
+    early_bytes: int | None = None
+    """Bytes kept from a peer before its handshake ends; more drops it."""
+    goodbye_bytes: int | None = None
+    """Unread large-message bytes pulled in when the peer closes."""
+    token: bytes | None = None
+    """Shared secret of 1 to 256 bytes; peers without it are refused."""
+
+    def _given(self) -> dict[str, int | bytes | None]:
+        values = dataclasses.asdict(self)
+        return {key: val for key, val in values.items() if val is not None}
+
+
+@dataclasses.dataclass
+class _State:
+    """What init() sets and reset() clears."""
+
+    context: _ext.Context | None = None
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    env_first: bool = False
+    connect_timeout: float | None = None
+
+
+_state = _State()
+_lock = threading.Lock()
+
+
+def init(
+    options: Mapping[str, str] | None = None,
+    env_takes_precedence: bool = False,
+    blocking_progress_mode: bool | None = None,
+    connect_timeout: float | None = None,
+    *,
+    config: Config | None = None,
+) -> None:
+    """Create the process's context with these settings.
+
+    Without it the first call that needs a context makes one with defaults.
+
+    Args:
+        options: UCX options without the ``UCX_`` prefix.
+        env_takes_precedence: the environment's ``UCX_*`` win over ``options``.
+        blocking_progress_mode: accepted for ucx-py's sake; a wait spins
+            briefly, then sleeps, whatever it is.
+        connect_timeout: seconds; what ``create_endpoint`` uses when it gets
+            none. Default ``UCXPY_CONNECT_TIMEOUT``, else 5.
+        config: limits and thresholds of this library.
+
+    Raises:
+        RuntimeError: there is a context already.
+        UCXConfigError: UCX knows no such option, or refuses its value.
+    """
+    with _lock:
+        if _state.context is not None:
+            raise RuntimeError(
+                "UCX is already initiated. Call reset() and init() "
+                "in order to re-initate UCX with new options."
+            )
+        if blocking_progress_mode is not None:
+            logger.debug("blocking_progress_mode has no effect")
+        _create(dict(options or {}), env_takes_precedence, config)
+        _state.connect_timeout = connect_timeout
+
+
+def _create(
+    options: dict[str, str], env_first: bool, config: Config | None
+) -> _ext.Context:
+    _ext.set_log_handler(_log)
+    context = _ext.Context(
+        options,
+        env_first=env_first,
+        config=config._given() if config is not None else None,
+    )
+    _state.context = context
+    _state.options = options
+    _state.env_first = env_first
+    return context
+
+
+def _log(level: int, text: str) -> None:
+    logger.log(_LEVELS[min(level, len(_LEVELS) - 1)], "%s", text)
+
+
+def get_context() -> _ext.Context:
+    """The process's context, made now if there is none."""
+    with _lock:
+        if _state.context is not None:
+            return _state.context
+        return _create({}, False, None)
+
+
+def current_context() -> _ext.Context | None:
+    """The process's context, or None before the first use."""
+    return _state.context
+
+
+def forget_context() -> None:
+    """Drop the context and the settings of init()."""
+    with _lock:
+        _state.context = None
+        _state.options = {}
+        _state.env_first = False
+        _state.connect_timeout = None
+
+
+def connect_timeout() -> float:
+    """Seconds that create_endpoint() waits when it is given none."""
+    if _state.connect_timeout is not None:
+        return _state.connect_timeout
+    text = os.environ.get("UCXPY_CONNECT_TIMEOUT")
+    return float(text) if text else _DEFAULT_CONNECT_TIMEOUT
+
+
+def close_timeout() -> float:
+    """Seconds that a close takes at most when it is given no timeout."""
+    return int(get_context().config["close_timeout_ns"]) / 1e9
+
+
+def get_config() -> dict[str, str]:
+    """UCX's options without the ``UCX_`` prefix.
+
+    Those in use, or before the first use those that would be. Creates no
+    context.
+    """
+    return _ext.config_options(_state.options, _state.env_first)
+
+
+def get_ucx_version() -> tuple[int, int, int]:
+    """Version of the UCX in use, such as ``(1, 22, 0)``."""
+    major, minor, patch = _loader.which_ucx().version.split(".")
+    return int(major), int(minor), int(patch)
+
+
+def get_ucp_context_info() -> str:
+    """UCX's own description of the context, one fact a line."""
+    return get_context().info()
+
+
+def get_active_transports() -> set[str]:
+    """Names of the transports UCX may use, as it reports them.
+
+    ``endpoint.transports()`` tells which ones a connection does use.
+    """
+    return {transport for transport, _ in _resources()}
+
+
+def get_devices() -> list[tuple[str, str]]:
+    """The (transport, device) pairs UCX may use."""
+    return _resources()
+
+
+def _resources() -> list[tuple[str, str]]:
+    """Parse ``#  resource 0 : md 0 dev 0 flags -- tcp/eth0``."""
+    pairs = []
+    for line in get_ucp_context_info().splitlines():
+        words = line.strip("# ").split()
+        if words[:1] == ["resource"] and "flags" in words:
+            transport, _, device = words[-1].partition("/")
+            pairs.append((transport, device))
+    return pairs
+
+
+def cuda_support() -> bool:
+    """True if a CUDA transport is among those UCX may use."""
+    return any(name.startswith("cuda") for name in get_active_transports())

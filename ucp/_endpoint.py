@@ -1,0 +1,143 @@
+"""A connection to one peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from . import _context, _ext
+from .exceptions import UCXConnectionReset, UCXError, UCXTimeout
+
+Tag = int | str | bytes | tuple[Any, ...]
+
+
+class Endpoint(_ext.Endpoint):
+    """A connection to one peer, made by create_endpoint() or a listener.
+
+    ``send`` and ``recv`` and everything else on the way of a message are
+    methods of the base class, written in C. Belongs to the event loop it was
+    made in. Dropping the last reference closes it in the background: what
+    ``send`` has returned for still arrives.
+    """
+
+    __slots__ = ("__weakref__", "_close_after")
+
+    def __repr__(self) -> str:
+        peer = self.peer_address
+        where = f" to {peer[0]}:{peer[1]}" if peer else ""
+        return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Close gracefully: the peer can read all that was sent.
+
+        Receives pending here raise UCXPeerClosed. Fine to call when the
+        endpoint is closed already, by whichever side.
+
+        Args:
+            timeout: seconds to wait for the peer, then close by force;
+                default ``Config.close_timeout_ns``.
+
+        Raises:
+            UCXTimeout: closed by force; ``unsent_bytes`` counts the bytes of
+                sends that had not completed.
+
+        When cancelled the close goes on in the background.
+        """
+        try:
+            await super().close(timeout)
+        except UCXTimeout as exc:
+            exc.unsent_bytes = self.unsent_bytes
+            raise
+        except UCXConnectionReset as exc:
+            # The peer is gone, so closed is what it is. The sends that this
+            # failed have raised.
+            _context.logger.debug("%r: closed by a reset: %s", self, exc)
+
+    def send_obj(self, obj: object, tag: Tag | None = None) -> _ext.Request[None]:
+        """Send a buffer whose length the peer need not know; awaitable.
+
+        One message; ``recv_obj`` takes it, so does ``recv`` of that length.
+        Arguments, errors and cancelling as in ``send``.
+        """
+        return self.send(obj, tag)
+
+    async def recv_obj(
+        self,
+        tag: Tag | None = None,
+        allocator: Callable[[int], Any] = bytearray,
+    ) -> Any:
+        """Receive the next message, of whatever length.
+
+        Args:
+            tag: as in ``recv``.
+            allocator: called with the length in bytes once it is known, to
+                make the writable buffer that is filled and returned.
+
+        Raises: as ``recv``, and what ``allocator`` raises. Whether cancelled
+        or failed in the allocator: the message stays for the next receive.
+        """
+        message = await self.recv_message(tag)
+        buffer = allocator(message.length)
+        await message.recv(buffer)
+        return buffer
+
+    def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
+        """Close once ``n`` messages have been received.
+
+        Args:
+            n: messages to come, or
+            count_from_ep_creation: messages since the endpoint was made.
+
+        Raises:
+            UCXError: called twice, or more have been received.
+        """
+        count = self.recv_count
+        if not count_from_ep_creation:
+            n += count
+        earlier = getattr(self, "_close_after", None)
+        if earlier is not None:
+            raise UCXError(
+                f"close_after_n_recv has already been set to: {earlier} (abs)"
+            )
+        if n < count:
+            raise UCXError(
+                f"`n` cannot be less than current recv_count: {n} (abs) < {count} (abs)"
+            )
+        self.close_after_recv(n)
+        self._close_after = n
+
+    def set_close_callback(self, callback_func: Callable[[], object] | None) -> None:
+        """Call ``callback_func()`` once when the endpoint has closed.
+
+        Whoever closed it, and also when it failed. Messages that have
+        arrived before stay readable. Replaces an earlier callback.
+        """
+        self.on_close = callback_func
+
+    def cuda_support(self) -> bool:
+        """True if UCX may use a CUDA transport."""
+        return _context.cuda_support()
+
+    def get_ucp_worker(self) -> int:
+        """UCX's ``ucp_worker_h``."""
+        return self.worker.handle
+
+    def get_ucp_endpoint(self) -> int:
+        """UCX's ``ucp_ep_h``; 0 once closed."""
+        return self.handle
+
+    def ucx_info(self) -> str:
+        """UCX's own description of the endpoint."""
+        return self.info()

@@ -1,0 +1,264 @@
+"""One worker per event loop: made on first use, closed with its loop.
+
+A worker is closed by whatever ends its loop first:
+
+- ``loop.shutdown_asyncgens()``, which asyncio.run() and uvloop.run() call:
+  each worker has an asynchronous generator whose cleanup closes endpoints
+  gracefully and waits for them. So a program may return from its main
+  coroutine right after its last ``send``.
+- ``reset()``, or the interpreter's exit.
+- The next use of ucp in the thread, when the loop was closed without the
+  above.
+
+Calls outside of a running loop share one worker per thread; it moves only in
+``progress()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import os
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any
+from weakref import WeakSet
+
+from . import _context, _ext
+from ._context import logger
+from ._endpoint import Endpoint
+from ._listener import Listener
+from .exceptions import UCXBaseException, UCXError
+
+
+class Worker(_ext.Worker):
+    """Moves the data of the endpoints made in one event loop.
+
+    Its owner is the thread that made it. ``fileno()`` and ``drain()`` let any
+    other framework drive it.
+    """
+
+    __slots__ = ("_guard", "endpoints", "listeners", "tasks", "thread")
+
+    _guard: AsyncGenerator[None, None] | None
+    endpoints: WeakSet[Endpoint]
+    listeners: WeakSet[Listener]
+    tasks: set[asyncio.Task[object]]
+    thread: threading.Thread
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self.endpoints)} endpoints"
+        return f"<ucp.Worker of {self.loop!r}, {state}>"
+
+
+_Key = asyncio.AbstractEventLoop | threading.Thread
+_workers: dict[_Key, Worker] = {}
+
+
+def current_worker() -> Worker:
+    """The worker of the running loop, or of the thread if none runs.
+
+    Made on first use, and with it the process's context.
+    """
+    loop = _running_loop()
+    worker = _workers.get(loop or threading.current_thread())
+    if worker is not None and not worker.closed:
+        return worker
+    return _create(loop)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
+    _close_orphans()
+    context = _context.get_context()
+    worker = Worker(context, loop, Endpoint, Listener)
+    worker.endpoints = WeakSet()
+    worker.listeners = WeakSet()
+    worker.tasks = set()
+    worker.thread = threading.current_thread()
+    worker._guard = None
+    _workers[loop or worker.thread] = worker
+    if loop is not None:
+        worker._guard = _guard(worker)
+        _start(worker._guard)
+    return worker
+
+
+async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
+    """Close ``worker`` when the loop shuts its generators down."""
+    try:
+        yield
+    finally:
+        if not worker.closed:
+            _start_closing(worker)
+            await worker.close_all(_context.close_timeout())
+            _discard(worker)
+
+
+def _start(generator: AsyncGenerator[None, None]) -> None:
+    """Run to the first yield, which registers it with the running loop."""
+    try:
+        generator.__anext__().send(None)  # type: ignore[attr-defined]
+    except StopIteration:
+        pass
+
+
+def _start_closing(worker: Worker) -> None:
+    """Stop listening and start to close what is open."""
+    for listener in list(worker.listeners):
+        listener.close()
+    for endpoint in list(worker.endpoints):
+        if not endpoint.closed():
+            _ext.Endpoint.close(endpoint)
+
+
+def _discard(worker: Worker) -> None:
+    """Destroy ``worker``; forget it."""
+    worker.close()
+    for key, value in list(_workers.items()):
+        if value is worker:
+            del _workers[key]
+
+
+def _close_now(worker: Worker) -> None:
+    """Close outside of its loop: waits, at most the close timeout."""
+    if not worker.closed:
+        _start_closing(worker)
+        worker.run_until_closed(_context.close_timeout())
+    _discard(worker)
+
+
+def _close_orphans() -> None:
+    """Close this thread's workers whose loop was closed under them."""
+    for worker in list(_workers.values()):
+        if worker.loop is None or not worker.loop.is_closed():
+            continue
+        if worker.thread is threading.current_thread():
+            _close_now(worker)
+
+
+def _close_at_exit() -> None:
+    for worker in list(_workers.values()):
+        if worker.thread is threading.current_thread():
+            try:
+                _close_now(worker)
+            except UCXBaseException as exc:
+                logger.debug("closing %r at exit: %s", worker, exc)
+
+
+def _forget_after_fork() -> None:
+    """The child's objects are the parent's: it starts with none."""
+    _workers.clear()
+    _context.forget_context()
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def reset() -> None:
+    """Shut down all of UCX; the next call starts it anew.
+
+    Closed objects need not be gone. Waits for closes that go on in the
+    background, at most the close timeout.
+
+    Raises:
+        UCXError: endpoints or listeners are open, or a loop in another
+            thread uses ucp; names them and changes nothing.
+    """
+    gc.collect()
+    using = [text for worker in _workers.values() for text in _users(worker)]
+    if using:
+        raise UCXError(
+            "Trying to reset UCX but not all Endpoints and/or Listeners "
+            "are closed(). The following objects are still referencing "
+            "ApplicationContext: " + "".join(f"\n  {text}" for text in using)
+        )
+    for worker in list(_workers.values()):
+        _close_now(worker)
+    _context.forget_context()
+
+
+def _users(worker: Worker) -> list[str]:
+    """What keeps ``worker`` from being reset, in words."""
+    open_ones = [
+        repr(thing)
+        for thing in [*worker.endpoints, *worker.listeners]
+        if not thing.closed()
+    ]
+    if not open_ones and worker.thread is not threading.current_thread():
+        return [f"{worker!r} in {worker.thread!r}"]
+    return open_ones
+
+
+def get_ucp_worker() -> int:
+    """UCX's ``ucp_worker_h`` of the current worker."""
+    return current_worker().handle
+
+
+def get_ucp_worker_info() -> str:
+    """UCX's own description of the current worker."""
+    return current_worker().info()
+
+
+def progress() -> int:
+    """Move messages once without waiting; returns the number of events.
+
+    A program in an event loop has no need of it. Not to be called from a
+    callback of ucp.
+    """
+    return current_worker().progress()
+
+
+def continuous_ucx_progress(
+    event_loop: asyncio.AbstractEventLoop | None = None,
+) -> None:
+    """Let the running loop drive its worker from now on.
+
+    Every call that needs it does this by itself.
+
+    Raises:
+        RuntimeError: ``event_loop`` is not the running loop.
+    """
+    if event_loop is not None and event_loop is not _running_loop():
+        raise RuntimeError("only the running event loop can drive a worker")
+    current_worker()
+
+
+async def flush() -> None:
+    """Wait until all that was sent is in the peers' memory."""
+    if _context.current_context() is not None:
+        await current_worker().flush()
+
+
+async def recv(buffer: Any, tag: int) -> None:
+    """Receive a message sent with ``force_tag=True`` by any peer.
+
+    Args:
+        buffer: writable and contiguous; of the message's length.
+        tag: 64 bits; all of them count.
+
+    Raises:
+        UCXMsgTruncated: the lengths differ; the message is consumed.
+    """
+    await current_worker().tag_recv(buffer, tag)
+
+
+__all__ = [
+    "Worker",
+    "continuous_ucx_progress",
+    "current_worker",
+    "flush",
+    "get_ucp_worker",
+    "get_ucp_worker_info",
+    "progress",
+    "recv",
+    "reset",
+]

@@ -1,0 +1,69 @@
+"""Everything ``ucp`` raises of its own.
+
+Names and relations are ucx-py's; each class is also the built-in that fits::
+
+    UCXBaseException (Exception)
+    |-- UCXError                    what UCX reported and nothing below names
+    |   |-- UCXConfigError          (ValueError) an option or value UCX refuses
+    |   |-- UCXTimeout              (TimeoutError) the time you gave ran out
+    |   |-- UCXRejected             (ConnectionRefusedError) the peer said no
+    |   |   `-- UCXAuthError        ... because the token differs
+    |   |-- UCXProtocolError        the peer sent what it must not
+    |   |   `-- UCXVersionError     ... of another wire version
+    |   |-- UCXNoMemory             (MemoryError)
+    |   `-- UCXBusy                 (OSError) address in use, set already
+    |-- UCXCloseError               the endpoint is closed: by you, or ...
+    |-- UCXCanceled                 aborted while pending
+    |   `-- UCXPeerClosed           ... by the peer, gracefully: this one is
+    |                               both a UCXCloseError and a UCXCanceled
+    |-- UCXConnectionReset          (ConnectionResetError) the peer vanished
+    |-- UCXMsgTruncated             (ValueError) the lengths differ
+    |-- UCXNotConnected             (ConnectionRefusedError) nobody listens
+    `-- UCXUnreachable              (OSError) no way to that address
+    UCXWarning (UserWarning)
+
+Every instance has ``status`` (UCX's number, or one of ours from -200 down),
+``op`` (the operation, or None) and ``peer`` (its address, or None).
+"""
+
+from ._ext import (
+    UCXAuthError,
+    UCXBaseException,
+    UCXBusy,
+    UCXCanceled,
+    UCXCloseError,
+    UCXConfigError,
+    UCXConnectionReset,
+    UCXError,
+    UCXMsgTruncated,
+    UCXNoMemory,
+    UCXNotConnected,
+    UCXPeerClosed,
+    UCXProtocolError,
+    UCXRejected,
+    UCXTimeout,
+    UCXUnreachable,
+    UCXVersionError,
+    UCXWarning,
+)
+
+__all__ = [
+    "UCXAuthError",
+    "UCXBaseException",
+    "UCXBusy",
+    "UCXCanceled",
+    "UCXCloseError",
+    "UCXConfigError",
+    "UCXConnectionReset",
+    "UCXError",
+    "UCXMsgTruncated",
+    "UCXNoMemory",
+    "UCXNotConnected",
+    "UCXPeerClosed",
+    "UCXProtocolError",
+    "UCXRejected",
+    "UCXTimeout",
+    "UCXUnreachable",
+    "UCXVersionError",
+    "UCXWarning",
+]
