@@ -330,6 +330,7 @@ umi_worker_run_events(umx_worker *worker)
         return;
     }
     worker->is_running = true;
+    worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
          * endpoint's own requests complete. */
@@ -407,6 +408,7 @@ umi_worker_run_timers(umx_worker *worker)
         }
         umi_timer_stop(timer);
         timer->fn(timer);
+        worker->activity++;
     }
 }
 

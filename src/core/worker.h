@@ -68,6 +68,7 @@ struct umx_worker {
     bool         is_running; /* completions are being run */
     bool         has_events; /* something is on the lists below */
     unsigned     generation;
+    unsigned     activity; /* grows whenever completions were run */
     pthread_t    owner;
     umi_pool     requests;
     umi_pool     messages; /* the layer above's */

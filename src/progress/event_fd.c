@@ -88,12 +88,16 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
 {
     struct pollfd pollfd = {.fd = worker->fd, .events = POLLIN};
     uint64_t      now    = umi_clock_ns();
+    unsigned      before = worker->activity;
     uint64_t      deadline, timer;
     umx_status    status = umx_worker_drain(worker);
     int           n;
 
     if (status != UMX_OK) {
         return (status == UMX_INPROGRESS) ? UMX_OK : status;
+    }
+    if (worker->activity != before) {
+        return UMX_OK; /* what the caller waits for may have happened */
     }
     deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX : now + timeout_ns;
     timer    = umx_worker_deadline(worker);
