@@ -231,8 +231,8 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
     ucp_config_t *config;
     umx_status    status;
 
-    status =
-        umi_config_read(params != NULL ? params : &none, &config, bad_option_p);
+    status = umi_config_read(params != NULL ? params : &none, &config,
+                             bad_option_p);
     if (status != UMX_OK) {
         return status;
     }

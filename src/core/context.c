@@ -15,8 +15,8 @@ enum {
     UCX_MINOR = 13
 };
 
-static const uint64_t ucx_features =
-    UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+static const uint64_t ucx_features = UCP_FEATURE_TAG | UCP_FEATURE_AM |
+                                     UCP_FEATURE_WAKEUP;
 
 static unsigned       fork_generation;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;

@@ -60,8 +60,8 @@ open_with(umi_ep *ep, ucp_ep_params_t *params)
     ucs_status_t status;
     ucp_ep_h     handle;
 
-    params->field_mask |=
-        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
     params->err_handler.cb  = on_ucx_error;
     params->err_handler.arg = ep;
@@ -233,10 +233,11 @@ query_address(const umx_ep *ep, uint64_t field, struct sockaddr *addr,
     if (status != UMX_OK) {
         return status;
     }
-    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ? &attr.remote_sockaddr
-                                                         : &attr.local_sockaddr;
-    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6)
-                                           : sizeof(struct sockaddr_in);
+    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ?
+                &attr.remote_sockaddr :
+                &attr.local_sockaddr;
+    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
+                                             sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

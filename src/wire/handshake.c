@@ -60,9 +60,9 @@ open_conn(umx_ep *ep, const umi_limits *peer_limits)
     umi_timer_stop(&ep->timer);
     ep->state       = UMX_EP_OPEN;
     ep->peer_limits = *peer_limits;
-    ep->rndv_thresh = umi_ep_has_shm(&ep->base)
-                          ? config_of(ep)->rndv_thresh_shm
-                          : config_of(ep)->rndv_thresh_net;
+    ep->rndv_thresh = umi_ep_has_shm(&ep->base) ?
+                          config_of(ep)->rndv_thresh_shm :
+                          config_of(ep)->rndv_thresh_net;
     umi_conn_each_channel(ep, start_credit);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_NOTIFY);
