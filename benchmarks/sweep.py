@@ -2,7 +2,7 @@
 
 A stage varies one thing: python benchmarks/sweep.py tcp-seg --quick
 Or any product: python benchmarks/sweep.py --grid TCP_SNDBUF,TCP_RCVBUF=auto,4m
-Stages on top of a choice: python benchmarks/sweep.py tcp-buf --with TCP_TX_SEG_SIZE=256k
+On top of a choice: python benchmarks/sweep.py tcp-buf --with TCP_TX_SEG_SIZE=256k
 
 Columns are lat (half round trip of active messages, us), tag (the same with
 tags), bw (active messages, window 16, MB/s). Values of one key list separated
