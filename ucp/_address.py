@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable
 
 SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
@@ -81,7 +82,10 @@ def _ipv6_address(ifname: str) -> str:
     return link_local
 
 
-_LOOK_UP = {socket.AF_INET: _ipv4_address, socket.AF_INET6: _ipv6_address}
+_LOOK_UP: dict[int, Callable[[str], str]] = {
+    socket.AF_INET: _ipv4_address,
+    socket.AF_INET6: _ipv6_address,
+}
 
 
 def resolve_now(host: str, port: int, family: int = 0) -> list[SockAddr]:
