@@ -32,7 +32,6 @@ EXPORTS = "ucp_ext/exports.map"
 
 
 class Ucx(NamedTuple):
-    kind: str
     include_dirs: list[str]
     library_dirs: list[str]
 
@@ -56,8 +55,7 @@ def find_ucx() -> Ucx:
     if not (prefix / "include/ucp/api/ucp.h").exists():
         sys.exit(f"UCP_UCX={choice}: there is no {prefix}/include/ucp/api/ucp.h")
     libs = [str(prefix / name) for name in ("lib", "lib64") if (prefix / name).is_dir()]
-    kind = "wheel" if choice == "wheel" else "dir"
-    return Ucx(kind, [str(prefix / "include")], libs)
+    return Ucx([str(prefix / "include")], libs)
 
 
 def find_system_ucx() -> Ucx:
@@ -69,7 +67,6 @@ def find_system_ucx() -> Ucx:
 
     try:
         return Ucx(
-            "system",
             directories("--cflags-only-I", "-I"),
             directories("--libs-only-L", "-L"),
         )
@@ -153,9 +150,12 @@ extension = Extension(
     ],
 )
 
+# What was built in another way is out of date: each has its own directory.
+choices = [VARIANT, os.environ.get("UCP_UCX") or "wheel", os.environ.get("CC", "cc")]
+build_base = Path("build", "-".join(choices).replace("/", "_").replace(" ", "_"))
+
 setup(
     ext_modules=[extension],
     cmdclass={"build_ext": BuildExt},
-    # Objects of different kinds of build must not be mixed.
-    options={"build": {"build_base": f"build/{VARIANT}-{UCX.kind}"}},
+    options={"build": {"build_base": str(build_base)}},
 )

@@ -16,6 +16,7 @@ library. The environment is read, never written.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -77,22 +78,16 @@ def load() -> WhichUCX:
     choice = os.environ.get("UCP_UCX") or "wheel"
     loaded = _loaded_directory()
     if loaded is not None:
-        kind = "loaded"
-        libucp = _open_all([_soname_or_file(loaded, name) for name in _SONAMES], kind)
-    elif choice == "wheel":
-        kind = "wheel"
-        libucp = _open_all(_wheel_files(), kind)
-    elif choice == "system":
-        kind = "system"
-        libucp = _open_all(list(_SONAMES), kind)
-    elif os.path.isabs(choice):
-        kind = "dir"
-        libucp = _open_all(_dir_files(Path(choice)), kind)
-    else:
-        raise ImportError(
-            f"UCP_UCX={choice!r}: expected 'wheel', 'system' or an absolute path"
-        )
-    return _describe(kind, libucp)
+        return _load("loaded", _loaded_files(loaded))
+    if choice == "wheel":
+        return _load("wheel", _wheel_files())
+    if choice == "system":
+        return _load("system", list(_SONAMES))
+    if os.path.isabs(choice):
+        return _load("dir", _dir_files(Path(choice)))
+    raise ImportError(
+        f"UCP_UCX={choice!r}: expected 'wheel', 'system' or an absolute path"
+    )
 
 
 def which_ucx() -> WhichUCX:
@@ -111,20 +106,25 @@ def _check_extension_is_here() -> None:
 
 
 def _loaded_directory() -> Path | None:
+    """Where the libucs is that somebody loaded before us."""
     try:
-        libucs = ctypes.CDLL("libucs.so.0", mode=os.RTLD_NOLOAD | ctypes.RTLD_LOCAL)
+        libucs = _open("libucs.so.0", os.RTLD_NOLOAD)
     except OSError:
         return None
     return _file_of(libucs.ucs_status_string).parent
 
 
-def _soname_or_file(directory: Path, soname: str) -> str:
-    """The soname if such a library is loaded, else its file beside libucs."""
-    try:
-        ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | ctypes.RTLD_LOCAL)
-    except OSError:
-        return str(directory / soname)
-    return soname
+def _loaded_files(directory: Path) -> list[str]:
+    """What is loaded by its soname; what is not, from beside libucs."""
+    names = []
+    for soname in _SONAMES:
+        try:
+            _open(soname, os.RTLD_NOLOAD)
+        except OSError:
+            names.append(str(directory / soname))
+        else:
+            names.append(soname)
+    return names
 
 
 def _wheel_files() -> list[str]:
@@ -147,34 +147,51 @@ def _dir_files(prefix: Path) -> list[str]:
     )
 
 
-def _open_all(names: list[str], kind: str) -> ctypes.CDLL:
+def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
     """Open the libraries in order; the last is libucp."""
+    libucm, *others = names
+    # libucm needs libucs and does not say so; libucs asks for libucm by its
+    # soname, and not every libucs has an rpath. Opened lazily, libucm comes
+    # first; where that is refused (LD_BIND_NOW), libucs may still find it.
+    with contextlib.suppress(OSError):
+        _open(libucm)
     try:
-        return [ctypes.CDLL(name, mode=ctypes.RTLD_LOCAL) for name in names][-1]
+        return [_open(name) for name in others][-1]
     except OSError as error:
         hint = _CHOICES
         if kind == "system":
             hint = (
-                "Install the system's UCX (Debian: libucx0) or unset UCP_UCX to "
+                "Install the system's UCX (Debian: libucx0), or unset UCP_UCX to "
                 "use the package libucx-cu12."
             )
         raise ImportError(f"ucp cannot load UCX ({kind}): {error}. {hint}") from error
 
 
-def _describe(kind: str, libucp: ctypes.CDLL) -> WhichUCX:
+def _open(name: str, mode: int = 0) -> ctypes.CDLL:
+    """``ctypes.CDLL`` that binds lazily: CDLL itself always binds at once."""
+    libc = ctypes.CDLL(None)
+    libc.dlopen.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    libc.dlopen.restype = ctypes.c_void_p
+    libc.dlerror.restype = ctypes.c_char_p
+    handle = libc.dlopen(os.fsencode(name), mode | os.RTLD_LAZY | os.RTLD_LOCAL)
+    if not handle:
+        raise OSError(os.fsdecode(libc.dlerror() or b"not loaded"))
+    return ctypes.CDLL(name, handle=handle)
+
+
+def _load(kind: str, names: list[str]) -> WhichUCX:
+    libucp = _open_all(kind, names)
     numbers = [ctypes.c_uint() for _ in range(3)]
     libucp.ucp_get_version(*map(ctypes.byref, numbers))
     version = tuple(number.value for number in numbers)
-    which = WhichUCX(
-        kind, str(_file_of(libucp.ucp_get_version)), ".".join(map(str, version))
-    )
+    text = ".".join(map(str, version))
+    path = str(_file_of(libucp.ucp_get_version))
     if version < MIN_VERSION:
         least = ".".join(map(str, MIN_VERSION))
         raise ImportError(
-            f"ucp needs UCX {least} or newer; {which.path} is {which.version}. "
-            f"{_CHOICES}"
+            f"ucp needs UCX {least} or newer; {path} is {text}. {_CHOICES}"
         )
-    return which
+    return WhichUCX(kind, path, text)
 
 
 def _file_of(function: object) -> Path:

@@ -1,0 +1,122 @@
+# make demo   build in .venv and show an array going round between two processes
+# make test   C tests, C tests under ASan and UBSan, Python tests
+# make bench  build with the peers to compare with, and measure
+# make lint   ruff, mypy, stubtest, clang-format
+# make asan   the extension under ASan and UBSan, Python tests with it
+# make clean  remove all that these made
+#
+#   PYTHON=python3.12       another Python, 3.11 or newer
+#   UCP_UCX=system | /dir   another UCX (see setup.py); default: the wheel
+#   PYTEST_ARGS="-k send"   for `make test` and `make asan`
+
+PYTHON      = python3
+VENV        = .venv
+PYTEST_ARGS =
+
+bin  := $(VENV)/bin
+need := sh tools/require.sh
+# Start Python without the current directory on sys.path: here lies ucp/, the
+# source tree, which has no compiled extension.
+safe := PYTHONSAFEPATH=1
+
+sources := setup.py pyproject.toml $(wildcard ucp/*.py ucp/*.pyi ucp/*/*.py \
+           ucp_ext/* include/umx/*.h src/*/*.c src/*/*.h)
+
+# Which UCX the C library is built with: as setup.py chooses.
+ifeq ($(UCP_UCX),system)
+c_ucx =
+else ifneq ($(filter /%,$(UCP_UCX)),)
+c_ucx = UCX_DIR=$(UCP_UCX)
+else
+c_ucx = PYTHON=$(abspath $(bin)/python)
+endif
+
+.PHONY: demo test test-c test-python bench lint lint-python lint-c asan clean \
+        cmocka
+.NOTPARALLEL:
+
+demo: $(VENV)/.ucp
+	$(safe) $(bin)/python -m ucp demo
+
+test: test-c test-python
+	@echo "check: $$(cat src/build/release/closing)"
+	@echo "asan: $$(cat src/build/asan/closing)"
+
+test-c: cmocka $(VENV)/.ucp
+	$(MAKE) --no-print-directory -C src $(c_ucx) check
+	$(MAKE) --no-print-directory -C src $(c_ucx) asan
+
+# The installed package is tested; no test run may last longer than this.
+test-python: $(VENV)/.ucp $(VENV)/.test
+	$(safe) timeout 2400 $(bin)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.ucp $(VENV)/.bench
+	set -e; for name in latency bandwidth message_rate connect; do \
+	    $(bin)/python benchmarks/$$name.py; done
+
+lint: lint-python lint-c
+
+lint-python: $(VENV)/.ucp $(VENV)/.dev
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy ucp $(wildcard tests/typing)
+	$(safe) $(bin)/python -m mypy.stubtest ucp._ext
+
+lint-c: $(VENV)/.dev
+	$(MAKE) --no-print-directory -C src format-check \
+	    CLANG_FORMAT=$(abspath $(bin)/clang-format)
+
+# A build of its own, by gcc, in a venv of its own. The sanitizer's libraries must
+# be the first in the process; UCX keeps memory until exit, so leaks are not
+# looked for.
+asan: cmocka $(VENV)/.ucp
+	$(MAKE) --no-print-directory -C src $(c_ucx) asan
+	$(PYTHON) -m venv --clear $(VENV)-asan
+	CC=gcc UCP_SANITIZE=address $(VENV)-asan/bin/pip install -q '.[test]'
+	$(safe) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$(gcc -print-file-name=libasan.so) \
+	        $$(gcc -print-file-name=libubsan.so)" \
+	    timeout 2400 $(VENV)-asan/bin/python -m pytest $(PYTEST_ARGS)
+
+clean:
+	$(MAKE) --no-print-directory -C src clean
+	rm -rf build dist *.egg-info $(VENV) $(VENV)-asan .mypy_cache .ruff_cache \
+	    .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+cmocka:
+	@$(need) libcmocka-dev "cmocka, the C test library," \
+	    'echo "#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <cmocka.h>" | $(CC) -E -'
+
+# The venv, and what is needed before anything can be built in it.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "ucp needs Python 3.11 or newer, $(PYTHON) is not: make PYTHON=..." >&2; \
+	    exit 1; }
+	@$(need) build-essential "A C compiler" 'command -v $(CC)'
+	@$(need) python3-dev "Python.h of $(PYTHON)" "$(PYTHON) -c 'import os, \
+	    sysconfig; os.stat(sysconfig.get_path(\"include\") + \"/Python.h\")'"
+	@$(need) python3-venv "The venv module of $(PYTHON)" \
+	    "$(PYTHON) -c 'import ensurepip, venv'"
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The first time as a user gets it: an isolated build. Later builds use what
+# the venv has and compile again only if a source changed; setuptools would put
+# deleted Python files into the package, so those go first.
+$(VENV)/.ucp: $(sources) | $(VENV)/.made
+	@if [ -e $@ ]; then \
+	    find build -name '*.py*' -delete 2>/dev/null; \
+	    echo "installing ucp again"; \
+	    $(bin)/pip install -q --no-build-isolation --no-deps \
+	        --force-reinstall .; \
+	else \
+	    echo "installing ucp in $(VENV)"; \
+	    $(bin)/pip install -q '.[numpy,uvloop]' 'setuptools>=77'; \
+	fi
+	@touch $@
+
+$(VENV)/.test $(VENV)/.dev $(VENV)/.bench: pyproject.toml | $(VENV)/.ucp
+	@echo "installing what make $(@F:.%=%) needs"
+	@$(bin)/pip install -q --no-build-isolation '.[$(@F:.%=%)]'
+	@touch $@

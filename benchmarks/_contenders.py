@@ -1,0 +1,235 @@
+"""Who takes part: how each contender is started and what its result means."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from _process import Child, free_port, run_pair
+
+PEERS = Path(__file__).with_name("_peers.py")
+
+# What ucp sets on its own context (docs/tuning.md), for UCX's own benchmark.
+# ucp_settings() replaces it by what the installed ucp really uses.
+UCX_SETTINGS = {
+    "MM_ERROR_HANDLING": "y",
+    "POSIX_ERROR_HANDLING": "y",
+    "SYSV_ERROR_HANDLING": "y",
+    "USE_MT_MUTEX": "y",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure; `transport` is "shm" (UCX's default) or "tcp"."""
+
+    test: str
+    size: int = 8
+    transport: str = "shm"
+    window: int = 1
+    pinned: bool = True
+
+    def __str__(self) -> str:
+        size = f" {human(self.size)}" if self.test != "connect" else ""
+        pinned = "" if self.pinned else " unpinned"
+        return f"{self.transport}{size}{pinned}"
+
+
+def human(size: int) -> str:
+    """8B, 64K, 1M."""
+    for shift, unit in ((20, "M"), (10, "K")):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return f"{size}B"
+
+
+def sizes(text: str) -> list[int]:
+    """The inverse, for a list: "8,4K" is [8, 4096]."""
+    shift = {"K": 10, "M": 20}
+    return [
+        int(item[:-1]) << shift[item[-1]] if item[-1] in shift else int(item)
+        for item in text.upper().split(",")
+    ]
+
+
+def ucx_environment(transport: str, settings: dict[str, str]) -> dict[str, str]:
+    env = {f"UCX_{key}": value for key, value in settings.items()}
+    env["UCX_LOG_LEVEL"] = "error"
+    if transport == "tcp":
+        env["UCX_TLS"] = "tcp"
+    return env
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Base: `run` measures `n` messages once and gives the case's unit."""
+
+    name: str
+    # The first run's message count is chosen from this many seconds a message.
+    guess: float = 20e-6
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, or None."""
+        return None
+
+    def supports(self, case: Case) -> bool:
+        return True
+
+    def run(self, case: Case, n: int) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Python(Contender):
+    """A peer of _peers.py in two fresh interpreters."""
+
+    peer: str = ""
+    modules: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ("latency", "bandwidth", "rate", "connect")
+    env: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, str] = field(default_factory=dict)
+    ucx: bool = False  # follows UCX_TLS; the others have tcp only
+
+    def missing(self) -> str | None:
+        for module in self.modules:
+            if importlib.util.find_spec(module) is None:
+                return f"{module} is not installed"
+        return None
+
+    def supports(self, case: Case) -> bool:
+        anywhere = self.ucx or case.test == "connect"
+        return case.test in self.tests and (anywhere or case.transport == "tcp")
+
+    def command(self, role: str, spec: dict[str, object]) -> list[str]:
+        return [sys.executable, str(PEERS), role, json.dumps(spec)]
+
+    def environment(self, case: Case) -> dict[str, str]:
+        return {**(ucx_environment(case.transport, {}) if self.ucx else {}), **self.env}
+
+    def describe(self, case: Case, n: int) -> dict[str, object]:
+        """What both processes are told; a rate is counted in whole windows."""
+        step = case.window if case.test == "rate" else 1
+        return {
+            **self.spec,
+            "peer": self.peer,
+            "test": case.test,
+            "size": case.size,
+            "window": case.window,
+            "n": max(n // step, 1) * step,
+            "warmup": max(n // 10 // step, 1) * step,
+        }
+
+    def run(self, case: Case, n: int) -> float:
+        spec = self.describe(case, n)
+        env = self.environment(case)
+        with Child(self.command("server", spec), env, case.pinned, 0) as server:
+            spec["port"] = server.message()["port"]
+            with Child(self.command("client", spec), env, case.pinned, 1) as client:
+                value = float(client.message()["value"])
+        return value * 1e6 if case.test == "latency" else value
+
+
+@functools.cache
+def libucx() -> Path | None:
+    """Where the libucx wheel is."""
+    found = importlib.util.find_spec("libucx")
+    return Path(found.origin).parent if found and found.origin else None
+
+
+@dataclass(frozen=True)
+class Perftest(Contender):
+    """UCX's own benchmark: the floor, with the settings that ucp uses."""
+
+    am: bool = False  # active messages instead of tags
+    options: tuple[str, ...] = ("-e",)
+    settings: dict[str, str] = field(default_factory=dict)
+    guess: float = 1e-6
+
+    def missing(self) -> str | None:
+        root = libucx()
+        if root is None or not (root / "bin/ucx_perftest").exists():
+            return "no libucx wheel with ucx_perftest"
+        return None
+
+    def supports(self, case: Case) -> bool:
+        return case.test in ("latency", "bandwidth", "rate")
+
+    def test_name(self, case: Case) -> str:
+        kind = "lat" if case.test == "latency" else "bw"
+        return f"ucp_am_{kind}" if self.am else f"tag_{kind}"
+
+    def run(self, case: Case, n: int) -> float:
+        root = libucx()
+        assert root is not None
+        env = ucx_environment(case.transport, {**ucp_settings(), **self.settings})
+        env["LD_LIBRARY_PATH"] = str(root / "lib")
+        command = [str(root / "bin/ucx_perftest"), "-f", "-v", *self.options]
+        command += ["-t", self.test_name(case), "-s", str(case.size)]
+        command += ["-n", str(n), "-w", str(max(n // 10, 1))]
+        if case.test != "latency":
+            command += ["-O", str(case.window)]
+        port = free_port()
+        command += ["-p", str(port)]
+        output = run_pair(command, ["127.0.0.1"], env, case.pinned, port)
+        return parse_perftest(output, case.test)
+
+
+def parse_perftest(output: str, test: str) -> float:
+    """Microseconds, bytes/s or messages/s from the last CSV line.
+
+    Columns: iterations, latency percentile, average, overall; bandwidth
+    average, overall (MiB/s); message rate average, overall.
+    """
+    lines = [line for line in output.splitlines() if re.match(r" *\d+,", line)]
+    if not lines:
+        raise RuntimeError(f"ucx_perftest printed no result: {output[-300:]!r}")
+    columns = [float(value) for value in lines[-1].split(",")]
+    if test == "latency":
+        return columns[3]
+    return columns[5] * 2**20 if test == "bandwidth" else columns[7]
+
+
+@functools.cache
+def ucp_settings() -> dict[str, str]:
+    """The UCX settings of the installed ucp, as options without prefix."""
+    return UCX_SETTINGS
+
+
+def probe() -> float:
+    """Shared memory ping-pong, microseconds: which state the machine is in."""
+    return Perftest("probe", options=()).run(Case("latency"), 100_000)
+
+
+def ucxx(name: str, mode: str, guess: float = 20e-6, **env: str) -> Python:
+    spec = {"mode": mode}
+    return Python(name, guess, "ucxx", ("ucxx",), spec=spec, env=env, ucx=True)
+
+
+CONTENDERS: dict[str, Contender] = {
+    c.name: c
+    for c in (
+        Perftest("perftest"),
+        Perftest("perftest-am", am=True),
+        Perftest("perftest-sleep", options=("-e", "-E", "sleep"), guess=4e-6),
+        ucxx("ucxx-blocking", "blocking"),
+        ucxx("ucxx-polling", "polling"),
+        ucxx("ucxx-thread-future", "thread+future", guess=50e-6),
+        # Not ucxx's default: shared memory for endpoints with error handling.
+        ucxx("ucxx-blocking-mm", "blocking", UCX_MM_ERROR_HANDLING="y"),
+        Python("streams", peer="streams"),
+        Python("streams-uvloop", peer="streams-uvloop", modules=("uvloop",)),
+        Python("protocol", peer="protocol", tests=("latency", "bandwidth", "rate")),
+        Python(
+            "protocol-uvloop",
+            peer="protocol-uvloop",
+            modules=("uvloop",),
+            tests=("latency", "bandwidth", "rate"),
+        ),
+        Python("sockets", peer="sockets"),
+    )
+}

@@ -1,0 +1,242 @@
+#include "core/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/log.h"
+
+/* Settings of UCX that libumx changes, each only if neither the user's options
+ * nor the environment has it. Unknown keys (other UCX versions, transports not
+ * built) are skipped. docs/tuning.md has the measurements. */
+static const umx_option umi_settings[] = {
+    /* Endpoints with error handling get shared memory only with this. */
+    {"MM_ERROR_HANDLING", "y"},
+    {"POSIX_ERROR_HANDLING", "y"},
+    {"SYSV_ERROR_HANDLING", "y"},
+    /* On the default spin lock UCX's connection thread spins against us:
+     * 10-30 ms a connection instead of 0.6 ms. */
+    {"USE_MT_MUTEX", "y"},
+    /* A server restarts on its port at once, TIME_WAIT or not. */
+    {"TCP_CM_REUSEADDR", "y"},
+};
+
+void
+umx_config_default(umx_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    /* Longer than a round trip through a busy peer, short against a
+     * scheduler's slice. */
+    config->spin_ns = 50 * 1000;
+    /* Bounds how late a timer of the event loop can fire behind a stream. */
+    config->drain_ns = 200 * 1000;
+    /* Below, copying through the FIFO beats the rendezvous' round trip; above,
+     * eager data that waits for its reader would pin too much. */
+    config->rndv_thresh_shm = 512 * 1024;
+    config->rndv_thresh_net = 256 * 1024;
+    /* At least 8 messages of the largest eager size in flight. */
+    config->credit_bytes    = 4 * 1024 * 1024;
+    config->credit_messages = 4096;
+    config->credit_rndv     = 1024;
+    config->close_timeout_ns   = 10 * UINT64_C(1000000000);
+    config->connect_timeout_ns = 5 * UINT64_C(1000000000);
+    config->early_bytes        = 64 * 1024;
+    config->goodbye_bytes      = 256 * 1024 * 1024;
+}
+
+/* True if the environment has UCX_<key>. */
+static bool
+env_has(const char *key)
+{
+    char name[128] = "UCX_";
+
+    if (strlen(key) >= sizeof(name) - 4) {
+        return false;
+    }
+    strcpy(name + 4, key);
+    return getenv(name) != NULL;
+}
+
+static bool
+options_have(const umx_context_params *params, const char *key)
+{
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return false;
+    }
+    for (size_t i = 0; i < params->num_options; i++) {
+        if (strcmp(params->options[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The MM_ settings are inherited by POSIX_ and SYSV_: a user who sets the
+ * general one has decided the special ones too. */
+static bool
+user_has(const umx_context_params *params, const char *key)
+{
+    const char *suffix;
+
+    if (env_has(key) || options_have(params, key)) {
+        return true;
+    }
+    if (strncmp(key, "POSIX_", 6) == 0) {
+        suffix = key + 6;
+    } else if (strncmp(key, "SYSV_", 5) == 0) {
+        suffix = key + 5;
+    } else {
+        return false;
+    }
+    {
+        char general[64] = "MM_";
+
+        strncat(general, suffix, sizeof(general) - 4);
+        return env_has(general) || options_have(params, general);
+    }
+}
+
+static void
+apply_settings(const umx_context_params *params, ucp_config_t *config)
+{
+    for (size_t i = 0; i < sizeof(umi_settings) / sizeof(*umi_settings); i++) {
+        const umx_option *set = &umi_settings[i];
+
+        if (user_has(params, set->key)) {
+            continue;
+        }
+        if (ucp_config_modify(config, set->key, set->value) != UCS_OK) {
+            umi_log(UMI_LOG_DEBUG, "UCX does not take %s=%s", set->key,
+                    set->value);
+        }
+    }
+}
+
+typedef struct known_key {
+    const char *wanted;
+    bool        is_found;
+} known_key;
+
+static void
+match_key(const char *key, const char *value, void *arg)
+{
+    known_key *known = arg;
+
+    (void)value;
+    if (strcmp(key, known->wanted) == 0) {
+        known->is_found = true;
+    }
+}
+
+/* Call `fn` for each UCX_KEY=VALUE line of the printed configuration. */
+static umx_status
+walk_config(const ucp_config_t *config, umx_option_fn fn, void *arg)
+{
+    char  *text = NULL, *save = NULL;
+    size_t size = 0;
+    FILE  *stream = open_memstream(&text, &size);
+
+    if (stream == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    ucp_config_print(config, stream, NULL, UCS_CONFIG_PRINT_CONFIG);
+    if (fclose(stream) != 0) {
+        free(text);
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (char *line = strtok_r(text, "\n", &save); line != NULL;
+         line       = strtok_r(NULL, "\n", &save)) {
+        char *equals = strchr(line, '=');
+
+        if (strncmp(line, "UCX_", 4) == 0 && equals != NULL) {
+            *equals = '\0';
+            fn(line + 4, equals + 1, arg);
+        }
+    }
+    free(text);
+    return UMX_OK;
+}
+
+/* ucp_config_modify() answers INVALID_PARAM both for a key it does not know
+ * and for a value it refuses. */
+static umx_status
+refused_option(const ucp_config_t *config, const char *key)
+{
+    known_key  known = {key, false};
+    umx_status status;
+
+    status = walk_config(config, match_key, &known);
+    if (status != UMX_OK) {
+        return status;
+    }
+    return known.is_found ? UMX_ERR_INVALID_PARAM : UMX_ERR_UNKNOWN_OPTION;
+}
+
+static umx_status
+apply_options(const umx_context_params *params, ucp_config_t *config,
+              int *bad_option_p)
+{
+    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return UMX_OK;
+    }
+    for (size_t i = 0; i < params->num_options; i++) {
+        const umx_option *option = &params->options[i];
+
+        if (env_first && env_has(option->key)) {
+            continue;
+        }
+        if (ucp_config_modify(config, option->key, option->value) != UCS_OK) {
+            if (bad_option_p != NULL) {
+                *bad_option_p = (int)i;
+            }
+            return refused_option(config, option->key);
+        }
+    }
+    return UMX_OK;
+}
+
+umx_status
+umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
+                int *bad_option_p)
+{
+    ucp_config_t *config;
+    umx_status    status;
+    ucs_status_t  ucs_status;
+
+    if (bad_option_p != NULL) {
+        *bad_option_p = -1;
+    }
+    ucs_status = ucp_config_read(NULL, NULL, &config);
+    if (ucs_status != UCS_OK) {
+        return (umx_status)ucs_status;
+    }
+    apply_settings(params, config);
+    status = apply_options(params, config, bad_option_p);
+    if (status != UMX_OK) {
+        ucp_config_release(config);
+        return status;
+    }
+    *config_p = config;
+    return UMX_OK;
+}
+
+umx_status
+umx_context_options(const umx_context_params *params, umx_option_fn fn,
+                    void *arg, int *bad_option_p)
+{
+    static const umx_context_params none;
+
+    ucp_config_t *config;
+    umx_status    status;
+
+    status = umi_config_read(params != NULL ? params : &none, &config,
+                             bad_option_p);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = walk_config(config, fn, arg);
+    ucp_config_release(config);
+    return status;
+}

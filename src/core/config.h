@@ -1,0 +1,14 @@
+/* config.h: the UCX settings that libumx chooses. See config.c for reasons. */
+#ifndef UMI_CONFIG_H
+#define UMI_CONFIG_H
+
+#include <ucp/api/ucp.h>
+#include <umx/context.h>
+
+/* Read UCX's environment and apply, weakest first: libumx's settings, the
+ * environment, `params->options` (the last two change places with
+ * UMX_CONTEXT_FLAG_ENV_FIRST). The caller releases `*config_p`. */
+umx_status umi_config_read(const umx_context_params *params,
+                           ucp_config_t **config_p, int *bad_option_p);
+
+#endif

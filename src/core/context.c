@@ -1,0 +1,222 @@
+#include "core/context.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucs/debug/log_def.h>
+#include <umx/version.h>
+
+#include "core/config.h"
+#include "util/log.h"
+
+/* Lowest minor version of UCX's API that will do: asking for the header's own
+ * makes UCX warn when an older library is loaded. */
+enum { UCX_MINOR = 13 };
+
+static const uint64_t ucx_features =
+    UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+
+static unsigned       fork_generation;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void
+fork_in_child(void)
+{
+    fork_generation++;
+}
+
+static ucs_log_func_rc_t
+take_ucx_line(const char *file, unsigned line, const char *function,
+              ucs_log_level_t level,
+              const ucs_log_component_config_t *comp_conf,
+              const char *message, va_list ap)
+{
+    char          text[1024];
+    umi_log_level our_level;
+
+    (void)file;
+    (void)line;
+    (void)function;
+    (void)comp_conf;
+    if (level <= UCS_LOG_LEVEL_ERROR) {
+        our_level = UMI_LOG_ERROR;
+    } else if (level == UCS_LOG_LEVEL_WARN) {
+        our_level = UMI_LOG_WARN;
+    } else if (level <= UCS_LOG_LEVEL_INFO) {
+        our_level = UMI_LOG_INFO;
+    } else {
+        our_level = UMI_LOG_DEBUG;
+    }
+    vsnprintf(text, sizeof(text), message, ap);
+    umi_log(our_level, "UCX: %s", text);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static void
+process_init(void)
+{
+    pthread_atfork(NULL, NULL, fork_in_child);
+    ucs_log_push_handler(take_ucx_line);
+}
+
+unsigned
+umi_fork_generation(void)
+{
+    return fork_generation;
+}
+
+void
+umx_log_set(umx_log_fn fn, void *arg)
+{
+    umi_log_set_sink(fn, arg);
+}
+
+void
+umx_ucx_version(unsigned *major_p, unsigned *minor_p, unsigned *release_p)
+{
+    ucp_get_version(major_p, minor_p, release_p);
+}
+
+/* Everything a config can get wrong. */
+static bool
+config_is_valid(const umx_config *config)
+{
+    if (config->token != NULL &&
+        (config->token_len < 1 || config->token_len > UMI_TOKEN_MAX)) {
+        return false;
+    }
+    return config->credit_bytes > 0 && config->credit_messages > 1 &&
+           config->credit_rndv > 1 && config->rndv_thresh_shm > 0 &&
+           config->rndv_thresh_net > 0 && config->connect_timeout_ns > 0;
+}
+
+static umx_status
+context_set_config(umx_context *context, const umx_context_params *params)
+{
+    umx_config *config = &context->config;
+
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_CONFIG)) {
+        umx_config_default(config);
+        return UMX_OK;
+    }
+    if (params->config == NULL || !config_is_valid(params->config)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    *config = *params->config;
+    if (config->token != NULL) {
+        memcpy(context->token, config->token, config->token_len);
+        config->token = context->token;
+    }
+    return UMX_OK;
+}
+
+umx_status
+umx_context_create(const umx_context_params *params, umx_context **context_p,
+                   int *bad_option_p)
+{
+    static const umx_context_params defaults;
+
+    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                .features   = ucx_features};
+    umx_context  *context;
+    ucp_config_t *config;
+    umx_status    status;
+
+    if (params == NULL) {
+        params = &defaults;
+    }
+    pthread_once(&process_once, process_init);
+    context = calloc(1, sizeof(*context));
+    if (context == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    atomic_init(&context->refs, 1);
+    context->generation = fork_generation;
+    status              = umi_config_read(params, &config, bad_option_p);
+    if (status != UMX_OK) {
+        goto free_context;
+    }
+    status = context_set_config(context, params);
+    if (status != UMX_OK) {
+        goto release_config;
+    }
+    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR,
+                                          &ucp_params, config, &context->ucp);
+    if (status != UMX_OK) {
+        goto release_config;
+    }
+    ucp_config_release(config);
+    *context_p = context;
+    return UMX_OK;
+
+release_config:
+    ucp_config_release(config);
+free_context:
+    free(context);
+    return status;
+}
+
+void
+umi_context_hold(umx_context *context)
+{
+    atomic_fetch_add_explicit(&context->refs, 1, memory_order_relaxed);
+}
+
+void
+umx_context_release(umx_context *context)
+{
+    if (atomic_fetch_sub_explicit(&context->refs, 1, memory_order_acq_rel) !=
+        1) {
+        return;
+    }
+    /* UCX's threads and descriptors did not come along into a forked child. */
+    if (context->generation == fork_generation) {
+        ucp_cleanup(context->ucp);
+    }
+    free(context);
+}
+
+const umx_config *
+umx_context_config(const umx_context *context)
+{
+    return &context->config;
+}
+
+void *
+umx_context_handle(const umx_context *context)
+{
+    return context->ucp;
+}
+
+umx_status
+umi_print_to_text(umi_print_fn print, const void *arg, char **text_p)
+{
+    char  *text = NULL;
+    size_t size = 0;
+    FILE  *stream = open_memstream(&text, &size);
+
+    if (stream == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    print(stream, arg);
+    if (fclose(stream) != 0) {
+        free(text);
+        return UMX_ERR_NO_MEMORY;
+    }
+    *text_p = text;
+    return UMX_OK;
+}
+
+static void
+print_context(FILE *stream, const void *arg)
+{
+    const umx_context *context = arg;
+
+    ucp_context_print_info(context->ucp, stream);
+}
+
+umx_status
+umx_context_info(const umx_context *context, char **text_p)
+{
+    return umi_print_to_text(print_context, context, text_p);
+}

@@ -1,0 +1,30 @@
+/* context.h: a UCX context, shared by its workers. Thread: any. */
+#ifndef UMI_CONTEXT_H
+#define UMI_CONTEXT_H
+
+#include <stdatomic.h>
+#include <ucp/api/ucp.h>
+#include <umx/context.h>
+
+enum { UMI_TOKEN_MAX = 256 };
+
+struct umx_context {
+    ucp_context_h ucp;
+    atomic_uint   refs;
+    unsigned      generation; /* umi_fork_generation() at creation */
+    umx_config    config;     /* config.token leads to `token` */
+    uint8_t       token[UMI_TOKEN_MAX];
+};
+
+void umi_context_hold(umx_context *context);
+
+/* Grows by one in every forked child: an object of another generation is the
+ * parent's. */
+unsigned umi_fork_generation(void);
+
+/* Print into memory with one of UCX's functions that write to a stream. */
+typedef void (*umi_print_fn)(FILE *stream, const void *arg);
+umx_status umi_print_to_text(umi_print_fn print, const void *arg,
+                             char **text_p);
+
+#endif

@@ -1,0 +1,74 @@
+/* endpoint.h: UCX's side of an endpoint. The layer above embeds it as the
+ * first member of struct umx_ep. Thread: the worker's owner. */
+#ifndef UMI_ENDPOINT_H
+#define UMI_ENDPOINT_H
+
+#include <sys/socket.h>
+#include <ucp/api/ucp.h>
+#include <umx/endpoint.h>
+
+#include "util/list.h"
+
+enum umi_ep_events {
+    UMI_EP_EVENT_ERROR = 1u << 0, /* UCX's error handler ran: `ucx_error` */
+    UMI_EP_EVENT_LAYER = 1u << 1  /* the layer above asked for a visit */
+};
+
+typedef struct umi_ep {
+    umx_worker *worker;
+    ucp_ep_h    handle; /* NULL once closed */
+    unsigned    refs;
+    unsigned    events;
+    umi_list    inflight;   /* requests in UCX's hands */
+    umi_link    link;       /* worker->eps */
+    umi_link    event_link; /* worker->ep_events */
+    umx_status  ucx_error;
+    uint64_t    id;
+    void (*free)(struct umi_ep *ep); /* refs is 0 */
+} umi_ep;
+
+static inline umi_ep *
+umi_ep_of(const umx_ep *ep)
+{
+    return (umi_ep *)(void *)(uintptr_t)ep;
+}
+
+/* Prepare `ep` with one reference; nothing of UCX yet. */
+void umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep));
+
+static inline void
+umi_ep_hold(umi_ep *ep)
+{
+    ep->refs++;
+}
+
+/* The last one calls `free`. */
+static inline void
+umi_ep_release(umi_ep *ep)
+{
+    if (--ep->refs == 0) {
+        ep->free(ep);
+    }
+}
+
+/* Take `ep` off the worker's lists, before its memory goes. */
+void umi_ep_fini(umi_ep *ep);
+
+/* Create UCX's endpoint: to an address, or from a connection request (which
+ * is consumed). On failure `ep` is as umi_ep_init() left it. */
+umx_status umi_ep_open(umi_ep *ep, const struct sockaddr *addr,
+                       size_t addr_len, const struct sockaddr *local,
+                       size_t local_len);
+umx_status umi_ep_open_request(umi_ep *ep, void *conn_request);
+
+/* Give UCX's endpoint up. What is in its hands completes with an error in
+ * later progress calls. Idempotent. */
+void umi_ep_force_close(umi_ep *ep);
+
+/* Ask for hooks->on_ep_event(). */
+void umi_ep_raise(umi_ep *ep, unsigned events);
+
+/* True if a lane is shared memory; false also when UCX cannot tell. */
+bool umi_ep_has_shm(const umi_ep *ep);
+
+#endif

@@ -1,0 +1,116 @@
+#include "core/request.h"
+
+#include <string.h>
+#include <umx/worker.h>
+
+#include "core/worker.h"
+#include "util/clock.h"
+
+umx_request *
+umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
+                const umx_op_params *params)
+{
+    umx_request *req = umi_pool_get(&worker->requests);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    umi_link_init(&req->link);
+    req->status       = UMX_INPROGRESS;
+    req->is_done      = false;
+    req->is_kept      = true;
+    req->is_cancelled = false;
+    req->is_posted    = false;
+    req->on_done      = NULL;
+    req->arg          = NULL;
+    req->ops          = ops;
+    req->worker       = worker;
+    req->ep           = ep;
+    if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_DONE)) {
+        req->on_done = params->on_done;
+        req->arg     = params->arg;
+        req->is_kept = (params->field_mask & UMX_OP_FIELD_FLAGS) &&
+                       (params->flags & UMX_OP_FLAG_KEEP);
+    }
+    if (ep != NULL) {
+        umi_ep_hold(ep);
+    }
+    return req;
+}
+
+void
+umi_request_free(umx_request *req)
+{
+    umi_ep *ep = req->ep;
+
+    umi_pool_put(&req->worker->requests, req);
+    if (ep != NULL) {
+        umi_ep_release(ep);
+    }
+}
+
+void
+umi_request_complete(umx_request *req, umx_status status)
+{
+    req->status    = status;
+    req->is_posted = false;
+    umi_link_remove(&req->link);
+    umi_list_append(&req->worker->done, &req->link);
+}
+
+void
+umx_request_cancel(umx_request *req)
+{
+    if (req->is_done || req->is_cancelled) {
+        return;
+    }
+    req->is_cancelled = true;
+    /* Complete but not yet reported: `finish` sees is_cancelled. */
+    if (req->status == UMX_INPROGRESS && req->ops->cancel != NULL) {
+        req->ops->cancel(req);
+    }
+}
+
+umx_status
+umx_request_status(const umx_request *req)
+{
+    return req->is_done ? req->status : UMX_INPROGRESS;
+}
+
+const umx_recv_info *
+umx_request_info(const umx_request *req)
+{
+    return &req->info;
+}
+
+umx_status
+umx_request_wait(umx_request *req, uint64_t timeout_ns)
+{
+    uint64_t   now      = umi_clock_ns();
+    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
+                                                            now + timeout_ns;
+    umx_status status;
+
+    while (!req->is_done) {
+        now = umi_clock_ns();
+        if (now >= deadline && timeout_ns != 0) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        status = umx_worker_wait(req->worker, deadline > now ? deadline - now
+                                                             : 0);
+        if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
+            umi_clock_ns() >= deadline) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
+            return status;
+        }
+    }
+    return req->status;
+}
+
+void
+umx_request_release(umx_request *req)
+{
+    umi_request_free(req);
+}

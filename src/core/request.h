@@ -1,0 +1,75 @@
+/* request.h: the object of one operation. Thread: the worker's owner.
+ *
+ * A request is on one list at a time: a queue of the layer that made it, its
+ * endpoint's list of operations in UCX's hands (`inflight`), or the worker's
+ * done list. UCX's callbacks only call umi_request_complete(); `finish` and
+ * `on_done` run later, from umi_worker_run_events(). */
+#ifndef UMI_REQUEST_H
+#define UMI_REQUEST_H
+
+#include <umx/request.h>
+
+#include "util/list.h"
+
+struct umi_ep;
+struct umi_channel;
+
+/* What differs between kinds of operations. */
+typedef struct umi_request_ops {
+    const char *name;
+    /* Before on_done: settle the layer's own state; may change the status or
+     * return false to keep the request (it completes again later). NULL:
+     * nothing to do. */
+    bool (*finish)(umx_request *req);
+    /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
+    void (*cancel)(umx_request *req);
+} umi_request_ops;
+
+struct umx_request {
+    umi_link               link;
+    umx_status             status;
+    bool                   is_done;      /* on_done has run, or may not */
+    bool                   is_kept;      /* released by the user */
+    bool                   is_cancelled; /* umx_request_cancel() was called */
+    bool                   is_posted;    /* in UCX's hands */
+    umx_done_fn            on_done;
+    void                  *arg;
+    const umi_request_ops *ops;
+    umx_worker            *worker;
+    struct umi_ep         *ep; /* held; NULL for a worker's operations */
+    umx_buffer             buf;
+    umx_recv_info          info;
+    /* For the layers above; the wire header lives here because UCX reads it
+     * until the operation completes. */
+    union {
+        struct {
+            uint64_t            header[2];
+            struct umi_channel *channel;
+        } send;
+        struct {
+            uint64_t            tag;
+            uint64_t            mask;
+            struct umi_channel *channel;
+            umx_message        *message;
+            uint32_t            flags;
+            uint8_t             phase;
+        } recv;
+        struct {
+            void *handle; /* UCX's request, to cancel it */
+        } raw;
+    } u;
+};
+
+/* A request of `ops` with the user's params; NULL when out of memory. */
+umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
+                             const umi_request_ops *ops,
+                             const umx_op_params   *params);
+
+/* Back to the pool: for one that never was INPROGRESS, and after on_done. */
+void umi_request_free(umx_request *req);
+
+/* The operation is over: to the worker's done list. From UCX's callbacks or
+ * from ours. */
+void umi_request_complete(umx_request *req, umx_status status);
+
+#endif

@@ -1,0 +1,33 @@
+#include <ucs/type/status.h>
+#include <umx/status.h>
+
+/* A UCX status is cast, never translated. */
+_Static_assert((int)UMX_OK == UCS_OK, "status");
+_Static_assert((int)UMX_INPROGRESS == UCS_INPROGRESS, "status");
+_Static_assert((int)UMX_ERR_NO_MEMORY == UCS_ERR_NO_MEMORY, "status");
+_Static_assert((int)UMX_ERR_INVALID_PARAM == UCS_ERR_INVALID_PARAM, "status");
+_Static_assert((int)UMX_ERR_UNREACHABLE == UCS_ERR_UNREACHABLE, "status");
+_Static_assert((int)UMX_ERR_MESSAGE_TRUNCATED == UCS_ERR_MESSAGE_TRUNCATED,
+               "status");
+_Static_assert((int)UMX_ERR_BUSY == UCS_ERR_BUSY, "status");
+_Static_assert((int)UMX_ERR_CANCELED == UCS_ERR_CANCELED, "status");
+_Static_assert((int)UMX_ERR_TIMED_OUT == UCS_ERR_TIMED_OUT, "status");
+_Static_assert((int)UMX_ERR_REJECTED == UCS_ERR_REJECTED, "status");
+_Static_assert((int)UMX_ERR_NOT_CONNECTED == UCS_ERR_NOT_CONNECTED, "status");
+_Static_assert((int)UMX_ERR_CONNECTION_RESET == UCS_ERR_CONNECTION_RESET,
+               "status");
+_Static_assert((int)UMX_ERR_ENDPOINT_TIMEOUT == UCS_ERR_ENDPOINT_TIMEOUT,
+               "status");
+
+const char *
+umx_status_string(umx_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value, text) \
+    case name:                         \
+        return text;
+        UMX_STATUS_TABLE(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown status";
+}

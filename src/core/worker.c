@@ -1,0 +1,420 @@
+#include "core/worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/listener.h"
+#include "util/clock.h"
+#include "util/log.h"
+
+/* How long umx_worker_destroy() waits for UCX to hand buffers back. */
+enum { DESTROY_GRACE_MS = 2000 };
+
+static void
+init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
+{
+    umi_list_init(&worker->done);
+    umi_list_init(&worker->ep_events);
+    umi_list_init(&worker->accepts);
+    umi_list_init(&worker->eps);
+    umi_list_init(&worker->listeners);
+    umi_list_init(&worker->timers);
+    umi_list_init(&worker->orphans);
+    atomic_init(&worker->retired, NULL);
+    umi_ptr_map_init(&worker->eps_by_handle);
+    umi_pool_init(&worker->requests, sizeof(umx_request));
+    umi_pool_init(&worker->messages, hooks->message_size);
+}
+
+/* Not the affinity mask: pinning each process of a pair to a core of its own is
+ * common, and a mask of one CPU does not tell whether the peer shares it. If it
+ * does, spins fail and the adaptive budget goes to 0 (progress/spin.c). */
+static bool
+may_spin(void)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) > 1;
+}
+
+umx_status
+umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
+                  umx_worker **worker_p)
+{
+    ucp_worker_params_t params = {
+        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+    };
+    umx_worker *worker;
+    umx_status  status;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    worker = calloc(1, sizeof(*worker));
+    if (worker == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    init_lists(worker, hooks);
+    worker->hooks      = hooks;
+    worker->context    = context;
+    worker->owner      = pthread_self();
+    worker->generation = context->generation;
+    if (may_spin()) {
+        worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
+        worker->spin.ticks     = worker->spin.max_ticks;
+    }
+
+    status = (umx_status)ucp_worker_create(context->ucp, &params,
+                                           &worker->ucp);
+    if (status != UMX_OK) {
+        goto free_worker;
+    }
+    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->fd);
+    if (status != UMX_OK) {
+        goto destroy_ucp;
+    }
+    umi_context_hold(context);
+    *worker_p = worker;
+    return UMX_OK;
+
+destroy_ucp:
+    ucp_worker_destroy(worker->ucp);
+free_worker:
+    free(worker);
+    return status;
+}
+
+/* Progress until UCX has handed every buffer back, for a bounded time. */
+static void
+settle(umx_worker *worker)
+{
+    uint64_t deadline = umi_clock_ns() + DESTROY_GRACE_MS * UINT64_C(1000000);
+
+    for (;;) {
+        bool is_settled = worker->closes_in_ucx == 0 &&
+                          umi_list_is_empty(&worker->orphans);
+
+        UMI_LIST_FOREACH(link, &worker->eps) {
+            umi_ep *ep = umi_container_of(link, umi_ep, link);
+
+            is_settled = is_settled && umi_list_is_empty(&ep->inflight);
+        }
+        if (is_settled || umi_clock_ns() >= deadline) {
+            return;
+        }
+        umi_worker_progress(worker);
+        umi_worker_run_events(worker);
+    }
+}
+
+static void
+complete_list(umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umi_request_complete(umi_container_of(link, umx_request, link),
+                             UMX_ERR_CANCELED);
+    }
+}
+
+/* UCX is gone: nothing will complete these any more. */
+static void
+complete_leftovers(umx_worker *worker)
+{
+    complete_list(&worker->orphans);
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        complete_list(&umi_container_of(link, umi_ep, link)->inflight);
+    }
+    umi_worker_run_events(worker);
+}
+
+static void
+abort_all(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->listeners)) {
+        umx_listener_destroy(umi_container_of(worker->listeners.next,
+                                              umx_listener, link));
+    }
+    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
+        worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
+    }
+    umi_worker_run_events(worker);
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    umx_context *context = worker->context;
+
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    abort_all(worker);
+    settle(worker);
+    ucp_worker_destroy(worker->ucp);
+    worker->ucp = NULL;
+    complete_leftovers(worker);
+    while (!umi_list_is_empty(&worker->eps)) {
+        /* The user's reference is still out: umx_ep_destroy() comes later and
+         * must find memory, so the endpoint only leaves the list. */
+        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
+
+        umi_link_remove(&ep->link);
+        ep->worker = NULL;
+    }
+    umi_pool_fini(&worker->requests);
+    if (worker->messages.in_use == 0) {
+        /* Else handles are out: their memory must outlive the worker. */
+        umi_pool_fini(&worker->messages);
+    }
+    umi_ptr_map_fini(&worker->eps_by_handle);
+    free(worker);
+    umx_context_release(context);
+}
+
+int
+umx_worker_fd(const umx_worker *worker)
+{
+    return worker->fd;
+}
+
+void *
+umx_worker_handle(const umx_worker *worker)
+{
+    return worker->ucp;
+}
+
+bool
+umx_worker_is_armed(const umx_worker *worker)
+{
+    return worker->is_armed;
+}
+
+bool
+umx_worker_is_owner(const umx_worker *worker)
+{
+    return umi_worker_check(worker) == UMX_OK;
+}
+
+void
+umx_worker_signal(umx_worker *worker)
+{
+    ucp_worker_signal(worker->ucp);
+}
+
+unsigned
+umx_worker_num_closing(const umx_worker *worker)
+{
+    return worker->num_closing;
+}
+
+umx_status
+umi_worker_arm(umx_worker *worker)
+{
+    umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
+
+    worker->is_armed = (status == UMX_OK);
+    return status;
+}
+
+umi_ep *
+umi_worker_find_ep_slow(umx_worker *worker, const void *handle)
+{
+    umi_ep *ep = umi_ptr_map_get(&worker->eps_by_handle, handle);
+
+    if (ep != NULL) {
+        worker->last_handle = handle;
+        worker->last_ep     = ep;
+    }
+    return ep;
+}
+
+void
+umx_worker_query(const umx_worker *worker, umx_worker_stats *stats)
+{
+    *stats                 = worker->stats;
+    stats->requests_in_use = worker->requests.in_use;
+    stats->requests_peak   = worker->requests.peak;
+}
+
+static void
+print_worker(FILE *stream, const void *arg)
+{
+    const umx_worker *worker = arg;
+
+    ucp_worker_print_info(worker->ucp, stream);
+}
+
+umx_status
+umx_worker_info(const umx_worker *worker, char **text_p)
+{
+    return umi_print_to_text(print_worker, worker, text_p);
+}
+
+/* ---- events --------------------------------------------------------------
+ */
+
+static void
+run_accepts(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->accepts)) != NULL) {
+        umi_accept   *accept   = umi_container_of(link, umi_accept, link);
+        umx_listener *listener = accept->listener;
+
+        if (listener->is_destroyed) {
+            umi_listener_reject(listener, accept->conn_request);
+        } else {
+            worker->hooks->on_conn_request(listener, accept->conn_request);
+        }
+        free(accept);
+        umi_listener_release(listener);
+    }
+}
+
+static void
+run_ep_events(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->ep_events)) != NULL) {
+        umi_ep *ep = umi_container_of(link, umi_ep, event_link);
+
+        worker->hooks->on_ep_event(ep);
+        umi_ep_release(ep);
+    }
+}
+
+static void
+run_retired(umx_worker *worker)
+{
+    umi_retire *retire = atomic_exchange_explicit(&worker->retired, NULL,
+                                                  memory_order_acquire);
+
+    while (retire != NULL) {
+        umi_retire *next = retire->next;
+
+        retire->fn(retire);
+        retire = next;
+    }
+}
+
+static void
+run_done(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->done)) != NULL) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops->finish != NULL && !req->ops->finish(req)) {
+            continue;
+        }
+        req->is_done = true;
+        if (req->on_done != NULL) {
+            bool is_kept = req->is_kept;
+
+            req->on_done(req, req->status, req->arg);
+            if (is_kept) {
+                continue;
+            }
+            umi_request_free(req);
+        }
+    }
+}
+
+void
+umi_worker_run_events(umx_worker *worker)
+{
+    if (worker->is_running) {
+        return;
+    }
+    worker->is_running = true;
+    while (umi_worker_has_events(worker)) {
+        /* Endpoint events first: they decide with which status the
+         * endpoint's own requests complete. */
+        if (worker->has_events) {
+            worker->has_events = false;
+            run_ep_events(worker);
+            run_accepts(worker);
+        }
+        run_retired(worker);
+        run_done(worker);
+    }
+    worker->is_running = false;
+}
+
+void
+umi_worker_retire(umx_worker *worker, umi_retire *retire)
+{
+    umi_retire *head = atomic_load_explicit(&worker->retired,
+                                            memory_order_relaxed);
+
+    do {
+        retire->next = head;
+    } while (!atomic_compare_exchange_weak_explicit(
+        &worker->retired, &head, retire, memory_order_release,
+        memory_order_relaxed));
+    umx_worker_signal(worker);
+}
+
+/* ---- timers --------------------------------------------------------------
+ */
+
+void
+umi_timer_init(umi_timer *timer, umi_timer_fn fn)
+{
+    umi_link_init(&timer->link);
+    timer->fn = fn;
+}
+
+void
+umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
+{
+    uint64_t  now = umi_clock_ns();
+    umi_link *pos;
+
+    umi_timer_stop(timer);
+    if (timeout_ns >= UINT64_MAX - now) {
+        return;
+    }
+    timer->deadline_ns = now + timeout_ns;
+    /* From the end: most timers have the same timeout. */
+    for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
+        if (umi_container_of(pos, umi_timer, link)->deadline_ns <=
+            timer->deadline_ns) {
+            break;
+        }
+    }
+    umi_link_insert_before(pos->next, &timer->link);
+}
+
+void
+umi_timer_stop(umi_timer *timer)
+{
+    umi_link_remove(&timer->link);
+}
+
+void
+umi_worker_run_timers(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->timers)) {
+        umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
+                                            link);
+
+        if (timer->deadline_ns > umi_clock_ns()) {
+            return;
+        }
+        umi_timer_stop(timer);
+        timer->fn(timer);
+    }
+}
+
+uint64_t
+umx_worker_deadline(const umx_worker *worker)
+{
+    if (umi_list_is_empty(&worker->timers)) {
+        return UINT64_MAX;
+    }
+    return umi_container_of(worker->timers.next, umi_timer, link)->deadline_ns;
+}

@@ -1,0 +1,160 @@
+/* worker.h: the progress engine's state. Thread: the owner, but for the
+ * members marked (any). */
+#ifndef UMI_WORKER_H
+#define UMI_WORKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <ucp/api/ucp.h>
+#include <umx/worker.h>
+
+#include "core/context.h"
+#include "core/endpoint.h"
+#include "core/request.h"
+#include "util/list.h"
+#include "util/pool.h"
+#include "util/ptr_map.h"
+
+/* How the layer above hears of what UCX reported; called after the progress
+ * burst, never from inside UCX. */
+typedef struct umi_worker_hooks {
+    size_t message_size; /* of the objects in worker->messages */
+    /* `ep->events` has what happened; cleared by the callee. */
+    void (*on_ep_event)(umi_ep *ep);
+    /* A connection request; the callee accepts or rejects it. */
+    void (*on_conn_request)(umx_listener *listener, void *conn_request);
+    /* umi_worker_destroy(): complete all there is. */
+    void (*abort_ep)(umi_ep *ep);
+} umi_worker_hooks;
+
+typedef struct umi_timer umi_timer;
+typedef void (*umi_timer_fn)(umi_timer *timer);
+
+struct umi_timer {
+    umi_link     link; /* worker->timers, soonest first */
+    uint64_t     deadline_ns;
+    umi_timer_fn fn;
+};
+
+/* Pushed by any thread, run by the owner. */
+typedef struct umi_retire {
+    struct umi_retire *next;
+    void (*fn)(struct umi_retire *retire);
+} umi_retire;
+
+/* Adaptive spinning, see progress/spin.c. */
+typedef struct umi_spin {
+    uint64_t max_ticks;
+    uint64_t ticks;   /* budget of the next spin; 0: skip */
+    unsigned skip;    /* spins to skip before the next probe */
+    unsigned backoff; /* value of `skip` after a failed probe */
+} umi_spin;
+
+enum { UMI_AM_HANDLERS = 16 };
+
+struct umi_am_arrival;
+
+/* UCX gives a callback one argument; the worker and the function are two. */
+typedef struct umi_am_handler {
+    umx_worker *worker;
+    int (*fn)(umx_worker *worker, const struct umi_am_arrival *arrival);
+} umi_am_handler;
+
+struct umx_worker {
+    /* hot */
+    ucp_worker_h ucp;
+    umi_list     done;
+    bool         is_armed;
+    bool         is_running; /* completions are being run */
+    bool         has_events; /* something is on the lists below */
+    unsigned     generation;
+    pthread_t    owner;
+    umi_pool     requests;
+    umi_pool     messages; /* the layer above's */
+    umi_spin     spin;
+    /* what UCX's callbacks queued */
+    umi_list ep_events;   /* umi_ep.event_link */
+    umi_list accepts;     /* umi_accept.link */
+    _Atomic(umi_retire *) retired; /* (any) */
+    /* cold */
+    const umi_worker_hooks *hooks;
+    umx_context            *context;
+    int                     fd;
+    umi_ptr_map             eps_by_handle;
+    const void             *last_handle; /* of umi_worker_find_ep() */
+    umi_ep                 *last_ep;
+    umi_list                eps;
+    umi_list                listeners;
+    umi_list                timers;
+    umi_list                orphans; /* requests without endpoint in UCX */
+    unsigned                num_closing;
+    unsigned                closes_in_ucx;
+    uint64_t                next_ep_id;
+    umx_worker_stats        stats;
+    umi_am_handler          am_handlers[UMI_AM_HANDLERS];
+};
+
+umx_status umi_worker_create(umx_context *context,
+                             const umi_worker_hooks *hooks,
+                             umx_worker **worker_p);
+
+/* Run what UCX reported: endpoint events, connection requests, retired
+ * objects, then completions, until nothing is left. */
+void umi_worker_run_events(umx_worker *worker);
+
+/* One call of UCX. */
+static inline unsigned
+umi_worker_progress(umx_worker *worker)
+{
+    unsigned events = ucp_worker_progress(worker->ucp);
+
+    if (events != 0) {
+        worker->is_armed = false;
+    }
+    return events;
+}
+
+static inline bool
+umi_worker_has_events(const umx_worker *worker)
+{
+    return !umi_list_is_empty(&worker->done) || worker->has_events ||
+           atomic_load_explicit(&worker->retired, memory_order_relaxed) !=
+               NULL;
+}
+
+/* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
+umx_status umi_worker_arm(umx_worker *worker);
+
+/* The endpoint of a UCX handle; NULL if it is not ours any more. */
+umi_ep *umi_worker_find_ep_slow(umx_worker *worker, const void *handle);
+
+static inline umi_ep *
+umi_worker_find_ep(umx_worker *worker, const void *handle)
+{
+    return (handle == worker->last_handle) ?
+               worker->last_ep :
+               umi_worker_find_ep_slow(worker, handle);
+}
+
+/* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
+static inline umx_status
+umi_worker_check(const umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    return pthread_equal(worker->owner, pthread_self()) ?
+               UMX_OK :
+               UMX_ERR_WRONG_THREAD;
+}
+
+void umi_worker_retire(umx_worker *worker, umi_retire *retire);
+
+void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
+void umi_timer_start(umx_worker *worker, umi_timer *timer,
+                     uint64_t timeout_ns);
+void umi_timer_stop(umi_timer *timer);
+/* Run what has expired. */
+void umi_worker_run_timers(umx_worker *worker);
+
+#endif

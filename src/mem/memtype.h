@@ -1,0 +1,37 @@
+/* memtype.h: what depends on where memory is. One row a memory type; adding
+ * one touches no switch elsewhere. Thread: any. */
+#ifndef UMI_MEMTYPE_H
+#define UMI_MEMTYPE_H
+
+#include <string.h>
+#include <umx/types.h>
+
+typedef struct umi_memtype_ops {
+    const char *name;
+    bool        is_host_readable; /* eager sends may read it with the CPU */
+    /* Host bytes into memory of this type. */
+    umx_status (*copy_in)(void *dst, const void *src, size_t len);
+} umi_memtype_ops;
+
+extern const umi_memtype_ops umi_memtypes[UMX_MEMTYPE_CUDA_MANAGED + 1];
+
+/* `len` host bytes into `buf`, which is long enough. */
+static inline umx_status
+umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
+{
+    if (buf->memtype <= UMX_MEMTYPE_HOST) {
+        if (len != 0) {
+            memcpy(buf->data, src, len);
+        }
+        return UMX_OK;
+    }
+    return umi_memtypes[buf->memtype].copy_in(buf->data, src, len);
+}
+
+static inline bool
+umi_is_host_readable(const umx_buffer *buf)
+{
+    return umi_memtypes[buf->memtype].is_host_readable;
+}
+
+#endif

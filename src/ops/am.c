@@ -1,0 +1,109 @@
+#include "ops/am.h"
+
+#include "ops/post.h"
+
+static ucs_status_t
+on_arrival(void *arg, const void *header, size_t header_len, void *data,
+           size_t len, const ucp_am_recv_param_t *param)
+{
+    const umi_am_handler *handler = arg;
+    umi_am_arrival        arrival = {
+           .handle     = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
+                             param->reply_ep :
+                             NULL,
+           .header     = header,
+           .header_len = header_len,
+           .data       = data,
+           .len        = len,
+           .is_rndv    = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
+           .can_keep   = (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
+                                            UCP_AM_RECV_ATTR_FLAG_DATA)) != 0,
+    };
+
+    switch (handler->fn(handler->worker, &arrival)) {
+    case UMI_AM_KEPT:
+        return UCS_INPROGRESS;
+    case UMI_AM_REFUSED:
+        return arrival.is_rndv ? UCS_ERR_CANCELED : UCS_OK;
+    case UMI_AM_CONSUMED:
+        break;
+    }
+    return UCS_OK;
+}
+
+umx_status
+umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id    = id,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb    = on_arrival,
+    };
+    umi_am_handler *handler;
+
+    if (id >= UMI_AM_HANDLERS) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    handler         = &worker->am_handlers[id];
+    handler->worker = worker;
+    handler->fn     = fn;
+    param.arg       = handler;
+    return (umx_status)ucp_worker_set_am_recv_handler(worker->ucp, &param);
+}
+
+static void
+on_sent(void *request, ucs_status_t status, void *arg)
+{
+    ucp_request_free(request);
+    umi_request_complete(arg, (umx_status)status);
+}
+
+umx_status
+umi_am_send(umx_request *req, unsigned id, const void *header,
+            size_t header_len, bool is_rndv)
+{
+    ucp_request_param_t params;
+
+    umi_post_params(&params, req);
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags         = UCP_AM_SEND_FLAG_REPLY |
+                           (is_rndv ? UCP_AM_SEND_FLAG_RNDV :
+                                      UCP_AM_SEND_FLAG_EAGER);
+    params.cb.send = on_sent;
+    return umi_post_result(req,
+                           ucp_am_send_nbx(req->ep->handle, id, header,
+                                           header_len, req->buf.data,
+                                           req->buf.len, &params),
+                           &req->ep->inflight);
+}
+
+static void
+on_received(void *request, ucs_status_t status, size_t len, void *arg)
+{
+    (void)len;
+    ucp_request_free(request);
+    umi_request_complete(arg, (umx_status)status);
+}
+
+umx_status
+umi_am_recv(umx_request *req, void *data, size_t len)
+{
+    ucp_request_param_t params;
+
+    umi_post_params(&params, req);
+    params.cb.recv_am = on_received;
+    return umi_post_result(req,
+                           ucp_am_recv_data_nbx(req->worker->ucp, data,
+                                                req->buf.data, len, &params),
+                           &req->ep->inflight);
+}
+
+void
+umi_am_release(umx_worker *worker, void *data)
+{
+    ucp_am_data_release(worker->ucp, data);
+}

@@ -1,0 +1,42 @@
+/* am.h: active messages. Thread: the worker's owner. */
+#ifndef UMI_AM_H
+#define UMI_AM_H
+
+#include "core/worker.h"
+
+/* A message as it arrives, inside UCX's callback. */
+typedef struct umi_am_arrival {
+    const void *handle; /* sender's endpoint (ucp_ep_h), or NULL */
+    const void *header;
+    size_t      header_len;
+    void       *data; /* bytes, or the announcement's descriptor */
+    size_t      len;  /* bytes of the message */
+    bool        is_rndv;
+    bool        can_keep; /* `data` may be kept */
+} umi_am_arrival;
+
+typedef enum umi_am_verdict {
+    UMI_AM_CONSUMED, /* the callee is done with `data` */
+    UMI_AM_KEPT,     /* umi_am_release() or umi_am_recv() later */
+    UMI_AM_REFUSED   /* rendezvous: the sender's operation fails */
+} umi_am_verdict;
+
+/* Returns a umi_am_verdict. */
+typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
+
+umx_status umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn);
+
+/* Send `req->buf` with an optional header, which must live as long as `req`,
+ * to `req->ep`. `is_rndv` decides the protocol. UMX_OK, UMX_INPROGRESS or a
+ * failure. */
+umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
+                       size_t header_len, bool is_rndv);
+
+/* Receive the bytes of an announced message, into `req->buf`, of exactly `len`
+ * bytes. From inside the arrival callback or for a kept descriptor. */
+umx_status umi_am_recv(umx_request *req, void *data, size_t len);
+
+/* Drop kept data. A dropped announcement completes its sender with success. */
+void umi_am_release(umx_worker *worker, void *data);
+
+#endif

@@ -1,0 +1,56 @@
+/* post.h: what every UCX operation shares. Thread: the worker's owner. */
+#ifndef UMI_POST_H
+#define UMI_POST_H
+
+#include "core/worker.h"
+
+static inline ucs_memory_type_t
+umi_ucs_memtype(umx_memtype memtype)
+{
+    switch (memtype) {
+    case UMX_MEMTYPE_HOST:
+        return UCS_MEMORY_TYPE_HOST;
+    case UMX_MEMTYPE_CUDA:
+        return UCS_MEMORY_TYPE_CUDA;
+    case UMX_MEMTYPE_CUDA_MANAGED:
+        return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    case UMX_MEMTYPE_UNKNOWN:
+        break;
+    }
+    return UCS_MEMORY_TYPE_UNKNOWN;
+}
+
+/* Callback, user data and the buffer's memory type. */
+static inline void
+umi_post_params(ucp_request_param_t *params, umx_request *req)
+{
+    params->op_attr_mask = UCP_OP_ATTR_FIELD_USER_DATA |
+                           UCP_OP_ATTR_FIELD_CALLBACK;
+    params->user_data = req;
+    if (req->buf.memtype != UMX_MEMTYPE_UNKNOWN) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        params->memory_type = umi_ucs_memtype(req->buf.memtype);
+    }
+}
+
+/* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes
+ * on `list`. */
+static inline umx_status
+umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
+{
+    if (result == NULL) {
+        return UMX_OK;
+    }
+    if (UCS_PTR_IS_ERR(result)) {
+        return (umx_status)UCS_PTR_STATUS(result);
+    }
+    req->worker->is_armed = false;
+    if (req->status != UMX_INPROGRESS) {
+        return UMX_INPROGRESS; /* the callback has run: on the done list */
+    }
+    req->is_posted = true;
+    umi_list_append(list, &req->link);
+    return UMX_INPROGRESS;
+}
+
+#endif

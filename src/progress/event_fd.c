@@ -1,0 +1,110 @@
+/* event_fd.c: progress that sleeps.
+ *
+ * UCX's event fd becomes readable only for what happens after ucp_worker_arm()
+ * succeeded, and arming is refused with BUSY while there is something left to
+ * progress. An armed fd does not cover an operation posted later that went
+ * pending (a full FIFO). Hence:
+ *   - drain: progress until nothing happens, run completions (they may post),
+ *     arm; on BUSY, or if anything was posted meanwhile, again;
+ *   - every post that UCX did not finish clears `is_armed`; whoever sleeps
+ *     drains first.
+ * Otherwise an idle program either hangs or burns a core. */
+#include <errno.h>
+#include <poll.h>
+
+#include "core/worker.h"
+#include "util/clock.h"
+
+/* Look at the clock only now and then: one call of UCX may take 10 ns. */
+enum { CLOCK_INTERVAL = 16 };
+
+unsigned
+umx_worker_poll(umx_worker *worker)
+{
+    unsigned events = umi_worker_progress(worker);
+
+    if (umi_worker_has_events(worker)) {
+        umi_worker_run_events(worker);
+    }
+    return events;
+}
+
+umx_status
+umx_worker_drain(umx_worker *worker)
+{
+    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
+    uint64_t   start  = umi_ticks();
+    unsigned   calls  = 0;
+    bool       is_first = true;
+    umx_status status   = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (worker->is_running) {
+        return UMX_INPROGRESS; /* from a callback: the caller drains */
+    }
+    umi_worker_run_timers(worker);
+    for (;;) {
+        while (umx_worker_poll(worker) != 0) {
+            worker->stats.wakeups += is_first;
+            is_first = false;
+            if (++calls % CLOCK_INTERVAL == 0 &&
+                umi_ticks() - start > budget) {
+                return UMX_INPROGRESS;
+            }
+        }
+        status = umi_worker_arm(worker);
+        if (status == UMX_OK) {
+            return UMX_OK;
+        }
+        if (status != UMX_ERR_BUSY) {
+            return status;
+        }
+        if (umi_ticks() - start > budget) {
+            return UMX_INPROGRESS;
+        }
+    }
+}
+
+static int
+poll_timeout_ms(uint64_t deadline_ns)
+{
+    uint64_t now = umi_clock_ns();
+    uint64_t ms;
+
+    if (deadline_ns == UINT64_MAX) {
+        return -1;
+    }
+    if (deadline_ns <= now) {
+        return 0;
+    }
+    ms = (deadline_ns - now + 999999) / 1000000;
+    return (ms > 60000) ? 60000 : (int)ms;
+}
+
+umx_status
+umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
+{
+    struct pollfd pollfd = {.fd = worker->fd, .events = POLLIN};
+    uint64_t      now    = umi_clock_ns();
+    uint64_t      deadline, timer;
+    umx_status    status = umx_worker_drain(worker);
+    int           n;
+
+    if (status != UMX_OK) {
+        return (status == UMX_INPROGRESS) ? UMX_OK : status;
+    }
+    deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX : now + timeout_ns;
+    timer    = umx_worker_deadline(worker);
+    n        = poll(&pollfd, 1,
+                    poll_timeout_ms(timer < deadline ? timer : deadline));
+    if (n < 0 && errno != EINTR) {
+        return UMX_ERR_IO_ERROR;
+    }
+    status = umx_worker_drain(worker);
+    if (status < 0) {
+        return status;
+    }
+    return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
+}

@@ -1,0 +1,88 @@
+/* spin.c: polling for a while before sleeping, as long as it pays.
+ *
+ * A wake-up through the event fd costs microseconds, a poll nanoseconds, and
+ * the reply of a busy peer comes within a few. But a poll that finds nothing
+ * takes the core from others, in the worst case from the peer. So the budget
+ * is halved by each spin that failed, down to nothing, and a spin that succeeds
+ * restores it; while it is nothing, every `backoff`-th wait probes with the
+ * whole budget, and each failed probe doubles `backoff`. */
+#include "core/worker.h"
+#include "util/clock.h"
+
+enum {
+    POLLS_PER_CLOCK = 8,
+    MIN_DIVISOR     = 32, /* below max / 32 the budget becomes 0 */
+    MIN_BACKOFF     = 8,
+    MAX_BACKOFF     = 4096
+};
+
+static void
+spin_succeeded(umi_spin *spin)
+{
+    spin->ticks   = spin->max_ticks;
+    spin->backoff = MIN_BACKOFF;
+}
+
+static void
+spin_failed(umi_spin *spin)
+{
+    if (spin->backoff > MIN_BACKOFF || spin->ticks == 0) {
+        spin->ticks = 0; /* a probe failed */
+    } else {
+        spin->ticks /= 2;
+    }
+    if (spin->ticks < spin->max_ticks / MIN_DIVISOR) {
+        spin->ticks = 0;
+        if (spin->backoff < MIN_BACKOFF) {
+            spin->backoff = MIN_BACKOFF;
+        } else if (spin->backoff < MAX_BACKOFF) {
+            spin->backoff *= 2;
+        }
+        spin->skip = spin->backoff;
+    }
+}
+
+/* The budget of this spin; 0: do not. */
+static uint64_t
+next_budget(umi_spin *spin)
+{
+    if (spin->ticks != 0 || spin->max_ticks == 0) {
+        return spin->ticks;
+    }
+    if (spin->skip > 0) {
+        spin->skip--;
+        return 0;
+    }
+    return spin->max_ticks;
+}
+
+bool
+umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
+{
+    umi_spin *spin = &worker->spin;
+    uint64_t  budget, start;
+
+    /* Often it is there already. */
+    umx_worker_poll(worker);
+    if (*done_p) {
+        return true;
+    }
+    budget = next_budget(spin);
+    if (budget == 0) {
+        return false;
+    }
+    worker->stats.spins++;
+    start = umi_ticks();
+    do {
+        for (int i = 0; i < POLLS_PER_CLOCK; i++) {
+            umx_worker_poll(worker);
+            if (*done_p) {
+                worker->stats.spin_hits++;
+                spin_succeeded(spin);
+                return true;
+            }
+        }
+    } while (umi_ticks() - start < budget);
+    spin_failed(spin);
+    return false;
+}

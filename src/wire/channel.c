@@ -1,0 +1,1267 @@
+#include "wire/channel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem/memtype.h"
+#include "util/hash.h"
+#include "util/log.h"
+#include "wire/conn.h"
+#include "wire/match.h"
+
+/* Where a receive is. */
+enum recv_phase {
+    RECV_QUEUED,   /* in channel->posted */
+    RECV_CLAIMING, /* waits for a message that lands elsewhere */
+    RECV_LANDING,  /* UCX writes into its buffer */
+    RECV_COMPLETE
+};
+
+static const umi_request_ops recv_ops;
+static const umi_request_ops pull_ops;
+
+static void offer(umi_channel *channel, umx_message *message);
+
+void
+umi_channel_init(umi_channel *channel, umx_ep *ep, uint16_t id)
+{
+    memset(channel, 0, sizeof(*channel));
+    umi_link_init(&channel->link);
+    umi_list_init(&channel->waiting);
+    umi_list_init(&channel->posted);
+    umi_list_init(&channel->unexpected);
+    umi_list_init(&channel->parked);
+    channel->ep = ep;
+    channel->id = id;
+}
+
+static umx_request *
+request_of(umi_link *link)
+{
+    return umi_container_of(link, umx_request, link);
+}
+
+static umx_message *
+message_of(umi_link *link)
+{
+    return umi_container_of(link, umx_message, link);
+}
+
+/* The status with which an operation on `ep` ends when UCX reports `status`:
+ * UCX tells that something broke, the endpoint knows why. */
+static umx_status
+end_status(const umx_ep *ep, umx_status status)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    if (ep->state == UMX_EP_FAILED) {
+        return ep->error;
+    }
+    return status;
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+/* Which protocol, and does credit allow it? Without eager credit a message is
+ * announced, so that its bytes stay here. */
+static bool
+choose_protocol(const umi_channel *channel, const umx_buffer *buf,
+                bool *is_rndv_p)
+{
+    bool is_rndv = buf->len >= channel->ep->rndv_thresh ||
+                   (buf->len != 0 && !umi_is_host_readable(buf));
+
+    if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
+        if (buf->len == 0) {
+            return false;
+        }
+        is_rndv = true;
+    }
+    *is_rndv_p = is_rndv;
+    return !is_rndv || umi_credit_allows(channel, buf->len, true);
+}
+
+static umx_status
+post(umi_channel *channel, umx_request *req, bool is_rndv)
+{
+    uint32_t   seq = channel->tx_seq;
+    umx_status status;
+
+    memcpy((char *)req->u.send.header + offsetof(umi_header, seq), &seq,
+           sizeof(seq));
+    status = umi_am_send(req, UMI_AM_DATA, req->u.send.header,
+                         UMI_HEADER_SIZE, is_rndv);
+    if (status >= 0) {
+        channel->tx_seq++;
+        umi_credit_sent(channel, req->buf.len, is_rndv);
+    }
+    return status;
+}
+
+/* Why nothing can be sent; UMX_OK if it can. */
+static umx_status
+send_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+    case UMX_EP_OPEN:
+        return UMX_OK;
+    case UMX_EP_FAILED:
+        return ep->error;
+    case UMX_EP_DRAINING:
+    case UMX_EP_CLOSED:
+        break;
+    }
+    return UMX_ERR_CLOSED;
+}
+
+static void
+fill_header(umx_request *req, uint16_t channel, const umx_match *match)
+{
+    bool       is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
+    umi_header header      = {
+             .kind    = UMI_KIND_MESSAGE,
+             .flags   = is_untagged ? UMI_FLAG_UNTAGGED : 0,
+             .channel = channel,
+             .tag     = is_untagged ? 0 : match->tag,
+    };
+
+    memcpy(req->u.send.header, &header, sizeof(header));
+}
+
+umx_status
+umx_channel_send(umx_ep *ep, uint16_t id, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p)
+{
+    umx_status   status;
+    umi_channel *channel;
+    umx_request *req;
+    bool         is_rndv;
+
+    if (ep->base.worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(ep->base.worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = send_status(ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (buf->data == NULL && buf->len != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    channel = umi_conn_channel(ep, id);
+    if (channel == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &umi_channel_send_ops,
+                          params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->buf            = *buf;
+    req->u.send.channel = channel;
+    fill_header(req, id, match);
+
+    if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
+        !choose_protocol(channel, buf, &is_rndv)) {
+        umi_list_append(&channel->waiting, &req->link);
+        *req_p = req;
+        return UMX_INPROGRESS;
+    }
+    status = post(channel, req, is_rndv);
+    if (status != UMX_INPROGRESS) {
+        umi_request_free(req);
+        return (status == UMX_OK) ? status : end_status(ep, status);
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+void
+umi_channel_send_waiting(umi_channel *channel)
+{
+    bool is_rndv;
+
+    while (!umi_list_is_empty(&channel->waiting)) {
+        umx_request *req = request_of(channel->waiting.next);
+        umx_status   status;
+
+        if (!choose_protocol(channel, &req->buf, &is_rndv)) {
+            return;
+        }
+        umi_link_remove(&req->link);
+        status = post(channel, req, is_rndv);
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+/* A send that UCX accepted and then failed leaves a hole in the sequence: the
+ * endpoint cannot go on. */
+static bool
+send_finish(umx_request *req)
+{
+    umx_ep *ep = umi_conn_of(req->ep);
+
+    if (req->status >= 0 || req->is_cancelled) {
+        return true;
+    }
+    if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
+        req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
+        return true;
+    }
+    if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
+        umi_conn_finish(ep, UMX_EP_FAILED, req->status);
+    }
+    req->status = end_status(ep, req->status);
+    return true;
+}
+
+static void
+send_cancel(umx_request *req)
+{
+    if (!req->is_posted) {
+        umi_request_complete(req, UMX_ERR_CANCELED);
+    }
+}
+
+const umi_request_ops umi_channel_send_ops = {
+    .name   = "send",
+    .finish = send_finish,
+    .cancel = send_cancel,
+};
+
+uint64_t
+umi_channel_waiting_bytes(const umi_channel *channel)
+{
+    uint64_t bytes = 0;
+
+    UMI_LIST_FOREACH(link, &channel->waiting) {
+        bytes += request_of(link)->buf.len;
+    }
+    return bytes;
+}
+
+static void
+fail_list(umi_list *list, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umi_request_complete(request_of(link), status);
+    }
+}
+
+void
+umi_channel_fail_waiting(umi_channel *channel, umx_status status)
+{
+    fail_list(&channel->waiting, status);
+}
+
+/* ---- the queue of messages -----------------------------------------------
+ */
+
+static bool
+request_matches(const umx_request *req, const umx_recv_info *info)
+{
+    return umi_match(req->u.recv.tag, req->u.recv.mask, req->u.recv.flags,
+                     info);
+}
+
+static umx_request *
+find_posted(const umi_channel *channel, const umx_recv_info *info)
+{
+    UMI_LIST_FOREACH(link, &channel->posted) {
+        umx_request *req = request_of(link);
+
+        if (request_matches(req, info)) {
+            return req;
+        }
+    }
+    return NULL;
+}
+
+static umx_message *
+find_unexpected(const umi_channel *channel, const umx_match *match)
+{
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        umx_message *message = message_of(link);
+
+        if (message->claimant == NULL &&
+            umi_match(match->tag, match->mask, match->flags,
+                      &message->info)) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+/* Sorted by seq; new messages go to the end at once. */
+static void
+insert_message(umi_list *list, umx_message *message)
+{
+    umi_link *pos = list->prev;
+
+    while (pos != list && umi_seq_diff(message_of(pos)->info.seq,
+                                       message->info.seq) > 0) {
+        pos = pos->prev;
+    }
+    umi_link_insert_before(pos->next, &message->link);
+}
+
+static void
+queue_message(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+
+    stats->unexpected_messages++;
+    stats->unexpected_bytes += message->info.length;
+    insert_message(&channel->unexpected, message);
+}
+
+static void
+unqueue_message(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+
+    stats->unexpected_messages--;
+    stats->unexpected_bytes -= message->info.length;
+    umi_link_remove(&message->link);
+}
+
+/* A receive has got a message of channel 0. */
+static void
+count_recv(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    if (channel->id == 0 && ++ep->recv_count == ep->close_after) {
+        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    }
+}
+
+static void
+uncount_recv(umi_channel *channel)
+{
+    if (channel->id == 0) {
+        channel->ep->recv_count--;
+    }
+}
+
+static void
+credit_message(umi_channel *channel, umx_message *message)
+{
+    if (!message->is_counted) {
+        message->is_counted = true;
+        umi_credit_read(channel, message->info.length, message->is_announced);
+    }
+}
+
+static umx_status
+length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
+{
+    return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
+               UMX_ERR_LENGTH_MISMATCH :
+               UMX_OK;
+}
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+/* Have UCX write the announced bytes into `req->buf`. */
+static umx_status
+land(umx_request *req, void *desc, size_t len)
+{
+    umx_ep    *ep = umi_conn_of(req->ep);
+    umx_status status;
+
+    req->u.recv.phase   = RECV_LANDING;
+    req->u.recv.message = NULL;
+    ep->num_landing++;
+    status = umi_am_recv(req, desc, len);
+    if (status != UMX_INPROGRESS) {
+        ep->num_landing--;
+        req->u.recv.phase = RECV_COMPLETE;
+        if (status != UMX_OK) {
+            umi_conn_protocol_error(ep, "announced data cannot be received");
+        }
+    }
+    return status;
+}
+
+/* The bytes of `message`, which is off its queue, into `buf`; the message is
+ * gone after it. Not for RNDV and LANDING. */
+static umx_status
+copy_out(umi_channel *channel, umx_message *message, const umx_buffer *buf,
+         uint32_t flags)
+{
+    size_t     len = message->info.length;
+    umx_status status;
+
+    if (len > buf->len) {
+        status = UMX_ERR_MESSAGE_TRUNCATED;
+    } else {
+        status = umi_copy_in(buf, message->data, len);
+        if (status == UMX_OK) {
+            status = length_status(&message->info, buf->len, flags);
+        }
+    }
+    credit_message(channel, message);
+    umi_message_free(message);
+    return status;
+}
+
+static void
+take_message(umx_message *message, umx_request *req)
+{
+    message->is_taken   = true;
+    req->u.recv.message = message;
+    umi_ep_hold(&message->ep->base);
+}
+
+/* The bytes of an announced message, off its queue, into `req`. */
+static umx_status
+deliver_announced(umi_channel *channel, umx_message *message,
+                  umx_request *req)
+{
+    void  *desc = message->data;
+    size_t len  = message->info.length;
+
+    if (len <= req->buf.len && channel->ep->base.handle != NULL) {
+        channel->ep->num_announced--;
+        message->storage = UMI_STORAGE_MOVED;
+        credit_message(channel, message);
+        umi_message_free(message);
+        return land(req, desc, len);
+    }
+    credit_message(channel, message);
+    umi_message_free(message);
+    if (channel->ep->has_goodbye) {
+        umi_conn_due(channel->ep, UMI_DUE_ACK);
+    }
+    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED :
+                                  end_status(channel->ep, UMX_ERR_CLOSED);
+}
+
+/* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
+static umx_status
+deliver(umi_channel *channel, umx_message *message, umx_request *req)
+{
+    req->info = message->info;
+    count_recv(channel);
+    if (req->u.recv.flags & UMI_MATCH_WANT_MESSAGE) {
+        take_message(message, req);
+        return UMX_OK;
+    }
+    if (message->storage == UMI_STORAGE_RNDV) {
+        return deliver_announced(channel, message, req);
+    }
+    return copy_out(channel, message, &req->buf, req->u.recv.flags);
+}
+
+static void
+complete_recv(umx_request *req, umx_status status)
+{
+    req->u.recv.phase = RECV_COMPLETE;
+    umi_request_complete(req, status);
+}
+
+/* Put `message` where it belongs: with a receive that waits for it, or in the
+ * queue. */
+static void
+offer(umi_channel *channel, umx_message *message)
+{
+    umx_request *req = find_posted(channel, &message->info);
+    umx_status   status;
+
+    if (req == NULL) {
+        queue_message(channel, message);
+        return;
+    }
+    umi_link_remove(&req->link);
+    if (message->storage == UMI_STORAGE_LANDING) {
+        message->claimant   = req;
+        req->u.recv.phase   = RECV_CLAIMING;
+        req->u.recv.message = message;
+        queue_message(channel, message);
+        return;
+    }
+    status = deliver(channel, message, req);
+    if (status != UMX_INPROGRESS) {
+        complete_recv(req, status);
+    }
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+static int
+arrive_at_request(umi_channel *channel, umx_request *req,
+                  const umx_recv_info  *info,
+                  const umi_am_arrival *arrival)
+{
+    umx_status status;
+
+    umi_link_remove(&req->link);
+    req->info = *info;
+    count_recv(channel);
+    if (arrival->len > req->buf.len) {
+        status = UMX_ERR_MESSAGE_TRUNCATED;
+    } else if (arrival->is_rndv) {
+        status = land(req, arrival->data, arrival->len);
+    } else {
+        status = umi_copy_in(&req->buf, arrival->data, arrival->len);
+        if (status == UMX_OK) {
+            status = length_status(info, req->buf.len, req->u.recv.flags);
+        }
+    }
+    umi_credit_read(channel, arrival->len, arrival->is_rndv);
+    if (status != UMX_INPROGRESS) {
+        complete_recv(req, status);
+    }
+    return UMI_AM_CONSUMED;
+}
+
+static int
+arrive_at_queue(umi_channel *channel, umi_list *queue,
+                const umx_recv_info *info, const umi_am_arrival *arrival)
+{
+    int          verdict = UMI_AM_CONSUMED;
+    umx_message *message = umi_message_keep(channel->ep, arrival, &verdict);
+
+    if (message == NULL) {
+        umi_conn_protocol_error(channel->ep, "out of memory for a message");
+        return UMI_AM_REFUSED;
+    }
+    message->channel = channel;
+    message->info    = *info;
+    if (queue == &channel->parked) {
+        insert_message(queue, message);
+    } else {
+        offer(channel, message);
+    }
+    return verdict;
+}
+
+static int
+arrive_in_order(umi_channel *channel, const umx_recv_info *info,
+                const umi_am_arrival *arrival)
+{
+    umx_request *req;
+
+    if (!umi_conn_is_reading(channel->ep)) {
+        return UMI_AM_REFUSED; /* closed here: nobody will read it */
+    }
+    req = find_posted(channel, info);
+    if (req != NULL && !(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
+        return arrive_at_request(channel, req, info, arrival);
+    }
+    return arrive_at_queue(channel, &channel->unexpected, info, arrival);
+}
+
+/* What came early and is in order now. */
+static void
+unpark(umi_channel *channel)
+{
+    while (!umi_list_is_empty(&channel->parked)) {
+        umx_message *message = message_of(channel->parked.next);
+
+        if (message->info.seq != channel->rx_seq) {
+            return;
+        }
+        umi_link_remove(&message->link);
+        channel->rx_seq++;
+        if (umi_conn_is_reading(channel->ep)) {
+            offer(channel, message);
+        } else {
+            umi_message_free(message);
+        }
+    }
+}
+
+/* Data from a peer whose handshake has not ended here is kept up to a limit. */
+static bool
+is_too_early(umx_ep *ep, size_t len)
+{
+    if (ep->state != UMX_EP_CONNECTING || ep->handshake == NULL ||
+        ep->num_control != 0) {
+        return false;
+    }
+    ep->handshake->early_bytes += len + UMI_HEADER_SIZE;
+    return ep->handshake->early_bytes >
+           umi_conn_worker(ep)->context->config.early_bytes;
+}
+
+static int
+arrive(umi_channel *channel, const umi_header *header,
+       const umi_am_arrival *arrival)
+{
+    umx_recv_info info = {
+        .tag         = header->tag,
+        .length      = arrival->len,
+        .seq         = header->seq,
+        .is_untagged = (header->flags & UMI_FLAG_UNTAGGED) != 0,
+    };
+    int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
+    int     verdict;
+
+    if (ahead < 0) {
+        umi_conn_protocol_error(channel->ep, "a message came twice");
+        return UMI_AM_REFUSED;
+    }
+    if (ahead > 0) {
+        return arrive_at_queue(channel, &channel->parked, &info, arrival);
+    }
+    verdict = arrive_in_order(channel, &info, arrival);
+    channel->rx_seq++;
+    if (!umi_list_is_empty(&channel->parked)) {
+        unpark(channel);
+    }
+    return verdict;
+}
+
+int
+umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_ep      *base = umi_worker_find_ep(worker, arrival->handle);
+    umi_header   header;
+    umi_channel *channel;
+    umx_ep      *ep;
+    int          verdict;
+
+    if (base == NULL) {
+        return UMI_AM_REFUSED;
+    }
+    ep = umi_conn_of(base);
+    if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
+        umi_conn_protocol_error(ep, "malformed message header");
+        return UMI_AM_REFUSED;
+    }
+    if (is_too_early(ep, arrival->len)) {
+        umi_conn_protocol_error(ep, "too much data before the handshake");
+        return UMI_AM_REFUSED;
+    }
+    channel = umi_conn_channel(ep, header.channel);
+    if (channel == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a channel");
+        return UMI_AM_REFUSED;
+    }
+    verdict = arrive(channel, &header, arrival);
+    if (ep->has_goodbye) {
+        umi_close_check_arrived(ep);
+    }
+    return verdict;
+}
+
+/* ---- posting a receive ---------------------------------------------------
+ */
+
+/* Why nothing more can come; UMX_OK if it can. */
+static umx_status
+recv_status(const umx_ep *ep)
+{
+    if (ep->state == UMX_EP_DRAINING) {
+        return UMX_ERR_CLOSED;
+    }
+    if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
+        return UMX_ERR_CLOSED;
+    }
+    return send_status(ep);
+}
+
+static bool
+may_read_queue(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
+           ep->state == UMX_EP_FAILED ||
+           (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
+}
+
+static umx_request *
+new_recv(umi_channel *channel, const umx_match *match, uint32_t flags,
+         const umx_buffer *buf, const umx_op_params *params)
+{
+    umx_ep      *ep  = channel->ep;
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base, &recv_ops,
+                                       params);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    req->buf            = *buf;
+    req->info.length    = 0;
+    req->u.recv.tag     = match->tag;
+    req->u.recv.mask    = match->mask;
+    req->u.recv.flags   = flags;
+    req->u.recv.channel = channel;
+    req->u.recv.message = NULL;
+    req->u.recv.phase   = RECV_QUEUED;
+    return req;
+}
+
+/* A receive that meets a message which must land, or is landing elsewhere. */
+static umx_status
+recv_later(umi_channel *channel, umx_message *message, umx_request *req)
+{
+    if (message->storage == UMI_STORAGE_LANDING) {
+        message->claimant   = req;
+        req->u.recv.phase   = RECV_CLAIMING;
+        req->u.recv.message = message;
+        return UMX_INPROGRESS;
+    }
+    unqueue_message(channel, message);
+    return deliver(channel, message, req);
+}
+
+/* Ready to read at once, without a request. */
+static bool
+is_at_hand(const umx_message *message)
+{
+    return message->storage != UMI_STORAGE_RNDV &&
+           message->storage != UMI_STORAGE_LANDING;
+}
+
+static umx_status
+recv_queued(umi_channel *channel, umx_message *message,
+            const umx_match *match, const umx_buffer *buf,
+            const umx_op_params *params, umx_request **req_p,
+            umx_recv_info *info)
+{
+    umx_request *req;
+    umx_status   status;
+
+    if (is_at_hand(message)) {
+        *info = message->info;
+        unqueue_message(channel, message);
+        count_recv(channel);
+        return copy_out(channel, message, buf, match->flags);
+    }
+    req = new_recv(channel, match, match->flags, buf, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = recv_later(channel, message, req);
+    if (status != UMX_INPROGRESS) {
+        *info = req->info;
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+/* Checks that every receive shares. */
+static umx_status
+check_recv(umx_ep *ep, uint16_t id, umi_channel **channel_p)
+{
+    umx_status status;
+
+    if (ep->base.worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(ep->base.worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_conn_channel(ep, id);
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}
+
+umx_status
+umx_channel_recv(umx_ep *ep, uint16_t id, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p, umx_recv_info *info)
+{
+    umi_channel *channel;
+    umx_message *message;
+    umx_status   status = check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (buf->data == NULL && buf->len != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (!umi_list_is_empty(&channel->unexpected) && may_read_queue(ep)) {
+        message = find_unexpected(channel, match);
+        if (message != NULL) {
+            return recv_queued(channel, message, match, buf, params, req_p,
+                               info);
+        }
+    }
+    status = recv_status(ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    *req_p = new_recv(channel, match, match->flags, buf, params);
+    if (*req_p == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_list_append(&channel->posted, &(*req_p)->link);
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_channel_recv_message(umx_ep *ep, uint16_t id, const umx_match *match,
+                         const umx_op_params *params, umx_request **req_p,
+                         umx_message **message_p)
+{
+    static const umx_buffer nothing;
+
+    umi_channel *channel;
+    umx_message *message = NULL;
+    umx_status   status  = check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (may_read_queue(ep)) {
+        message = find_unexpected(channel, match);
+    }
+    if (message == NULL) {
+        status = recv_status(ep);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    *req_p = new_recv(channel, match, match->flags | UMI_MATCH_WANT_MESSAGE,
+                      &nothing, params);
+    if (*req_p == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (message == NULL) {
+        umi_list_append(&channel->posted, &(*req_p)->link);
+        return UMX_INPROGRESS;
+    }
+    status = recv_later(channel, message, *req_p);
+    if (status != UMX_INPROGRESS) {
+        *message_p = (*req_p)->u.recv.message;
+        umi_request_free(*req_p);
+    }
+    return status;
+}
+
+umx_message *
+umx_request_message(const umx_request *req)
+{
+    return req->u.recv.message;
+}
+
+umx_status
+umx_channel_probe(umx_ep *ep, uint16_t id, const umx_match *match,
+                  umx_recv_info *info)
+{
+    umi_channel *channel;
+    umx_message *message;
+    umx_status   status = check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    message = may_read_queue(ep) ? find_unexpected(channel, match) : NULL;
+    if (message == NULL) {
+        return UMX_ERR_NO_MESSAGE;
+    }
+    *info = message->info;
+    return UMX_OK;
+}
+
+umx_status
+umx_channel_unrecv(umx_ep *ep, uint16_t id, const umx_recv_info *info,
+                   const umx_buffer *buf)
+{
+    umi_channel *channel;
+    umx_message *message;
+    umx_status   status = check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (info->length > buf->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (!may_read_queue(ep)) {
+        return UMX_ERR_CLOSED;
+    }
+    message = umi_message_copy(ep, buf->data, info->length);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    message->channel    = channel;
+    message->info       = *info;
+    message->is_counted = true;
+    uncount_recv(channel);
+    offer(channel, message);
+    return UMX_OK;
+}
+
+/* ---- the end of a receive ------------------------------------------------
+ */
+
+/* `message` has landed, or will not: `status`. It is in the queue. */
+static void
+settle_landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    umx_request *claimant = message->claimant;
+
+    message->claimant = NULL;
+    if (claimant == NULL) {
+        if (status != UMX_OK) {
+            unqueue_message(channel, message);
+            umi_message_free(message);
+        }
+        return;
+    }
+    claimant->u.recv.message = NULL;
+    unqueue_message(channel, message);
+    if (status != UMX_OK) {
+        umi_message_free(message);
+        complete_recv(claimant, status);
+        return;
+    }
+    complete_recv(claimant, deliver(channel, message, claimant));
+}
+
+/* A cancelled receive's bytes are in: they move out of the lent buffer. */
+static void
+settle_cancelled_landing(umx_request *req)
+{
+    umi_channel *channel = req->u.recv.channel;
+    umx_message *message = req->u.recv.message;
+    umx_status   status  = req->status;
+
+    req->u.recv.message = NULL;
+    message->lander     = NULL;
+    message->storage    = UMI_STORAGE_MOVED;
+    if (status == UMX_OK) {
+        if (umi_message_make_room(message, message->info.length)) {
+            memcpy(message->data, req->buf.data, message->info.length);
+        } else {
+            status = UMX_ERR_NO_MEMORY;
+        }
+    }
+    settle_landed(channel, message, status);
+}
+
+static void
+finish_landing(umx_request *req)
+{
+    umx_ep *ep = umi_conn_of(req->ep);
+
+    req->u.recv.phase = RECV_COMPLETE;
+    ep->num_landing--;
+    if (req->status != UMX_OK) {
+        req->status = end_status(ep, req->status);
+    }
+    if (ep->has_goodbye) {
+        umi_conn_due(ep, UMI_DUE_ACK);
+    }
+    if (req->u.recv.message != NULL) {
+        settle_cancelled_landing(req);
+        req->status = UMX_ERR_CANCELED;
+    } else if (req->status == UMX_OK) {
+        req->status = length_status(&req->info, req->buf.len,
+                                    req->u.recv.flags);
+    }
+}
+
+static bool
+recv_finish(umx_request *req)
+{
+    if (req->u.recv.phase == RECV_LANDING) {
+        finish_landing(req);
+    }
+    if (!req->is_cancelled || req->status == UMX_ERR_CANCELED) {
+        return true;
+    }
+    /* Cancelled between completion and report: the message goes back. */
+    if (req->u.recv.message != NULL) {
+        umx_message_return(req->u.recv.message);
+        req->u.recv.message = NULL;
+    } else if (req->status == UMX_OK ||
+               req->status == UMX_ERR_LENGTH_MISMATCH) {
+        (void)!umx_channel_unrecv(umi_conn_of(req->ep),
+                                  req->u.recv.channel->id, &req->info,
+                                  &req->buf);
+    }
+    req->status = UMX_ERR_CANCELED;
+    return true;
+}
+
+/* The message that lands in a cancelled receive's buffer takes its place in
+ * the queue now, so that later receives see it in order. */
+static void
+cancel_landing(umx_request *req)
+{
+    umi_channel *channel = req->u.recv.channel;
+    umx_ep      *ep      = channel->ep;
+    umx_message *message;
+
+    if (!may_read_queue(ep)) {
+        return;
+    }
+    message = umi_message_copy(ep, NULL, 0);
+    if (message == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a cancelled receive");
+        return;
+    }
+    message->channel    = channel;
+    message->info       = req->info;
+    message->storage    = UMI_STORAGE_LANDING;
+    message->data       = NULL;
+    message->is_counted = true;
+    message->lander     = req;
+    req->u.recv.message = message;
+    uncount_recv(channel);
+    offer(channel, message);
+}
+
+static void
+recv_cancel(umx_request *req)
+{
+    umi_channel *channel = req->u.recv.channel;
+    umx_message *message = req->u.recv.message;
+
+    switch ((enum recv_phase)req->u.recv.phase) {
+    case RECV_QUEUED:
+        complete_recv(req, UMX_ERR_CANCELED);
+        break;
+    case RECV_CLAIMING:
+        message->claimant   = NULL;
+        req->u.recv.message = NULL;
+        complete_recv(req, UMX_ERR_CANCELED);
+        unqueue_message(channel, message);
+        offer(channel, message);
+        break;
+    case RECV_LANDING:
+        cancel_landing(req);
+        break;
+    case RECV_COMPLETE:
+        break;
+    }
+}
+
+static const umi_request_ops recv_ops = {
+    .name   = "recv",
+    .finish = recv_finish,
+    .cancel = recv_cancel,
+};
+
+void
+umi_channel_fail_posted(umi_channel *channel, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
+        complete_recv(request_of(link), status);
+    }
+}
+
+/* ---- messages in the user's hands ----------------------------------------
+ */
+
+const umx_recv_info *
+umx_message_info(const umx_message *message)
+{
+    return &message->info;
+}
+
+umx_status
+umx_message_recv(umx_message *message, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    static const umx_match any = {.flags = UMX_MATCH_ANY};
+
+    umx_ep      *ep      = message->ep;
+    umi_channel *channel = message->channel;
+    umx_request *req;
+    umx_status   status;
+
+    if (ep->base.worker == NULL) {
+        umi_ep_release(&ep->base);
+        return UMX_ERR_CLOSED;
+    }
+    if (buf->len < message->info.length) {
+        return UMX_ERR_BUFFER_TOO_SMALL;
+    }
+    if (is_at_hand(message)) {
+        status = copy_out(channel, message, buf, 0);
+        umi_ep_release(&ep->base);
+        return status;
+    }
+    req = new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->info = message->info;
+    status    = deliver_announced(channel, message, req);
+    umi_ep_release(&ep->base);
+    if (status != UMX_INPROGRESS) {
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+void
+umx_message_return(umx_message *message)
+{
+    umx_ep *ep = message->ep;
+
+    if (ep->base.worker == NULL) {
+        umi_ep_release(&ep->base); /* the worker took the bytes along */
+        return;
+    }
+    message->is_taken = false;
+    uncount_recv(message->channel);
+    if (may_read_queue(ep) && !ep->is_dropped) {
+        offer(message->channel, message);
+    } else {
+        umi_message_free(message);
+        if (ep->has_goodbye) {
+            umi_conn_due(ep, UMI_DUE_ACK);
+        }
+    }
+    umi_ep_release(&ep->base);
+}
+
+/* ---- unread messages at the end ------------------------------------------
+ */
+
+static void
+discard_message(umi_channel *channel, umx_message *message)
+{
+    umx_request *claimant = message->claimant;
+
+    unqueue_message(channel, message);
+    if (message->lander != NULL) {
+        message->lander->u.recv.message = NULL;
+    }
+    umi_message_free(message);
+    if (claimant != NULL) {
+        claimant->u.recv.message = NULL;
+        complete_recv(claimant, end_status(channel->ep, UMX_ERR_CANCELED));
+    }
+}
+
+void
+umi_channel_discard(umi_channel *channel)
+{
+    while (!umi_list_is_empty(&channel->unexpected)) {
+        discard_message(channel, message_of(channel->unexpected.next));
+    }
+    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
+        umi_message_free(message_of(link));
+    }
+}
+
+void
+umi_channel_discard_announced(umi_channel *channel)
+{
+    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
+        if (message_of(link)->storage == UMI_STORAGE_RNDV) {
+            discard_message(channel, message_of(link));
+        }
+    }
+}
+
+/* ---- pulling announced messages in ---------------------------------------
+ */
+
+static bool
+pull_finish(umx_request *req)
+{
+    umx_message *message = req->u.recv.message;
+    umx_ep      *ep      = umi_conn_of(req->ep);
+
+    ep->num_landing--;
+    if (message == NULL) { /* discarded meanwhile */
+        free(req->buf.data);
+    } else {
+        umx_status status = req->status;
+
+        message->lander = NULL;
+        if (status == UMX_OK) {
+            message->storage = UMI_STORAGE_HEAP;
+            message->data    = req->buf.data;
+        } else {
+            message->storage = UMI_STORAGE_MOVED;
+            free(req->buf.data);
+            status = end_status(ep, status);
+        }
+        settle_landed(req->u.recv.channel, message, status);
+    }
+    umi_conn_due(ep, UMI_DUE_ACK);
+    umi_request_free(req);
+    return false;
+}
+
+static const umi_request_ops pull_ops = {
+    .name   = "pull",
+    .finish = pull_finish,
+};
+
+/* False when out of memory: the message stays with its sender. */
+static bool
+pull_message(umi_channel *channel, umx_message *message)
+{
+    umx_ep      *ep   = channel->ep;
+    size_t       len  = message->info.length;
+    void        *data = malloc(len);
+    umx_request *req;
+    umx_status   status;
+
+    if (data == NULL) {
+        return false;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &pull_ops, NULL);
+    if (req == NULL) {
+        free(data);
+        return false;
+    }
+    req->buf = (umx_buffer){.data    = data,
+                            .len     = len,
+                            .memtype = UMX_MEMTYPE_HOST};
+    req->u.recv.channel = channel;
+    req->u.recv.phase   = RECV_LANDING;
+    req->u.recv.message = message;
+    status              = umi_am_recv(req, message->data, len);
+    ep->num_announced--;
+    ep->num_landing++;
+    message->storage = UMI_STORAGE_LANDING;
+    message->lander  = req;
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
+    return true;
+}
+
+void
+umi_channel_pull(umi_channel *channel, size_t *budget_p)
+{
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        umx_message *message = message_of(link);
+
+        if (message->storage != UMI_STORAGE_RNDV) {
+            continue;
+        }
+        if (message->info.length > *budget_p ||
+            !pull_message(channel, message)) {
+            return;
+        }
+        *budget_p -= message->info.length;
+    }
+}
+
+uint64_t
+umx_tag_hash(const void *data, size_t len)
+{
+    return umi_siphash(data, len);
+}

@@ -1,0 +1,71 @@
+/* channel.h: one ordered lane of an endpoint. Thread: the worker's owner.
+ *
+ * Sending:   post() takes the next seq once UCX has accepted the message;
+ *            without credit the request waits in `waiting`.
+ * Receiving: a message is taken in seq order; what comes early is parked. It
+ *            meets the first posted receive that matches, or waits in
+ *            `unexpected`, sorted by seq. */
+#ifndef UMI_CHANNEL_H
+#define UMI_CHANNEL_H
+
+#include <umx/channel.h>
+
+#include "util/list.h"
+#include "wire/control.h"
+#include "wire/header.h"
+#include "wire/message.h"
+
+typedef struct umi_channel {
+    umi_link   link; /* ep->channels */
+    umx_ep    *ep;
+    uint16_t   id;
+    bool       owes_credit;
+    bool       has_goodbye;
+    uint32_t   goodbye_seq; /* the peer's last seq + 1 */
+    uint32_t   tx_seq;
+    uint32_t   rx_seq;
+    umi_limits tx_sent;   /* running totals */
+    umi_limits tx_limits; /* what the peer allows of them */
+    umi_limits rx_read;
+    umi_limits rx_granted;
+    umi_list   waiting;
+    umi_list   posted;
+    umi_list   unexpected;
+    umi_list   parked;
+} umi_channel;
+
+void umi_channel_init(umi_channel *channel, umx_ep *ep, uint16_t id);
+
+/* UMI_AM_DATA's handler. */
+int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+
+/* Post what credit and state allow of `waiting`. */
+void umi_channel_send_waiting(umi_channel *channel);
+
+/* Complete every queued receive / every waiting send. */
+void umi_channel_fail_posted(umi_channel *channel, umx_status status);
+void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
+
+/* Drop unread messages: all, or those whose bytes are with the sender. */
+void umi_channel_discard(umi_channel *channel);
+void umi_channel_discard_announced(umi_channel *channel);
+
+/* Start pulling announced messages into memory of ours, at most `*budget_p`
+ * bytes. */
+void umi_channel_pull(umi_channel *channel, size_t *budget_p);
+
+/* Bytes of sends not completed. */
+uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
+
+/* credit.c */
+bool umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv);
+/* A message has been read: its credit goes back, in time. */
+void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
+/* The CREDIT message that is due. */
+void umi_credit_grant(umi_channel *channel, umi_limits *limits);
+void umi_credit_start(umi_channel *channel, const umi_limits *peer_limits);
+
+extern const umi_request_ops umi_channel_send_ops;
+
+#endif

@@ -1,0 +1,331 @@
+/* close.c: closing by agreement.
+ *
+ *   closing                                        the other side
+ *       all sends posted
+ *       GOODBYE (next seq of each channel)    -->
+ *                                                  all of it has arrived:
+ *                                                  pending receives fail,
+ *                                                  announced messages are
+ *                                                  pulled into memory
+ *                                             <--  GOODBYE-ACK
+ *       disconnect                            -->  UCX reports a reset, which
+ *                                                  means CLOSED now
+ *
+ * UCX tells a graceful close and a crash apart by nothing: GOODBYE does. It
+ * may overtake data, hence the sequence numbers. Both sides may close at once:
+ * each acknowledges the other, whoever is acknowledged first disconnects. */
+#include "wire/conn.h"
+
+#include "util/log.h"
+
+static void
+fail_posted(umi_channel *channel)
+{
+    umi_channel_fail_posted(channel, UMX_ERR_PEER_CLOSED);
+}
+
+static void
+fail_waiting(umi_channel *channel)
+{
+    umi_channel_fail_waiting(channel, UMX_ERR_PEER_CLOSED);
+}
+
+/* ---- our close -----------------------------------------------------------
+ */
+
+void
+umi_close_start(umx_ep *ep, uint64_t timeout_ns)
+{
+    ep->state      = UMX_EP_DRAINING;
+    ep->is_closing = true;
+    umi_ep_hold(&ep->base);
+    umi_conn_worker(ep)->num_closing++;
+    umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
+    umi_conn_each_channel(ep, fail_posted);
+    umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
+}
+
+static bool
+has_waiting(umx_ep *ep)
+{
+    if (!umi_list_is_empty(&ep->channel0.waiting)) {
+        return true;
+    }
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (!umi_list_is_empty(&channel->waiting)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
+{
+    umi_goodbye_entry *entry;
+
+    if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
+        umi_conn_send_control(ep, control);
+        control->u.goodbye.count = 0;
+    }
+    entry           = &control->u.goodbye.entries[control->u.goodbye.count++];
+    entry->channel  = channel->id;
+    entry->next_seq = channel->tx_seq;
+}
+
+static void
+send_goodbye(umx_ep *ep)
+{
+    umi_control control;
+
+    control.kind                = UMI_GOODBYE;
+    control.u.goodbye.code      = 0;
+    control.u.goodbye.raw_tags  = ep->raw_tags;
+    control.u.goodbye.count     = 0;
+    control.u.goodbye.is_last   = false;
+    add_entry(ep, &control, &ep->channel0);
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        add_entry(ep, &control, umi_container_of(link, umi_channel, link));
+    }
+    control.u.goodbye.is_last = true;
+    ep->is_goodbye_sent       = true;
+    umi_conn_send_control(ep, &control);
+}
+
+void
+umi_close_advance(umx_ep *ep)
+{
+    if (ep->state != UMX_EP_DRAINING || ep->is_goodbye_sent) {
+        return;
+    }
+    if (ep->is_peer_closed) {
+        umi_conn_each_channel(ep, fail_waiting);
+        return; /* the peer waits for our ACK, and disconnects */
+    }
+    if (!has_waiting(ep)) {
+        send_goodbye(ep);
+    }
+}
+
+void
+umi_close_on_ack(umx_ep *ep)
+{
+    if (ep->state != UMX_EP_DRAINING || !ep->is_goodbye_sent) {
+        umi_conn_protocol_error(ep, "GOODBYE-ACK that nobody waits for");
+        return;
+    }
+    umi_conn_finish(ep, UMX_EP_CLOSED, UMX_OK);
+}
+
+/* ---- the peer's close ----------------------------------------------------
+ */
+
+void
+umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
+{
+    if (ep->has_goodbye) {
+        umi_conn_protocol_error(ep, "GOODBYE came twice");
+        return;
+    }
+    for (unsigned i = 0; i < control->u.goodbye.count; i++) {
+        const umi_goodbye_entry *entry = &control->u.goodbye.entries[i];
+        umi_channel *channel = umi_conn_channel(ep, entry->channel);
+
+        if (channel == NULL) {
+            umi_conn_protocol_error(ep, "out of memory for a channel");
+            return;
+        }
+        channel->has_goodbye = true;
+        channel->goodbye_seq = entry->next_seq;
+    }
+    ep->has_goodbye = control->u.goodbye.is_last;
+    if (ep->has_goodbye) {
+        umi_close_check_arrived(ep);
+    }
+}
+
+static bool
+has_arrived(const umi_channel *channel)
+{
+    return !channel->has_goodbye || channel->rx_seq == channel->goodbye_seq;
+}
+
+void
+umi_close_check_arrived(umx_ep *ep)
+{
+    if (ep->is_peer_closed || !has_arrived(&ep->channel0)) {
+        return;
+    }
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        if (!has_arrived(umi_container_of(link, umi_channel, link))) {
+            return;
+        }
+    }
+    umi_conn_due(ep, UMI_DUE_GOODBYE);
+}
+
+void
+umi_close_peer_done(umx_ep *ep)
+{
+    if (ep->is_peer_closed || ep->base.handle == NULL) {
+        return;
+    }
+    ep->is_peer_closed = true;
+    umi_conn_each_channel(ep, fail_posted);
+    umi_conn_each_channel(ep, fail_waiting);
+    umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
+}
+
+/* Bytes that were pulled in and not read yet. */
+static size_t
+heap_bytes(const umi_channel *channel)
+{
+    size_t bytes = 0;
+
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        const umx_message *message = umi_container_of(link, umx_message, link);
+
+        if (message->storage == UMI_STORAGE_HEAP ||
+            message->storage == UMI_STORAGE_LANDING) {
+            bytes += message->info.length;
+        }
+    }
+    return bytes;
+}
+
+static void
+pull_all(umx_ep *ep)
+{
+    size_t budget = umi_conn_worker(ep)->context->config.goodbye_bytes;
+    size_t used   = heap_bytes(&ep->channel0);
+
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        used += heap_bytes(umi_container_of(link, umi_channel, link));
+    }
+    budget = (used < budget) ? budget - used : 0;
+    umi_channel_pull(&ep->channel0, &budget);
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel_pull(umi_container_of(link, umi_channel, link), &budget);
+    }
+}
+
+void
+umi_close_try_ack(umx_ep *ep)
+{
+    umi_control control = {.kind = UMI_GOODBYE_ACK};
+
+    if (!ep->is_peer_closed || ep->is_ack_sent || ep->base.handle == NULL) {
+        return;
+    }
+    if (ep->state == UMX_EP_OPEN && ep->num_announced != 0) {
+        pull_all(ep);
+    }
+    /* What this side closed on is not read any more: only receives already
+     * landing are waited for. */
+    if (ep->num_landing != 0 ||
+        (ep->state == UMX_EP_OPEN && ep->num_announced != 0)) {
+        return;
+    }
+    ep->is_ack_sent = true;
+    umi_conn_send_control(ep, &control);
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+void
+umi_close_on_error(umx_ep *ep, umx_status status)
+{
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        break;
+    case UMX_EP_OPEN:
+        if (ep->is_peer_closed) {
+            umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_PEER_CLOSED);
+        } else {
+            umi_conn_finish(ep, UMX_EP_FAILED, status);
+        }
+        break;
+    case UMX_EP_DRAINING:
+        if (ep->is_peer_closed || ep->has_goodbye) {
+            umi_conn_finish(ep, UMX_EP_CLOSED, UMX_OK);
+        } else {
+            umi_conn_finish(ep, UMX_EP_FAILED, status);
+        }
+        break;
+    case UMX_EP_CLOSED:
+    case UMX_EP_FAILED:
+        break;
+    }
+}
+
+static void
+cancel_close(umx_request *req)
+{
+    umi_request_complete(req, UMX_ERR_CANCELED);
+}
+
+static const umi_request_ops close_ops = {
+    .name   = "close",
+    .cancel = cancel_close,
+};
+
+void
+umi_close_complete_waiters(umx_ep *ep, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->closers) {
+        umi_request_complete(umi_container_of(link, umx_request, link),
+                             status);
+    }
+}
+
+umx_status
+umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
+             umx_request **req_p)
+{
+    umx_request *req;
+    umx_status   status;
+
+    if (ep->base.worker == NULL || ep->state == UMX_EP_CLOSED ||
+        ep->state == UMX_EP_FAILED) {
+        return UMX_OK;
+    }
+    status = umi_worker_check(ep->base.worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (ep->state == UMX_EP_CONNECTING) {
+        umx_ep_abort(ep);
+        return UMX_OK;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &close_ops, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->buf = (umx_buffer){0};
+    umi_list_append(&ep->closers, &req->link);
+    if (ep->state == UMX_EP_OPEN) {
+        umi_close_start(ep, timeout_ns);
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
+{
+    if (ep->close_after != 0) {
+        return UMX_ERR_BUSY;
+    }
+    if (n < ep->recv_count) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (n == ep->recv_count && ep->state == UMX_EP_OPEN) {
+        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    }
+    ep->close_after = n;
+    return UMX_OK;
+}

@@ -1,0 +1,474 @@
+#include "wire/conn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/log.h"
+
+static void abort_conn(umi_ep *base);
+
+static const umi_worker_hooks worker_hooks = {
+    .message_size    = sizeof(umx_message),
+    .on_ep_event     = umi_conn_visit,
+    .on_conn_request = umi_handshake_on_request,
+    .abort_ep        = abort_conn,
+};
+
+umx_status
+umx_worker_create(umx_context *context, umx_worker **worker_p)
+{
+    umx_worker *worker;
+    umx_status  status = umi_worker_create(context, &worker_hooks, &worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_am_set_handler(worker, UMI_AM_DATA, umi_channel_on_arrival);
+    if (status == UMX_OK) {
+        status = umi_am_set_handler(worker, UMI_AM_CONTROL,
+                                    umi_control_on_arrival);
+    }
+    if (status != UMX_OK) {
+        umx_worker_destroy(worker);
+        return status;
+    }
+    *worker_p = worker;
+    return UMX_OK;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+conn_free(umi_ep *base)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    umi_timer_stop(&ep->timer);
+    umi_ep_fini(base);
+    while (!umi_list_is_empty(&ep->channels)) {
+        umi_channel *channel = umi_container_of(ep->channels.next, umi_channel,
+                                                link);
+
+        umi_link_remove(&channel->link);
+        free(channel);
+    }
+    free(ep->reason);
+    free(ep);
+}
+
+static void
+retire_conn(umi_retire *retire)
+{
+    umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
+}
+
+static void
+on_timer(umi_timer *timer)
+{
+    umx_ep *ep = umi_container_of(timer, umx_ep, timer);
+
+    umi_ep_hold(&ep->base);
+    if (ep->state == UMX_EP_CONNECTING) {
+        umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
+    } else if (ep->state == UMX_EP_DRAINING) {
+        umi_conn_finish(ep, UMX_EP_CLOSED,
+                        ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+    }
+    umi_ep_release(&ep->base);
+}
+
+umx_ep *
+umi_conn_new(umx_worker *worker)
+{
+    umx_ep        *ep        = calloc(1, sizeof(*ep));
+    umi_handshake *handshake = calloc(1, sizeof(*handshake));
+
+    if (ep == NULL || handshake == NULL) {
+        free(ep);
+        free(handshake);
+        return NULL;
+    }
+    umi_ep_init(&ep->base, worker, conn_free);
+    umi_channel_init(&ep->channel0, ep, 0);
+    umi_list_init(&ep->channels);
+    umi_list_init(&ep->control);
+    umi_list_init(&ep->closers);
+    umi_timer_init(&ep->timer, on_timer);
+    ep->retire.fn   = retire_conn;
+    ep->state       = UMX_EP_CONNECTING;
+    ep->handshake   = handshake;
+    ep->rndv_thresh = worker->context->config.rndv_thresh_net;
+    return ep;
+}
+
+/* ---- channels ------------------------------------------------------------
+ */
+
+static umi_channel *
+find_channel(umx_ep *ep, uint16_t id)
+{
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (channel->id == id) {
+            return channel;
+        }
+    }
+    return NULL;
+}
+
+umi_channel *
+umi_conn_channel(umx_ep *ep, uint16_t id)
+{
+    umi_channel *channel;
+
+    if (id == 0) {
+        return &ep->channel0;
+    }
+    channel = find_channel(ep, id);
+    if (channel != NULL) {
+        return channel;
+    }
+    channel = malloc(sizeof(*channel));
+    if (channel == NULL) {
+        return NULL;
+    }
+    umi_channel_init(channel, ep, id);
+    umi_credit_start(channel, &ep->peer_limits);
+    umi_list_append(&ep->channels, &channel->link);
+    return channel;
+}
+
+void
+umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel))
+{
+    fn(&ep->channel0);
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        fn(umi_container_of(link, umi_channel, link));
+    }
+}
+
+/* ---- events --------------------------------------------------------------
+ */
+
+void
+umi_conn_due(umx_ep *ep, unsigned due)
+{
+    ep->due |= due;
+    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER);
+}
+
+void
+umi_conn_protocol_error(umx_ep *ep, const char *why)
+{
+    if (ep->protocol_error == NULL) {
+        ep->protocol_error = why;
+        umi_conn_due(ep, UMI_DUE_PROTOCOL);
+    }
+}
+
+static void
+drop_for_protocol(umx_ep *ep)
+{
+    umi_conn_worker(ep)->stats.protocol_errors++;
+    umi_log(UMI_LOG_WARN, "endpoint %llu dropped: %s",
+            (unsigned long long)ep->base.id, ep->protocol_error);
+    umi_conn_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
+    umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
+}
+
+static void
+send_credit(umi_channel *channel)
+{
+    umi_control control = {.kind = UMI_CREDIT};
+
+    if (channel->owes_credit && channel->ep->base.handle != NULL) {
+        umi_credit_grant(channel, &control.u.credit.limits);
+        control.u.credit.channel = channel->id;
+        umi_conn_send_control(channel->ep, &control);
+    }
+}
+
+static void
+accept_conn(umx_ep *ep)
+{
+    umx_listener *listener = ep->handshake->listener;
+
+    ep->handshake->listener = NULL;
+    umi_handshake_end(ep);
+    listener->num_handshakes--;
+    if (listener->is_destroyed) {
+        umx_ep_abort(ep);
+        umx_ep_destroy(ep);
+    } else {
+        listener->on_accept(listener, ep, listener->arg);
+    }
+    umi_listener_release(listener);
+}
+
+static bool
+take_due(umx_ep *ep, unsigned bit)
+{
+    if (ep->due & bit) {
+        ep->due &= ~bit;
+        return true;
+    }
+    return false;
+}
+
+/* One round over what is due, in the order in which it must be seen. */
+static void
+visit_due(umx_ep *ep)
+{
+    if (take_due(ep, UMI_DUE_PROTOCOL)) {
+        drop_for_protocol(ep);
+    }
+    if (take_due(ep, UMI_DUE_CONTROL)) {
+        umi_control_run(ep);
+    }
+    if (take_due(ep, UMI_DUE_CREDIT)) {
+        umi_conn_each_channel(ep, send_credit);
+    }
+    if (take_due(ep, UMI_DUE_SEND)) {
+        if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
+            umi_conn_each_channel(ep, umi_channel_send_waiting);
+        }
+        umi_close_advance(ep);
+    }
+    if (take_due(ep, UMI_DUE_GOODBYE)) {
+        umi_close_peer_done(ep);
+    }
+    if (take_due(ep, UMI_DUE_ACK)) {
+        umi_close_try_ack(ep);
+    }
+    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN) {
+        umi_close_start(
+            ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+    }
+    if (take_due(ep, UMI_DUE_ACCEPT)) {
+        accept_conn(ep);
+    }
+    if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
+        ep->on_state(ep, ep->state, ep->error, ep->arg);
+    }
+}
+
+void
+umi_conn_visit(umi_ep *base)
+{
+    umx_ep  *ep     = umi_conn_of(base);
+    unsigned events = base->events;
+
+    base->events = 0;
+    while (ep->due != 0) {
+        visit_due(ep);
+    }
+    /* After what had arrived before the connection broke. */
+    if (events & UMI_EP_EVENT_ERROR) {
+        umi_close_on_error(ep, base->ucx_error);
+        while (ep->due != 0) {
+            visit_due(ep);
+        }
+    }
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+static uint64_t
+unsent_bytes(umx_ep *ep)
+{
+    uint64_t bytes = umi_channel_waiting_bytes(&ep->channel0);
+
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        bytes += umi_channel_waiting_bytes(
+            umi_container_of(link, umi_channel, link));
+    }
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops == &umi_channel_send_ops) {
+            bytes += req->buf.len;
+        }
+    }
+    return bytes;
+}
+
+/* With which status the queued operations end. */
+static umx_status
+pending_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
+}
+
+static void
+settle_channel(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    umi_channel_fail_posted(channel, pending_status(ep));
+    umi_channel_fail_waiting(channel, pending_status(ep));
+    if (ep->is_dropped || ep->is_closing ||
+        (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed)) {
+        umi_channel_discard(channel);
+    } else {
+        umi_channel_discard_announced(channel);
+    }
+}
+
+void
+umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    bool is_unaccepted = ep->handshake != NULL &&
+                         ep->handshake->listener != NULL;
+    bool was_closing = ep->is_closing;
+
+    if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
+        return;
+    }
+    umi_timer_stop(&ep->timer);
+    ep->unsent_bytes = unsent_bytes(ep);
+    ep->state        = state;
+    ep->error        = status;
+    umi_ep_force_close(&ep->base);
+    umi_conn_each_channel(ep, settle_channel);
+    umi_close_complete_waiters(ep, status);
+    while (!umi_list_is_empty(&ep->control)) {
+        umi_message_free(umi_container_of(ep->control.next, umx_message,
+                                          link));
+    }
+    ep->num_control = 0;
+    umi_handshake_end(ep);
+    ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
+    umi_conn_due(ep, UMI_DUE_NOTIFY);
+    if (was_closing) {
+        ep->is_closing = false;
+        umi_conn_worker(ep)->num_closing--;
+        umi_ep_release(&ep->base);
+    }
+    if (is_unaccepted) {
+        umi_ep_release(&ep->base);
+    }
+}
+
+static void
+discard_channel(umi_channel *channel)
+{
+    umi_channel_discard(channel);
+}
+
+static void
+abort_conn(umi_ep *base)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    umi_ep_hold(base);
+    umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_conn_each_channel(ep, discard_channel);
+    umi_ep_release(base);
+}
+
+void
+umi_conn_set_reason(umx_ep *ep, const char *text, size_t len)
+{
+    free(ep->reason);
+    ep->reason = strndup(text, len); /* NULL: no words are lost but these */
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+void
+umx_ep_abort(umx_ep *ep)
+{
+    if (ep->base.worker != NULL) {
+        umi_ep_hold(&ep->base);
+        umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+        umi_ep_release(&ep->base);
+    }
+}
+
+void
+umx_ep_destroy(umx_ep *ep)
+{
+    ep->is_dropped = true;
+    ep->on_state   = NULL;
+    if (ep->base.worker != NULL &&
+        umi_worker_check(ep->base.worker) == UMX_OK) {
+        switch (ep->state) {
+        case UMX_EP_CONNECTING:
+            umx_ep_abort(ep);
+            break;
+        case UMX_EP_OPEN:
+            umi_close_start(
+                ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            break;
+        case UMX_EP_DRAINING:
+            break;
+        case UMX_EP_CLOSED:
+        case UMX_EP_FAILED:
+            umi_conn_each_channel(ep, discard_channel);
+            break;
+        }
+    }
+    umi_ep_release(&ep->base);
+}
+
+void
+umx_ep_retire(umx_ep *ep)
+{
+    if (ep->base.worker == NULL) {
+        umx_ep_destroy(ep);
+    } else {
+        umi_worker_retire(ep->base.worker, &ep->retire);
+    }
+}
+
+void
+umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
+{
+    ep->on_state = fn;
+    ep->arg      = arg;
+}
+
+umx_ep_state
+umx_ep_get_state(const umx_ep *ep)
+{
+    return ep->state;
+}
+
+umx_status
+umx_ep_error(const umx_ep *ep)
+{
+    return ep->is_peer_closed && ep->state != UMX_EP_FAILED ?
+               UMX_ERR_PEER_CLOSED :
+               ep->error;
+}
+
+bool
+umx_ep_is_peer_closed(const umx_ep *ep)
+{
+    return ep->is_peer_closed;
+}
+
+const char *
+umx_ep_reason(const umx_ep *ep)
+{
+    return (ep->reason != NULL) ? ep->reason : "";
+}
+
+uint64_t
+umx_ep_unsent_bytes(const umx_ep *ep)
+{
+    return ep->unsent_bytes;
+}
+
+uint64_t
+umx_ep_recv_count(const umx_ep *ep)
+{
+    return ep->recv_count;
+}

@@ -1,0 +1,144 @@
+/* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
+ * owner.
+ *
+ * Nothing here calls the user from inside UCX: what a callback of UCX decides
+ * is written down, umi_ep_raise() asks for a visit, and umi_conn_visit() acts
+ * on it after the progress burst. */
+#ifndef UMI_CONN_H
+#define UMI_CONN_H
+
+#include "core/endpoint.h"
+#include "core/listener.h"
+#include "core/worker.h"
+#include "wire/channel.h"
+#include "wire/control.h"
+
+/* Things to do at the next visit. */
+enum umi_conn_due {
+    UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1, /* call the listener's on_accept */
+    UMI_DUE_CONTROL     = 1u << 2, /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3, /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4, /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8  /* the peer broke the protocol */
+};
+
+/* Needed until the endpoint is open. */
+typedef struct umi_handshake {
+    umx_listener *listener; /* held; NULL on the connecting side */
+    bool          has_hello;
+    uint8_t       client_nonce[UMI_NONCE_SIZE];
+    uint8_t       server_nonce[UMI_NONCE_SIZE];
+    size_t        early_bytes;
+} umi_handshake;
+
+struct umx_ep {
+    umi_ep         base; /* first: umi_ep_of() */
+    umi_channel    channel0;
+    umi_list       channels; /* the others */
+    umx_ep_state   state;
+    umx_status     error;
+    unsigned       due;
+    size_t         rndv_thresh;
+    umi_limits     peer_limits; /* what each channel starts with */
+    umx_ep_state_fn on_state;
+    void          *arg;
+    umi_handshake *handshake;
+    umi_list       control; /* arrived control messages (umx_message) */
+    unsigned       num_control;
+    umi_timer      timer; /* handshake, then close */
+    umi_retire     retire;
+    umi_list       closers; /* requests of umx_ep_close() */
+    char          *reason;  /* NULL: none */
+    const char    *protocol_error;
+    uint64_t       unsent_bytes;
+    uint64_t       recv_count;
+    uint64_t       close_after; /* 0: never */
+    uint64_t       raw_tags;
+    unsigned       num_landing;   /* receives whose bytes are on their way */
+    unsigned       num_announced; /* kept announcements nobody reads yet */
+    unsigned       num_descs;     /* kept eager descriptors of UCX */
+    bool           is_server;
+    bool           is_dropped;     /* the user has given it back */
+    bool           is_peer_closed; /* GOODBYE processed */
+    bool           has_goodbye;    /* GOODBYE came, all parts */
+    bool           is_goodbye_sent;
+    bool           is_ack_sent;
+    bool           is_closing; /* counted in worker->num_closing */
+};
+
+static inline umx_ep *
+umi_conn_of(umi_ep *base)
+{
+    return umi_container_of(base, umx_ep, base);
+}
+
+static inline umx_worker *
+umi_conn_worker(const umx_ep *ep)
+{
+    return ep->base.worker;
+}
+
+/* True if messages may be taken from the network and read by the user. */
+static inline bool
+umi_conn_is_reading(const umx_ep *ep)
+{
+    return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
+           !ep->is_dropped;
+}
+
+umx_ep *umi_conn_new(umx_worker *worker);
+
+/* The channel; made on first use; NULL when out of memory. */
+umi_channel *umi_conn_channel(umx_ep *ep, uint16_t id);
+
+/* Call `fn` for every channel. */
+void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));
+
+/* Write down what is to be done, and ask for a visit. */
+void umi_conn_due(umx_ep *ep, unsigned due);
+
+/* hooks->on_ep_event */
+void umi_conn_visit(umi_ep *base);
+
+/* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
+ * static. */
+void umi_conn_protocol_error(umx_ep *ep, const char *why);
+
+/* The end by failure or by force: give UCX's endpoint up, settle everything
+ * with `status`. */
+void umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status);
+void umi_conn_set_reason(umx_ep *ep, const char *text, size_t len);
+
+/* Post a control message. Failure fails the endpoint. */
+void umi_conn_send_control(umx_ep *ep, const umi_control *control);
+
+/* handshake.c */
+void umi_handshake_on_request(umx_listener *listener, void *conn_request);
+void umi_handshake_on_control(umx_ep *ep, const umi_control *control);
+void umi_handshake_end(umx_ep *ep);
+
+/* close.c */
+void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* Progress of a close: all sends posted? then GOODBYE. */
+void umi_close_advance(umx_ep *ep);
+void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
+void umi_close_on_ack(umx_ep *ep);
+/* UCX's error handler ran. */
+void umi_close_on_error(umx_ep *ep, umx_status status);
+/* Some of what GOODBYE names has arrived: all of it? */
+void umi_close_check_arrived(umx_ep *ep);
+/* All that GOODBYE names has arrived. */
+void umi_close_peer_done(umx_ep *ep);
+/* Send the ACK if nothing of the peer's needs its sender any more. */
+void umi_close_try_ack(umx_ep *ep);
+void umi_close_complete_waiters(umx_ep *ep, umx_status status);
+
+/* control_io.c */
+int umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+void umi_control_run(umx_ep *ep);
+
+#endif

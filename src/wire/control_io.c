@@ -1,0 +1,225 @@
+/* control_io.c: control messages between the network and those who act on
+ * them. They arrive inside UCX's callback and are acted on after it, all but
+ * CREDIT, which is arithmetic. */
+#include <stdio.h>
+#include <unistd.h>
+#include <umx/version.h>
+
+#include "util/log.h"
+#include "wire/conn.h"
+
+/* A peer that sends more than this in one progress burst is not a peer. */
+enum { MAX_QUEUED_CONTROL = 64 };
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static bool
+control_finish(umx_request *req)
+{
+    umi_message_free(req->u.recv.message);
+    umi_request_free(req);
+    return false;
+}
+
+static const umi_request_ops control_ops = {
+    .name   = "control",
+    .finish = control_finish,
+};
+
+static umx_status
+post_control(umx_ep *ep, const umi_control *control)
+{
+    uint8_t      bytes[UMI_CONTROL_MAX];
+    size_t       len = umi_control_encode(control, bytes);
+    umx_message *message;
+    umx_request *req;
+    umx_status   status;
+
+    if (len == 0) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    message = umi_message_copy(ep, bytes, len);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &control_ops, NULL);
+    if (req == NULL) {
+        umi_message_free(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->buf = (umx_buffer){.data    = message->data,
+                            .len     = len,
+                            .memtype = UMX_MEMTYPE_HOST};
+    req->u.recv.message = message;
+    status              = umi_am_send(req, UMI_AM_CONTROL, NULL, 0, false);
+    if (status != UMX_INPROGRESS) {
+        control_finish(req);
+    }
+    return status;
+}
+
+void
+umi_conn_send_control(umx_ep *ep, const umi_control *control)
+{
+    umx_status status;
+
+    if (ep->base.handle == NULL) {
+        return;
+    }
+    status = post_control(ep, control);
+    if (status < 0) {
+        umi_conn_finish(ep, UMX_EP_FAILED, status);
+    }
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+static void
+take_credit(umx_ep *ep, const umi_control *control)
+{
+    umi_channel *channel = umi_conn_channel(ep, control->u.credit.channel);
+
+    if (channel != NULL) {
+        channel->tx_limits = control->u.credit.limits;
+        umi_conn_due(ep, UMI_DUE_SEND);
+    }
+}
+
+static void
+queue_control(umx_ep *ep, const umi_am_arrival *arrival)
+{
+    umx_message *message;
+
+    if (ep->num_control >= MAX_QUEUED_CONTROL) {
+        umi_conn_protocol_error(ep, "too many control messages");
+        return;
+    }
+    message = umi_message_copy(ep, arrival->data, arrival->len);
+    if (message == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a control message");
+        return;
+    }
+    ep->num_control++;
+    umi_list_append(&ep->control, &message->link);
+    umi_conn_due(ep, UMI_DUE_CONTROL);
+}
+
+int
+umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_ep     *base = umi_worker_find_ep(worker, arrival->handle);
+    umi_control control;
+    const char *why;
+    umx_ep     *ep;
+
+    if (base == NULL) {
+        return UMI_AM_REFUSED;
+    }
+    ep = umi_conn_of(base);
+    if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
+        umi_conn_protocol_error(ep, "oversized control message");
+        return UMI_AM_REFUSED;
+    }
+    if (!umi_control_decode(&control, arrival->data, arrival->len, &why)) {
+        umi_conn_protocol_error(ep, why);
+    } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
+        take_credit(ep, &control);
+    } else {
+        queue_control(ep, arrival);
+    }
+    return UMI_AM_CONSUMED;
+}
+
+/* ---- acting --------------------------------------------------------------
+ */
+
+static void
+send_info(umx_ep *ep)
+{
+    umi_control control = {.kind = UMI_INFO};
+    unsigned    major, minor, release;
+    char        text[160];
+    int         len;
+
+    umx_ucx_version(&major, &minor, &release);
+    len = snprintf(text, sizeof(text),
+                   "{\"umx\": \"%d.%d.%d\", \"ucx\": \"%u.%u.%u\", "
+                   "\"pid\": %ld}",
+                   UMX_VERSION_MAJOR, UMX_VERSION_MINOR, UMX_VERSION_PATCH,
+                   major, minor, release, (long)getpid());
+    control.u.info.text     = text;
+    control.u.info.text_len = (uint16_t)len;
+    umi_conn_send_control(ep, &control);
+}
+
+static void
+send_pong(umx_ep *ep, uint64_t token)
+{
+    umi_control control = {.kind = UMI_PONG, .u.ping.token = token};
+
+    umi_conn_send_control(ep, &control);
+}
+
+static void
+act(umx_ep *ep, const umi_control *control)
+{
+    if (ep->state == UMX_EP_CONNECTING) {
+        umi_handshake_on_control(ep, control);
+        return;
+    }
+    switch (control->kind) {
+    case UMI_GOODBYE:
+        umi_close_on_goodbye(ep, control);
+        break;
+    case UMI_GOODBYE_ACK:
+        umi_close_on_ack(ep);
+        break;
+    case UMI_CREDIT:
+        take_credit(ep, control);
+        break;
+    case UMI_PING:
+        send_pong(ep, control->u.ping.token);
+        break;
+    case UMI_INFO_REQUEST:
+        send_info(ep);
+        break;
+    case UMI_CLOSE_AFTER_N:
+        if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) !=
+            UMX_OK) {
+            umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
+        }
+        break;
+    case UMI_PONG:
+    case UMI_INFO:
+        break; /* answers to nothing we have asked */
+    case UMI_HELLO:
+    case UMI_CHALLENGE:
+    case UMI_AUTH:
+    case UMI_WELCOME:
+    case UMI_REJECT:
+        umi_conn_protocol_error(ep, "handshake message on an open endpoint");
+        break;
+    }
+}
+
+void
+umi_control_run(umx_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&ep->control)) != NULL) {
+        umx_message *message = umi_container_of(link, umx_message, link);
+        umi_control  control;
+        const char  *why;
+
+        ep->num_control--;
+        if (umi_control_decode(&control, message->data, message->info.length,
+                               &why) &&
+            ep->base.handle != NULL) {
+            act(ep, &control);
+        }
+        umi_message_free(message);
+    }
+}

@@ -1,0 +1,61 @@
+/* message.h: a message that has arrived and waits for its reader.
+ *
+ * Where its bytes are:
+ *   INLINE   in the object
+ *   HEAP     in memory of ours
+ *   EAGER    in UCX's descriptor, kept
+ *   RNDV     with the sender; UCX's descriptor is the announcement
+ *   LANDING  on their way into the buffer of `lander`
+ *   MOVED    nowhere: a receive has them
+ * Thread: the worker's owner. */
+#ifndef UMI_MESSAGE_H
+#define UMI_MESSAGE_H
+
+#include <umx/channel.h>
+
+#include "ops/am.h"
+#include "util/list.h"
+
+struct umi_channel;
+
+enum { UMI_MESSAGE_INLINE = 128 };
+
+typedef enum umi_storage {
+    UMI_STORAGE_INLINE,
+    UMI_STORAGE_HEAP,
+    UMI_STORAGE_EAGER,
+    UMI_STORAGE_RNDV,
+    UMI_STORAGE_LANDING,
+    UMI_STORAGE_MOVED
+} umi_storage;
+
+struct umx_message {
+    umi_link            link;
+    umx_ep             *ep;
+    struct umi_channel *channel; /* NULL for a control message */
+    umx_recv_info       info;
+    umi_storage         storage;
+    bool                is_announced; /* came by rendezvous, for credit */
+    bool                is_counted;   /* credit has been given back */
+    bool                is_taken;     /* in the user's hands */
+    void               *data;
+    umx_request        *lander;
+    umx_request        *claimant; /* receives it once it has landed */
+    uint8_t             bytes[UMI_MESSAGE_INLINE];
+};
+
+/* Keep what arrives; NULL when out of memory. `*verdict_p` is what to tell
+ * UCX. */
+umx_message *umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival,
+                              int *verdict_p);
+
+/* A message with a copy of `len` bytes; NULL when out of memory. */
+umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
+
+/* Room for `len` bytes, INLINE or HEAP; false when out of memory. */
+bool umi_message_make_room(umx_message *message, size_t len);
+
+/* Give its bytes back, wherever they are, and the object. */
+void umi_message_free(umx_message *message);
+
+#endif

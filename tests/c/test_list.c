@@ -1,0 +1,185 @@
+#include "util/list.h"
+
+#include "unit.h"
+
+typedef struct item {
+    int      before; /* so that the link is not at offset 0 */
+    umi_link link;
+} item;
+
+static umi_list list;
+static umi_list other;
+static item     items[4];
+
+static int
+setup(void **state)
+{
+    (void)state;
+    umi_list_init(&list);
+    umi_list_init(&other);
+    for (int i = 0; i < 4; i++) {
+        items[i].before = i;
+        umi_link_init(&items[i].link);
+    }
+    return 0;
+}
+
+/* `list` holds exactly `count` items, with these numbers, both ways round. */
+static void
+assert_list(const umi_list *head, int count, const int *numbers)
+{
+    const umi_link *link = head;
+
+    for (int i = 0; i < count; i++) {
+        assert_ptr_equal(link->next->prev, link);
+        link = link->next;
+        assert_ptr_not_equal(link, head);
+        assert_int_equal(umi_container_of(link, item, link)->before,
+                         numbers[i]);
+    }
+    assert_ptr_equal(link->next, head);
+    assert_ptr_equal(head->prev, link);
+}
+
+#define ASSERT_LIST(head, count, ...) \
+    assert_list(head, count, (const int[]){__VA_ARGS__})
+
+static void
+test_empty(void **state)
+{
+    (void)state;
+    assert_true(umi_list_is_empty(&list));
+    assert_false(umi_link_is_linked(&items[0].link));
+    assert_null(umi_list_pop(&list));
+}
+
+static void
+test_append_keeps_order(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        umi_list_append(&list, &items[i].link);
+        assert_true(umi_link_is_linked(&items[i].link));
+    }
+    assert_false(umi_list_is_empty(&list));
+    ASSERT_LIST(&list, 3, 0, 1, 2);
+}
+
+static void
+test_prepend_and_insert_before(void **state)
+{
+    (void)state;
+    umi_list_prepend(&list, &items[0].link);
+    umi_list_prepend(&list, &items[1].link);
+    umi_link_insert_before(&items[0].link, &items[2].link);
+    ASSERT_LIST(&list, 3, 1, 2, 0);
+}
+
+static void
+test_pop_takes_the_first(void **state)
+{
+    (void)state;
+    umi_list_append(&list, &items[0].link);
+    umi_list_append(&list, &items[1].link);
+    assert_ptr_equal(umi_list_pop(&list), &items[0].link);
+    assert_false(umi_link_is_linked(&items[0].link));
+    ASSERT_LIST(&list, 1, 1);
+    assert_ptr_equal(umi_list_pop(&list), &items[1].link);
+    assert_null(umi_list_pop(&list));
+}
+
+static void
+test_remove_twice_is_harmless(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        umi_list_append(&list, &items[i].link);
+    }
+    umi_link_remove(&items[1].link);
+    umi_link_remove(&items[1].link);
+    assert_false(umi_link_is_linked(&items[1].link));
+    ASSERT_LIST(&list, 2, 0, 2);
+}
+
+static void
+test_splice_moves_all_to_the_end(void **state)
+{
+    (void)state;
+    umi_list_append(&list, &items[0].link);
+    umi_list_append(&list, &items[1].link);
+    umi_list_append(&other, &items[2].link);
+    umi_list_append(&other, &items[3].link);
+    umi_list_splice(&list, &other);
+    ASSERT_LIST(&list, 4, 0, 1, 2, 3);
+    assert_true(umi_list_is_empty(&other));
+}
+
+static void
+test_splice_with_an_empty_side(void **state)
+{
+    (void)state;
+    umi_list_splice(&list, &other);
+    assert_true(umi_list_is_empty(&list));
+
+    umi_list_append(&other, &items[0].link);
+    umi_list_splice(&list, &other);
+    umi_list_splice(&list, &other);
+    ASSERT_LIST(&list, 1, 0);
+    assert_true(umi_list_is_empty(&other));
+}
+
+static void
+test_foreach_visits_in_order(void **state)
+{
+    int seen = 0;
+
+    (void)state;
+    UMI_LIST_FOREACH (link, &list) {
+        fail();
+    }
+    for (int i = 0; i < 4; i++) {
+        umi_list_append(&list, &items[i].link);
+    }
+    UMI_LIST_FOREACH (link, &list) {
+        assert_int_equal(umi_container_of(link, item, link)->before, seen);
+        seen++;
+    }
+    assert_int_equal(seen, 4);
+}
+
+static void
+test_foreach_safe_allows_removal(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        umi_list_append(&list, &items[i].link);
+    }
+    UMI_LIST_FOREACH_SAFE (link, &list) {
+        if (umi_container_of(link, item, link)->before % 2 == 1) {
+            umi_link_remove(link);
+        }
+    }
+    ASSERT_LIST(&list, 2, 0, 2);
+    UMI_LIST_FOREACH_SAFE (link, &list) {
+        umi_link_remove(link);
+    }
+    assert_true(umi_list_is_empty(&list));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_empty, setup),
+        cmocka_unit_test_setup(test_append_keeps_order, setup),
+        cmocka_unit_test_setup(test_prepend_and_insert_before, setup),
+        cmocka_unit_test_setup(test_pop_takes_the_first, setup),
+        cmocka_unit_test_setup(test_remove_twice_is_harmless, setup),
+        cmocka_unit_test_setup(test_splice_moves_all_to_the_end, setup),
+        cmocka_unit_test_setup(test_splice_with_an_empty_side, setup),
+        cmocka_unit_test_setup(test_foreach_visits_in_order, setup),
+        cmocka_unit_test_setup(test_foreach_safe_allows_removal, setup),
+    };
+
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,68 @@
+"""The programs in README.md and docs/ run and print what they say."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+def programs() -> Iterator[object]:
+    """Each program of each page that needs no other program."""
+    for page in PAGES:
+        for n, code in enumerate(BLOCK.findall(page.read_text()), 1):
+            if not code.startswith("# "):
+                yield pytest.param(code, id=f"{page.name}-{n}")
+
+
+def named(name: str) -> str:
+    """The program of the quickstart whose first line names it."""
+    blocks = BLOCK.findall((ROOT / "docs/quickstart.md").read_text())
+    return next(code for code in blocks if code.startswith(f"# {name}"))
+
+
+def run(code: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("code", programs())
+def test_program_runs_and_prints_what_it_says(code):
+    printed = run(code)
+    for promise in PROMISE.findall(code):
+        assert promise in printed
+
+
+def test_server_and_client_of_the_quickstart_talk():
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", named("server.py")],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = server.stdout.readline().strip()
+            assert run(named("client.py"), port) == ["bytearray(b'hello')"]
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    links = LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []

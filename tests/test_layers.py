@@ -1,0 +1,112 @@
+"""Dependencies go one way, and nothing but the public names is visible."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ucp import _ext, _version
+
+ROOT = Path(__file__).parents[1]
+
+# What the sources of a directory of src/ may include of the others.
+MAY_INCLUDE = {
+    "util": {"util"},
+    "mem": {"mem", "util"},
+    "core": {"core", "mem", "util"},
+    "ops": {"ops", "core", "mem", "util"},
+    "progress": {"progress", "core", "mem", "util"},
+    "wire": {"wire", "ops", "core", "mem", "util"},
+}
+MAY_CALL_UCX = {"core", "ops"}
+UCX = {"ucp", "uct", "ucs", "ucm"}
+PYTHON = {"Python.h", "structmember.h", "datetime.h", "numpy"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def sources(*patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def includes(path: Path) -> Iterator[tuple[str, str]]:
+    """Each header included, and the first part of its path."""
+    for header in INCLUDE.findall(path.read_text()):
+        yield header, header.split("/")[0]
+
+
+def layer_errors(path: Path) -> Iterator[str]:
+    layer = path.parent.name
+    for header, first in includes(path):
+        if first in MAY_INCLUDE and first not in MAY_INCLUDE[layer]:
+            yield f"src/{layer}/{path.name} includes {header}"
+        if first in UCX and layer not in MAY_CALL_UCX:
+            yield f"src/{layer}/{path.name} includes UCX's {header}"
+        if first in PYTHON:
+            yield f"src/{layer}/{path.name} includes Python's {header}"
+
+
+def test_every_directory_of_src_is_a_known_layer():
+    assert {path.parent.name for path in sources("src/*/*.[ch]")} <= set(MAY_INCLUDE)
+
+
+def test_src_includes_only_what_lies_below():
+    files = sources("src/*/*.[ch]")
+    assert files
+    assert [error for path in files for error in layer_errors(path)] == []
+
+
+def test_public_headers_include_only_public_headers():
+    private = [
+        f"{path.name} includes {header}"
+        for path in sources("include/umx/*.h")
+        for header, first in includes(path)
+        if first in UCX | PYTHON | set(MAY_INCLUDE)
+    ]
+    assert private == []
+
+
+def test_extension_includes_neither_ucx_nor_headers_of_src():
+    files = sources("ucp_ext/*.[ch]")
+    assert files
+    wrong = [
+        f"{path.name} includes {header}"
+        for path in files
+        for header, first in includes(path)
+        if first in UCX or first in MAY_INCLUDE
+    ]
+    assert wrong == []
+
+
+def exported(library: Path) -> set[str]:
+    if shutil.which("nm") is None:
+        pytest.skip("no nm")
+    output = subprocess.run(
+        ["nm", "-D", "--defined-only", str(library)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return {line.split()[-1] for line in output.splitlines()}
+
+
+def test_library_exports_only_umx_names():
+    library = ROOT / "src/build/release/libumx.so"
+    if not library.exists():
+        pytest.skip("make -C src has not been run")
+    names = exported(library)
+    assert names
+    assert [name for name in sorted(names) if not name.startswith("umx_")] == []
+
+
+def test_extension_exports_its_init_function_only():
+    assert exported(Path(_ext.__file__)) == {"PyInit__ext"}
+
+
+def test_header_and_package_have_one_version():
+    text = (ROOT / "include/umx/version.h").read_text()
+    numbers = re.findall(r"#define UMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text)
+    assert ".".join(numbers) == _version.__version__

@@ -1,0 +1,202 @@
+"""Which UCX is loaded, and what is said when there is none."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPORT = """
+import ctypes, dataclasses, json, os
+import ucp
+which = ucp.which_ucx()
+with open("/proc/self/maps") as maps:
+    files = {line.split()[-1] for line in maps if "libuc" in line}
+names = [name for name in files if "/libucp.so" in name]
+print(json.dumps({**dataclasses.asdict(which), "mapped": names}))
+"""
+
+
+def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh Python that sees no PYTHON* variable."""
+    env = {k: v for k, v in os.environ.items() if k != "UCP_UCX"}
+    return subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        env=env | environ,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def report(code: str, **environ: str) -> dict[str, object]:
+    done = python(code, **environ)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
+
+
+def import_error(code: str, **environ: str) -> str:
+    """The text of the ImportError that `code` ends with."""
+    done = python(code, **environ)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: ")
+    return last.removeprefix("ImportError: ")
+
+
+@pytest.fixture
+def wheel() -> Path:
+    """The directory of the package libucx."""
+    spec = importlib.util.find_spec("libucx")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("the package libucx is not installed")
+    return Path(spec.submodule_search_locations[0])
+
+
+def test_default_is_the_wheel(wheel):
+    found = report(REPORT)
+    assert found["kind"] == "wheel"
+    assert Path(str(found["path"])).parent == wheel / "lib"
+    assert str(found["version"]).count(".") == 2
+
+
+@pytest.mark.parametrize("choice", ["wheel", ""])
+def test_wheel_may_be_asked_for(wheel, choice):
+    assert report(REPORT, UCP_UCX=choice)["kind"] == "wheel"
+
+
+def test_directory_is_used(wheel, tmp_path):
+    (tmp_path / "lib").symlink_to(wheel / "lib")
+    found = report(REPORT, UCP_UCX=str(tmp_path))
+    assert found["kind"] == "dir"
+    assert found["path"] == str(tmp_path / "lib/libucp.so.0")
+
+
+def test_directory_may_call_it_lib64(wheel, tmp_path):
+    (tmp_path / "lib64").symlink_to(wheel / "lib")
+    found = report(REPORT, UCP_UCX=str(tmp_path))
+    assert found["path"] == str(tmp_path / "lib64/libucp.so.0")
+
+
+def test_libraries_without_rpath_find_each_other(wheel, tmp_path):
+    """As distributions build them: libucs only names libucm.so.0."""
+    (tmp_path / "lib").mkdir()
+    for name in ("libucm", "libucs", "libuct", "libucp"):
+        data = (wheel / "lib" / f"{name}.so.0").read_bytes()
+        file = tmp_path / "lib" / f"{name}.so.0"
+        file.write_bytes(data.replace(b"$ORIGIN", b"/nodir_"))
+    assert report(REPORT, UCP_UCX=str(tmp_path))["kind"] == "dir"
+
+
+def test_system_means_what_the_dynamic_linker_finds(wheel):
+    lib = str(wheel / "lib")
+    found = report(REPORT, UCP_UCX="system", LD_LIBRARY_PATH=lib)
+    assert found["kind"] == "system"
+    assert found["path"] == f"{lib}/libucp.so.0"
+
+
+def test_ucx_loaded_by_others_is_shared(wheel):
+    found = report("import libucx\nkeep = libucx.load_library()" + REPORT)
+    assert found["kind"] == "loaded"
+    assert len(found["mapped"]) == 1
+
+
+def test_others_share_ours(wheel):
+    code = REPORT.replace("import ucp\n", "import ucp, libucx\nlibucx.load_library()\n")
+    found = report(code)
+    assert found["kind"] == "wheel"
+    assert len(found["mapped"]) == 1
+
+
+def test_import_leaves_the_environment_alone():
+    code = """
+import ctypes, os
+c_environ = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+def environ():
+    n = 0
+    while c_environ[n] is not None:
+        n += 1
+    return dict(os.environ), c_environ[:n]
+before = environ()
+import ucp
+ucp.which_ucx()
+assert environ() == before
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_missing_wheel_says_what_to_do():
+    text = import_error("import sys; sys.modules['libucx'] = None; import ucp")
+    assert text == (
+        "ucp found no package libucx. Install UCX with 'pip install libucx-cu12' "
+        "(or libucx-cu13), or set UCP_UCX=system to use the system's libucp.so.0, "
+        "or UCP_UCX=/dir to use /dir/lib/libucp.so.0."
+    )
+
+
+def test_missing_system_ucx_says_what_to_do():
+    if python("import ctypes; ctypes.CDLL('libucs.so.0')").returncode == 0:
+        pytest.skip("the system has UCX")
+    text = import_error("import ucp", UCP_UCX="system")
+    assert text == (
+        "ucp cannot load UCX (system): libucs.so.0: cannot open shared object "
+        "file: No such file or directory. Install the system's UCX (Debian: "
+        "libucx0), or unset UCP_UCX to use the package libucx-cu12."
+    )
+
+
+def test_directory_without_ucx_is_named(tmp_path):
+    text = import_error("import ucp", UCP_UCX=str(tmp_path))
+    assert text == (
+        f"UCP_UCX={tmp_path}: there is no {tmp_path}/lib/libucp.so.0 with libuct, "
+        "libucs and libucm beside it"
+    )
+
+
+def test_file_that_is_no_library_is_named(tmp_path):
+    (tmp_path / "lib").mkdir()
+    for name in ("libucm", "libucs", "libuct", "libucp"):
+        (tmp_path / "lib" / f"{name}.so.0").write_text("not a library")
+    text = import_error("import ucp", UCP_UCX=str(tmp_path))
+    assert text.startswith(
+        f"ucp cannot load UCX (dir): {tmp_path}/lib/libucs.so.0: file too short. "
+    )
+
+
+@pytest.mark.parametrize("choice", ["wheels", "lib/ucx"])
+def test_unknown_choice_is_refused(choice):
+    text = import_error("import ucp", UCP_UCX=choice)
+    assert text == f"UCP_UCX='{choice}': expected 'wheel', 'system' or an absolute path"
+
+
+def test_source_tree_says_that_it_is_one(tmp_path):
+    package = Path(str(importlib.util.find_spec("ucp").origin)).parent
+    shutil.copytree(
+        package, tmp_path / "ucp", ignore=shutil.ignore_patterns("_ext*.so")
+    )
+    text = import_error(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ucp"
+    )
+    assert text == (
+        f"{tmp_path}/ucp has no compiled extension: it is a source tree. Run "
+        "'pip install .' there and start Python in another directory or with the "
+        "option -P."
+    )
+
+
+def test_transport_modules_of_the_wheel_are_found(wheel):
+    """libuct_cma.so is a module that UCX finds relative to its library."""
+    code = """
+import ucp
+ucp.get_ucp_context_info()
+with open("/proc/self/maps") as maps:
+    assert any("libuct_cma" in line for line in maps)
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
