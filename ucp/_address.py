@@ -35,7 +35,7 @@ def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> s
     look_up = _LOOK_UP.get(family)
     if look_up is None:
         raise ValueError(f"expected AF_INET or AF_INET6, got family {family}")
-    name = ifname or os.environ.get("UCXPY_IFNAME")
+    name = os.environ.get("UCXPY_IFNAME") if ifname is None else ifname
     if name is not None:
         return look_up(name)
     names = sorted(name for _, name in socket.if_nameindex())
