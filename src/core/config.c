@@ -34,9 +34,9 @@ umx_config_default(umx_config *config)
     config->rndv_thresh_shm = 512 * 1024;
     config->rndv_thresh_net = 256 * 1024;
     /* At least 8 messages of the largest eager size in flight. */
-    config->credit_bytes    = 4 * 1024 * 1024;
-    config->credit_messages = 4096;
-    config->credit_rndv     = 1024;
+    config->credit_bytes       = 4 * 1024 * 1024;
+    config->credit_messages    = 4096;
+    config->credit_rndv        = 1024;
     config->close_timeout_ns   = 10 * UINT64_C(1000000000);
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
     config->early_bytes        = 64 * 1024;
@@ -132,7 +132,7 @@ static umx_status
 walk_config(const ucp_config_t *config, umx_option_fn fn, void *arg)
 {
     char  *text = NULL, *save = NULL;
-    size_t size = 0;
+    size_t size   = 0;
     FILE  *stream = open_memstream(&text, &size);
 
     if (stream == NULL) {
@@ -231,8 +231,8 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
     ucp_config_t *config;
     umx_status    status;
 
-    status = umi_config_read(params != NULL ? params : &none, &config,
-                             bad_option_p);
+    status =
+        umi_config_read(params != NULL ? params : &none, &config, bad_option_p);
     if (status != UMX_OK) {
         return status;
     }

@@ -11,7 +11,9 @@
 
 /* Lowest minor version of UCX's API that will do: asking for the header's own
  * makes UCX warn when an older library is loaded. */
-enum { UCX_MINOR = 13 };
+enum {
+    UCX_MINOR = 13
+};
 
 static const uint64_t ucx_features =
     UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -27,9 +29,9 @@ fork_in_child(void)
 
 static ucs_log_func_rc_t
 take_ucx_line(const char *file, unsigned line, const char *function,
-              ucs_log_level_t level,
-              const ucs_log_component_config_t *comp_conf,
-              const char *message, va_list ap)
+              ucs_log_level_t                   level,
+              const ucs_log_component_config_t *comp_conf, const char *message,
+              va_list ap)
 {
     char          text[1024];
     umi_log_level our_level;
@@ -140,8 +142,8 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto release_config;
     }
-    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR,
-                                          &ucp_params, config, &context->ucp);
+    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
+                                          config, &context->ucp);
     if (status != UMX_OK) {
         goto release_config;
     }
@@ -191,8 +193,8 @@ umx_context_handle(const umx_context *context)
 umx_status
 umi_print_to_text(umi_print_fn print, const void *arg, char **text_p)
 {
-    char  *text = NULL;
-    size_t size = 0;
+    char  *text   = NULL;
+    size_t size   = 0;
     FILE  *stream = open_memstream(&text, &size);
 
     if (stream == NULL) {

@@ -6,7 +6,9 @@
 #include <ucp/api/ucp.h>
 #include <umx/context.h>
 
-enum { UMI_TOKEN_MAX = 256 };
+enum {
+    UMI_TOKEN_MAX = 256
+};
 
 struct umx_context {
     ucp_context_h ucp;

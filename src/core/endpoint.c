@@ -60,12 +60,12 @@ open_with(umi_ep *ep, ucp_ep_params_t *params)
     ucs_status_t status;
     ucp_ep_h     handle;
 
-    params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->field_mask |=
+        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
     params->err_handler.cb  = on_ucx_error;
     params->err_handler.arg = ep;
-    status = ucp_ep_create(worker->ucp, params, &handle);
+    status                  = ucp_ep_create(worker->ucp, params, &handle);
     if (status != UCS_OK) {
         return (umx_status)status;
     }
@@ -152,7 +152,9 @@ umi_ep_force_close(umi_ep *ep)
 #define UMI_HAVE_EP_TRANSPORTS 1
 #endif
 
-enum { MAX_LANES = 32 };
+enum {
+    MAX_LANES = 32
+};
 
 umx_status
 umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
@@ -231,11 +233,10 @@ query_address(const umx_ep *ep, uint64_t field, struct sockaddr *addr,
     if (status != UMX_OK) {
         return status;
     }
-    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ?
-                &attr.remote_sockaddr :
-                &attr.local_sockaddr;
-    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
-                                             sizeof(struct sockaddr_in);
+    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ? &attr.remote_sockaddr
+                                                         : &attr.local_sockaddr;
+    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6)
+                                           : sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

@@ -56,9 +56,8 @@ void umi_ep_fini(umi_ep *ep);
 
 /* Create UCX's endpoint: to an address, or from a connection request (which
  * is consumed). On failure `ep` is as umi_ep_init() left it. */
-umx_status umi_ep_open(umi_ep *ep, const struct sockaddr *addr,
-                       size_t addr_len, const struct sockaddr *local,
-                       size_t local_len);
+umx_status umi_ep_open(umi_ep *ep, const struct sockaddr *addr, size_t addr_len,
+                       const struct sockaddr *local, size_t local_len);
 umx_status umi_ep_open_request(umi_ep *ep, void *conn_request);
 
 /* Give UCX's endpoint up. What is in its hands completes with an error in

@@ -6,7 +6,9 @@
 
 #include "util/log.h"
 
-enum { DEFAULT_BACKLOG = 4096 };
+enum {
+    DEFAULT_BACKLOG = 4096
+};
 
 void
 umi_listener_hold(umx_listener *listener)
@@ -134,7 +136,7 @@ free_listener:
 static void
 reject_queued(umx_listener *listener)
 {
-    UMI_LIST_FOREACH_SAFE(link, &listener->worker->accepts) {
+    UMI_LIST_FOREACH_SAFE (link, &listener->worker->accepts) {
         umi_accept *accept = umi_container_of(link, umi_accept, link);
 
         if (accept->listener == listener) {
@@ -176,8 +178,7 @@ umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p)
 {
-    ucp_listener_attr_t attr = {.field_mask =
-                                    UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     umx_status          status;
     size_t              len;
 
@@ -188,8 +189,8 @@ umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
     if (status != UMX_OK) {
         return status;
     }
-    len = (attr.sockaddr.ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
-                                                  sizeof(struct sockaddr_in);
+    len = (attr.sockaddr.ss_family == AF_INET6) ? sizeof(struct sockaddr_in6)
+                                                : sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

@@ -9,7 +9,9 @@
 #include "util/log.h"
 
 /* How long umx_worker_destroy() waits for UCX to hand buffers back. */
-enum { DESTROY_GRACE_MS = 2000 };
+enum {
+    DESTROY_GRACE_MS = 2000
+};
 
 static void
 init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
@@ -64,8 +66,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         worker->spin.ticks     = worker->spin.max_ticks;
     }
 
-    status = (umx_status)ucp_worker_create(context->ucp, &params,
-                                           &worker->ucp);
+    status = (umx_status)ucp_worker_create(context->ucp, &params, &worker->ucp);
     if (status != UMX_OK) {
         goto free_worker;
     }
@@ -91,10 +92,10 @@ settle(umx_worker *worker)
     uint64_t deadline = umi_clock_ns() + DESTROY_GRACE_MS * UINT64_C(1000000);
 
     for (;;) {
-        bool is_settled = worker->closes_in_ucx == 0 &&
-                          umi_list_is_empty(&worker->orphans);
+        bool is_settled =
+            worker->closes_in_ucx == 0 && umi_list_is_empty(&worker->orphans);
 
-        UMI_LIST_FOREACH(link, &worker->eps) {
+        UMI_LIST_FOREACH (link, &worker->eps) {
             umi_ep *ep = umi_container_of(link, umi_ep, link);
 
             is_settled = is_settled && umi_list_is_empty(&ep->inflight);
@@ -110,7 +111,7 @@ settle(umx_worker *worker)
 static void
 complete_list(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
+    UMI_LIST_FOREACH_SAFE (link, list) {
         umi_request_complete(umi_container_of(link, umx_request, link),
                              UMX_ERR_CANCELED);
     }
@@ -121,7 +122,7 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     complete_list(&worker->orphans);
-    UMI_LIST_FOREACH(link, &worker->eps) {
+    UMI_LIST_FOREACH (link, &worker->eps) {
         complete_list(&umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
@@ -131,10 +132,10 @@ static void
 abort_all(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->listeners)) {
-        umx_listener_destroy(umi_container_of(worker->listeners.next,
-                                              umx_listener, link));
+        umx_listener_destroy(
+            umi_container_of(worker->listeners.next, umx_listener, link));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
+    UMI_LIST_FOREACH_SAFE (link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
     umi_worker_run_events(worker);
@@ -288,8 +289,8 @@ run_ep_events(umx_worker *worker)
 static void
 run_retired(umx_worker *worker)
 {
-    umi_retire *retire = atomic_exchange_explicit(&worker->retired, NULL,
-                                                  memory_order_acquire);
+    umi_retire *retire =
+        atomic_exchange_explicit(&worker->retired, NULL, memory_order_acquire);
 
     while (retire != NULL) {
         umi_retire *next = retire->next;
@@ -330,6 +331,7 @@ umi_worker_run_events(umx_worker *worker)
         return;
     }
     worker->is_running = true;
+    worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
          * endpoint's own requests complete. */
@@ -347,8 +349,8 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
-    umi_retire *head = atomic_load_explicit(&worker->retired,
-                                            memory_order_relaxed);
+    umi_retire *head =
+        atomic_load_explicit(&worker->retired, memory_order_relaxed);
 
     do {
         retire->next = head;
@@ -399,14 +401,15 @@ void
 umi_worker_run_timers(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->timers)) {
-        umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
-                                            link);
+        umi_timer *timer =
+            umi_container_of(worker->timers.next, umi_timer, link);
 
         if (timer->deadline_ns > umi_clock_ns()) {
             return;
         }
         umi_timer_stop(timer);
         timer->fn(timer);
+        worker->activity++;
     }
 }
 

@@ -50,7 +50,9 @@ typedef struct umi_spin {
     unsigned backoff; /* value of `skip` after a failed probe */
 } umi_spin;
 
-enum { UMI_AM_HANDLERS = 16 };
+enum {
+    UMI_AM_HANDLERS = 16
+};
 
 struct umi_am_arrival;
 
@@ -68,14 +70,15 @@ struct umx_worker {
     bool         is_running; /* completions are being run */
     bool         has_events; /* something is on the lists below */
     unsigned     generation;
+    unsigned     activity; /* grows whenever completions were run */
     pthread_t    owner;
     umi_pool     requests;
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list ep_events;   /* umi_ep.event_link */
-    umi_list accepts;     /* umi_accept.link */
-    _Atomic(umi_retire *) retired; /* (any) */
+    umi_list              ep_events; /* umi_ep.event_link */
+    umi_list              accepts;   /* umi_accept.link */
+    _Atomic(umi_retire *) retired;   /* (any) */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
@@ -94,9 +97,9 @@ struct umx_worker {
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
 
-umx_status umi_worker_create(umx_context *context,
+umx_status umi_worker_create(umx_context            *context,
                              const umi_worker_hooks *hooks,
-                             umx_worker **worker_p);
+                             umx_worker            **worker_p);
 
 /* Run what UCX reported: endpoint events, connection requests, retired
  * objects, then completions, until nothing is left. */
@@ -118,8 +121,7 @@ static inline bool
 umi_worker_has_events(const umx_worker *worker)
 {
     return !umi_list_is_empty(&worker->done) || worker->has_events ||
-           atomic_load_explicit(&worker->retired, memory_order_relaxed) !=
-               NULL;
+           atomic_load_explicit(&worker->retired, memory_order_relaxed) != NULL;
 }
 
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
@@ -131,9 +133,9 @@ umi_ep *umi_worker_find_ep_slow(umx_worker *worker, const void *handle);
 static inline umi_ep *
 umi_worker_find_ep(umx_worker *worker, const void *handle)
 {
-    return (handle == worker->last_handle) ?
-               worker->last_ep :
-               umi_worker_find_ep_slow(worker, handle);
+    return (handle == worker->last_handle)
+               ? worker->last_ep
+               : umi_worker_find_ep_slow(worker, handle);
 }
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
@@ -143,16 +145,14 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return pthread_equal(worker->owner, pthread_self()) ?
-               UMX_OK :
-               UMX_ERR_WRONG_THREAD;
+    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK
+                                                        : UMX_ERR_WRONG_THREAD;
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
-void umi_timer_start(umx_worker *worker, umi_timer *timer,
-                     uint64_t timeout_ns);
+void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);
 void umi_timer_stop(umi_timer *timer);
 /* Run what has expired. */
 void umi_worker_run_timers(umx_worker *worker);

@@ -8,16 +8,16 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
 {
     const umi_am_handler *handler = arg;
     umi_am_arrival        arrival = {
-           .handle     = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
-                             param->reply_ep :
-                             NULL,
-           .header     = header,
-           .header_len = header_len,
-           .data       = data,
-           .len        = len,
-           .is_rndv    = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
-           .can_keep   = (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
-                                            UCP_AM_RECV_ATTR_FLAG_DATA)) != 0,
+               .handle = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)
+                             ? param->reply_ep
+                             : NULL,
+               .header = header,
+               .header_len = header_len,
+               .data       = data,
+               .len        = len,
+               .is_rndv  = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
+               .can_keep = (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
+                                         UCP_AM_RECV_ATTR_FLAG_DATA)) != 0,
     };
 
     switch (handler->fn(handler->worker, &arrival)) {
@@ -35,10 +35,9 @@ umx_status
 umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
 {
     ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG |
-                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .field_mask =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+            UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
         .id    = id,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb    = on_arrival,
@@ -70,9 +69,8 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
 
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags         = UCP_AM_SEND_FLAG_REPLY |
-                           (is_rndv ? UCP_AM_SEND_FLAG_RNDV :
-                                      UCP_AM_SEND_FLAG_EAGER);
+    params.flags = UCP_AM_SEND_FLAG_REPLY |
+                   (is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
     params.cb.send = on_sent;
     return umi_post_result(req,
                            ucp_am_send_nbx(req->ep->handle, id, header,

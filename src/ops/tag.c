@@ -45,10 +45,10 @@ umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
     req->buf = *buf;
     umi_post_params(&ucp_params, req);
     ucp_params.cb.send = on_sent;
-    status             = umi_post_result(req,
-                                         ucp_tag_send_nbx(base->handle, buf->data,
-                                                          buf->len, tag, &ucp_params),
-                                         &base->inflight);
+    status             = umi_post_result(
+                    req,
+                    ucp_tag_send_nbx(base->handle, buf->data, buf->len, tag, &ucp_params),
+                    &base->inflight);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;
@@ -58,8 +58,8 @@ umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
 }
 
 static void
-on_received(void *request, ucs_status_t status,
-            const ucp_tag_recv_info_t *info, void *arg)
+on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+            void *arg)
 {
     umx_request *req = arg;
 
@@ -99,14 +99,13 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     req->buf  = *buf;
     req->info = (umx_recv_info){0};
     umi_post_params(&ucp_params, req);
-    ucp_params.op_attr_mask      |= UCP_OP_ATTR_FIELD_RECV_INFO;
+    ucp_params.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
     ucp_params.recv_info.tag_info = &ucp_info;
     ucp_params.cb.recv            = on_received;
     result = ucp_tag_recv_nbx(worker->ucp, buf->data, buf->len, tag, mask,
                               &ucp_params);
     status = umi_post_result(req, result,
-                             base != NULL ? &base->inflight :
-                                            &worker->orphans);
+                             base != NULL ? &base->inflight : &worker->orphans);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         if (info != NULL) {

@@ -16,7 +16,9 @@
 #include "util/clock.h"
 
 /* Look at the clock only now and then: one call of UCX may take 10 ns. */
-enum { CLOCK_INTERVAL = 16 };
+enum {
+    CLOCK_INTERVAL = 16
+};
 
 unsigned
 umx_worker_poll(umx_worker *worker)
@@ -32,9 +34,9 @@ umx_worker_poll(umx_worker *worker)
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
-    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t   start  = umi_ticks();
-    unsigned   calls  = 0;
+    uint64_t   budget   = umi_ticks_from_ns(worker->context->config.drain_ns);
+    uint64_t   start    = umi_ticks();
+    unsigned   calls    = 0;
     bool       is_first = true;
     umx_status status   = umi_worker_check(worker);
 
@@ -49,8 +51,7 @@ umx_worker_drain(umx_worker *worker)
         while (umx_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first = false;
-            if (++calls % CLOCK_INTERVAL == 0 &&
-                umi_ticks() - start > budget) {
+            if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
         }
@@ -88,6 +89,7 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
 {
     struct pollfd pollfd = {.fd = worker->fd, .events = POLLIN};
     uint64_t      now    = umi_clock_ns();
+    unsigned      before = worker->activity;
     uint64_t      deadline, timer;
     umx_status    status = umx_worker_drain(worker);
     int           n;
@@ -95,10 +97,12 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
     if (status != UMX_OK) {
         return (status == UMX_INPROGRESS) ? UMX_OK : status;
     }
+    if (worker->activity != before) {
+        return UMX_OK; /* what the caller waits for may have happened */
+    }
     deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX : now + timeout_ns;
     timer    = umx_worker_deadline(worker);
-    n        = poll(&pollfd, 1,
-                    poll_timeout_ms(timer < deadline ? timer : deadline));
+    n = poll(&pollfd, 1, poll_timeout_ms(timer < deadline ? timer : deadline));
     if (n < 0 && errno != EINTR) {
         return UMX_ERR_IO_ERROR;
     }

@@ -42,16 +42,16 @@ umi_read_bytes(umi_reader *r, size_t len)
     return pos;
 }
 
-#define UMI_DEFINE_READ(name, type)                         \
-    static inline type name(umi_reader *r)                  \
-    {                                                       \
-        type           value = 0;                           \
+#define UMI_DEFINE_READ(name, type)                              \
+    static inline type name(umi_reader *r)                       \
+    {                                                            \
+        type           value = 0;                                \
         const uint8_t *pos   = umi_read_bytes(r, sizeof(value)); \
-                                                            \
-        if (pos != NULL) {                                  \
-            memcpy(&value, pos, sizeof(value));             \
-        }                                                   \
-        return value;                                       \
+                                                                 \
+        if (pos != NULL) {                                       \
+            memcpy(&value, pos, sizeof(value));                  \
+        }                                                        \
+        return value;                                            \
     }
 UMI_DEFINE_READ(umi_read_u8, uint8_t)
 UMI_DEFINE_READ(umi_read_u16, uint16_t)
@@ -86,10 +86,10 @@ umi_write_bytes(umi_writer *w, const void *data, size_t len)
     }
 }
 
-#define UMI_DEFINE_WRITE(name, type)                      \
-    static inline void name(umi_writer *w, type value)    \
-    {                                                     \
-        umi_write_bytes(w, &value, sizeof(value));        \
+#define UMI_DEFINE_WRITE(name, type)                   \
+    static inline void name(umi_writer *w, type value) \
+    {                                                  \
+        umi_write_bytes(w, &value, sizeof(value));     \
     }
 UMI_DEFINE_WRITE(umi_write_u8, uint8_t)
 UMI_DEFINE_WRITE(umi_write_u16, uint16_t)

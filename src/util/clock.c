@@ -52,8 +52,7 @@ calibrate(void)
     } while (end.ns - start.ns < CALIBRATION_NS);
 
     ticks_per_second = (uint64_t)((double)(end.ticks - start.ticks) *
-                                  NS_PER_SECOND /
-                                  (double)(end.ns - start.ns));
+                                  NS_PER_SECOND / (double)(end.ns - start.ns));
 }
 
 #else

@@ -54,10 +54,10 @@ umi_siphash(const void *data, size_t len)
     size_t         whole = len & ~(size_t)7;
     uint64_t       word;
     uint64_t       v[4] = {
-        SIP_KEY_0 ^ 0x736f6d6570736575u,
-        SIP_KEY_1 ^ 0x646f72616e646f6du,
-        SIP_KEY_0 ^ 0x6c7967656e657261u,
-        SIP_KEY_1 ^ 0x7465646279746573u,
+              SIP_KEY_0 ^ 0x736f6d6570736575u,
+              SIP_KEY_1 ^ 0x646f72616e646f6du,
+              SIP_KEY_0 ^ 0x6c7967656e657261u,
+              SIP_KEY_1 ^ 0x7465646279746573u,
     };
 
     for (size_t i = 0; i < whole; i += sizeof(word)) {
@@ -201,8 +201,8 @@ sha_final(sha256 *sha, uint8_t digest[UMI_SHA256_SIZE])
     size_t   used   = sha->total % SHA_BLOCK;
     size_t   before = SHA_BLOCK - sizeof(bits); /* where the length goes */
 
-    sha_update(sha, padding, (used < before ? before : before + SHA_BLOCK) -
-                                 used);
+    sha_update(sha, padding,
+               (used < before ? before : before + SHA_BLOCK) - used);
     sha_update(sha, &bits, sizeof(bits));
     for (int i = 0; i < 8; i++) {
         uint32_t word = __builtin_bswap32(sha->state[i]);

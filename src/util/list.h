@@ -15,7 +15,7 @@ typedef struct umi_link {
 typedef umi_link umi_list;
 
 #define umi_container_of(ptr, type, member) \
-    ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+    ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void
 umi_list_init(umi_list *list)
@@ -104,8 +104,8 @@ umi_list_splice(umi_list *to, umi_list *from)
     for (umi_link *link = (list)->next; link != (list); link = link->next)
 
 /* Walk; the body may remove `link`, and nothing else. */
-#define UMI_LIST_FOREACH_SAFE(link, list)                               \
-    for (umi_link *link = (list)->next, *link##_next = link->next;      \
+#define UMI_LIST_FOREACH_SAFE(link, list)                          \
+    for (umi_link *link = (list)->next, *link##_next = link->next; \
          link != (list); link = link##_next, link##_next = link->next)
 
 #endif

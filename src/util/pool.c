@@ -21,9 +21,9 @@ umi_pool_init(umi_pool *pool, size_t object_size)
         object_size = 1;
     }
     *pool = (umi_pool){
-        .object_size = (object_size + POOL_ALIGN - 1) &
-                       ~(size_t)(POOL_ALIGN - 1),
-        .next_count  = FIRST_COUNT,
+        .object_size =
+            (object_size + POOL_ALIGN - 1) & ~(size_t)(POOL_ALIGN - 1),
+        .next_count = FIRST_COUNT,
     };
 }
 

@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
-enum { MIN_SLOTS = 16 };
+enum {
+    MIN_SLOTS = 16
+};
 
 static size_t
 slot_of(const umi_ptr_map *map, const void *key)

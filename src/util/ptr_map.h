@@ -22,8 +22,8 @@ void umi_ptr_map_init(umi_ptr_map *map);
 void umi_ptr_map_fini(umi_ptr_map *map);
 
 /* Insert or replace; false when out of memory. */
-bool umi_ptr_map_put(umi_ptr_map *map, const void *key, void *value);
+bool  umi_ptr_map_put(umi_ptr_map *map, const void *key, void *value);
 void *umi_ptr_map_get(const umi_ptr_map *map, const void *key);
-void umi_ptr_map_remove(umi_ptr_map *map, const void *key);
+void  umi_ptr_map_remove(umi_ptr_map *map, const void *key);
 
 #endif

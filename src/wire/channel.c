@@ -91,8 +91,8 @@ post(umi_channel *channel, umx_request *req, bool is_rndv)
 
     memcpy((char *)req->u.send.header + offsetof(umi_header, seq), &seq,
            sizeof(seq));
-    status = umi_am_send(req, UMI_AM_DATA, req->u.send.header,
-                         UMI_HEADER_SIZE, is_rndv);
+    status = umi_am_send(req, UMI_AM_DATA, req->u.send.header, UMI_HEADER_SIZE,
+                         is_rndv);
     if (status >= 0) {
         channel->tx_seq++;
         umi_credit_sent(channel, req->buf.len, is_rndv);
@@ -246,7 +246,7 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 {
     uint64_t bytes = 0;
 
-    UMI_LIST_FOREACH(link, &channel->waiting) {
+    UMI_LIST_FOREACH (link, &channel->waiting) {
         bytes += request_of(link)->buf.len;
     }
     return bytes;
@@ -255,7 +255,7 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 static void
 fail_list(umi_list *list, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
+    UMI_LIST_FOREACH_SAFE (link, list) {
         umi_request_complete(request_of(link), status);
     }
 }
@@ -279,7 +279,7 @@ request_matches(const umx_request *req, const umx_recv_info *info)
 static umx_request *
 find_posted(const umi_channel *channel, const umx_recv_info *info)
 {
-    UMI_LIST_FOREACH(link, &channel->posted) {
+    UMI_LIST_FOREACH (link, &channel->posted) {
         umx_request *req = request_of(link);
 
         if (request_matches(req, info)) {
@@ -292,12 +292,11 @@ find_posted(const umi_channel *channel, const umx_recv_info *info)
 static umx_message *
 find_unexpected(const umi_channel *channel, const umx_match *match)
 {
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
+    UMI_LIST_FOREACH (link, &channel->unexpected) {
         umx_message *message = message_of(link);
 
         if (message->claimant == NULL &&
-            umi_match(match->tag, match->mask, match->flags,
-                      &message->info)) {
+            umi_match(match->tag, match->mask, match->flags, &message->info)) {
             return message;
         }
     }
@@ -310,8 +309,8 @@ insert_message(umi_list *list, umx_message *message)
 {
     umi_link *pos = list->prev;
 
-    while (pos != list && umi_seq_diff(message_of(pos)->info.seq,
-                                       message->info.seq) > 0) {
+    while (pos != list &&
+           umi_seq_diff(message_of(pos)->info.seq, message->info.seq) > 0) {
         pos = pos->prev;
     }
     umi_link_insert_before(pos->next, &message->link);
@@ -368,9 +367,9 @@ credit_message(umi_channel *channel, umx_message *message)
 static umx_status
 length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 {
-    return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
-               UMX_ERR_LENGTH_MISMATCH :
-               UMX_OK;
+    return (info->length < capacity && (flags & UMX_MATCH_EXACT))
+               ? UMX_ERR_LENGTH_MISMATCH
+               : UMX_OK;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -429,8 +428,7 @@ take_message(umx_message *message, umx_request *req)
 
 /* The bytes of an announced message, off its queue, into `req`. */
 static umx_status
-deliver_announced(umi_channel *channel, umx_message *message,
-                  umx_request *req)
+deliver_announced(umi_channel *channel, umx_message *message, umx_request *req)
 {
     void  *desc = message->data;
     size_t len  = message->info.length;
@@ -447,8 +445,8 @@ deliver_announced(umi_channel *channel, umx_message *message,
     if (channel->ep->has_goodbye) {
         umi_conn_due(channel->ep, UMI_DUE_ACK);
     }
-    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED :
-                                  end_status(channel->ep, UMX_ERR_CLOSED);
+    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED
+                                : end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -505,8 +503,7 @@ offer(umi_channel *channel, umx_message *message)
 
 static int
 arrive_at_request(umi_channel *channel, umx_request *req,
-                  const umx_recv_info  *info,
-                  const umi_am_arrival *arrival)
+                  const umx_recv_info *info, const umi_am_arrival *arrival)
 {
     umx_status status;
 
@@ -689,9 +686,9 @@ static umx_request *
 new_recv(umi_channel *channel, const umx_match *match, uint32_t flags,
          const umx_buffer *buf, const umx_op_params *params)
 {
-    umx_ep      *ep  = channel->ep;
-    umx_request *req = umi_request_new(ep->base.worker, &ep->base, &recv_ops,
-                                       params);
+    umx_ep      *ep = channel->ep;
+    umx_request *req =
+        umi_request_new(ep->base.worker, &ep->base, &recv_ops, params);
 
     if (req == NULL) {
         return NULL;
@@ -730,10 +727,9 @@ is_at_hand(const umx_message *message)
 }
 
 static umx_status
-recv_queued(umi_channel *channel, umx_message *message,
-            const umx_match *match, const umx_buffer *buf,
-            const umx_op_params *params, umx_request **req_p,
-            umx_recv_info *info)
+recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p, umx_recv_info *info)
 {
     umx_request *req;
     umx_status   status;
@@ -968,8 +964,8 @@ finish_landing(umx_request *req)
         settle_cancelled_landing(req);
         req->status = UMX_ERR_CANCELED;
     } else if (req->status == UMX_OK) {
-        req->status = length_status(&req->info, req->buf.len,
-                                    req->u.recv.flags);
+        req->status =
+            length_status(&req->info, req->buf.len, req->u.recv.flags);
     }
 }
 
@@ -988,9 +984,8 @@ recv_finish(umx_request *req)
         req->u.recv.message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        (void)!umx_channel_unrecv(umi_conn_of(req->ep),
-                                  req->u.recv.channel->id, &req->info,
-                                  &req->buf);
+        (void)!umx_channel_unrecv(umi_conn_of(req->ep), req->u.recv.channel->id,
+                                  &req->info, &req->buf);
     }
     req->status = UMX_ERR_CANCELED;
     return true;
@@ -1058,7 +1053,7 @@ static const umi_request_ops recv_ops = {
 void
 umi_channel_fail_posted(umi_channel *channel, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
+    UMI_LIST_FOREACH_SAFE (link, &channel->posted) {
         complete_recv(request_of(link), status);
     }
 }
@@ -1157,7 +1152,7 @@ umi_channel_discard(umi_channel *channel)
     while (!umi_list_is_empty(&channel->unexpected)) {
         discard_message(channel, message_of(channel->unexpected.next));
     }
-    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
+    UMI_LIST_FOREACH_SAFE (link, &channel->parked) {
         umi_message_free(message_of(link));
     }
 }
@@ -1165,7 +1160,7 @@ umi_channel_discard(umi_channel *channel)
 void
 umi_channel_discard_announced(umi_channel *channel)
 {
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
+    UMI_LIST_FOREACH_SAFE (link, &channel->unexpected) {
         if (message_of(link)->storage == UMI_STORAGE_RNDV) {
             discard_message(channel, message_of(link));
         }
@@ -1226,9 +1221,8 @@ pull_message(umi_channel *channel, umx_message *message)
         free(data);
         return false;
     }
-    req->buf = (umx_buffer){.data    = data,
-                            .len     = len,
-                            .memtype = UMX_MEMTYPE_HOST};
+    req->buf =
+        (umx_buffer){.data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.channel = channel;
     req->u.recv.phase   = RECV_LANDING;
     req->u.recv.message = message;
@@ -1246,7 +1240,7 @@ pull_message(umi_channel *channel, umx_message *message)
 void
 umi_channel_pull(umi_channel *channel, size_t *budget_p)
 {
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
+    UMI_LIST_FOREACH (link, &channel->unexpected) {
         umx_message *message = message_of(link);
 
         if (message->storage != UMI_STORAGE_RNDV) {

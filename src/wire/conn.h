@@ -36,38 +36,38 @@ typedef struct umi_handshake {
 } umi_handshake;
 
 struct umx_ep {
-    umi_ep         base; /* first: umi_ep_of() */
-    umi_channel    channel0;
-    umi_list       channels; /* the others */
-    umx_ep_state   state;
-    umx_status     error;
-    unsigned       due;
-    size_t         rndv_thresh;
-    umi_limits     peer_limits; /* what each channel starts with */
+    umi_ep          base; /* first: umi_ep_of() */
+    umi_channel     channel0;
+    umi_list        channels; /* the others */
+    umx_ep_state    state;
+    umx_status      error;
+    unsigned        due;
+    size_t          rndv_thresh;
+    umi_limits      peer_limits; /* what each channel starts with */
     umx_ep_state_fn on_state;
-    void          *arg;
-    umi_handshake *handshake;
-    umi_list       control; /* arrived control messages (umx_message) */
-    unsigned       num_control;
-    umi_timer      timer; /* handshake, then close */
-    umi_retire     retire;
-    umi_list       closers; /* requests of umx_ep_close() */
-    char          *reason;  /* NULL: none */
-    const char    *protocol_error;
-    uint64_t       unsent_bytes;
-    uint64_t       recv_count;
-    uint64_t       close_after; /* 0: never */
-    uint64_t       raw_tags;
-    unsigned       num_landing;   /* receives whose bytes are on their way */
-    unsigned       num_announced; /* kept announcements nobody reads yet */
-    unsigned       num_descs;     /* kept eager descriptors of UCX */
-    bool           is_server;
-    bool           is_dropped;     /* the user has given it back */
-    bool           is_peer_closed; /* GOODBYE processed */
-    bool           has_goodbye;    /* GOODBYE came, all parts */
-    bool           is_goodbye_sent;
-    bool           is_ack_sent;
-    bool           is_closing; /* counted in worker->num_closing */
+    void           *arg;
+    umi_handshake  *handshake;
+    umi_list        control; /* arrived control messages (umx_message) */
+    unsigned        num_control;
+    umi_timer       timer; /* handshake, then close */
+    umi_retire      retire;
+    umi_list        closers; /* requests of umx_ep_close() */
+    char           *reason;  /* NULL: none */
+    const char     *protocol_error;
+    uint64_t        unsent_bytes;
+    uint64_t        recv_count;
+    uint64_t        close_after; /* 0: never */
+    uint64_t        raw_tags;
+    unsigned        num_landing;   /* receives whose bytes are on their way */
+    unsigned        num_announced; /* kept announcements nobody reads yet */
+    unsigned        num_descs;     /* kept eager descriptors of UCX */
+    bool            is_server;
+    bool            is_dropped;     /* the user has given it back */
+    bool            is_peer_closed; /* GOODBYE processed */
+    bool            has_goodbye;    /* GOODBYE came, all parts */
+    bool            is_goodbye_sent;
+    bool            is_ack_sent;
+    bool            is_closing; /* counted in worker->num_closing */
 };
 
 static inline umx_ep *
@@ -138,7 +138,7 @@ void umi_close_try_ack(umx_ep *ep);
 void umi_close_complete_waiters(umx_ep *ep, umx_status status);
 
 /* control_io.c */
-int umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
 void umi_control_run(umx_ep *ep);
 
 #endif

@@ -9,7 +9,9 @@
 #include "wire/conn.h"
 
 /* A peer that sends more than this in one progress burst is not a peer. */
-enum { MAX_QUEUED_CONTROL = 64 };
+enum {
+    MAX_QUEUED_CONTROL = 64
+};
 
 /* ---- sending -------------------------------------------------------------
  */
@@ -48,9 +50,8 @@ post_control(umx_ep *ep, const umi_control *control)
         umi_message_free(message);
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf = (umx_buffer){.data    = message->data,
-                            .len     = len,
-                            .memtype = UMX_MEMTYPE_HOST};
+    req->buf = (umx_buffer){
+        .data = message->data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.message = message;
     status              = umi_am_send(req, UMI_AM_CONTROL, NULL, 0, false);
     if (status != UMX_INPROGRESS) {
@@ -144,11 +145,11 @@ send_info(umx_ep *ep)
     int         len;
 
     umx_ucx_version(&major, &minor, &release);
-    len = snprintf(text, sizeof(text),
-                   "{\"umx\": \"%d.%d.%d\", \"ucx\": \"%u.%u.%u\", "
-                   "\"pid\": %ld}",
-                   UMX_VERSION_MAJOR, UMX_VERSION_MINOR, UMX_VERSION_PATCH,
-                   major, minor, release, (long)getpid());
+    len                     = snprintf(text, sizeof(text),
+                                       "{\"umx\": \"%d.%d.%d\", \"ucx\": \"%u.%u.%u\", "
+                                                           "\"pid\": %ld}",
+                                       UMX_VERSION_MAJOR, UMX_VERSION_MINOR, UMX_VERSION_PATCH,
+                                       major, minor, release, (long)getpid());
     control.u.info.text     = text;
     control.u.info.text_len = (uint16_t)len;
     umi_conn_send_control(ep, &control);
@@ -186,8 +187,7 @@ act(umx_ep *ep, const umi_control *control)
         send_info(ep);
         break;
     case UMI_CLOSE_AFTER_N:
-        if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) !=
-            UMX_OK) {
+        if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {
             umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
         }
         break;

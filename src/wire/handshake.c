@@ -18,7 +18,9 @@
 #include "util/log.h"
 #include "wire/conn.h"
 
-enum { WIRE_MINOR = 0 };
+enum {
+    WIRE_MINOR = 0
+};
 
 static const umx_config *
 config_of(const umx_ep *ep)
@@ -58,9 +60,9 @@ open_conn(umx_ep *ep, const umi_limits *peer_limits)
     umi_timer_stop(&ep->timer);
     ep->state       = UMX_EP_OPEN;
     ep->peer_limits = *peer_limits;
-    ep->rndv_thresh = umi_ep_has_shm(&ep->base) ?
-                          config_of(ep)->rndv_thresh_shm :
-                          config_of(ep)->rndv_thresh_net;
+    ep->rndv_thresh = umi_ep_has_shm(&ep->base)
+                          ? config_of(ep)->rndv_thresh_shm
+                          : config_of(ep)->rndv_thresh_net;
     umi_conn_each_channel(ep, start_credit);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_NOTIFY);
@@ -284,8 +286,7 @@ on_reject(umx_ep *ep, const umi_control *control)
     if (status != UMX_ERR_VERSION && status != UMX_ERR_AUTH) {
         status = UMX_ERR_REJECTED;
     }
-    umi_conn_set_reason(ep, control->u.reject.text,
-                        control->u.reject.text_len);
+    umi_conn_set_reason(ep, control->u.reject.text, control->u.reject.text_len);
     umi_conn_finish(ep, UMX_EP_FAILED, status);
 }
 
@@ -318,8 +319,7 @@ send_hello(umx_ep *ep)
     control.u.hello.major  = UMX_WIRE_VERSION;
     control.u.hello.minor  = WIRE_MINOR;
     control.u.hello.limits = own_limits(ep);
-    memcpy(control.u.hello.nonce, ep->handshake->client_nonce,
-           UMI_NONCE_SIZE);
+    memcpy(control.u.hello.nonce, ep->handshake->client_nonce, UMI_NONCE_SIZE);
     umi_conn_send_control(ep, &control);
     return UMX_OK;
 }
@@ -328,7 +328,7 @@ umx_status
 umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                umx_ep **ep_p)
 {
-    bool       has_local = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
+    bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
     uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status status     = umi_worker_check(worker);
     umx_ep    *ep;

@@ -6,7 +6,9 @@
 #include <umx/channel.h>
 
 /* Beside umx_match_flags: the receive wants the message, not its bytes. */
-enum { UMI_MATCH_WANT_MESSAGE = 1u << 16 };
+enum {
+    UMI_MATCH_WANT_MESSAGE = 1u << 16
+};
 
 static inline bool
 umi_match(uint64_t tag, uint64_t mask, uint32_t flags,

@@ -18,7 +18,9 @@
 
 struct umi_channel;
 
-enum { UMI_MESSAGE_INLINE = 128 };
+enum {
+    UMI_MESSAGE_INLINE = 128
+};
 
 typedef enum umi_storage {
     UMI_STORAGE_INLINE,

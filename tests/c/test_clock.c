@@ -93,9 +93,9 @@ test_threads_calibrate_once(void **state)
 
     (void)state;
     for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, convert_one_second,
-                                        &results[i]),
-                         0);
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, convert_one_second, &results[i]),
+            0);
     }
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);

@@ -113,11 +113,11 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     if (is_good && control->kind == UMI_HELLO) {
         control->u.hello.address = data + (control->u.hello.address - copy);
     } else if (is_good && control->kind == UMI_REJECT) {
-        control->u.reject.text = (const char *)data +
-                                 (control->u.reject.text - (char *)copy);
+        control->u.reject.text =
+            (const char *)data + (control->u.reject.text - (char *)copy);
     } else if (is_good && control->kind == UMI_INFO) {
-        control->u.info.text = (const char *)data +
-                               (control->u.info.text - (char *)copy);
+        control->u.info.text =
+            (const char *)data + (control->u.info.text - (char *)copy);
     }
     free(copy);
     return is_good;
@@ -252,8 +252,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         break;
     case UMI_INFO:
         assert_int_equal(a->u.info.text_len, b->u.info.text_len);
-        assert_memory_equal(a->u.info.text, b->u.info.text,
-                            a->u.info.text_len);
+        assert_memory_equal(a->u.info.text, b->u.info.text, a->u.info.text_len);
         break;
     case UMI_GOODBYE_ACK:
     case UMI_INFO_REQUEST:
@@ -327,7 +326,7 @@ test_bytes_of_hello_are_frozen(void **state)
         0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
         0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
         0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
-        5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
+        5,    0,    0x80, 0x81, 0x82, 0x83, 0x84, /* address */
     };
     umi_control control = make(UMI_HELLO);
     uint8_t     data[UMI_CONTROL_MAX];
@@ -557,8 +556,7 @@ test_decode_refuses_long_lengths(void **state)
     memset(body, 0, sizeof(body));
     body[44] = (UMI_ADDRESS_MAX + 1) & 0xff;
     body[45] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data,
-                   frame(data, UMI_HELLO, body, 46 + UMI_ADDRESS_MAX + 1),
+    assert_refused(data, frame(data, UMI_HELLO, body, 46 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));

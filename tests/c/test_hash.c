@@ -156,8 +156,8 @@ test_hmac_published_vectors(void **state)
                                 "key and a larger than block-size data. The "
                                 "key needs to be hashed before being used by "
                                 "the HMAC algorithm.";
-    uint8_t key[131];
-    uint8_t data[50];
+    uint8_t           key[131];
+    uint8_t           data[50];
 
     (void)state;
     memset(key, 0x0b, 20);

@@ -188,8 +188,7 @@ test_sink_and_argument_belong_together(void **state)
     (void)state;
     umi_log_set_sink(expect_a, "a");
     for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, log_lines, NULL),
-                         0);
+        assert_int_equal(pthread_create(&threads[i], NULL, log_lines, NULL), 0);
     }
     for (int i = 0; i < LINES; i++) {
         umi_log_set_sink(expect_b, "b");
