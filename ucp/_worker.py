@@ -115,7 +115,8 @@ def _start_closing(worker: Worker) -> None:
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):
-        if not endpoint.closed():
+        # Not closed(): that is true already while the peer still waits for us.
+        if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
 
 
