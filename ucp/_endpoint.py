@@ -39,7 +39,10 @@ class Endpoint(_ext.Endpoint):
     ) -> None:
         await self.close()
 
-    async def close(self, timeout: float | None = None) -> None:
+    # A coroutine function, as in ucx-py, where the base has a request.
+    async def close(  # type: ignore[override]
+        self, timeout: float | None = None
+    ) -> None:
         """Close gracefully: the peer can read all that was sent.
 
         Receives pending here raise UCXPeerClosed. Fine to call when the

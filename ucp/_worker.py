@@ -105,7 +105,7 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
 def _start(generator: AsyncGenerator[None, None]) -> None:
     """Run to the first yield, which registers it with the running loop."""
     try:
-        generator.__anext__().send(None)  # type: ignore[attr-defined]
+        generator.__anext__().send(None)
     except StopIteration:
         pass
 
@@ -115,7 +115,8 @@ def _start_closing(worker: Worker) -> None:
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):
-        if not endpoint.closed():
+        # Not closed(): that is true already while the peer still waits for us.
+        if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
 
 
@@ -188,11 +189,8 @@ def reset() -> None:
 
 def _users(worker: Worker) -> list[str]:
     """What keeps ``worker`` from being reset, in words."""
-    open_ones = [
-        repr(thing)
-        for thing in [*worker.endpoints, *worker.listeners]
-        if not thing.closed()
-    ]
+    things: list[Endpoint | Listener] = [*worker.endpoints, *worker.listeners]
+    open_ones = [repr(thing) for thing in things if not thing.closed()]
     if not open_ones and worker.thread is not threading.current_thread():
         return [f"{worker!r} in {worker.thread!r}"]
     return open_ones
