@@ -42,6 +42,10 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p);
 
+/** Replace the callback; NULL: peers are dropped. */
+UMX_API void umx_listener_set_on_accept(umx_listener *listener,
+                                        umx_accept_fn fn, void *arg);
+
 /** Stop listening. Open endpoints live on; half-done handshakes are dropped. */
 UMX_API void umx_listener_destroy(umx_listener *listener);
 

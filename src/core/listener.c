@@ -169,6 +169,13 @@ umx_listener_destroy(umx_listener *listener)
 }
 
 void
+umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
+{
+    listener->on_accept = fn;
+    listener->arg       = arg;
+}
+
+void
 umx_listener_retire(umx_listener *listener)
 {
     umi_worker_retire(listener->worker, &listener->retire);

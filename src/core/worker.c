@@ -349,7 +349,12 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
-    umi_retire *head = atomic_load_explicit(&worker->retired,
+    umi_retire *head;
+
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    head = atomic_load_explicit(&worker->retired,
                                             memory_order_relaxed);
 
     do {

@@ -198,7 +198,7 @@ accept_conn(umx_ep *ep)
     ep->handshake->listener = NULL;
     umi_handshake_end(ep);
     listener->num_handshakes--;
-    if (listener->is_destroyed) {
+    if (listener->is_destroyed || listener->on_accept == NULL) {
         umx_ep_abort(ep);
         umx_ep_destroy(ep);
     } else {
