@@ -571,7 +571,13 @@ unpark(umi_channel *channel)
     while (!umi_list_is_empty(&channel->parked)) {
         umx_message *message = message_of(channel->parked.next);
 
-        if (message->info.seq != channel->rx_seq) {
+        int32_t ahead = umi_seq_diff(message->info.seq, channel->rx_seq);
+
+        if (ahead > 0) {
+            return;
+        }
+        if (ahead < 0) {
+            umi_conn_protocol_error(channel->ep, "a message came twice");
             return;
         }
         umi_link_remove(&message->link);
