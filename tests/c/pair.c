@@ -97,6 +97,7 @@ pair_teardown(void **state)
         umx_worker_destroy(p->client_worker);
         umx_worker_destroy(p->server_worker);
         umx_context_release(p->context);
+        umx_context_release(p->client_context);
     }
     free(p);
     return 0;
@@ -125,7 +126,14 @@ pair_listen(pair *p)
 
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     p->context           = pair_context(p->tls, &p->config);
-    assert_int_equal(umx_worker_create(p->context, &p->client_worker), UMX_OK);
+    if (p->client_config != NULL) {
+        p->client_context = pair_context(p->tls, p->client_config);
+    } else {
+        p->client_context = p->context;
+        umi_context_hold(p->context);
+    }
+    assert_int_equal(umx_worker_create(p->client_context, &p->client_worker),
+                     UMX_OK);
     assert_int_equal(umx_worker_create(p->context, &p->server_worker), UMX_OK);
     assert_int_equal(
         umx_listener_create(p->server_worker, &params, &p->listener), UMX_OK);
@@ -143,19 +151,41 @@ pair_address(const pair *p, struct sockaddr_storage *addr)
 }
 
 void
-pair_open(pair *p)
+pair_connect(pair *p, uint64_t timeout_ns)
 {
     struct sockaddr_storage addr;
-    umx_connect_params      params = {.addr = (struct sockaddr *)&addr};
+    umx_connect_params      params = {.addr       = (struct sockaddr *)&addr,
+                                      .timeout_ns = timeout_ns};
 
-    pair_listen(p);
+    if (timeout_ns != 0) {
+        params.field_mask = UMX_CONNECT_FIELD_TIMEOUT;
+    }
     params.addr_len = pair_address(p, &addr);
     assert_int_equal(umx_ep_connect(p->client_worker, &params, &p->client),
                      UMX_OK);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CONNECTING);
+}
+
+void
+pair_open(pair *p)
+{
+    pair_listen(p);
+    pair_connect(p, 0);
     PAIR_UNTIL(p, p->server != NULL &&
                       umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
     assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+}
+
+int
+pair_feed_control(umx_ep *ep, const umi_control *control)
+{
+    uint8_t        bytes[UMI_CONTROL_MAX];
+    umi_am_arrival arrival = {.handle = ep->base.handle, .data = bytes};
+
+    arrival.len = umi_control_encode(control, bytes);
+    assert_true(arrival.len > 0);
+    return umi_control_on_arrival(ep->base.worker, &arrival);
 }
 
 static int

@@ -18,7 +18,9 @@
 typedef struct pair {
     const char   *tls; /* NULL: UCX's choice */
     umx_config    config;
+    umx_config   *client_config; /* NULL: `config` */
     umx_context  *context;
+    umx_context  *client_context;
     umx_worker   *client_worker;
     umx_worker   *server_worker;
     umx_listener *listener;
@@ -55,6 +57,9 @@ umx_context *pair_context(const char *tls, const umx_config *config);
 void pair_listen(pair *p);
 void pair_open(pair *p);
 
+/* Start to connect p->client, with a timeout unless 0. */
+void pair_connect(pair *p, uint64_t timeout_ns);
+
 /* The listener's address. */
 size_t pair_address(const pair *p, struct sockaddr_storage *addr);
 
@@ -71,6 +76,9 @@ void pair_step(pair *p);
 /* Until all that the other side has sent so far has arrived: a message of
  * channel UINT16_MAX there and back. */
 void pair_settle(pair *p);
+
+/* As if UCX handed `control` over for `ep`. Returns the verdict. */
+int pair_feed_control(umx_ep *ep, const umi_control *control);
 
 extern const umx_match pair_any;
 extern const umx_match pair_untagged;
