@@ -1126,9 +1126,9 @@ umx_message_return(umx_message *message)
         offer(message->channel, message);
     } else {
         umi_message_free(message);
-        if (ep->has_goodbye) {
-            umi_conn_due(ep, UMI_DUE_ACK);
-        }
+    }
+    if (ep->has_goodbye) {
+        umi_conn_due(ep, UMI_DUE_ACK); /* which it had held up */
     }
     umi_ep_release(&ep->base);
 }
