@@ -107,6 +107,19 @@ umi_ep_open_request(umi_ep *ep, void *conn_request)
     return open_with(ep, &params);
 }
 
+void
+umi_ep_cancel_receives(umi_ep *ep, umx_status status)
+{
+    ep->end_status = status;
+    UMI_LIST_FOREACH_SAFE (link, &ep->inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops->outlives_ep) {
+            req->ops->cancel(req);
+        }
+    }
+}
+
 static void
 on_closed(void *request, ucs_status_t status, void *arg)
 {
