@@ -107,6 +107,19 @@ umi_ep_open_request(umi_ep *ep, void *conn_request)
     return open_with(ep, &params);
 }
 
+void
+umi_ep_cancel_receives(umi_ep *ep, umx_status status)
+{
+    ep->end_status = status;
+    UMI_LIST_FOREACH_SAFE(link, &ep->inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops->outlives_ep) {
+            req->ops->cancel(req);
+        }
+    }
+}
+
 static void
 on_closed(void *request, ucs_status_t status, void *arg)
 {
@@ -137,6 +150,7 @@ umi_ep_force_close(umi_ep *ep)
     ep->handle = NULL;
     umi_ptr_map_remove(&worker->eps_by_handle, handle);
     worker->last_handle = NULL; /* UCX may give the handle out again */
+    worker->last_ep     = NULL; /* and NULL is what no endpoint arrives with */
     worker->is_armed    = false;
     request             = ucp_ep_close_nbx(handle, &params);
     if (UCS_PTR_IS_PTR(request)) {

@@ -149,12 +149,11 @@ reject_queued(umx_listener *listener)
 }
 
 void
-umx_listener_destroy(umx_listener *listener)
+umi_listener_stop(umx_listener *listener)
 {
     umx_worker *worker = listener->worker;
 
     if (listener->is_destroyed) {
-        umi_listener_release(listener);
         return;
     }
     listener->is_destroyed = true;
@@ -165,6 +164,12 @@ umx_listener_destroy(umx_listener *listener)
     }
     listener->ucp = NULL;
     worker->stats.listeners--;
+}
+
+void
+umx_listener_destroy(umx_listener *listener)
+{
+    umi_listener_stop(listener);
     umi_listener_release(listener);
 }
 
@@ -178,7 +183,11 @@ umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 void
 umx_listener_retire(umx_listener *listener)
 {
-    umi_worker_retire(listener->worker, &listener->retire);
+    if (listener->worker == NULL) {
+        umx_listener_destroy(listener);
+    } else {
+        umi_worker_retire(listener->worker, &listener->retire);
+    }
 }
 
 umx_status

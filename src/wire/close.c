@@ -42,6 +42,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_conn_worker(ep)->num_closing++;
     umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
     umi_conn_each_channel(ep, fail_posted);
+    umi_ep_cancel_receives(&ep->base, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
 }
 
@@ -235,12 +236,24 @@ umi_close_try_ack(umx_ep *ep)
 /* ---- the end -------------------------------------------------------------
  */
 
+/* For a refused connection UCX reports NOT_CONNECTED or CONNECTION_RESET,
+ * whichever of its system calls hears of it first. */
+static umx_status
+connect_status(const umx_ep *ep, umx_status status)
+{
+    bool is_silent = !ep->is_server && !ep->handshake->has_hello;
+
+    return (status == UMX_ERR_CONNECTION_RESET && is_silent) ?
+               UMX_ERR_NOT_CONNECTED :
+               status;
+}
+
 void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
     switch (ep->state) {
     case UMX_EP_CONNECTING:
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_conn_finish(ep, UMX_EP_FAILED, connect_status(ep, status));
         break;
     case UMX_EP_OPEN:
         if (ep->is_peer_closed) {
