@@ -21,7 +21,7 @@ class Endpoint(_ext.Endpoint):
     ``send`` has returned for still arrives.
     """
 
-    __slots__ = ("__weakref__", "_close_after")
+    __slots__ = ("_close_after",)
 
     def __repr__(self) -> str:
         peer = self.peer_address
