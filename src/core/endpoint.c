@@ -137,6 +137,7 @@ umi_ep_force_close(umi_ep *ep)
     ep->handle = NULL;
     umi_ptr_map_remove(&worker->eps_by_handle, handle);
     worker->last_handle = NULL; /* UCX may give the handle out again */
+    worker->last_ep     = NULL; /* and NULL is what no endpoint arrives with */
     worker->is_armed    = false;
     request             = ucp_ep_close_nbx(handle, &params);
     if (UCS_PTR_IS_PTR(request)) {

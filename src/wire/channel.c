@@ -571,7 +571,13 @@ unpark(umi_channel *channel)
     while (!umi_list_is_empty(&channel->parked)) {
         umx_message *message = message_of(channel->parked.next);
 
-        if (message->info.seq != channel->rx_seq) {
+        int32_t ahead = umi_seq_diff(message->info.seq, channel->rx_seq);
+
+        if (ahead > 0) {
+            return;
+        }
+        if (ahead < 0) {
+            umi_conn_protocol_error(channel->ep, "a message came twice");
             return;
         }
         umi_link_remove(&message->link);
@@ -1120,9 +1126,9 @@ umx_message_return(umx_message *message)
         offer(message->channel, message);
     } else {
         umi_message_free(message);
-        if (ep->has_goodbye) {
-            umi_conn_due(ep, UMI_DUE_ACK);
-        }
+    }
+    if (ep->has_goodbye) {
+        umi_conn_due(ep, UMI_DUE_ACK); /* which it had held up */
     }
     umi_ep_release(&ep->base);
 }

@@ -235,12 +235,24 @@ umi_close_try_ack(umx_ep *ep)
 /* ---- the end -------------------------------------------------------------
  */
 
+/* For a refused connection UCX reports NOT_CONNECTED or CONNECTION_RESET,
+ * whichever of its system calls hears of it first. */
+static umx_status
+connect_status(const umx_ep *ep, umx_status status)
+{
+    bool is_silent = !ep->is_server && !ep->handshake->has_hello;
+
+    return (status == UMX_ERR_CONNECTION_RESET && is_silent) ?
+               UMX_ERR_NOT_CONNECTED :
+               status;
+}
+
 void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
     switch (ep->state) {
     case UMX_EP_CONNECTING:
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_conn_finish(ep, UMX_EP_FAILED, connect_status(ep, status));
         break;
     case UMX_EP_OPEN:
         if (ep->is_peer_closed) {

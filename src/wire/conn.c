@@ -331,6 +331,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         return;
     }
     umi_timer_stop(&ep->timer);
+    ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;

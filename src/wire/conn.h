@@ -28,8 +28,8 @@ enum umi_conn_due {
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener *listener; /* held; NULL on the connecting side */
-    bool          has_hello;
+    umx_listener *listener;  /* held; NULL on the connecting side */
+    bool          has_hello; /* connecting side: has had a CHALLENGE */
     uint8_t       client_nonce[UMI_NONCE_SIZE];
     uint8_t       server_nonce[UMI_NONCE_SIZE];
     size_t        early_bytes;

@@ -252,6 +252,11 @@ on_challenge(umx_ep *ep, const umi_control *control)
         fail(ep, UMX_ERR_AUTH, "the listener asks for a token");
         return;
     }
+    if (ep->handshake->has_hello) {
+        umi_conn_protocol_error(ep, "CHALLENGE came twice");
+        return;
+    }
+    ep->handshake->has_hello = true;
     memcpy(ep->handshake->server_nonce, control->u.challenge.nonce,
            UMI_NONCE_SIZE);
     client_mac(ep, answer.u.auth.mac);

@@ -1,0 +1,288 @@
+/* hello listen PORT          print the port, echo messages until the peer
+ * closes hello connect HOST PORT    send a line, print what comes back, close
+ *
+ * HOST is numeric, PORT 0 is the system's choice. Both sides may also be a
+ * Python program: messages are those of `ep.send()` and `ep.recv()`. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <umx/umx.h>
+
+#define TIMEOUT_NS (UINT64_C(10) * 1000000000)
+
+static const umx_match untagged = {.flags = UMX_MATCH_UNTAGGED};
+static const umx_match next     = {.flags = UMX_MATCH_ANY};
+
+/* Report a failure; the caller ends. */
+static umx_status
+failed(const char *what, umx_status status)
+{
+    fprintf(stderr, "hello: %s: %s\n", what, umx_status_string(status));
+    return status;
+}
+
+/* The status of an operation that was just posted without `on_done`: wait for
+ * it if it is in progress. */
+static umx_status
+finish(umx_status status, umx_request *req)
+{
+    if (status != UMX_INPROGRESS) {
+        return status;
+    }
+    status = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+    if (umx_request_status(req) != UMX_INPROGRESS) {
+        umx_request_release(req);
+    }
+    return status;
+}
+
+static umx_status
+send_message(umx_ep *ep, const void *data, size_t len)
+{
+    umx_buffer   buffer = umx_host_buffer(data, len);
+    umx_request *req    = NULL;
+    umx_status   status;
+
+    status = umx_channel_send(ep, 0, &untagged, &buffer, NULL, &req);
+    return finish(status, req);
+}
+
+/* The next message, whose length nobody knows before it comes, in memory that
+ * the caller frees. */
+static umx_status
+receive_message(umx_ep *ep, char **data_p, size_t *len_p)
+{
+    umx_message *message = NULL;
+    umx_request *req     = NULL;
+    umx_status   status;
+    umx_buffer   buffer;
+
+    status = umx_channel_recv_message(ep, 0, &next, NULL, &req, &message);
+    if (status == UMX_INPROGRESS) {
+        status  = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+        message = (status == UMX_OK) ? umx_request_message(req) : NULL;
+        if (umx_request_status(req) != UMX_INPROGRESS) {
+            umx_request_release(req);
+        }
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    *len_p  = umx_message_info(message)->length;
+    *data_p = malloc(*len_p + 1);
+    if (*data_p == NULL) {
+        umx_message_return(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    buffer = umx_host_buffer(*data_p, *len_p);
+    status = umx_message_recv(message, &buffer, NULL, &req);
+    status = finish(status, req);
+    if (status != UMX_OK) {
+        free(*data_p);
+    }
+    return status;
+}
+
+static umx_status
+close_ep(umx_ep *ep)
+{
+    umx_request *req    = NULL;
+    umx_status   status = umx_ep_close(ep, TIMEOUT_NS, NULL, &req);
+
+    return finish(status, req);
+}
+
+/* ---- listen --------------------------------------------------------------
+ */
+
+static void
+on_accept(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    umx_ep **ep_p = arg;
+
+    (void)listener;
+    if (*ep_p == NULL) {
+        *ep_p = ep;
+    } else {
+        umx_ep_destroy(ep); /* one peer is enough */
+    }
+}
+
+static umx_status
+echo(umx_ep *ep)
+{
+    umx_status status;
+
+    for (;;) {
+        size_t len;
+        char  *data;
+
+        status = receive_message(ep, &data, &len);
+        if (status != UMX_OK) {
+            break;
+        }
+        status = send_message(ep, data, len);
+        free(data);
+        if (status != UMX_OK) {
+            break;
+        }
+    }
+    if (status != UMX_ERR_PEER_CLOSED) {
+        return failed("echo", status);
+    }
+    status = close_ep(ep);
+    return (status == UMX_OK) ? status : failed("close", status);
+}
+
+static umx_status
+listen_on(umx_worker *worker, const struct sockaddr_in *addr)
+{
+    umx_ep             *ep       = NULL;
+    umx_listener       *listener = NULL;
+    struct sockaddr_in  bound;
+    size_t              len    = sizeof(bound);
+    umx_listener_params params = {
+        .addr      = (const struct sockaddr *)addr,
+        .addr_len  = sizeof(*addr),
+        .on_accept = on_accept,
+        .arg       = &ep,
+    };
+    umx_status status = umx_listener_create(worker, &params, &listener);
+
+    if (status != UMX_OK) {
+        return failed("listen", status);
+    }
+    status = umx_listener_address(listener, (struct sockaddr *)&bound, &len);
+    if (status != UMX_OK) {
+        failed("address", status);
+        goto destroy_listener;
+    }
+    printf("%u\n", ntohs(bound.sin_port));
+    fflush(stdout);
+    while (ep == NULL) {
+        status = umx_worker_wait(worker, UMX_TIMEOUT_INFINITE);
+        if (status != UMX_OK) {
+            failed("accept", status);
+            goto destroy_listener;
+        }
+    }
+    status = echo(ep);
+    umx_ep_destroy(ep);
+
+destroy_listener:
+    umx_listener_destroy(listener);
+    return status;
+}
+
+/* ---- connect -------------------------------------------------------------
+ */
+
+static umx_status
+greet(umx_ep *ep)
+{
+    static const char line[] = "hello from C";
+
+    char      *data;
+    size_t     len;
+    umx_status status = send_message(ep, line, sizeof(line) - 1);
+
+    if (status != UMX_OK) {
+        return failed("send", status);
+    }
+    status = receive_message(ep, &data, &len);
+    if (status != UMX_OK) {
+        return failed("receive", status);
+    }
+    printf("%.*s\n", (int)len, data);
+    free(data);
+    status = close_ep(ep);
+    return (status == UMX_OK) ? status : failed("close", status);
+}
+
+static umx_status
+connect_to(umx_worker *worker, const struct sockaddr_in *addr)
+{
+    umx_connect_params params = {
+        .field_mask = UMX_CONNECT_FIELD_TIMEOUT,
+        .addr       = (const struct sockaddr *)addr,
+        .addr_len   = sizeof(*addr),
+        .timeout_ns = TIMEOUT_NS,
+    };
+    umx_ep    *ep     = NULL;
+    umx_status status = umx_ep_connect(worker, &params, &ep);
+
+    if (status != UMX_OK) {
+        return failed("connect", status);
+    }
+    while (status == UMX_OK && umx_ep_get_state(ep) == UMX_EP_CONNECTING) {
+        status = umx_worker_wait(worker, UMX_TIMEOUT_INFINITE);
+    }
+    if (status == UMX_OK && umx_ep_get_state(ep) == UMX_EP_FAILED) {
+        status = umx_ep_error(ep);
+    }
+    if (status == UMX_OK) {
+        status = greet(ep);
+    } else {
+        failed("connect", status);
+    }
+    umx_ep_destroy(ep);
+    return status;
+}
+
+/* ---- program -------------------------------------------------------------
+ */
+
+static bool
+parse(int argc, char **argv, bool *is_listen_p, struct sockaddr_in *addr)
+{
+    bool        is_listen  = argc == 3 && strcmp(argv[1], "listen") == 0;
+    bool        is_connect = argc == 4 && strcmp(argv[1], "connect") == 0;
+    const char *host       = is_connect ? argv[2] : "127.0.0.1";
+    char       *end;
+    long        port;
+
+    if (!is_listen && !is_connect) {
+        return false;
+    }
+    port = strtol(argv[argc - 1], &end, 10);
+    memset(addr, 0, sizeof(*addr));
+    addr->sin_family = AF_INET;
+    addr->sin_port   = htons((uint16_t)port);
+    *is_listen_p     = is_listen;
+    return *end == '\0' && end != argv[argc - 1] && port >= 0 &&
+           port <= 65535 && inet_pton(AF_INET, host, &addr->sin_addr) == 1;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct sockaddr_in addr;
+    umx_context       *context;
+    umx_worker        *worker;
+    umx_status         status;
+    bool               is_listen;
+
+    if (!parse(argc, argv, &is_listen, &addr)) {
+        fprintf(stderr, "usage: hello listen PORT\n"
+                        "       hello connect HOST PORT\n");
+        return 2;
+    }
+    status = umx_context_create(NULL, &context, NULL);
+    if (status != UMX_OK) {
+        failed("context", status);
+        return 1;
+    }
+    status = umx_worker_create(context, &worker);
+    if (status == UMX_OK) {
+        status =
+            is_listen ? listen_on(worker, &addr) : connect_to(worker, &addr);
+        umx_worker_destroy(worker);
+    } else {
+        failed("worker", status);
+    }
+    umx_context_release(context);
+    return (status == UMX_OK) ? 0 : 1;
+}

@@ -1,0 +1,124 @@
+/* pair.h: two workers of one process, connected over loopback.
+ *
+ * PAIR_TEST(f) is f twice: with UCX's choice of transports and over tcp. The
+ * test fills in what it wants of `config` and opens the pair; the teardown
+ * closes it and looks for what was left behind. */
+#ifndef PAIR_H
+#define PAIR_H
+
+#include "unit.h"
+
+#include <umx/umx.h>
+
+#include "core/worker.h"
+#include "wire/conn.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+typedef struct pair {
+    const char   *tls; /* NULL: UCX's choice */
+    umx_config    config;
+    umx_config   *client_config; /* NULL: `config` */
+    umx_context  *context;
+    umx_context  *client_context;
+    umx_worker   *client_worker;
+    umx_worker   *server_worker;
+    umx_listener *listener;
+    umx_ep       *client; /* NULL when the test has given it back */
+    umx_ep       *server;
+} pair;
+
+/* One operation: what its callback was told. */
+typedef struct op {
+    umx_request  *req; /* NULL unless in progress */
+    umx_status    status;
+    int           calls;
+    umx_recv_info info;
+    umx_message  *message;
+} op;
+
+int pair_setup(void **state);
+int pair_teardown(void **state);
+
+#define PAIR_TEST(f)                                                \
+    {#f, f, pair_setup, pair_teardown, NULL},                       \
+    {                                                               \
+#f " over tcp", f, pair_setup, pair_teardown, (void *)"tcp" \
+    }
+#define PAIR_TEST_ONCE(f)                      \
+    {                                          \
+#f, f, pair_setup, pair_teardown, NULL \
+    }
+
+/* A context of `tls` (NULL: UCX's choice) and `config` (NULL: default). */
+umx_context *pair_context(const char *tls, const umx_config *config);
+
+/* Context, workers and listener; then the endpoints too. */
+void pair_listen(pair *p);
+void pair_open(pair *p);
+
+/* Start to connect p->client, with a timeout unless 0. */
+void pair_connect(pair *p, uint64_t timeout_ns);
+
+/* The listener's address. */
+size_t pair_address(const pair *p, struct sockaddr_storage *addr);
+
+/* Progress both workers; sleep if nothing happens. */
+void pair_step(pair *p);
+
+#define PAIR_UNTIL(p, condition) \
+    do {                         \
+        while (!(condition)) {   \
+            pair_step(p);        \
+        }                        \
+    } while (0)
+
+/* Until all that the other side has sent so far has arrived: a message of
+ * channel UINT16_MAX there and back. */
+void pair_settle(pair *p);
+
+/* As if UCX handed `control` over for `ep`. Returns the verdict. */
+int pair_feed_control(umx_ep *ep, const umi_control *control);
+
+extern const umx_match pair_any;
+extern const umx_match pair_untagged;
+
+static inline umx_match
+pair_tag(uint64_t tag)
+{
+    umx_match match = {.tag = tag, .mask = UINT64_MAX};
+
+    return match;
+}
+
+/* Callback parameters that record in `o`. */
+umx_op_params op_params(op *o);
+void          op_send(op *o, umx_ep *ep, uint16_t channel, umx_match match,
+                      const void *data, size_t len);
+void op_recv(op *o, umx_ep *ep, uint16_t channel, umx_match match, void *data,
+             size_t len);
+void op_recv_message(op *o, umx_ep *ep, uint16_t channel, umx_match match);
+void op_message_recv(op *o, umx_message *message, void *data, size_t len);
+void op_close(op *o, umx_ep *ep, uint64_t timeout_ns);
+
+static inline bool
+op_is_done(const op *o)
+{
+    return o->req == NULL;
+}
+
+/* Progress until `o` is done; its status. */
+umx_status op_wait(pair *p, op *o);
+
+/* Post and wait. */
+umx_status pair_send(pair *p, umx_ep *ep, uint16_t channel, umx_match match,
+                     const void *data, size_t len);
+umx_status pair_recv(pair *p, umx_ep *ep, uint16_t channel, umx_match match,
+                     void *data, size_t len);
+
+/* Bytes that depend on `seed`; check_pattern() fails the test if they are not
+ * there. */
+void fill_pattern(void *data, size_t len, unsigned seed);
+void check_pattern(const void *data, size_t len, unsigned seed);
+
+#endif

@@ -1,0 +1,1004 @@
+/* link: pair */
+#include "pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KIB = 1024,
+    MIB = 1024 * 1024
+};
+
+/* ---- order and matching --------------------------------------------------
+ */
+
+static void
+test_messages_arrive_in_order(void **state)
+{
+    enum {
+        COUNT = 100
+    };
+    pair    *p = *state;
+    uint32_t in;
+    op       recvs[COUNT];
+    uint32_t got[COUNT];
+
+    pair_open(p);
+    for (uint32_t i = 0; i < COUNT; i++) { /* half expected, half not */
+        if (i < COUNT / 2) {
+            op_recv(&recvs[i], p->server, 0, pair_any, &got[i], sizeof(in));
+            assert_int_equal(recvs[i].status, UMX_INPROGRESS);
+        }
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        assert_int_equal(
+            pair_send(p, p->client, 0, pair_tag(i % 3), &i, sizeof(i)), UMX_OK);
+    }
+    for (uint32_t i = 0; i < COUNT / 2; i++) {
+        assert_int_equal(op_wait(p, &recvs[i]), UMX_OK);
+        assert_int_equal(recvs[i].calls, 1);
+        assert_int_equal(recvs[i].info.seq, i);
+        assert_int_equal(recvs[i].info.tag, i % 3);
+        assert_int_equal(got[i], i);
+    }
+    for (uint32_t i = COUNT / 2; i < COUNT; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, &in, sizeof(in)),
+                         UMX_OK);
+        assert_int_equal(in, i);
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), COUNT);
+    assert_int_equal(umx_ep_recv_count(p->client), 0);
+}
+
+static void
+send_byte(pair *p, umx_match match, char byte)
+{
+    assert_int_equal(pair_send(p, p->client, 0, match, &byte, 1), UMX_OK);
+}
+
+static char
+recv_byte(pair *p, umx_match match)
+{
+    char byte = 0;
+
+    assert_int_equal(pair_recv(p, p->server, 0, match, &byte, 1), UMX_OK);
+    return byte;
+}
+
+static void
+test_tags_choose_among_what_has_arrived(void **state)
+{
+    pair     *p    = *state;
+    umx_match odd  = {.tag = 1, .mask = 1};
+    umx_match none = {.tag = 99, .mask = 0};
+
+    pair_open(p);
+    send_byte(p, pair_tag(2), 'a');
+    send_byte(p, pair_tag(3), 'b');
+    send_byte(p, pair_untagged, 'c');
+    send_byte(p, pair_tag(2), 'd');
+    send_byte(p, pair_tag(4), 'e');
+    pair_settle(p);
+
+    assert_int_equal(recv_byte(p, odd), 'b');
+    assert_int_equal(recv_byte(p, pair_untagged), 'c');
+    assert_int_equal(recv_byte(p, pair_tag(4)), 'e');
+    assert_int_equal(recv_byte(p, none), 'a'); /* a mask of 0 takes all tags */
+    assert_int_equal(recv_byte(p, pair_any), 'd');
+}
+
+static void
+test_tags_choose_among_posted_receives(void **state)
+{
+    pair *p        = *state;
+    char  bytes[4] = {0};
+    op    ops[4];
+
+    pair_open(p);
+    op_recv(&ops[0], p->server, 0, pair_tag(5), &bytes[0], 1);
+    op_recv(&ops[1], p->server, 0, pair_untagged, &bytes[1], 1);
+    op_recv(&ops[2], p->server, 0, pair_tag(5), &bytes[2], 1);
+    op_recv(&ops[3], p->server, 0, pair_any, &bytes[3], 1);
+    send_byte(p, pair_tag(6), 'x'); /* only ANY */
+    send_byte(p, pair_tag(5), 'y'); /* the first of the two */
+    send_byte(p, pair_tag(5), 'z');
+    send_byte(p, pair_untagged, 'u');
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(op_wait(p, &ops[i]), UMX_OK);
+    }
+    assert_memory_equal(bytes, "yuzx", 4);
+    assert_true(ops[1].info.is_untagged);
+    assert_int_equal(ops[3].info.tag, 6);
+}
+
+static void
+test_channels_are_independent(void **state)
+{
+    pair *p = *state;
+    char  byte;
+
+    pair_open(p);
+    for (int i = 0; i < 3; i++) {
+        byte = (char)('a' + i);
+        assert_int_equal(pair_send(p, p->client, (uint16_t)(i * 30000),
+                                   pair_tag(1), &byte, 1),
+                         UMX_OK);
+    }
+    for (int i = 2; i >= 0; i--) {
+        assert_int_equal(
+            pair_recv(p, p->server, (uint16_t)(i * 30000), pair_any, &byte, 1),
+            UMX_OK);
+        assert_int_equal(byte, 'a' + i);
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 1); /* channel 0 only */
+}
+
+static void
+test_both_directions_at_once(void **state)
+{
+    pair *p      = *state;
+    char  in[2]  = {0};
+    char  out[2] = {'c', 's'};
+    op    ops[2];
+
+    pair_open(p);
+    op_recv(&ops[0], p->client, 0, pair_any, &in[0], 1);
+    op_recv(&ops[1], p->server, 0, pair_any, &in[1], 1);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), &out[0], 1),
+                     UMX_OK);
+    assert_int_equal(pair_send(p, p->server, 0, pair_tag(1), &out[1], 1),
+                     UMX_OK);
+    assert_int_equal(op_wait(p, &ops[0]), UMX_OK);
+    assert_int_equal(op_wait(p, &ops[1]), UMX_OK);
+    assert_memory_equal(in, "sc", 2);
+}
+
+/* ---- lengths -------------------------------------------------------------
+ */
+
+static const size_t lengths[] = {
+    0,
+    1,
+    7,
+    8,
+    127,
+    128,
+    129,
+    4 * KIB,
+    32 * KIB - 1,
+    32 * KIB,
+    32 * KIB + 1,
+    64 * KIB,
+    256 * KIB - 1,
+    256 * KIB,
+    256 * KIB + 1,
+    512 * KIB - 1,
+    512 * KIB,
+    512 * KIB + 1,
+    MIB + 3,
+    4 * MIB,
+};
+
+static void
+send_lengths(pair *p, bool is_expected)
+{
+    char *out = malloc(4 * MIB);
+    char *in  = malloc(4 * MIB);
+
+    assert_non_null(out);
+    assert_non_null(in);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+        size_t len = lengths[i];
+        op     send_op, recv_op;
+
+        fill_pattern(out, len, (unsigned)i);
+        memset(in, 0xee, 4 * MIB);
+        if (is_expected) {
+            op_recv(&recv_op, p->server, 0, pair_any, in, 4 * MIB);
+        }
+        op_send(&send_op, p->client, 0, pair_tag(i), out, len);
+        if (!is_expected) {
+            pair_settle(p);
+            op_recv(&recv_op, p->server, 0, pair_any, in, 4 * MIB);
+        }
+        assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+        assert_int_equal(op_wait(p, &send_op), UMX_OK);
+        assert_int_equal(recv_op.info.length, len);
+        assert_int_equal(recv_op.info.tag, i);
+        check_pattern(in, len, (unsigned)i);
+        if (len < 4 * MIB) {
+            assert_int_equal((unsigned char)in[len], 0xee);
+        }
+    }
+    free(in);
+    free(out);
+}
+
+static void
+test_lengths_expected(void **state)
+{
+    pair_open(*state);
+    send_lengths(*state, true);
+}
+
+static void
+test_lengths_unexpected(void **state)
+{
+    pair_open(*state);
+    send_lengths(*state, false);
+}
+
+/* Everything announced, everything eager. */
+static void
+test_lengths_by_rendezvous_only(void **state)
+{
+    pair *p = *state;
+
+    p->config.rndv_thresh_shm = 1;
+    p->config.rndv_thresh_net = 1;
+    pair_open(p);
+    send_lengths(p, true);
+    send_lengths(p, false);
+}
+
+static void
+test_lengths_eager_only(void **state)
+{
+    pair *p = *state;
+
+    p->config.rndv_thresh_shm = SIZE_MAX;
+    p->config.rndv_thresh_net = SIZE_MAX;
+    p->config.credit_bytes    = 64 * MIB;
+    pair_open(p);
+    send_lengths(p, true);
+    send_lengths(p, false);
+}
+
+/* `len` bytes to a receive of `capacity`; expected and unexpected. */
+static void
+check_truncated(pair *p, size_t len, size_t capacity)
+{
+    char *out = calloc(1, len);
+    char *in  = calloc(1, capacity + 1);
+    op    send_op, recv_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    memset(out, 'x', len);
+    op_recv(&recv_op, p->server, 0, pair_any, in, capacity);
+    op_send(&send_op, p->client, 0, pair_tag(3), out, len);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_MESSAGE_TRUNCATED);
+    assert_int_equal(recv_op.info.length, len);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+
+    op_send(&send_op, p->client, 0, pair_tag(4), out, len);
+    pair_settle(p);
+    op_recv(&recv_op, p->server, 0, pair_any, in, capacity);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_MESSAGE_TRUNCATED);
+    assert_int_equal(recv_op.info.length, len);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+
+    for (size_t i = 0; i <= capacity; i++) {
+        assert_int_equal(in[i], 0);
+    }
+    free(in);
+    free(out);
+}
+
+static void
+test_longer_messages_are_consumed_and_not_written(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    check_truncated(p, 2, 1);
+    check_truncated(p, 1, 0);
+    check_truncated(p, 200, 100);
+    check_truncated(p, 40 * KIB, 40 * KIB - 1);
+    check_truncated(p, MIB, MIB - 1);
+    check_truncated(p, MIB, 0);
+    send_byte(p, pair_tag(1), 'a'); /* the next message is whole */
+    assert_int_equal(recv_byte(p, pair_any), 'a');
+}
+
+/* A short message into an exact receive is written, and named. */
+static void
+check_exact(pair *p, size_t len)
+{
+    umx_match exact = {.flags = UMX_MATCH_ANY | UMX_MATCH_EXACT};
+    char     *out   = malloc(len);
+    char     *in    = malloc(len + 1);
+    op        send_op, recv_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    fill_pattern(out, len, 9);
+    op_recv(&recv_op, p->server, 0, exact, in, len + 1);
+    op_send(&send_op, p->client, 0, pair_tag(3), out, len);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_LENGTH_MISMATCH);
+    assert_int_equal(recv_op.info.length, len);
+    check_pattern(in, len, 9);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+
+    memset(in, 0, len);
+    op_send(&send_op, p->client, 0, pair_tag(4), out, len);
+    pair_settle(p);
+    op_recv(&recv_op, p->server, 0, exact, in, len + 1);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_LENGTH_MISMATCH);
+    check_pattern(in, len, 9);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+
+    op_recv(&recv_op, p->server, 0, exact, in, len);
+    op_send(&send_op, p->client, 0, pair_tag(5), out, len);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
+test_exact_receives_name_short_messages(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    check_exact(p, 0);
+    check_exact(p, 5);
+    check_exact(p, 40 * KIB);
+    check_exact(p, MIB);
+}
+
+static void
+test_null_data_is_refused_unless_empty(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    op_send(&o, p->client, 0, pair_tag(1), NULL, 1);
+    assert_int_equal(o.status, UMX_ERR_INVALID_PARAM);
+    op_recv(&o, p->server, 0, pair_any, NULL, 1);
+    assert_int_equal(o.status, UMX_ERR_INVALID_PARAM);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), NULL, 0), UMX_OK);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, NULL, 0), UMX_OK);
+}
+
+/* ---- probe, messages, unrecv ---------------------------------------------
+ */
+
+static void
+test_probe_looks_and_takes_nothing(void **state)
+{
+    pair         *p     = *state;
+    umx_match     seven = pair_tag(7), eight = pair_tag(8);
+    umx_recv_info info;
+
+    pair_open(p);
+    assert_int_equal(umx_channel_probe(p->server, 0, &pair_any, &info),
+                     UMX_ERR_NO_MESSAGE);
+    send_byte(p, seven, 'a');
+    send_byte(p, seven, 'b');
+    pair_settle(p);
+    assert_int_equal(umx_channel_probe(p->server, 0, &eight, &info),
+                     UMX_ERR_NO_MESSAGE);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(umx_channel_probe(p->server, 0, &seven, &info),
+                         UMX_OK);
+        assert_int_equal(info.length, 1);
+        assert_int_equal(info.seq, 0);
+        assert_int_equal(info.tag, 7);
+    }
+    assert_int_equal(recv_byte(p, pair_any), 'a');
+    assert_int_equal(recv_byte(p, pair_any), 'b');
+    assert_int_equal(umx_channel_probe(p->server, 0, &pair_any, &info),
+                     UMX_ERR_NO_MESSAGE);
+}
+
+/* Take the handle, learn the length, read. */
+static void
+check_message(pair *p, size_t len, bool is_expected)
+{
+    char *out = malloc(len + 1);
+    char *in  = malloc(len + 1);
+    op    send_op, message_op, recv_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    fill_pattern(out, len, 3);
+    memset(in, 0, len + 1);
+    if (is_expected) {
+        op_recv_message(&message_op, p->server, 0, pair_any);
+        assert_int_equal(message_op.status, UMX_INPROGRESS);
+    }
+    op_send(&send_op, p->client, 0, pair_tag(11), out, len);
+    if (!is_expected) {
+        pair_settle(p);
+        op_recv_message(&message_op, p->server, 0, pair_any);
+        assert_int_equal(message_op.status, UMX_OK);
+    }
+    assert_int_equal(op_wait(p, &message_op), UMX_OK);
+    assert_int_equal(message_op.info.length, len);
+    assert_int_equal(message_op.info.tag, 11);
+    if (len > 0) {
+        op_message_recv(&recv_op, message_op.message, in, len - 1);
+        assert_int_equal(recv_op.status, UMX_ERR_BUFFER_TOO_SMALL);
+    }
+    op_message_recv(&recv_op, message_op.message, in, len + 1);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, len, 3);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
+test_a_message_is_taken_before_its_bytes(void **state)
+{
+    static const size_t sizes[] = {0, 1, 128, 129, 40 * KIB, MIB};
+    pair               *p       = *state;
+
+    pair_open(p);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        check_message(p, sizes[i], true);
+        check_message(p, sizes[i], false);
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 12);
+}
+
+static void
+test_a_returned_message_is_where_it_was(void **state)
+{
+    static const size_t sizes[] = {1, 300, 40 * KIB, MIB};
+    pair               *p       = *state;
+    char               *data    = malloc(MIB);
+
+    assert_non_null(data);
+    pair_open(p);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        op sends[3], first, second;
+
+        fill_pattern(data, sizes[i], 1);
+        for (uint64_t j = 0; j < 3; j++) {
+            op_send(&sends[j], p->client, 0, pair_tag(j), data, sizes[i]);
+        }
+        pair_settle(p);
+        op_recv_message(&first, p->server, 0, pair_any);
+        op_recv_message(&second, p->server, 0, pair_any);
+        assert_int_equal(second.info.tag, 1);
+        umx_message_return(second.message);
+        umx_message_return(first.message);
+        for (uint64_t j = 0; j < 3; j++) {
+            op o;
+
+            op_recv(&o, p->server, 0, pair_any, data, MIB);
+            assert_int_equal(op_wait(p, &o), UMX_OK);
+            assert_int_equal(o.info.tag, j);
+            assert_int_equal(o.info.length, sizes[i]);
+            check_pattern(data, sizes[i], 1);
+        }
+        for (uint64_t j = 0; j < 3; j++) {
+            assert_int_equal(op_wait(p, &sends[j]), UMX_OK);
+        }
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 12);
+    free(data);
+}
+
+/* It goes to a receive that waits for it. */
+static void
+test_a_returned_message_meets_a_posted_receive(void **state)
+{
+    pair *p    = *state;
+    char  byte = 0;
+    op    taken, posted;
+
+    pair_open(p);
+    send_byte(p, pair_tag(1), 'q');
+    pair_settle(p);
+    op_recv_message(&taken, p->server, 0, pair_any);
+    op_recv(&posted, p->server, 0, pair_any, &byte, 1);
+    assert_int_equal(posted.status, UMX_INPROGRESS);
+    umx_message_return(taken.message);
+    assert_int_equal(op_wait(p, &posted), UMX_OK);
+    assert_int_equal(byte, 'q');
+}
+
+static void
+test_unrecv_puts_back_in_order(void **state)
+{
+    pair      *p = *state;
+    char       byte;
+    umx_buffer buffer = umx_host_buffer(&byte, 1);
+    op         ops[3];
+    char       bytes[3];
+
+    pair_open(p);
+    for (char c = 'a'; c <= 'd'; c++) {
+        send_byte(p, pair_tag((uint64_t)c), c);
+    }
+    pair_settle(p);
+    for (int i = 0; i < 3; i++) {
+        op_recv(&ops[i], p->server, 0, pair_any, &bytes[i], 1);
+        assert_int_equal(ops[i].status, UMX_OK);
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 3);
+    for (int i = 1; i < 4; i++) { /* b, c, a */
+        byte = bytes[i % 3];
+        assert_int_equal(
+            umx_channel_unrecv(p->server, 0, &ops[i % 3].info, &buffer),
+            UMX_OK);
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 0);
+    for (char c = 'a'; c <= 'd'; c++) {
+        op o;
+
+        op_recv(&o, p->server, 0, pair_any, &byte, 1);
+        assert_int_equal(o.status, UMX_OK);
+        assert_int_equal(byte, c);
+        assert_int_equal(o.info.tag, c);
+    }
+    buffer.len = 0; /* shorter than the message */
+    assert_int_equal(umx_channel_unrecv(p->server, 0, &ops[0].info, &buffer),
+                     UMX_ERR_INVALID_PARAM);
+}
+
+/* ---- cancelling ----------------------------------------------------------
+ */
+
+static void
+test_a_cancelled_receive_takes_nothing(void **state)
+{
+    pair *p    = *state;
+    char  byte = 0, other = 0;
+    op    cancelled, kept;
+
+    pair_open(p);
+    op_recv(&cancelled, p->server, 0, pair_any, &byte, 1);
+    op_recv(&kept, p->server, 0, pair_any, &other, 1);
+    umx_request_cancel(cancelled.req);
+    umx_request_cancel(cancelled.req); /* idempotent */
+    assert_int_equal(cancelled.calls, 0);
+    send_byte(p, pair_tag(1), 'k');
+    assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &kept), UMX_OK);
+    assert_int_equal(byte, 0);
+    assert_int_equal(other, 'k');
+    assert_int_equal(cancelled.calls, 1);
+}
+
+static void
+test_a_cancelled_recv_message_takes_nothing(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    op_recv_message(&o, p->server, 0, pair_any);
+    umx_request_cancel(o.req);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
+    send_byte(p, pair_tag(1), 'k');
+    assert_int_equal(recv_byte(p, pair_any), 'k');
+}
+
+typedef struct chain {
+    umx_request *victim;
+} chain;
+
+static void
+cancel_other(umx_request *req, umx_status status, void *arg)
+{
+    chain *c = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_OK);
+    umx_request_cancel(c->victim);
+}
+
+/* Both receives are complete when the first one's callback cancels the
+ * second: its message goes back. */
+static void
+test_cancel_between_completion_and_report(void **state)
+{
+    pair         *p        = *state;
+    char          bytes[2] = {0};
+    chain         c;
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = cancel_other, .arg = &c};
+    umx_buffer    buffer = umx_host_buffer(&bytes[0], 1);
+    umx_match     match  = pair_tag(1);
+    umx_request  *first;
+    umx_recv_info info;
+    op            o;
+
+    pair_open(p);
+    assert_int_equal(
+        umx_channel_recv(p->server, 0, &match, &buffer, &params, &first, &info),
+        UMX_INPROGRESS);
+    op_recv(&o, p->server, 0, pair_tag(2), &bytes[1], 1);
+    c.victim = o.req;
+    /* One after the other on the wire, one burst here. */
+    for (uint64_t tag = 1; tag <= 2; tag++) {
+        char byte = (char)tag;
+        op   send_op;
+
+        op_send(&send_op, p->client, 0, pair_tag(tag), &byte, 1);
+        assert_int_equal(send_op.status, UMX_OK);
+    }
+    PAIR_UNTIL(p, p->server->channel0.rx_seq == 2);
+    (void)op_wait(p, &o);
+    if (o.status == UMX_ERR_CANCELED) {
+        assert_int_equal(recv_byte(p, pair_tag(2)), 2);
+    } else {
+        assert_int_equal(o.status, UMX_OK); /* they came in two bursts */
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 2);
+}
+
+/* A receive that is landing, its announcement taken by hand out of the queue:
+ * deterministic where a race with the network is not. */
+static void
+start_landing(pair *p, op *send_op, op *recv_op, char *out, char *in,
+              size_t len)
+{
+    fill_pattern(out, len, 5);
+    op_send(send_op, p->client, 0, pair_tag(1), out, len);
+    pair_settle(p);
+    op_recv(recv_op, p->server, 0, pair_any, in, len);
+    assert_int_equal(recv_op->status, UMX_INPROGRESS);
+    assert_int_equal(p->server->num_landing, 1);
+}
+
+static void
+test_cancel_of_a_landing_receive_keeps_the_message(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = malloc(MIB), *again = calloc(1, MIB);
+    op    send_op, first, second;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    assert_non_null(again);
+    pair_open(p);
+    start_landing(p, &send_op, &first, out, in, MIB);
+    assert_int_equal(umx_ep_recv_count(p->server), 1);
+    umx_request_cancel(first.req);
+    assert_int_equal(umx_ep_recv_count(p->server), 0);
+    send_byte(p, pair_tag(2), 'z');
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    memset(in, 0, MIB); /* ours again */
+
+    op_recv(&second, p->server, 0, pair_any, again, MIB);
+    assert_int_equal(op_wait(p, &second), UMX_OK);
+    assert_int_equal(second.info.tag, 1);
+    check_pattern(again, MIB, 5);
+    assert_int_equal(recv_byte(p, pair_any), 'z');
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(again);
+    free(in);
+    free(out);
+}
+
+/* The next receive claims the message while it still lands. */
+static void
+test_a_landing_message_can_be_claimed(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = malloc(MIB), *again = calloc(1, MIB);
+    op    send_op, first, claimant, behind;
+    char  byte = 0;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    assert_non_null(again);
+    pair_open(p);
+    start_landing(p, &send_op, &first, out, in, MIB);
+    umx_request_cancel(first.req);
+    op_recv(&claimant, p->server, 0, pair_any, again, MIB);
+    assert_int_equal(claimant.status, UMX_INPROGRESS);
+    op_recv(&behind, p->server, 0, pair_any, &byte, 1);
+    send_byte(p, pair_tag(2), 'z');
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &claimant), UMX_OK);
+    assert_int_equal(claimant.info.tag, 1);
+    check_pattern(again, MIB, 5);
+    assert_int_equal(op_wait(p, &behind), UMX_OK);
+    assert_int_equal(byte, 'z');
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(again);
+    free(in);
+    free(out);
+}
+
+/* ... and so can a claimant be cancelled: the message goes to the next. */
+static void
+test_a_cancelled_claimant_passes_the_message_on(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = malloc(MIB), *again = calloc(1, MIB);
+    op    send_op, first, claimant, next, last;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    assert_non_null(again);
+    pair_open(p);
+    start_landing(p, &send_op, &first, out, in, MIB);
+    umx_request_cancel(first.req);
+    op_recv(&claimant, p->server, 0, pair_any, again, MIB);
+    op_recv_message(&next, p->server, 0, pair_any);
+    umx_request_cancel(claimant.req);
+    assert_int_equal(op_wait(p, &claimant), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &next), UMX_OK);
+    assert_int_equal(next.info.length, MIB);
+    op_message_recv(&last, next.message, again, MIB);
+    assert_int_equal(op_wait(p, &last), UMX_OK);
+    check_pattern(again, MIB, 5);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(umx_ep_recv_count(p->server), 1);
+    free(again);
+    free(in);
+    free(out);
+}
+
+/* A claimant too small for the message: told so when it has landed. */
+static void
+test_a_claimant_can_be_too_small(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = malloc(MIB);
+    op    send_op, first, claimant;
+    char  byte = 0;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    start_landing(p, &send_op, &first, out, in, MIB);
+    umx_request_cancel(first.req);
+    op_recv(&claimant, p->server, 0, pair_any, &byte, 1);
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &claimant), UMX_ERR_MESSAGE_TRUNCATED);
+    assert_int_equal(claimant.info.length, MIB);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(in);
+    free(out);
+}
+
+/* message_recv() of an announced message, cancelled while landing. */
+static void
+test_cancel_of_a_landing_message_recv(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = calloc(1, MIB);
+    op    send_op, taken, landing, again;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 5);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    pair_settle(p);
+    op_recv_message(&taken, p->server, 0, pair_any);
+    op_message_recv(&landing, taken.message, in, MIB);
+    assert_int_equal(landing.status, UMX_INPROGRESS);
+    umx_request_cancel(landing.req);
+    assert_int_equal(op_wait(p, &landing), UMX_ERR_CANCELED);
+    memset(in, 0, MIB);
+    op_recv(&again, p->server, 0, pair_any, in, MIB);
+    assert_int_equal(op_wait(p, &again), UMX_OK);
+    check_pattern(in, MIB, 5);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    free(in);
+    free(out);
+}
+
+/* A posted send is UCX's until it is done with it; its message arrives. */
+static void
+test_cancel_of_a_posted_send_waits_for_ucx(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = calloc(1, MIB);
+    op    send_op, recv_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 2);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    assert_int_equal(send_op.status, UMX_INPROGRESS);
+    umx_request_cancel(send_op.req);
+    pair_settle(p);
+    assert_int_equal(send_op.calls, 0);
+    op_recv(&recv_op, p->server, 0, pair_any, in, MIB);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, MIB, 2);
+    (void)op_wait(p, &send_op);
+    assert_int_equal(send_op.calls, 1);
+    free(in);
+    free(out);
+}
+
+/* ---- sequence numbers ----------------------------------------------------
+ */
+
+static void
+test_sequence_numbers_wrap(void **state)
+{
+    enum {
+        COUNT = 8
+    };
+    pair *p = *state;
+
+    pair_open(p);
+    p->client->channel0.tx_seq = UINT32_MAX - 2;
+    p->server->channel0.rx_seq = UINT32_MAX - 2;
+    for (char i = 0; i < COUNT; i++) {
+        send_byte(p, pair_tag(1), i);
+    }
+    pair_settle(p);
+    for (char i = 0; i < COUNT; i++) {
+        op   o;
+        char byte;
+
+        op_recv(&o, p->server, 0, pair_any, &byte, 1);
+        assert_int_equal(o.status, UMX_OK);
+        assert_int_equal(byte, i);
+        assert_int_equal(o.info.seq, (uint32_t)(UINT32_MAX - 2 + (uint32_t)i));
+    }
+}
+
+/* A message as UCX would hand it over. */
+static int
+feed(umx_ep *ep, uint32_t seq, uint64_t tag, void *data, size_t len)
+{
+    umi_header     header  = {.kind = UMI_KIND_MESSAGE, .seq = seq, .tag = tag};
+    umi_am_arrival arrival = {
+        .handle     = ep->base.handle,
+        .header     = &header,
+        .header_len = sizeof(header),
+        .data       = data,
+        .len        = len,
+    };
+
+    return umi_channel_on_arrival(ep->base.worker, &arrival);
+}
+
+static void
+test_early_messages_wait_for_their_turn(void **state)
+{
+    static const uint32_t orders[][4] = {
+        {3, 2, 1, 0}, {1, 0, 3, 2}, {2, 0, 3, 1}, {0, 2, 3, 1}};
+    pair *p = *state;
+
+    pair_open(p);
+    p->server->channel0.rx_seq = UINT32_MAX - 5; /* and they wrap */
+    for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++) {
+        uint32_t base = p->server->channel0.rx_seq;
+        char     posted[2];
+        op       ops[2];
+
+        op_recv(&ops[0], p->server, 0, pair_tag(1), &posted[0], 1);
+        op_recv(&ops[1], p->server, 0, pair_any, &posted[1], 1);
+        for (int j = 0; j < 4; j++) {
+            char byte = (char)('a' + orders[i][j]);
+
+            assert_int_equal(
+                feed(p->server, base + orders[i][j], orders[i][j], &byte, 1),
+                UMI_AM_CONSUMED);
+        }
+        assert_int_equal(op_wait(p, &ops[0]), UMX_OK);
+        assert_int_equal(op_wait(p, &ops[1]), UMX_OK);
+        assert_int_equal(posted[0], 'b'); /* by tag */
+        assert_int_equal(posted[1], 'a'); /* in order */
+        assert_int_equal(recv_byte(p, pair_any), 'c');
+        assert_int_equal(recv_byte(p, pair_any), 'd');
+        assert_true(umi_list_is_empty(&p->server->channel0.parked));
+    }
+}
+
+static void
+check_protocol_failure(pair *p)
+{
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+    assert_true(strlen(umx_ep_reason(p->server)) > 0);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) != UMX_EP_OPEN);
+}
+
+static void
+test_a_message_that_comes_twice_breaks_the_connection(void **state)
+{
+    pair *p    = *state;
+    char  byte = 'a';
+
+    pair_open(p);
+    assert_int_equal(feed(p->server, 0, 0, &byte, 1), UMI_AM_CONSUMED);
+    assert_int_equal(feed(p->server, 0, 0, &byte, 1), UMI_AM_REFUSED);
+    check_protocol_failure(p);
+    assert_int_equal(recv_byte(p, pair_any), 'a'); /* the first one is good */
+}
+
+static void
+test_an_early_message_that_comes_twice_breaks_the_connection(void **state)
+{
+    pair *p    = *state;
+    char  byte = 'a';
+
+    pair_open(p);
+    (void)feed(p->server, 1, 0, &byte, 1);
+    (void)feed(p->server, 1, 0, &byte, 1);
+    (void)feed(p->server, 0, 0, &byte, 1);
+    check_protocol_failure(p);
+}
+
+static void
+test_a_malformed_header_breaks_the_connection(void **state)
+{
+    pair          *p       = *state;
+    umi_header     header  = {.kind = 77};
+    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+
+    pair_open(p);
+    arrival.handle = p->server->base.handle;
+    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+                     UMI_AM_REFUSED);
+    check_protocol_failure(p);
+}
+
+static void
+test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
+{
+    pair          *p       = *state;
+    umi_header     header  = {.kind = UMI_KIND_MESSAGE};
+    umi_am_arrival arrival = {
+        .handle = &header, .header = &header, .header_len = sizeof(header)};
+
+    pair_open(p);
+    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+                     UMI_AM_REFUSED);
+    arrival.handle = NULL;
+    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+                     UMI_AM_REFUSED);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_messages_arrive_in_order),
+        PAIR_TEST(test_tags_choose_among_what_has_arrived),
+        PAIR_TEST(test_tags_choose_among_posted_receives),
+        PAIR_TEST(test_channels_are_independent),
+        PAIR_TEST(test_both_directions_at_once),
+        PAIR_TEST(test_lengths_expected),
+        PAIR_TEST(test_lengths_unexpected),
+        PAIR_TEST(test_lengths_by_rendezvous_only),
+        PAIR_TEST(test_lengths_eager_only),
+        PAIR_TEST(test_longer_messages_are_consumed_and_not_written),
+        PAIR_TEST(test_exact_receives_name_short_messages),
+        PAIR_TEST_ONCE(test_null_data_is_refused_unless_empty),
+        PAIR_TEST_ONCE(test_probe_looks_and_takes_nothing),
+        PAIR_TEST(test_a_message_is_taken_before_its_bytes),
+        PAIR_TEST(test_a_returned_message_is_where_it_was),
+        PAIR_TEST_ONCE(test_a_returned_message_meets_a_posted_receive),
+        PAIR_TEST_ONCE(test_unrecv_puts_back_in_order),
+        PAIR_TEST(test_a_cancelled_receive_takes_nothing),
+        PAIR_TEST_ONCE(test_a_cancelled_recv_message_takes_nothing),
+        PAIR_TEST(test_cancel_between_completion_and_report),
+        PAIR_TEST(test_cancel_of_a_landing_receive_keeps_the_message),
+        PAIR_TEST(test_a_landing_message_can_be_claimed),
+        PAIR_TEST(test_a_cancelled_claimant_passes_the_message_on),
+        PAIR_TEST(test_a_claimant_can_be_too_small),
+        PAIR_TEST(test_cancel_of_a_landing_message_recv),
+        PAIR_TEST(test_cancel_of_a_posted_send_waits_for_ucx),
+        PAIR_TEST(test_sequence_numbers_wrap),
+        PAIR_TEST(test_early_messages_wait_for_their_turn),
+        PAIR_TEST_ONCE(test_a_message_that_comes_twice_breaks_the_connection),
+        PAIR_TEST_ONCE(
+            test_an_early_message_that_comes_twice_breaks_the_connection),
+        PAIR_TEST_ONCE(test_a_malformed_header_breaks_the_connection),
+        PAIR_TEST_ONCE(test_data_of_an_endpoint_that_is_gone_is_refused),
+    };
+
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,749 @@
+/* link: pair child */
+#include "child.h"
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KIB = 1024,
+    MIB = 1024 * 1024
+};
+
+static const size_t sizes[] = {3, 500, 40 * KIB, MIB, 2 * MIB, 0};
+enum {
+    COUNT = sizeof(sizes) / sizeof(*sizes)
+};
+
+typedef struct burst {
+    op    ops[COUNT];
+    char *data[COUNT];
+} burst;
+
+/* One message of each size, unread. */
+static void
+send_burst(burst *b, umx_ep *ep)
+{
+    for (int i = 0; i < COUNT; i++) {
+        b->data[i] = malloc(sizes[i] + 1);
+        assert_non_null(b->data[i]);
+        fill_pattern(b->data[i], sizes[i], (unsigned)i);
+        op_send(&b->ops[i], ep, (uint16_t)(i % 2), pair_tag((uint64_t)i),
+                b->data[i], sizes[i]);
+        assert_true(b->ops[i].status >= 0);
+    }
+}
+
+static void
+check_sent(pair *p, burst *b)
+{
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(op_wait(p, &b->ops[i]), UMX_OK);
+        free(b->data[i]);
+    }
+}
+
+/* All of it, and then the end. */
+static void
+read_burst(pair *p, umx_ep *ep)
+{
+    char *in = malloc(2 * MIB);
+    op    o;
+
+    assert_non_null(in);
+    for (int i = 0; i < COUNT; i++) {
+        op_recv(&o, ep, (uint16_t)(i % 2), pair_any, in, 2 * MIB);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.tag, i);
+        assert_int_equal(o.info.length, sizes[i]);
+        check_pattern(in, sizes[i], (unsigned)i);
+    }
+    free(in);
+}
+
+static void
+check_end(umx_ep *ep, umx_status status)
+{
+    char byte;
+    op   o;
+
+    op_recv(&o, ep, 0, pair_any, &byte, 1);
+    assert_int_equal(o.status, status);
+    op_recv_message(&o, ep, 1, pair_any);
+    assert_int_equal(o.status, status);
+    op_send(&o, ep, 0, pair_tag(1), &byte, 1);
+    assert_int_equal(o.status, status);
+}
+
+/* ---- graceful ------------------------------------------------------------
+ */
+
+static void
+test_all_that_was_sent_can_be_read_after_the_close(void **state)
+{
+    pair *p = *state;
+    burst b;
+    op    o;
+
+    pair_open(p);
+    send_burst(&b, p->client);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(o.status, UMX_INPROGRESS);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_DRAINING);
+    assert_int_equal(umx_worker_num_closing(p->client_worker), 1);
+    check_end(p->client, UMX_ERR_CLOSED);
+    assert_int_equal(op_wait(p, &o), UMX_OK); /* nobody has read */
+    assert_int_equal(umx_worker_num_closing(p->client_worker), 0);
+    check_sent(p, &b);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_error(p->client), UMX_OK);
+    assert_int_equal(umx_ep_unsent_bytes(p->client), 0);
+    assert_null(umx_ep_handle(p->client));
+    assert_true(umx_ep_is_peer_closed(p->server));
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PEER_CLOSED);
+    read_burst(p, p->server);
+    check_end(p->server, UMX_ERR_PEER_CLOSED);
+    check_end(p->client, UMX_ERR_CLOSED);
+    op_close(&o, p->client, 0);
+    assert_int_equal(o.status, UMX_OK);
+    op_close(&o, p->server, 0);
+    assert_int_equal(o.status, UMX_OK);
+}
+
+static void
+test_giving_an_endpoint_back_right_after_a_send(void **state)
+{
+    pair *p = *state;
+    burst b;
+
+    pair_open(p);
+    send_burst(&b, p->client);
+    umx_ep_destroy(p->client);
+    p->client = NULL;
+    PAIR_UNTIL(p, umx_worker_num_closing(p->client_worker) == 0);
+    check_sent(p, &b);
+    read_burst(p, p->server);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_CLOSED);
+    check_end(p->server, UMX_ERR_PEER_CLOSED);
+}
+
+static void
+test_pending_receives_fail_on_both_sides(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    client[2], server[2], o;
+
+    pair_open(p);
+    op_recv(&client[0], p->client, 0, pair_any, &byte, 1);
+    op_recv_message(&client[1], p->client, 9, pair_any);
+    op_recv(&server[0], p->server, 0, pair_any, &byte, 1);
+    op_recv_message(&server[1], p->server, 9, pair_any);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op_wait(p, &client[i]), UMX_ERR_PEER_CLOSED);
+        assert_int_equal(op_wait(p, &server[i]), UMX_ERR_PEER_CLOSED);
+    }
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+}
+
+static void
+test_both_sides_close_at_once(void **state)
+{
+    pair *p = *state;
+    burst b, c;
+    op    client, server;
+
+    pair_open(p);
+    send_burst(&b, p->client);
+    send_burst(&c, p->server);
+    op_close(&client, p->client, UMX_TIMEOUT_INFINITE);
+    op_close(&server, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &client), UMX_OK);
+    assert_int_equal(op_wait(p, &server), UMX_OK);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_CLOSED);
+    for (int i = 0; i < COUNT; i++) { /* nobody reads: how they end may vary */
+        (void)op_wait(p, &b.ops[i]);
+        (void)op_wait(p, &c.ops[i]);
+        free(b.data[i]);
+        free(c.data[i]);
+    }
+}
+
+static void
+test_a_second_close_waits_for_the_first(void **state)
+{
+    pair *p = *state;
+    op    first, second, cancelled;
+
+    pair_open(p);
+    op_close(&first, p->client, UMX_TIMEOUT_INFINITE);
+    op_close(&second, p->client, 0);
+    op_close(&cancelled, p->client, 0);
+    assert_int_equal(second.status, UMX_INPROGRESS);
+    umx_request_cancel(cancelled.req);
+    assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &first), UMX_OK);
+    assert_int_equal(op_wait(p, &second), UMX_OK);
+}
+
+static void
+test_closing_after_the_peer_has_closed(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    op    o, close_op, send_op;
+
+    assert_non_null(data);
+    pair_open(p);
+    op_send(&send_op, p->client, 0, pair_tag(1), data, MIB);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    PAIR_UNTIL(p, umx_ep_is_peer_closed(p->server));
+    op_close(&close_op, p->server, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    (void)op_wait(p, &send_op);
+    free(data);
+}
+
+/* What the other side had sent ends with PEER_CLOSED, not CANCELED. */
+static void
+test_sends_to_a_peer_that_closes(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    op    posted, waiting[3], o;
+
+    assert_non_null(data);
+    p->config.credit_rndv = 2;
+    pair_open(p);
+    op_send(&posted, p->server, 0, pair_tag(1), data, MIB);
+    for (int i = 0; i < 3; i++) {
+        op_send(&waiting[i], p->server, 0, pair_tag(1), data, MIB);
+    }
+    pair_settle(p);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &posted), UMX_ERR_PEER_CLOSED);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(op_wait(p, &waiting[i]), UMX_ERR_PEER_CLOSED);
+    }
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    free(data);
+}
+
+/* More than one GOODBYE can say. */
+static void
+test_many_channels(void **state)
+{
+    enum {
+        CHANNELS = 2 * UMI_GOODBYE_MAX + 10
+    };
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    for (uint16_t i = 0; i < CHANNELS; i++) {
+        assert_int_equal(pair_send(p, p->client, i, pair_tag(i), &i, sizeof(i)),
+                         UMX_OK);
+    }
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    for (uint16_t i = 0; i < CHANNELS; i++) {
+        uint16_t in = 0;
+
+        assert_int_equal(pair_recv(p, p->server, i, pair_any, &in, sizeof(in)),
+                         UMX_OK);
+        assert_int_equal(in, i);
+    }
+}
+
+/* A receive that is landing when its side closes is completed. */
+static void
+test_closing_waits_for_what_is_landing(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = calloc(1, MIB);
+    op    send_op, recv_op, o;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 1);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    pair_settle(p);
+    op_recv(&recv_op, p->server, 0, pair_any, in, MIB);
+    assert_int_equal(p->server->num_landing, 1);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    check_pattern(in, MIB, 1);
+    free(in);
+    free(out);
+}
+
+/* Unread rendezvous data is pulled in up to a limit; the rest holds the close
+ * up until it is read. */
+static void
+test_a_close_waits_for_data_beyond_the_limit(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = malloc(MIB);
+    op    sends[3], o;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    p->config.goodbye_bytes = MIB + MIB / 2;
+    pair_open(p);
+    fill_pattern(out, MIB, 4);
+    for (int i = 0; i < 3; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), out, MIB);
+    }
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    assert_false(op_is_done(&o));
+    for (int i = 0; i < 3; i++) {
+        memset(in, 0, MIB);
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, MIB), UMX_OK);
+        check_pattern(in, MIB, 4);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    free(in);
+    free(out);
+}
+
+/* A message that was taken before the peer's close: received or returned
+ * after it. */
+static void
+test_a_taken_message_outlives_the_peers_close(void **state)
+{
+    pair *p   = *state;
+    char *out = malloc(MIB), *in = calloc(1, MIB);
+    op    sends[2], taken[2], landed, o;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    fill_pattern(out, MIB, 4);
+    op_send(&sends[0], p->client, 0, pair_tag(1), out, MIB);
+    op_send(&sends[1], p->client, 0, pair_tag(2), out, MIB);
+    pair_settle(p);
+    op_recv_message(&taken[0], p->server, 0, pair_any);
+    op_recv_message(&taken[1], p->server, 0, pair_any);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    PAIR_UNTIL(p, umx_ep_is_peer_closed(p->server));
+    op_message_recv(&landed, taken[0].message, in, MIB);
+    assert_int_equal(op_wait(p, &landed), UMX_OK);
+    check_pattern(in, MIB, 4);
+    assert_false(op_is_done(&o));
+    umx_message_return(taken[1].message); /* it is pulled in now */
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    memset(in, 0, MIB);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, MIB), UMX_OK);
+    check_pattern(in, MIB, 4);
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
+    assert_int_equal(op_wait(p, &sends[1]), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
+test_a_taken_message_outlives_the_endpoint(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    op    send_op, taken[2], o;
+
+    assert_non_null(data);
+    pair_open(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), data, 2000),
+                     UMX_OK);
+    op_send(&send_op, p->client, 0, pair_tag(1), data, MIB);
+    pair_settle(p);
+    op_recv_message(&taken[0], p->server, 0, pair_any);
+    op_recv_message(&taken[1], p->server, 0, pair_any);
+    umx_ep_abort(p->server);
+    umx_ep_destroy(p->server);
+    p->server = NULL;
+    op_message_recv(&o, taken[0].message, data, MIB);
+    assert_int_equal(op_wait(p, &o), UMX_OK); /* its bytes were here */
+    op_message_recv(&o, taken[1].message, data, MIB);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CLOSED);
+    (void)op_wait(p, &send_op);
+    free(data);
+}
+
+/* ---- by force ------------------------------------------------------------
+ */
+
+static void
+test_a_peer_that_does_not_progress(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    op    sends[4], close_op;
+
+    assert_non_null(data);
+    p->config.credit_rndv = 2;
+    pair_open(p);
+    for (int i = 0; i < 4; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), data, MIB);
+    }
+    op_close(&close_op, p->client, SECOND_NS / 20);
+    while (!op_is_done(&close_op)) { /* the client alone */
+        assert_true(umx_worker_wait(p->client_worker, SECOND_NS) >=
+                    UMX_ERR_TIMED_OUT);
+    }
+    assert_int_equal(close_op.status, UMX_ERR_TIMED_OUT);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_unsent_bytes(p->client), 4 * MIB);
+    for (int i = 0; i < 4; i++) {
+        assert_true(op_wait(p, &sends[i]) < 0);
+    }
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    free(data);
+}
+
+static void
+test_abort_cancels_everything(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    char *in   = calloc(1, MIB);
+    char  byte;
+    op    sends[4], recv_op, message_op, landing, unread;
+
+    assert_non_null(data);
+    assert_non_null(in);
+    p->config.credit_rndv = 2;
+    pair_open(p);
+    for (int i = 0; i < 4; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), data, MIB);
+    }
+    op_send(&unread, p->server, 0, pair_tag(7), data, MIB);
+    pair_settle(p);
+    op_recv(&landing, p->client, 0, pair_any, in, MIB);
+    op_recv(&recv_op, p->client, 0, pair_any, &byte, 1);
+    op_recv_message(&message_op, p->client, 3, pair_any);
+    umx_ep_abort(p->client);
+    umx_ep_abort(p->client);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_error(p->client), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &message_op), UMX_ERR_CANCELED);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_ERR_CANCELED);
+    }
+    (void)op_wait(p, &landing);
+    check_end(p->client, UMX_ERR_CLOSED);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
+    (void)op_wait(p, &unread);
+    free(in);
+    free(data);
+}
+
+/* Eager messages stay readable when the connection breaks. */
+static void
+test_what_had_arrived_before_a_break_can_be_read(void **state)
+{
+    pair *p = *state;
+    char  in[100];
+    char *data = calloc(1, MIB);
+    op    o, send_op;
+
+    assert_non_null(data);
+    pair_open(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "abc", 4), UMX_OK);
+    op_send(&send_op, p->client, 0, pair_tag(2), data, MIB);
+    pair_settle(p);
+    umx_ep_abort(p->client);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 100), UMX_OK);
+    assert_string_equal(in, "abc");
+    op_recv(&o, p->server, 0, pair_any, in, 100);
+    assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
+    (void)op_wait(p, &send_op);
+    free(data);
+}
+
+/* Aborting while a cancelled receive's message is landing, claimed by another
+ * receive. */
+static void
+test_abort_under_a_claimed_message(void **state)
+{
+    pair *p   = *state;
+    char *out = calloc(1, MIB), *in = calloc(1, MIB), *other = calloc(1, MIB);
+    op    send_op, first, claimant;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    assert_non_null(other);
+    pair_open(p);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
+    pair_settle(p);
+    op_recv(&first, p->server, 0, pair_any, in, MIB);
+    umx_request_cancel(first.req);
+    op_recv(&claimant, p->server, 0, pair_any, other, MIB);
+    umx_ep_abort(p->server);
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &claimant), UMX_ERR_CANCELED);
+    (void)op_wait(p, &send_op);
+    free(other);
+    free(in);
+    free(out);
+}
+
+/* ---- counted close -------------------------------------------------------
+ */
+
+static void
+test_close_after_a_number_of_messages(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    late;
+
+    pair_open(p);
+    for (int i = 0; i < 4; i++) {
+        byte = (char)i;
+        assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), &byte, 1),
+                         UMX_OK);
+    }
+    pair_settle(p);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 0),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 3), UMX_OK);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 4), UMX_ERR_BUSY);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 2);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_CLOSED &&
+                      umx_ep_get_state(p->client) == UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_recv_count(p->server), 3);
+    op_recv(&late, p->client, 0, pair_any, &byte, 1);
+    assert_int_equal(late.status, UMX_ERR_PEER_CLOSED);
+}
+
+static void
+test_close_after_as_many_as_there_were(void **state)
+{
+    pair *p    = *state;
+    char  byte = 1;
+
+    pair_open(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), &byte, 1), UMX_OK);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 1), UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_CLOSED);
+}
+
+static void
+test_the_peer_can_ask_for_a_counted_close(void **state)
+{
+    pair       *p       = *state;
+    umi_control control = {.kind = UMI_CLOSE_AFTER_N};
+    char        byte    = 1;
+
+    pair_open(p);
+    control.u.close_after_n.n = 1;
+    umi_conn_send_control(p->client, &control);
+    umi_conn_send_control(p->client, &control); /* once is enough */
+    pair_settle(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), &byte, 1), UMX_OK);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_CLOSED);
+}
+
+/* ---- other control messages ----------------------------------------------
+ */
+
+static void
+check_protocol_failure(pair *p, const umi_control *first,
+                       const umi_control *second)
+{
+    pair_open(p);
+    (void)pair_feed_control(p->server, first);
+    if (second != NULL) {
+        (void)pair_feed_control(p->server, second);
+    }
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+}
+
+static void
+test_an_ack_that_nobody_waits_for(void **state)
+{
+    const umi_control ack = {.kind = UMI_GOODBYE_ACK};
+
+    check_protocol_failure(*state, &ack, NULL);
+}
+
+static void
+test_a_second_goodbye(void **state)
+{
+    umi_control goodbye;
+
+    memset(&goodbye, 0, sizeof(goodbye));
+    goodbye.kind                          = UMI_GOODBYE;
+    goodbye.u.goodbye.is_last             = true;
+    goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].next_seq = 99; /* which never comes */
+    check_protocol_failure(*state, &goodbye, &goodbye);
+}
+
+static void
+test_pings_and_questions_are_answered(void **state)
+{
+    pair             *p    = *state;
+    const umi_control ping = {.kind = UMI_PING, .u.ping.token = 5};
+    const umi_control info = {.kind = UMI_INFO_REQUEST};
+
+    pair_open(p);
+    umi_conn_send_control(p->client, &ping);
+    umi_conn_send_control(p->client, &info);
+    pair_settle(p);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+}
+
+/* ---- a peer that dies ----------------------------------------------------
+ */
+
+static void
+take_ep(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    umx_ep **ep_p = arg;
+
+    (void)listener;
+    *ep_p = ep;
+}
+
+/* Listen, say where, take one peer, and progress until killed. */
+static int
+listen_until_killed(const char *tls)
+{
+    struct sockaddr_in  addr    = {.sin_family = AF_INET};
+    size_t              len     = sizeof(addr);
+    umx_ep             *ep      = NULL;
+    umx_context        *context = pair_context(tls, NULL);
+    umx_worker         *worker;
+    umx_listener       *listener;
+    umx_listener_params params = {.addr      = (struct sockaddr *)&addr,
+                                  .addr_len  = sizeof(addr),
+                                  .on_accept = take_ep,
+                                  .arg       = &ep};
+
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (umx_worker_create(context, &worker) != UMX_OK ||
+        umx_listener_create(worker, &params, &listener) != UMX_OK ||
+        umx_listener_address(listener, (struct sockaddr *)&addr, &len) !=
+            UMX_OK) {
+        return 1;
+    }
+    child_write(CHILD_OUT, &addr.sin_port, sizeof(addr.sin_port));
+    for (;;) {
+        if (umx_worker_wait(worker, UMX_TIMEOUT_INFINITE) < 0) {
+            return 1;
+        }
+    }
+}
+
+static void
+test_a_killed_peer_fails_everything(void **state)
+{
+    pair              *p      = *state;
+    struct sockaddr_in addr   = {.sin_family = AF_INET};
+    umx_connect_params params = {.addr     = (struct sockaddr *)&addr,
+                                 .addr_len = sizeof(addr)};
+    child              peer   = child_start("listen", p->tls);
+    char              *data   = calloc(1, MIB);
+    char               byte;
+    op                 send_op, recv_op, message_op, late;
+
+    assert_non_null(data);
+    pair_listen(p); /* for its workers */
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    child_read(peer.in, &addr.sin_port, sizeof(addr.sin_port));
+    assert_int_equal(umx_ep_connect(p->client_worker, &params, &p->client),
+                     UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    op_send(&send_op, p->client, 0, pair_tag(1), data, MIB);
+    op_recv(&recv_op, p->client, 0, pair_any, &byte, 1);
+    op_recv_message(&message_op, p->client, 0, pair_any);
+    (void)child_end(&peer, SIGKILL);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(op_wait(p, &message_op), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(op_wait(p, &send_op), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_FAILED);
+    op_send(&late, p->client, 0, pair_tag(1), &byte, 1);
+    assert_int_equal(late.status, UMX_ERR_CONNECTION_RESET);
+    free(data);
+}
+
+/* Closing does not wait for the dead. */
+static void
+test_closing_towards_a_killed_peer(void **state)
+{
+    pair              *p      = *state;
+    struct sockaddr_in addr   = {.sin_family = AF_INET};
+    umx_connect_params params = {.addr     = (struct sockaddr *)&addr,
+                                 .addr_len = sizeof(addr)};
+    child              peer   = child_start("listen", p->tls);
+    op                 o;
+
+    pair_listen(p);
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    child_read(peer.in, &addr.sin_port, sizeof(addr.sin_port));
+    assert_int_equal(umx_ep_connect(p->client_worker, &params, &p->client),
+                     UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN);
+    kill(peer.pid, SIGSTOP);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    (void)child_end(&peer, SIGKILL);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_FAILED);
+}
+
+int
+main(int argc, char **argv)
+{
+    static const child_entry entries[] = {{"listen", listen_until_killed}};
+    const struct CMUnitTest  tests[]   = {
+           PAIR_TEST(test_all_that_was_sent_can_be_read_after_the_close),
+           PAIR_TEST(test_giving_an_endpoint_back_right_after_a_send),
+           PAIR_TEST(test_pending_receives_fail_on_both_sides),
+           PAIR_TEST(test_both_sides_close_at_once),
+           PAIR_TEST(test_a_second_close_waits_for_the_first),
+           PAIR_TEST(test_closing_after_the_peer_has_closed),
+           PAIR_TEST(test_sends_to_a_peer_that_closes),
+           PAIR_TEST_ONCE(test_many_channels),
+           PAIR_TEST(test_closing_waits_for_what_is_landing),
+           PAIR_TEST(test_a_close_waits_for_data_beyond_the_limit),
+           PAIR_TEST(test_a_taken_message_outlives_the_peers_close),
+           PAIR_TEST(test_a_taken_message_outlives_the_endpoint),
+           PAIR_TEST(test_a_peer_that_does_not_progress),
+           PAIR_TEST(test_abort_cancels_everything),
+           PAIR_TEST(test_what_had_arrived_before_a_break_can_be_read),
+           PAIR_TEST(test_abort_under_a_claimed_message),
+           PAIR_TEST(test_close_after_a_number_of_messages),
+           PAIR_TEST_ONCE(test_close_after_as_many_as_there_were),
+           PAIR_TEST_ONCE(test_the_peer_can_ask_for_a_counted_close),
+           PAIR_TEST_ONCE(test_an_ack_that_nobody_waits_for),
+           PAIR_TEST_ONCE(test_a_second_goodbye),
+           PAIR_TEST_ONCE(test_pings_and_questions_are_answered),
+           PAIR_TEST(test_a_killed_peer_fails_everything),
+           PAIR_TEST(test_closing_towards_a_killed_peer),
+    };
+
+    child_role(argc, argv, entries, 1);
+    return UNIT_RUN(tests);
+}
