@@ -96,6 +96,9 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         params->on_accept == NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
+    if (!umi_context_can_use(worker->context, params->addr)) {
+        return UMX_ERR_UNREACHABLE;
+    }
     listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return UMX_ERR_NO_MEMORY;

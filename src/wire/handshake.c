@@ -345,6 +345,9 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
         (has_local && (params->local == NULL || params->local_len == 0))) {
         return UMX_ERR_INVALID_PARAM;
     }
+    if (!umi_context_can_use(worker->context, params->addr)) {
+        return UMX_ERR_UNREACHABLE;
+    }
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;
     }
