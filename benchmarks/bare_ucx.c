@@ -124,7 +124,7 @@ ep_connect(int port)
     params.flags      = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
     params.sockaddr.addr    = (struct sockaddr *)&addr;
     params.sockaddr.addrlen = sizeof(addr);
-    ep = ep_create(&params);
+    ep                      = ep_create(&params);
     wait_for(ucp_ep_flush_nbx(ep, &none));
     return ep;
 }
@@ -163,8 +163,8 @@ server(void)
     ucp_listener_attr_t   attr;
     ucp_listener_h        listener;
 
-    params.field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                              UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                        UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
     params.sockaddr.addr    = (struct sockaddr *)&addr;
     params.sockaddr.addrlen = sizeof(addr);
     params.conn_handler.cb  = on_connect;
@@ -199,7 +199,7 @@ main(int argc, char **argv)
         printf("{\"value\": %g}\n", atoi(argv[4]) / (now() - start));
     } else {
         fputs("usage: bare_ucx server | hold PORT N | connect PORT W N\n",
-            stderr);
+              stderr);
         return 2;
     }
     return 0;
