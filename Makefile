@@ -18,6 +18,9 @@ need := sh tools/require.sh
 # Start Python without the current directory on sys.path: here lies ucp/, the
 # source tree, which has no compiled extension.
 safe := PYTHONSAFEPATH=1
+make_c = $(MAKE) --no-print-directory -C src -j$(shell nproc) $(c_ucx)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 sources := setup.py pyproject.toml $(wildcard ucp/*.py ucp/*.pyi ucp/*/*.py \
            ucp_ext/* include/umx/*.h src/*/*.c src/*/*.h)
@@ -43,8 +46,8 @@ test: test-c test-python
 	@echo "asan: $$(cat src/build/asan/closing)"
 
 test-c: cmocka $(VENV)/.ucp
-	$(MAKE) --no-print-directory -C src $(c_ucx) check
-	$(MAKE) --no-print-directory -C src $(c_ucx) asan
+	$(make_c) check
+	$(make_c) asan
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
@@ -70,7 +73,7 @@ lint-c: $(VENV)/.dev
 # be the first in the process; UCX keeps memory until exit, so leaks are not
 # looked for.
 asan: cmocka $(VENV)/.ucp
-	$(MAKE) --no-print-directory -C src $(c_ucx) asan
+	$(make_c) asan
 	$(PYTHON) -m venv --clear $(VENV)-asan
 	CC=gcc UCP_SANITIZE=address $(VENV)-asan/bin/pip install -q '.[test]'
 	$(safe) PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \

@@ -2,7 +2,10 @@
 
 A stage varies one thing: python benchmarks/sweep.py tcp-seg --quick
 Or any product: python benchmarks/sweep.py --grid TCP_SNDBUF,TCP_RCVBUF=auto,4m
-Stages on top of a choice: python benchmarks/sweep.py tcp-buf --with TCP_TX_SEG_SIZE=256k
+On top of a choice: python benchmarks/sweep.py tcp-buf --with TCP_TX_SEG_SIZE=256k
+
+With --veth the two processes are in two network namespaces (root only), with
+--rate 10gbit behind a token bucket; only tcp is there then.
 
 Columns are lat (half round trip of active messages, us), tag (the same with
 tags), bw (active messages, window 16, MB/s). Values of one key list separated
@@ -13,13 +16,16 @@ row. `--markdown FILE` appends the tables to FILE.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import _harness
+import _veth
 from _contenders import CONTENDERS, Case, Contender, Perftest, Python, sizes
+from _process import LOOPBACK, Network
 
 SEG = "TCP_TX_SEG_SIZE,TCP_RX_SEG_SIZE"
 BUF = "TCP_SNDBUF,TCP_RCVBUF"
@@ -57,21 +63,21 @@ def label(settings: dict[str, str]) -> str:
     return " ".join(f"{' '.join(k)}={v}" for v, k in by_value.items()) or "default"
 
 
-def contenders(
-    settings: dict[str, str], fixed: dict[str, str], test: str, tag: bool
+def contender(
+    settings: dict[str, str], fixed: dict[str, str], kind: str, network: Network
 ) -> Contender:
     """The contender that measures one row's column."""
     name, chosen = label(settings), {**fixed, **settings}
-    if test == "ucp":
+    if kind == "ucp":
         ucp = CONTENDERS["ucp"]
         assert isinstance(ucp, Python)
         env = {f"UCX_{key}": value for key, value in chosen.items()}
-        return replace(ucp, name=name, env={**ucp.env, **env})
-    return Perftest(name, am=not tag, settings=chosen)
+        return replace(ucp, name=name, env=env, network=network)
+    return Perftest(name, am=kind != "tag", settings=chosen, network=network)
 
 
 def measure(
-    grid: list[str], transport: str, options: argparse.Namespace
+    grid: list[str], transport: str, network: Network, options: argparse.Namespace
 ) -> list[tuple[str, _harness.Results]]:
     """One Results a kind of column."""
     fixed = dict(item.split("=") for item in options.fixed)
@@ -82,10 +88,7 @@ def measure(
     for kind in options.columns.split(","):
         if kind not in kinds:
             continue
-        rows = [
-            contenders(settings, fixed, kind, kind == "tag")
-            for settings in product(grid)
-        ]
+        rows = [contender(row, fixed, kind, network) for row in product(grid)]
         window = 16 if kinds[kind] == "bandwidth" else 1
         cases = [Case(kinds[kind], s, transport, window) for s in options.sizes]
         unit = "us" if kinds[kind] == "latency" else "MB/s"
@@ -114,19 +117,26 @@ if __name__ == "__main__":
     parser.add_argument("--with", dest="fixed", nargs="+", default=[])
     parser.add_argument("--sizes", default="64K,1M,16M", type=sizes)
     parser.add_argument("--columns", default="lat,tag,bw,ucp")
+    parser.add_argument("--veth", action="store_true")
+    parser.add_argument("--rate", help="with --veth, as tc takes it")
     parser.add_argument("--markdown", metavar="FILE")
     options = parser.parse_args()
+    where: contextlib.AbstractContextManager[Network]
+    where = contextlib.nullcontext(LOOPBACK)
+    if options.veth:
+        if reason := _veth.missing():
+            sys.exit(f"no sweep over veth: {reason}")
+        where = _veth.network(options.rate)
     stages = {name: STAGES[name] for name in options.stage or STAGES}
     if options.grid:
         stages = {"grid": (options.transport, options.grid)}
-    for name, (transport, grid) in stages.items():
-        columns = measure(grid, transport, options)
-        title = " ".join([name, *options.fixed])
-        text = table(title, columns)
-        print(text, flush=True)
-        if options.markdown:
-            with Path(options.markdown).open("a") as file:
-                file.write(f"\n{text}\n")
-        if options.json:
-            columns[0][1].write(f"{options.json}.{name}")
-    sys.exit(0)
+    with where as network:
+        for name, (transport, grid) in stages.items():
+            columns = measure(grid, transport, network, options)
+            text = table(" ".join([name, *options.fixed]), columns)
+            print(text, flush=True)
+            if options.markdown:
+                with Path(options.markdown).open("a") as file:
+                    file.write(f"\n{text}\n")
+            if options.json:
+                columns[0][1].write(f"{options.json}.{name}")

@@ -11,6 +11,8 @@ import ucp
 
 _LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
+TLS = {"shm": {}, "tcp": {"TLS": "tcp"}}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
@@ -32,11 +34,11 @@ def loop_factory(request):
     return _LOOPS[request.param]
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=TLS)
 def transport(request):
     """UCX's own choice, which is shared memory on one host; and tcp only."""
     ucp.reset()
-    ucp.init(options={"TLS": "tcp"} if request.param == "tcp" else {})
+    ucp.init(options=TLS[request.param])
     yield request.param
     ucp.reset()
 

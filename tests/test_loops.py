@@ -20,6 +20,12 @@ _PING_PONG = """
 """
 
 
+# What a peer runs: accept, and tell the lengths of two messages.
+_READ_TWO = (
+    "[len(await ep.recv_obj()) for ep in [await anext(listener)] for _ in (1, 2)]"
+)
+
+
 async def ping_pong():
     async with connected_pair() as (client, server):
         await client.send(b"ping")
@@ -107,6 +113,7 @@ def test_reset_names_a_loop_of_another_thread():
 async def test_a_message_sent_before_main_returns_arrives(start_peer):
     peer = start_peer()
     port = await peer.do("listener.port")
+    reading = peer.begin(_READ_TWO)
     run_script(
         """
         import asyncio, sys, ucp
@@ -120,14 +127,13 @@ async def test_a_message_sent_before_main_returns_arrives(start_peer):
         """,
         str(port),
     )
-    await peer.do("ep = await anext(listener)")
-    assert await peer.do("bytes(await ep.recv_obj())") == b"small"
-    assert await peer.do("len(await ep.recv_obj())") == 1 << 20
+    assert await peer.result(reading) == [5, 1 << 20]
 
 
 async def test_a_message_sent_by_a_kept_endpoint_arrives(start_peer):
     peer = start_peer()
     port = await peer.do("listener.port")
+    reading = peer.begin(_READ_TWO)
     run_script(
         """
         import asyncio, sys, ucp
@@ -135,6 +141,7 @@ async def test_a_message_sent_by_a_kept_endpoint_arrives(start_peer):
 
         async def main():
             kept.append(await ucp.create_endpoint("127.0.0.1", int(sys.argv[1])))
+            await kept[0].send(b"small")
             await kept[0].send(bytes(1 << 20))
 
         loop = asyncio.new_event_loop()
@@ -143,8 +150,7 @@ async def test_a_message_sent_by_a_kept_endpoint_arrives(start_peer):
         """,
         str(port),
     )
-    await peer.do("ep = await anext(listener)")
-    assert await peer.do("len(await ep.recv_obj())") == 1 << 20
+    assert await peer.result(reading) == [5, 1 << 20]
 
 
 @pytest.mark.parametrize("run", ["asyncio.run", "uvloop.run"])

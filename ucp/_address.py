@@ -7,6 +7,7 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable
 
 SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
@@ -34,7 +35,7 @@ def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> s
     look_up = _LOOK_UP.get(family)
     if look_up is None:
         raise ValueError(f"expected AF_INET or AF_INET6, got family {family}")
-    name = ifname or os.environ.get("UCXPY_IFNAME")
+    name = os.environ.get("UCXPY_IFNAME") if ifname is None else ifname
     if name is not None:
         return look_up(name)
     names = sorted(name for _, name in socket.if_nameindex())
@@ -81,7 +82,10 @@ def _ipv6_address(ifname: str) -> str:
     return link_local
 
 
-_LOOK_UP = {socket.AF_INET: _ipv4_address, socket.AF_INET6: _ipv6_address}
+_LOOK_UP: dict[int, Callable[[str], str]] = {
+    socket.AF_INET: _ipv4_address,
+    socket.AF_INET6: _ipv6_address,
+}
 
 
 def resolve_now(host: str, port: int, family: int = 0) -> list[SockAddr]:

@@ -35,8 +35,9 @@ def create_listener(
             over the listener with ``async for``.
         port: None or 0 for one the system chooses.
         endpoint_error_handling: accepted for ucx-py's sake; always on.
-        host: address to listen on; None is all IPv4 addresses, ``"::"`` all
-            IPv6 ones.
+        host: address to listen on; None is all IPv4 addresses. UCX's tcp uses
+            one family: IPv6 needs ``init({"TCP_AF_PRIO": "inet6,inet"})``,
+            with which IPv4 is gone and ``"::"`` is all addresses.
         backlog: connections the system may queue; None is UCX's default.
         on_error: called with each exception of the callback, which also goes
             to the loop's exception handler.
@@ -45,6 +46,7 @@ def create_listener(
 
     Raises:
         UCXBusy: the address is in use.
+        UCXUnreachable: no address of this host, or of the wrong family.
         OSError: ``host`` has no address.
     """
     _note_error_handling(endpoint_error_handling)
@@ -91,7 +93,8 @@ async def create_endpoint(
 
     Raises:
         UCXNotConnected: nobody listens there.
-        UCXUnreachable: there is no way to that address.
+        UCXUnreachable: there is no way to that address, or it is of the
+            family that UCX's tcp does not use (see ``create_listener``).
         UCXTimeout: the peer accepts and says nothing.
         UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
         OSError: the name has no address.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _MIB = 1 << 20
 _SIZES = (1, 64, 1 << 10, 8 << 10, 64 << 10, _MIB, 16 * _MIB, 256 * _MIB)
-_DTYPES = (
+_DTYPES: tuple[Any, ...] = (
     "u1",
     "<i4",
     "<f8",
@@ -219,7 +219,7 @@ def _same(one: Array, other: Array) -> bool:
 def _checksum(array: Array) -> int:
     import numpy as np
 
-    return zlib.crc32(array.view(np.uint8))
+    return zlib.crc32(array.view(np.uint8).data)
 
 
 # The child.

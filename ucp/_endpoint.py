@@ -21,7 +21,7 @@ class Endpoint(_ext.Endpoint):
     ``send`` has returned for still arrives.
     """
 
-    __slots__ = ("__weakref__", "_close_after")
+    __slots__ = ("_close_after",)
 
     def __repr__(self) -> str:
         peer = self.peer_address
@@ -39,7 +39,10 @@ class Endpoint(_ext.Endpoint):
     ) -> None:
         await self.close()
 
-    async def close(self, timeout: float | None = None) -> None:
+    # A coroutine function, as in ucx-py, where the base has a request.
+    async def close(  # type: ignore[override]
+        self, timeout: float | None = None
+    ) -> None:
         """Close gracefully: the peer can read all that was sent.
 
         Receives pending here raise UCXPeerClosed. Fine to call when the

@@ -94,7 +94,7 @@ class Listener(_ext.Listener):
     in. Made without a callback it is an asynchronous iterator of endpoints.
     """
 
-    __slots__ = ("__weakref__", "_acceptor")
+    __slots__ = ("_acceptor",)
 
     _acceptor: Acceptor
 

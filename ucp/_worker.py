@@ -21,7 +21,7 @@ import atexit
 import gc
 import os
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
 from weakref import WeakSet
 
@@ -87,7 +87,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     _workers[loop or worker.thread] = worker
     if loop is not None:
         worker._guard = _guard(worker)
-        _start(worker._guard)
+        _step(worker._guard.__anext__())  # registers it with the loop
     return worker
 
 
@@ -102,10 +102,10 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
             _discard(worker)
 
 
-def _start(generator: AsyncGenerator[None, None]) -> None:
-    """Run to the first yield, which registers it with the running loop."""
+def _step(awaitable: Awaitable[None]) -> None:
+    """Run what does not wait."""
     try:
-        generator.__anext__().send(None)  # type: ignore[attr-defined]
+        awaitable.__await__().send(None)  # type: ignore[attr-defined]
     except StopIteration:
         pass
 
@@ -115,7 +115,8 @@ def _start_closing(worker: Worker) -> None:
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):
-        if not endpoint.closed():
+        # Not closed(): that is true already while the peer still waits for us.
+        if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
 
 
@@ -133,6 +134,8 @@ def _close_now(worker: Worker) -> None:
         _start_closing(worker)
         worker.run_until_closed(_context.close_timeout())
     _discard(worker)
+    if worker._guard is not None:
+        _step(worker._guard.aclose())  # else it keeps the worker
 
 
 def _close_orphans() -> None:
@@ -188,11 +191,8 @@ def reset() -> None:
 
 def _users(worker: Worker) -> list[str]:
     """What keeps ``worker`` from being reset, in words."""
-    open_ones = [
-        repr(thing)
-        for thing in [*worker.endpoints, *worker.listeners]
-        if not thing.closed()
-    ]
+    things: list[Endpoint | Listener] = [*worker.endpoints, *worker.listeners]
+    open_ones = [repr(thing) for thing in things if not thing.closed()]
     if not open_ones and worker.thread is not threading.current_thread():
         return [f"{worker!r} in {worker.thread!r}"]
     return open_ones

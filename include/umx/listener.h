@@ -36,11 +36,17 @@ typedef struct umx_listener_params {
 /**
  * Start listening.
  * @return UMX_OK; UMX_ERR_BUSY: address in use; UMX_ERR_INVALID_PARAM;
- *         UMX_ERR_INVALID_ADDR: not an address of this host; UMX_ERR_NO_MEMORY
+ *         UMX_ERR_INVALID_ADDR: not an address of this host;
+ *         UMX_ERR_UNREACHABLE: IPv6 without the option TCP_AF_PRIO=inet6,inet,
+ *         or IPv4 with it: UCX's tcp has one family; UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p);
+
+/** Replace the callback; NULL: peers are dropped. */
+UMX_API void umx_listener_set_on_accept(umx_listener *listener,
+                                        umx_accept_fn fn, void *arg);
 
 /** Stop listening. Open endpoints live on; half-done handshakes are dropped. */
 UMX_API void umx_listener_destroy(umx_listener *listener);

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
 
 #include "util/log.h"
 
@@ -222,6 +224,22 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     return UMX_OK;
 }
 
+static void
+match_af_prio(const char *key, const char *value, void *arg)
+{
+    if (strcmp(key, "TCP_AF_PRIO") == 0) {
+        *(int *)arg = (strncasecmp(value, "inet6", 5) == 0) ? AF_INET6 :
+                                                              AF_INET;
+    }
+}
+
+umx_status
+umi_config_ip_family(const ucp_config_t *config, int *family_p)
+{
+    *family_p = AF_INET;
+    return walk_config(config, match_af_prio, family_p);
+}
+
 umx_status
 umx_context_options(const umx_context_params *params, umx_option_fn fn,
                     void *arg, int *bad_option_p)
@@ -231,8 +249,8 @@ umx_context_options(const umx_context_params *params, umx_option_fn fn,
     ucp_config_t *config;
     umx_status    status;
 
-    status =
-        umi_config_read(params != NULL ? params : &none, &config, bad_option_p);
+    status = umi_config_read(params != NULL ? params : &none, &config,
+                             bad_option_p);
     if (status != UMX_OK) {
         return status;
     }

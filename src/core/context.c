@@ -15,8 +15,8 @@ enum {
     UCX_MINOR = 13
 };
 
-static const uint64_t ucx_features =
-    UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+static const uint64_t ucx_features = UCP_FEATURE_TAG | UCP_FEATURE_AM |
+                                     UCP_FEATURE_WAKEUP;
 
 static unsigned       fork_generation;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -112,6 +112,18 @@ context_set_config(umx_context *context, const umx_context_params *params)
     return UMX_OK;
 }
 
+bool
+umi_context_can_use(const umx_context *context, const struct sockaddr *addr)
+{
+    if (addr->sa_family == context->ip_family) {
+        return true;
+    }
+    umi_log(UMI_LOG_ERROR, "IPv%d addresses need the UCX option TCP_AF_PRIO=%s",
+            (addr->sa_family == AF_INET6) ? 6 : 4,
+            (addr->sa_family == AF_INET6) ? "inet6,inet" : "inet,inet6");
+    return false;
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
@@ -139,6 +151,10 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         goto free_context;
     }
     status = context_set_config(context, params);
+    if (status != UMX_OK) {
+        goto release_config;
+    }
+    status = umi_config_ip_family(config, &context->ip_family);
     if (status != UMX_OK) {
         goto release_config;
     }

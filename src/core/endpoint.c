@@ -63,8 +63,8 @@ open_with(umi_ep *ep, ucp_ep_params_t *params)
     ucs_status_t status;
     ucp_ep_h     handle;
 
-    params->field_mask |=
-        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params->field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
     params->err_handler.cb  = on_ucx_error;
     params->err_handler.arg = ep;
@@ -114,7 +114,7 @@ void
 umi_ep_cancel_receives(umi_ep *ep, umx_status status)
 {
     ep->end_status = status;
-    UMI_LIST_FOREACH_SAFE (link, &ep->inflight) {
+    UMI_LIST_FOREACH_SAFE(link, &ep->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         if (req->ops->outlives_ep) {
@@ -250,10 +250,11 @@ query_address(const umx_ep *ep, uint64_t field, struct sockaddr *addr,
     if (status != UMX_OK) {
         return status;
     }
-    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ? &attr.remote_sockaddr
-                                                         : &attr.local_sockaddr;
-    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6)
-                                           : sizeof(struct sockaddr_in);
+    found = (field == UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) ?
+                &attr.remote_sockaddr :
+                &attr.local_sockaddr;
+    len   = (found->ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
+                                             sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

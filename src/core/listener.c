@@ -122,6 +122,9 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         params->on_accept == NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
+    if (!umi_context_can_use(worker->context, params->addr)) {
+        return UMX_ERR_UNREACHABLE;
+    }
     listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -162,7 +165,7 @@ free_listener:
 static void
 reject_queued(umx_listener *listener)
 {
-    UMI_LIST_FOREACH_SAFE (link, &listener->worker->accepts) {
+    UMI_LIST_FOREACH_SAFE(link, &listener->worker->accepts) {
         umi_accept *accept = umi_container_of(link, umi_accept, link);
 
         if (accept->listener == listener) {
@@ -200,6 +203,13 @@ umx_listener_destroy(umx_listener *listener)
 }
 
 void
+umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
+{
+    listener->on_accept = fn;
+    listener->arg       = arg;
+}
+
+void
 umx_listener_retire(umx_listener *listener)
 {
     if (listener->worker == NULL) {
@@ -224,8 +234,8 @@ umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
     if (status != UMX_OK) {
         return status;
     }
-    len = (attr.sockaddr.ss_family == AF_INET6) ? sizeof(struct sockaddr_in6)
-                                                : sizeof(struct sockaddr_in);
+    len = (attr.sockaddr.ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
+                                                  sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

@@ -86,9 +86,9 @@ umx_request_info(const umx_request *req)
 umx_status
 umx_request_wait(umx_request *req, uint64_t timeout_ns)
 {
-    uint64_t now = umi_clock_ns();
-    uint64_t deadline =
-        (timeout_ns > UINT64_MAX - now) ? UINT64_MAX : now + timeout_ns;
+    uint64_t   now      = umi_clock_ns();
+    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
+                                                            now + timeout_ns;
     umx_status status;
 
     while (!req->is_done) {
@@ -96,8 +96,8 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
         if (now >= deadline && timeout_ns != 0) {
             return UMX_ERR_TIMED_OUT;
         }
-        status =
-            umx_worker_wait(req->worker, deadline > now ? deadline - now : 0);
+        status = umx_worker_wait(req->worker,
+                                 deadline > now ? deadline - now : 0);
         if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
             umi_clock_ns() >= deadline) {
             return UMX_ERR_TIMED_OUT;

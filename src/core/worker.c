@@ -92,10 +92,10 @@ settle(umx_worker *worker)
     uint64_t deadline = umi_clock_ns() + DESTROY_GRACE_MS * UINT64_C(1000000);
 
     for (;;) {
-        bool is_settled =
-            worker->closes_in_ucx == 0 && umi_list_is_empty(&worker->orphans);
+        bool is_settled = worker->closes_in_ucx == 0 &&
+                          umi_list_is_empty(&worker->orphans);
 
-        UMI_LIST_FOREACH (link, &worker->eps) {
+        UMI_LIST_FOREACH(link, &worker->eps) {
             umi_ep *ep = umi_container_of(link, umi_ep, link);
 
             is_settled = is_settled && umi_list_is_empty(&ep->inflight);
@@ -111,7 +111,7 @@ settle(umx_worker *worker)
 static void
 complete_list(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE (link, list) {
+    UMI_LIST_FOREACH_SAFE(link, list) {
         umi_request_complete(umi_container_of(link, umx_request, link),
                              UMX_ERR_CANCELED);
     }
@@ -122,7 +122,7 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     complete_list(&worker->orphans);
-    UMI_LIST_FOREACH (link, &worker->eps) {
+    UMI_LIST_FOREACH(link, &worker->eps) {
         complete_list(&umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
@@ -132,7 +132,7 @@ complete_leftovers(umx_worker *worker)
 static void
 cancel_list(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE (link, list) {
+    UMI_LIST_FOREACH_SAFE(link, list) {
         umx_request_cancel(umi_container_of(link, umx_request, link));
     }
 }
@@ -141,14 +141,14 @@ static void
 abort_all(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->listeners)) {
-        umx_listener *listener =
-            umi_container_of(worker->listeners.next, umx_listener, link);
+        umx_listener *listener = umi_container_of(worker->listeners.next,
+                                                  umx_listener, link);
 
         umi_listener_stop(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
-    UMI_LIST_FOREACH_SAFE (link, &worker->eps) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
     umi_worker_run_events(worker);
@@ -302,8 +302,8 @@ run_ep_events(umx_worker *worker)
 static void
 run_retired(umx_worker *worker)
 {
-    umi_retire *retire =
-        atomic_exchange_explicit(&worker->retired, NULL, memory_order_acquire);
+    umi_retire *retire = atomic_exchange_explicit(&worker->retired, NULL,
+                                                  memory_order_acquire);
 
     while (retire != NULL) {
         umi_retire *next = retire->next;
@@ -362,8 +362,12 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
-    umi_retire *head =
-        atomic_load_explicit(&worker->retired, memory_order_relaxed);
+    umi_retire *head;
+
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    head = atomic_load_explicit(&worker->retired, memory_order_relaxed);
 
     do {
         retire->next = head;
@@ -414,8 +418,8 @@ void
 umi_worker_run_timers(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->timers)) {
-        umi_timer *timer =
-            umi_container_of(worker->timers.next, umi_timer, link);
+        umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
+                                            link);
 
         if (timer->deadline_ns > umi_clock_ns()) {
             return;

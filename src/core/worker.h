@@ -132,9 +132,9 @@ umi_ep *umi_worker_find_ep_slow(umx_worker *worker, const void *handle);
 static inline umi_ep *
 umi_worker_find_ep(umx_worker *worker, const void *handle)
 {
-    return (handle == worker->last_handle)
-               ? worker->last_ep
-               : umi_worker_find_ep_slow(worker, handle);
+    return (handle == worker->last_handle) ?
+               worker->last_ep :
+               umi_worker_find_ep_slow(worker, handle);
 }
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
@@ -144,8 +144,8 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK
-                                                        : UMX_ERR_WRONG_THREAD;
+    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK :
+                                                          UMX_ERR_WRONG_THREAD;
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);

@@ -8,9 +8,9 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
 {
     const umi_am_handler *handler = arg;
     umi_am_arrival        arrival = {
-               .handle = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)
-                             ? param->reply_ep
-                             : NULL,
+               .handle = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
+                             param->reply_ep :
+                             NULL,
                .header = header,
                .header_len = header_len,
                .data       = data,
@@ -35,9 +35,10 @@ umx_status
 umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
 {
     ucp_am_handler_param_t param = {
-        .field_mask =
-            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-            UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG |
+                      UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
         .id    = id,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb    = on_arrival,

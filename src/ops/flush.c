@@ -25,8 +25,8 @@ umi_flush(umx_request *req)
         result = ucp_worker_flush_nbx(req->worker->ucp, &params);
     }
     return umi_post_result(req, result,
-                           req->ep != NULL ? &req->ep->inflight
-                                           : &req->worker->orphans);
+                           req->ep != NULL ? &req->ep->inflight :
+                                             &req->worker->orphans);
 }
 
 static umx_status

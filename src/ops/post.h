@@ -24,8 +24,8 @@ umi_ucs_memtype(umx_memtype memtype)
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {
-    params->op_attr_mask =
-        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_CALLBACK;
+    params->op_attr_mask = UCP_OP_ATTR_FIELD_USER_DATA |
+                           UCP_OP_ATTR_FIELD_CALLBACK;
     params->user_data = req;
     if (req->buf.memtype != UMX_MEMTYPE_UNKNOWN) {
         params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;

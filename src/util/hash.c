@@ -50,15 +50,16 @@ sip_absorb(uint64_t v[4], uint64_t word)
 uint64_t
 umi_siphash(const void *data, size_t len)
 {
+    uint64_t v[4] = {
+        SIP_KEY_0 ^ 0x736f6d6570736575u,
+        SIP_KEY_1 ^ 0x646f72616e646f6du,
+        SIP_KEY_0 ^ 0x6c7967656e657261u,
+        SIP_KEY_1 ^ 0x7465646279746573u,
+    };
+
     const uint8_t *bytes = (const uint8_t *)data;
     size_t         whole = len & ~(size_t)7;
     uint64_t       word;
-    uint64_t       v[4] = {
-              SIP_KEY_0 ^ 0x736f6d6570736575u,
-              SIP_KEY_1 ^ 0x646f72616e646f6du,
-              SIP_KEY_0 ^ 0x6c7967656e657261u,
-              SIP_KEY_1 ^ 0x7465646279746573u,
-    };
 
     for (size_t i = 0; i < whole; i += sizeof(word)) {
         memcpy(&word, bytes + i, sizeof(word));

@@ -14,8 +14,11 @@ typedef struct umi_link {
 /* The list's head is a link of its own. */
 typedef umi_link umi_list;
 
+/* It takes the minus for a sign: */
+/* clang-format off */
 #define umi_container_of(ptr, type, member) \
-    ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+    ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+/* clang-format on */
 
 static inline void
 umi_list_init(umi_list *list)

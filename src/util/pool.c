@@ -21,8 +21,8 @@ umi_pool_init(umi_pool *pool, size_t object_size)
         object_size = 1;
     }
     *pool = (umi_pool){
-        .object_size =
-            (object_size + POOL_ALIGN - 1) & ~(size_t)(POOL_ALIGN - 1),
+        .object_size = (object_size + POOL_ALIGN - 1) &
+                       ~(size_t)(POOL_ALIGN - 1),
         .next_count = FIRST_COUNT,
     };
 }

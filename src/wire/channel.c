@@ -246,7 +246,7 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 {
     uint64_t bytes = 0;
 
-    UMI_LIST_FOREACH (link, &channel->waiting) {
+    UMI_LIST_FOREACH(link, &channel->waiting) {
         bytes += request_of(link)->buf.len;
     }
     return bytes;
@@ -255,7 +255,7 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 static void
 fail_list(umi_list *list, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE (link, list) {
+    UMI_LIST_FOREACH_SAFE(link, list) {
         umi_request_complete(request_of(link), status);
     }
 }
@@ -279,7 +279,7 @@ request_matches(const umx_request *req, const umx_recv_info *info)
 static umx_request *
 find_posted(const umi_channel *channel, const umx_recv_info *info)
 {
-    UMI_LIST_FOREACH (link, &channel->posted) {
+    UMI_LIST_FOREACH(link, &channel->posted) {
         umx_request *req = request_of(link);
 
         if (request_matches(req, info)) {
@@ -292,7 +292,7 @@ find_posted(const umi_channel *channel, const umx_recv_info *info)
 static umx_message *
 find_unexpected(const umi_channel *channel, const umx_match *match)
 {
-    UMI_LIST_FOREACH (link, &channel->unexpected) {
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
         umx_message *message = message_of(link);
 
         if (message->claimant == NULL &&
@@ -367,9 +367,9 @@ credit_message(umi_channel *channel, umx_message *message)
 static umx_status
 length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 {
-    return (info->length < capacity && (flags & UMX_MATCH_EXACT))
-               ? UMX_ERR_LENGTH_MISMATCH
-               : UMX_OK;
+    return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
+               UMX_ERR_LENGTH_MISMATCH :
+               UMX_OK;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -445,8 +445,8 @@ deliver_announced(umi_channel *channel, umx_message *message, umx_request *req)
     if (channel->ep->has_goodbye) {
         umi_conn_due(channel->ep, UMI_DUE_ACK);
     }
-    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED
-                                : end_status(channel->ep, UMX_ERR_CLOSED);
+    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED :
+                                  end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -692,9 +692,9 @@ static umx_request *
 new_recv(umi_channel *channel, const umx_match *match, uint32_t flags,
          const umx_buffer *buf, const umx_op_params *params)
 {
-    umx_ep      *ep = channel->ep;
-    umx_request *req =
-        umi_request_new(ep->base.worker, &ep->base, &recv_ops, params);
+    umx_ep      *ep  = channel->ep;
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base, &recv_ops,
+                                       params);
 
     if (req == NULL) {
         return NULL;
@@ -970,8 +970,8 @@ finish_landing(umx_request *req)
         settle_cancelled_landing(req);
         req->status = UMX_ERR_CANCELED;
     } else if (req->status == UMX_OK) {
-        req->status =
-            length_status(&req->info, req->buf.len, req->u.recv.flags);
+        req->status = length_status(&req->info, req->buf.len,
+                                    req->u.recv.flags);
     }
 }
 
@@ -1059,7 +1059,7 @@ static const umi_request_ops recv_ops = {
 void
 umi_channel_fail_posted(umi_channel *channel, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE (link, &channel->posted) {
+    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         complete_recv(request_of(link), status);
     }
 }
@@ -1158,7 +1158,7 @@ umi_channel_discard(umi_channel *channel)
     while (!umi_list_is_empty(&channel->unexpected)) {
         discard_message(channel, message_of(channel->unexpected.next));
     }
-    UMI_LIST_FOREACH_SAFE (link, &channel->parked) {
+    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
         umi_message_free(message_of(link));
     }
 }
@@ -1166,7 +1166,7 @@ umi_channel_discard(umi_channel *channel)
 void
 umi_channel_discard_announced(umi_channel *channel)
 {
-    UMI_LIST_FOREACH_SAFE (link, &channel->unexpected) {
+    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
         if (message_of(link)->storage == UMI_STORAGE_RNDV) {
             discard_message(channel, message_of(link));
         }
@@ -1227,8 +1227,8 @@ pull_message(umi_channel *channel, umx_message *message)
         free(data);
         return false;
     }
-    req->buf =
-        (umx_buffer){.data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
+    req->buf = (umx_buffer){
+        .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.channel = channel;
     req->u.recv.phase   = RECV_LANDING;
     req->u.recv.message = message;
@@ -1246,7 +1246,7 @@ pull_message(umi_channel *channel, umx_message *message)
 void
 umi_channel_pull(umi_channel *channel, size_t *budget_p)
 {
-    UMI_LIST_FOREACH (link, &channel->unexpected) {
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
         umx_message *message = message_of(link);
 
         if (message->storage != UMI_STORAGE_RNDV) {

@@ -52,7 +52,7 @@ has_waiting(umx_ep *ep)
     if (!umi_list_is_empty(&ep->channel0.waiting)) {
         return true;
     }
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         umi_channel *channel = umi_container_of(link, umi_channel, link);
 
         if (!umi_list_is_empty(&channel->waiting)) {
@@ -87,7 +87,7 @@ send_goodbye(umx_ep *ep)
     control.u.goodbye.count    = 0;
     control.u.goodbye.is_last  = false;
     add_entry(ep, &control, &ep->channel0);
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         add_entry(ep, &control, umi_container_of(link, umi_channel, link));
     }
     control.u.goodbye.is_last = true;
@@ -159,7 +159,7 @@ umi_close_check_arrived(umx_ep *ep)
     if (ep->is_peer_closed || !has_arrived(&ep->channel0)) {
         return;
     }
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         if (!has_arrived(umi_container_of(link, umi_channel, link))) {
             return;
         }
@@ -185,7 +185,7 @@ heap_bytes(const umi_channel *channel)
 {
     size_t bytes = 0;
 
-    UMI_LIST_FOREACH (link, &channel->unexpected) {
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
         const umx_message *message = umi_container_of(link, umx_message, link);
 
         if (message->storage == UMI_STORAGE_HEAP ||
@@ -202,12 +202,12 @@ pull_all(umx_ep *ep)
     size_t budget = umi_conn_worker(ep)->context->config.goodbye_bytes;
     size_t used   = heap_bytes(&ep->channel0);
 
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         used += heap_bytes(umi_container_of(link, umi_channel, link));
     }
     budget = (used < budget) ? budget - used : 0;
     umi_channel_pull(&ep->channel0, &budget);
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         umi_channel_pull(umi_container_of(link, umi_channel, link), &budget);
     }
 }
@@ -243,9 +243,9 @@ connect_status(const umx_ep *ep, umx_status status)
 {
     bool is_silent = !ep->is_server && !ep->handshake->has_hello;
 
-    return (status == UMX_ERR_CONNECTION_RESET && is_silent)
-               ? UMX_ERR_NOT_CONNECTED
-               : status;
+    return (status == UMX_ERR_CONNECTION_RESET && is_silent) ?
+               UMX_ERR_NOT_CONNECTED :
+               status;
 }
 
 void
@@ -289,7 +289,7 @@ static const umi_request_ops close_ops = {
 void
 umi_close_complete_waiters(umx_ep *ep, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE (link, &ep->closers) {
+    UMI_LIST_FOREACH_SAFE(link, &ep->closers) {
         umi_request_complete(umi_container_of(link, umx_request, link), status);
     }
 }

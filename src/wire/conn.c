@@ -25,8 +25,8 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     status = umi_am_set_handler(worker, UMI_AM_DATA, umi_channel_on_arrival);
     if (status == UMX_OK) {
-        status =
-            umi_am_set_handler(worker, UMI_AM_CONTROL, umi_control_on_arrival);
+        status = umi_am_set_handler(worker, UMI_AM_CONTROL,
+                                    umi_control_on_arrival);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -47,8 +47,8 @@ conn_free(umi_ep *base)
     umi_timer_stop(&ep->timer);
     umi_ep_fini(base);
     while (!umi_list_is_empty(&ep->channels)) {
-        umi_channel *channel =
-            umi_container_of(ep->channels.next, umi_channel, link);
+        umi_channel *channel = umi_container_of(ep->channels.next, umi_channel,
+                                                link);
 
         umi_link_remove(&channel->link);
         free(channel);
@@ -108,7 +108,7 @@ umi_conn_new(umx_worker *worker)
 static umi_channel *
 find_channel(umx_ep *ep, uint16_t id)
 {
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         umi_channel *channel = umi_container_of(link, umi_channel, link);
 
         if (channel->id == id) {
@@ -144,7 +144,7 @@ void
 umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel))
 {
     fn(&ep->channel0);
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         fn(umi_container_of(link, umi_channel, link));
     }
 }
@@ -198,7 +198,7 @@ accept_conn(umx_ep *ep)
     ep->handshake->listener = NULL;
     umi_handshake_end(ep);
     listener->num_handshakes--;
-    if (listener->is_destroyed) {
+    if (listener->is_destroyed || listener->on_accept == NULL) {
         umx_ep_abort(ep);
         umx_ep_destroy(ep);
     } else {
@@ -281,11 +281,11 @@ unsent_bytes(umx_ep *ep)
 {
     uint64_t bytes = umi_channel_waiting_bytes(&ep->channel0);
 
-    UMI_LIST_FOREACH (link, &ep->channels) {
+    UMI_LIST_FOREACH(link, &ep->channels) {
         bytes += umi_channel_waiting_bytes(
             umi_container_of(link, umi_channel, link));
     }
-    UMI_LIST_FOREACH (link, &ep->base.inflight) {
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         if (req->ops == &umi_channel_send_ops) {
@@ -323,8 +323,8 @@ settle_channel(umi_channel *channel)
 void
 umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
-    bool is_unaccepted =
-        ep->handshake != NULL && ep->handshake->listener != NULL;
+    bool is_unaccepted = ep->handshake != NULL &&
+                         ep->handshake->listener != NULL;
     bool was_closing = ep->is_closing;
 
     if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
@@ -445,9 +445,9 @@ umx_ep_get_state(const umx_ep *ep)
 umx_status
 umx_ep_error(const umx_ep *ep)
 {
-    return ep->is_peer_closed && ep->state != UMX_EP_FAILED
-               ? UMX_ERR_PEER_CLOSED
-               : ep->error;
+    return ep->is_peer_closed && ep->state != UMX_EP_FAILED ?
+               UMX_ERR_PEER_CLOSED :
+               ep->error;
 }
 
 bool

@@ -60,9 +60,9 @@ open_conn(umx_ep *ep, const umi_limits *peer_limits)
     umi_timer_stop(&ep->timer);
     ep->state       = UMX_EP_OPEN;
     ep->peer_limits = *peer_limits;
-    ep->rndv_thresh = umi_ep_has_shm(&ep->base)
-                          ? config_of(ep)->rndv_thresh_shm
-                          : config_of(ep)->rndv_thresh_net;
+    ep->rndv_thresh = umi_ep_has_shm(&ep->base) ?
+                          config_of(ep)->rndv_thresh_shm :
+                          config_of(ep)->rndv_thresh_net;
     umi_conn_each_channel(ep, start_credit);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_NOTIFY);
@@ -344,6 +344,9 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
     if (params->addr == NULL || params->addr_len == 0 ||
         (has_local && (params->local == NULL || params->local_len == 0))) {
         return UMX_ERR_INVALID_PARAM;
+    }
+    if (!umi_context_can_use(worker->context, params->addr)) {
+        return UMX_ERR_UNREACHABLE;
     }
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;

@@ -20,7 +20,7 @@ for program in "$@"; do
     if readelf -d "$program" | grep -q 'NEEDED.*libuc'; then
         leaks=0
     fi
-    ASAN_OPTIONS="detect_leaks=$leaks:${ASAN_OPTIONS:-}" \
+    ASAN_OPTIONS="detect_leaks=$leaks:allocator_may_return_null=1:${ASAN_OPTIONS:-}" \
         timeout "${TEST_TIMEOUT:-120}" "$program" >"$log" 2>&1
     status=$?
     cat "$log"

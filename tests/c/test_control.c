@@ -113,11 +113,11 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     if (is_good && control->kind == UMI_HELLO) {
         control->u.hello.address = data + (control->u.hello.address - copy);
     } else if (is_good && control->kind == UMI_REJECT) {
-        control->u.reject.text =
-            (const char *)data + (control->u.reject.text - (char *)copy);
+        control->u.reject.text = (const char *)data +
+                                 (control->u.reject.text - (char *)copy);
     } else if (is_good && control->kind == UMI_INFO) {
-        control->u.info.text =
-            (const char *)data + (control->u.info.text - (char *)copy);
+        control->u.info.text = (const char *)data +
+                               (control->u.info.text - (char *)copy);
     }
     free(copy);
     return is_good;
@@ -475,9 +475,9 @@ test_every_truncation_is_refused(void **state)
 
         for (size_t cut = 0; cut < len; cut++) {
             assert_refused(data, cut,
-                           (cut < HEADER_SIZE)
-                               ? "too short for a header"
-                               : "body length is not what arrived");
+                           (cut < HEADER_SIZE) ?
+                               "too short for a header" :
+                               "body length is not what arrived");
         }
         for (size_t cut = HEADER_SIZE; cut < len; cut++) {
             set_body_len(data, cut - HEADER_SIZE);

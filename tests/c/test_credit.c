@@ -15,7 +15,7 @@ eager_held(const umx_ep *ep, size_t *bytes_p)
     unsigned count = 0;
 
     *bytes_p = 0;
-    UMI_LIST_FOREACH (link, &ep->channel0.unexpected) {
+    UMI_LIST_FOREACH(link, &ep->channel0.unexpected) {
         const umx_message *message = umi_container_of(link, umx_message, link);
 
         if (!message->is_announced) {

@@ -134,13 +134,13 @@ test_foreach_visits_in_order(void **state)
     int seen = 0;
 
     (void)state;
-    UMI_LIST_FOREACH (link, &list) {
+    UMI_LIST_FOREACH(link, &list) {
         fail();
     }
     for (int i = 0; i < 4; i++) {
         umi_list_append(&list, &items[i].link);
     }
-    UMI_LIST_FOREACH (link, &list) {
+    UMI_LIST_FOREACH(link, &list) {
         assert_int_equal(umi_container_of(link, item, link)->before, seen);
         seen++;
     }
@@ -154,13 +154,13 @@ test_foreach_safe_allows_removal(void **state)
     for (int i = 0; i < 4; i++) {
         umi_list_append(&list, &items[i].link);
     }
-    UMI_LIST_FOREACH_SAFE (link, &list) {
+    UMI_LIST_FOREACH_SAFE(link, &list) {
         if (umi_container_of(link, item, link)->before % 2 == 1) {
             umi_link_remove(link);
         }
     }
     ASSERT_LIST(&list, 2, 0, 2);
-    UMI_LIST_FOREACH_SAFE (link, &list) {
+    UMI_LIST_FOREACH_SAFE(link, &list) {
         umi_link_remove(link);
     }
     assert_true(umi_list_is_empty(&list));

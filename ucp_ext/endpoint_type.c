@@ -1,0 +1,752 @@
+#include "state.h"
+
+#include <sys/socket.h>
+
+static const char *const state_names[] = {
+    [UMX_EP_CONNECTING] = "connecting", [UMX_EP_OPEN] = "open",
+    [UMX_EP_DRAINING] = "draining",     [UMX_EP_CLOSED] = "closed",
+    [UMX_EP_FAILED] = "failed",
+};
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+/* Closed for whatever reason: tell, once. */
+static void
+on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    EndpointObject *self = arg;
+
+    (void)status;
+    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        return;
+    }
+    if (self->is_close_called) {
+        return;
+    }
+    self->is_close_called = true;
+    if (self->on_close != NULL) {
+        worker_defer_call(self->worker, self->on_close, NULL);
+        Py_CLEAR(self->on_close);
+    }
+}
+
+typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
+
+/* An address tuple; None where UCX knows none. */
+static PyObject *
+query_address(const umx_ep *ep, address_fn query)
+{
+    struct sockaddr_storage addr;
+    size_t                  len = sizeof(addr);
+
+    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return sockaddr_build(&addr);
+}
+
+PyObject *
+endpoint_new(WorkerObject *worker, umx_ep *ep)
+{
+    PyTypeObject   *type = worker->endpoint_class;
+    EndpointObject *self = (EndpointObject *)type->tp_alloc(type, 0);
+
+    if (self == NULL) {
+        umx_ep_destroy(ep);
+        return NULL;
+    }
+    self->worker = (WorkerObject *)Py_NewRef(worker);
+    self->umx    = ep;
+    worker->st->num_endpoints++;
+    umx_ep_set_on_state(ep, on_state, self);
+    self->peer  = query_address(ep, umx_ep_peer_address);
+    self->local = query_address(ep, umx_ep_local_address);
+    if (self->peer == NULL || self->local == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int
+endpoint_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->worker);
+    Py_VISIT(self->peer);
+    Py_VISIT(self->local);
+    Py_VISIT(self->on_close);
+    return 0;
+}
+
+static int
+endpoint_clear(PyObject *op)
+{
+    Py_CLEAR(((EndpointObject *)op)->on_close);
+    return 0;
+}
+
+/* An open endpoint closes in the background: what was sent still arrives. */
+static void
+endpoint_dealloc(PyObject *op)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    PyTypeObject   *type = Py_TYPE(op);
+
+    PyObject_GC_UnTrack(op);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(op);
+    }
+    if (self->umx != NULL) {
+        umx_ep_set_on_state(self->umx, NULL, NULL);
+        umx_ep_retire(self->umx); /* any thread; never wait in dealloc */
+        self->umx = NULL;
+        self->worker->st->num_endpoints--;
+    }
+    (void)endpoint_clear(op);
+    Py_CLEAR(self->peer);
+    Py_CLEAR(self->local);
+    Py_CLEAR(self->worker);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+static int
+check_forced_tag(PyObject *tag)
+{
+    if (tag == NULL || !PyLong_Check(tag)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "force_tag=True needs a tag that is an int");
+        return -1;
+    }
+    return 0;
+}
+
+/* send() and recv() with all their arguments. */
+static NOINLINE PyObject *
+transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames, bool is_recv)
+{
+    static const char *const keywords[] = {"buffer", "tag", "force_tag"};
+    mod_state               *st         = self->worker->st;
+    PyObject                *values[3];
+    RequestObject           *req;
+    int                      is_forced = 0;
+    request_kind             kind;
+
+    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords, 3,
+                   3, 1, values) < 0) {
+        return NULL;
+    }
+    if (values[2] != NULL) {
+        is_forced = PyObject_IsTrue(values[2]);
+        if (is_forced < 0 || (is_forced && check_forced_tag(values[1]) < 0)) {
+            return NULL;
+        }
+    }
+    if (!is_recv && values[1] == st->any) {
+        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
+        return NULL;
+    }
+    if (is_forced) {
+        kind = is_recv ? REQUEST_TAG_RECV : REQUEST_TAG_SEND;
+    } else {
+        kind = is_recv ? REQUEST_RECV : REQUEST_SEND;
+    }
+    req = request_new(self->worker, self, kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(st, values[1], &req->match) < 0 ||
+        buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (is_recv) {
+        req->match.flags |= UMX_MATCH_EXACT;
+    }
+    return request_post(req);
+}
+
+PyDoc_STRVAR(send_doc,
+             "send($self, buffer, tag=None, force_tag=False)\n--\n\n"
+             "Send all of buffer as one message; awaitable, done when buffer\n"
+             "may be reused.");
+
+static PyObject *
+endpoint_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req;
+
+    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
+        return transfer_full(self, args, nargs, kwnames, false);
+    }
+    req = request_new(self->worker, self, REQUEST_SEND);
+    if (UNLIKELY(req == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(buffer_acquire(req->st, args[0], false, &req->hold) < 0)) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.tag   = 0;
+    req->match.mask  = UINT64_MAX;
+    req->match.flags = UMX_MATCH_UNTAGGED;
+    return request_post(req);
+}
+
+PyDoc_STRVAR(recv_doc,
+             "recv($self, buffer, tag=None, force_tag=False)\n--\n\n"
+             "Receive one message of exactly buffer's length; awaitable.");
+
+static PyObject *
+endpoint_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req;
+
+    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
+        return transfer_full(self, args, nargs, kwnames, true);
+    }
+    req = request_new(self->worker, self, REQUEST_RECV);
+    if (UNLIKELY(req == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(buffer_acquire(req->st, args[0], true, &req->hold) < 0)) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.tag   = 0;
+    req->match.mask  = UINT64_MAX;
+    req->match.flags = UMX_MATCH_UNTAGGED | UMX_MATCH_EXACT;
+    return request_post(req);
+}
+
+PyDoc_STRVAR(recv_into_doc,
+             "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"
+             "--\n\n"
+             "Receive one message of at most buffer's length; awaits the\n"
+             "number of bytes.");
+
+static PyObject *
+endpoint_recv_into(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames)
+{
+    static const char *const keywords[] = {"buffer", "tag", "mask"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    mod_state               *st         = self->worker->st;
+    PyObject                *values[3];
+    umx_match                mask = {.tag = UINT64_MAX};
+    RequestObject           *req;
+
+    if (args_parse("recv_into", args, nargs, kwnames, keywords, 3, 3, 1,
+                   values) < 0 ||
+        (values[2] != NULL && args_tag(st, values[2], &mask) < 0)) {
+        return NULL;
+    }
+    req = request_new(self->worker, self, REQUEST_RECV_INTO);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(st, values[1] != NULL ? values[1] : st->any, &req->match) <
+            0 ||
+        buffer_acquire(st, values[0], true, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.mask = mask.tag;
+    return request_post(req);
+}
+
+/* send_many() and recv_many() */
+static PyObject *
+transfer_many(EndpointObject *self, const char *name, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames, request_kind kind)
+{
+    static const char *const keywords[] = {"buffers", "tag"};
+    PyObject                *values[2];
+    RequestObject           *req;
+
+    if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
+        return NULL;
+    }
+    if (kind == REQUEST_SEND_MANY && values[1] == self->worker->st->any) {
+        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
+        return NULL;
+    }
+    req = request_new(self->worker, self, kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
+        request_hold_many(req, values[0]) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (kind == REQUEST_RECV_MANY) {
+        req->match.flags |= UMX_MATCH_EXACT;
+    }
+    return request_post(req);
+}
+
+PyDoc_STRVAR(send_many_doc,
+             "send_many($self, buffers, tag=None)\n--\n\n"
+             "Send each buffer as a message; one await for all. If some\n"
+             "fail: UCXError with .results, an exception or None for each.");
+
+static PyObject *
+endpoint_send_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames)
+{
+    return transfer_many((EndpointObject *)op, "send_many", args, nargs,
+                         kwnames, REQUEST_SEND_MANY);
+}
+
+PyDoc_STRVAR(recv_many_doc,
+             "recv_many($self, buffers, tag=None)\n--\n\n"
+             "Receive a message into each buffer, in order; one await for\n"
+             "all. Failures as in send_many().");
+
+static PyObject *
+endpoint_recv_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames)
+{
+    return transfer_many((EndpointObject *)op, "recv_many", args, nargs,
+                         kwnames, REQUEST_RECV_MANY);
+}
+
+PyDoc_STRVAR(recv_message_doc,
+             "recv_message($self, tag=None)\n--\n\n"
+             "Take the next message without its bytes; awaits a Message.");
+
+static PyObject *
+endpoint_recv_message(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames)
+{
+    static const char *const keywords[] = {"tag"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    PyObject                *tag;
+    RequestObject           *req;
+
+    if (args_parse("recv_message", args, nargs, kwnames, keywords, 1, 1, 0,
+                   &tag) < 0) {
+        return NULL;
+    }
+    req = request_new(self->worker, self, REQUEST_RECV_MESSAGE);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(self->worker->st, tag, &req->match) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+PyDoc_STRVAR(probe_doc,
+             "probe($self, tag=ANY)\n--\n\n"
+             "(length, tag) of the next message that matches, or None; takes\n"
+             "nothing. The tag is None for an untagged message.");
+
+static PyObject *
+endpoint_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"tag"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    mod_state               *st         = self->worker->st;
+    PyObject                *tag;
+    umx_match                match;
+    umx_recv_info            info;
+    umx_status               status;
+
+    if (args_parse("probe", args, nargs, kwnames, keywords, 1, 1, 0, &tag) <
+            0 ||
+        args_tag(st, tag != NULL ? tag : st->any, &match) < 0) {
+        return NULL;
+    }
+    if (self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    status = umx_channel_probe(self->umx, 0, &match, &info);
+    if (status == UMX_ERR_NO_MESSAGE) {
+        Py_RETURN_NONE;
+    }
+    if (status != UMX_OK) {
+        return errors_raise(st, status, "probe", NULL);
+    }
+    if (info.is_untagged) {
+        return Py_BuildValue("(nO)", (Py_ssize_t)info.length, Py_None);
+    }
+    return Py_BuildValue("(nK)", (Py_ssize_t)info.length, info.tag);
+}
+
+/* ---- state ---------------------------------------------------------------
+ */
+
+PyDoc_STRVAR(close_doc,
+             "close($self, timeout=None)\n--\n\n"
+             "Close gracefully; awaitable. What was sent is delivered first.\n"
+             "After `timeout` seconds: by force, UCXTimeout.");
+
+static PyObject *
+endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"timeout"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    WorkerObject            *worker     = self->worker;
+    PyObject                *timeout, *result;
+    RequestObject           *req;
+    uint64_t                 fallback_ns;
+
+    if (args_parse("close", args, nargs, kwnames, keywords, 1, 1, 0, &timeout) <
+        0) {
+        return NULL;
+    }
+    fallback_ns = umx_context_config(worker->context->umx)->close_timeout_ns;
+    req         = request_new(worker, self, REQUEST_CLOSE);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_timeout(timeout, fallback_ns, &req->timeout_ns) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    result = request_post(req);
+    if (worker_is_mine(worker)) {
+        worker_update_timer(worker);
+    }
+    return result;
+}
+
+PyDoc_STRVAR(abort_doc,
+             "abort($self, /)\n--\n\n"
+             "Disconnect at once; what is pending raises UCXCanceled.");
+
+static PyObject *
+endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    if (self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (worker_check(self->worker) < 0) {
+        return NULL;
+    }
+    umx_ep_abort(self->umx);
+    worker_after_call(self->worker);
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
+static umx_ep_state
+current_state(const EndpointObject *self)
+{
+    return (self->worker->umx == NULL) ? UMX_EP_CLOSED :
+                                         umx_ep_get_state(self->umx);
+}
+
+PyDoc_STRVAR(closed_doc,
+             "closed($self, /)\n--\n\n"
+             "True if closed here, failed, or closed by the peer (what it\n"
+             "sent before may still be received).");
+
+static PyObject *
+endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self  = (EndpointObject *)op;
+    umx_ep_state    state = current_state(self);
+
+    return PyBool_FromLong(
+        (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
+        umx_ep_is_peer_closed(self->umx));
+}
+
+PyDoc_STRVAR(flush_doc,
+             "flush($self, /)\n--\n\n"
+             "Wait until all that was sent is in the peer's memory.");
+
+static PyObject *
+endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req  = request_new(self->worker, self, REQUEST_FLUSH);
+
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+static int
+check_open(EndpointObject *self, const char *op)
+{
+    if (self->worker->umx == NULL) {
+        (void)errors_raise(self->worker->st, UMX_ERR_CLOSED, op, NULL);
+        return -1;
+    }
+    return worker_check(self->worker);
+}
+
+PyDoc_STRVAR(info_doc,
+             "info($self, /)\n--\n\nUCX's own description of the endpoint.");
+
+static PyObject *
+endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    PyObject       *text;
+    char           *chars;
+    umx_status      status;
+
+    if (check_open(self, "info") < 0) {
+        return NULL;
+    }
+    status = umx_ep_info(self->umx, &chars);
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "info", NULL);
+    }
+    text = PyUnicode_FromString(chars);
+    free(chars);
+    return text;
+}
+
+static void
+append_transport(const char *transport, const char *device, void *arg)
+{
+    PyObject *list = arg;
+    PyObject *pair = Py_BuildValue("(ss)", transport, device);
+
+    if (pair != NULL) {
+        (void)PyList_Append(list, pair); /* an error shows at the end */
+        Py_DECREF(pair);
+    }
+}
+
+PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
+                             "The (transport, device) pairs in use.");
+
+static PyObject *
+endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    PyObject       *list;
+    umx_status      status;
+
+    if (check_open(self, "transports") < 0) {
+        return NULL;
+    }
+    list = PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    status = umx_ep_transports(self->umx, append_transport, list);
+    if (status != UMX_OK) {
+        Py_DECREF(list);
+        return errors_raise(self->worker->st, status, "transports", NULL);
+    }
+    if (PyErr_Occurred()) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyDoc_STRVAR(close_after_recv_doc,
+             "close_after_recv($self, n, /)\n--\n\n"
+             "Close once n messages have been received, those before this\n"
+             "call included.");
+
+static PyObject *
+endpoint_close_after_recv(PyObject *op, PyObject *arg)
+{
+    EndpointObject    *self = (EndpointObject *)op;
+    unsigned long long n    = PyLong_AsUnsignedLongLong(arg);
+    umx_status         status;
+
+    if (n == (unsigned long long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (check_open(self, "close_after_recv") < 0) {
+        return NULL;
+    }
+    status = umx_ep_close_after_recv(self->umx, n);
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "close_after_recv", NULL);
+    }
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
+/* ---- attributes ----------------------------------------------------------
+ */
+
+static PyObject *
+get_state(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyUnicode_FromString(
+        state_names[current_state((EndpointObject *)op)]);
+}
+
+static PyObject *
+get_error(PyObject *op, void *Py_UNUSED(closure))
+{
+    EndpointObject *self   = (EndpointObject *)op;
+    umx_status      status = umx_ep_error(self->umx);
+    PyObject       *exc;
+
+    if (status == UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    exc = errors_new(self->worker->st, status, NULL, NULL);
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(self->worker->st, peer), self->peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    void *handle = umx_ep_handle(((EndpointObject *)op)->umx);
+
+    return PyLong_FromVoidPtr(handle);
+}
+
+static PyObject *
+get_uid(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(umx_ep_id(((EndpointObject *)op)->umx));
+}
+
+static PyObject *
+get_peer_address(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((EndpointObject *)op)->peer);
+}
+
+static PyObject *
+get_local_address(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((EndpointObject *)op)->local);
+}
+
+static PyObject *
+get_recv_count(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(
+        umx_ep_recv_count(((EndpointObject *)op)->umx));
+}
+
+static PyObject *
+get_unsent_bytes(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(
+        umx_ep_unsent_bytes(((EndpointObject *)op)->umx));
+}
+
+static PyObject *
+get_worker(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((EndpointObject *)op)->worker);
+}
+
+static PyObject *
+get_on_close(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *on_close = ((EndpointObject *)op)->on_close;
+
+    return Py_NewRef(on_close != NULL ? on_close : Py_None);
+}
+
+static int
+set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    if (value == NULL || value == Py_None) {
+        Py_CLEAR(self->on_close);
+        return 0;
+    }
+    if (!PyCallable_Check(value)) {
+        PyErr_Format(PyExc_TypeError, "on_close must be callable, not %.200s",
+                     Py_TYPE(value)->tp_name);
+        return -1;
+    }
+    Py_XSETREF(self->on_close, Py_NewRef(value));
+    return 0;
+}
+
+#define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
+#define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef endpoint_methods[] = {
+    {"send", KEYWORDS_FUNC(endpoint_send), KEYWORDS, send_doc},
+    {"recv", KEYWORDS_FUNC(endpoint_recv), KEYWORDS, recv_doc},
+    {"recv_into", KEYWORDS_FUNC(endpoint_recv_into), KEYWORDS, recv_into_doc},
+    {"send_many", KEYWORDS_FUNC(endpoint_send_many), KEYWORDS, send_many_doc},
+    {"recv_many", KEYWORDS_FUNC(endpoint_recv_many), KEYWORDS, recv_many_doc},
+    {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
+     recv_message_doc},
+    {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"close", KEYWORDS_FUNC(endpoint_close), KEYWORDS, close_doc},
+    {"abort", endpoint_abort, METH_NOARGS, abort_doc},
+    {"closed", endpoint_closed, METH_NOARGS, closed_doc},
+    {"flush", endpoint_flush, METH_NOARGS, flush_doc},
+    {"info", endpoint_info, METH_NOARGS, info_doc},
+    {"transports", endpoint_transports, METH_NOARGS, transports_doc},
+    {"close_after_recv", endpoint_close_after_recv, METH_O,
+     close_after_recv_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef endpoint_getset[] = {
+    {"state", get_state, NULL,
+     "'connecting', 'open', 'draining', 'closed' or 'failed'.", NULL},
+    {"error", get_error, NULL, "Why it is closed, or None.", NULL},
+    {"handle", get_handle, NULL, "UCX's ucp_ep_h; 0 once closed.", NULL},
+    {"uid", get_uid, NULL, "A number no other endpoint of the worker had.",
+     NULL},
+    {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
+    {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
+    {"recv_count", get_recv_count, NULL, "Messages received.", NULL},
+    {"unsent_bytes", get_unsent_bytes, NULL,
+     "Bytes not sent when a close was forced.", NULL},
+    {"worker", get_worker, NULL, "The Worker.", NULL},
+    {"on_close", get_on_close, set_on_close,
+     "Called without arguments, once, when closed for any reason.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef endpoint_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(EndpointObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(endpoint_doc,
+             "A connection to one peer; made by connect() and listen().");
+
+static PyType_Slot endpoint_slots[] = {
+    {Py_tp_doc, (void *)endpoint_doc},   {Py_tp_dealloc, endpoint_dealloc},
+    {Py_tp_traverse, endpoint_traverse}, {Py_tp_clear, endpoint_clear},
+    {Py_tp_methods, endpoint_methods},   {Py_tp_getset, endpoint_getset},
+    {Py_tp_members, endpoint_members},   {0, NULL},
+};
+
+PyType_Spec endpoint_spec = {
+    .name      = "ucp._ext.Endpoint",
+    .basicsize = sizeof(EndpointObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = endpoint_slots,
+};

@@ -1,0 +1,197 @@
+#include "state.h"
+
+#include <string.h>
+
+typedef struct exception_def {
+    const char *name;
+    const char *bases;
+    const char *doc;
+} exception_def;
+
+static const exception_def exception_defs[NUM_EXCEPTIONS] = {
+#define EXCEPTION_DEF(name, bases, doc) {#name, bases, doc},
+    EXCEPTION_TABLE(EXCEPTION_DEF)
+#undef EXCEPTION_DEF
+};
+
+/* Which class a status raises; UCXError for those not here. */
+static const struct {
+    umx_status      status;
+    exception_index index;
+} status_classes[] = {
+    {UMX_ERR_CANCELED, EXC_UCXCanceled},
+    {UMX_ERR_CLOSED, EXC_UCXCloseError},
+    {UMX_ERR_PEER_CLOSED, EXC_UCXPeerClosed},
+    {UMX_ERR_CONNECTION_RESET, EXC_UCXConnectionReset},
+    {UMX_ERR_MESSAGE_TRUNCATED, EXC_UCXMsgTruncated},
+    {UMX_ERR_LENGTH_MISMATCH, EXC_UCXMsgTruncated},
+    {UMX_ERR_NOT_CONNECTED, EXC_UCXNotConnected},
+    {UMX_ERR_UNREACHABLE, EXC_UCXUnreachable},
+    {UMX_ERR_INVALID_ADDR, EXC_UCXUnreachable},
+    {UMX_ERR_TIMED_OUT, EXC_UCXTimeout},
+    {UMX_ERR_ENDPOINT_TIMEOUT, EXC_UCXTimeout},
+    {UMX_ERR_REJECTED, EXC_UCXRejected},
+    {UMX_ERR_PROTOCOL, EXC_UCXProtocolError},
+    {UMX_ERR_VERSION, EXC_UCXVersionError},
+    {UMX_ERR_AUTH, EXC_UCXAuthError},
+    {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
+    {UMX_ERR_BUSY, EXC_UCXBusy},
+    {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
+};
+
+/* Ours by name, else a built-in. Borrowed. */
+static PyObject *
+find_base(mod_state *st, const char *name)
+{
+    PyObject *builtins = PyEval_GetBuiltins(); /* borrowed */
+    PyObject *base;
+
+    for (int i = 0; i < NUM_EXCEPTIONS; i++) {
+        if (strcmp(exception_defs[i].name, name) == 0) {
+            return st->exceptions[i];
+        }
+    }
+    base = PyDict_GetItemString(builtins, name);
+    if (base == NULL) {
+        PyErr_Format(PyExc_SystemError, "no exception %s", name);
+    }
+    return base;
+}
+
+static PyObject *
+make_bases(mod_state *st, const char *text)
+{
+    PyObject *bases = PyList_New(0), *tuple = NULL;
+    char      copy[128], *save              = NULL;
+
+    if (bases == NULL) {
+        return NULL;
+    }
+    strncpy(copy, text, sizeof(copy) - 1);
+    copy[sizeof(copy) - 1] = '\0';
+    for (char *word = strtok_r(copy, " ", &save); word != NULL;
+         word       = strtok_r(NULL, " ", &save)) {
+        PyObject *base = find_base(st, word);
+
+        if (base == NULL || PyList_Append(bases, base) < 0) {
+            goto drop_bases;
+        }
+    }
+    tuple = PyList_AsTuple(bases);
+
+drop_bases:
+    Py_DECREF(bases);
+    return tuple;
+}
+
+static PyObject *
+make_class(mod_state *st, const exception_def *def)
+{
+    PyObject *bases = make_bases(st, def->bases);
+    PyObject *dict = NULL, *class = NULL;
+    char      name[80];
+
+    if (bases == NULL) {
+        return NULL;
+    }
+    /* What every instance has, until it is given values. */
+    dict = Py_BuildValue("{s:s,s:i,s:O,s:O}", "__module__", "ucp.exceptions",
+                         "status", 0, "op", Py_None, "peer", Py_None);
+    if (dict != NULL) {
+        snprintf(name, sizeof(name), "ucp.exceptions.%s", def->name);
+        class = PyErr_NewExceptionWithDoc(name, def->doc, bases, dict);
+    }
+    Py_XDECREF(dict);
+    Py_DECREF(bases);
+    return class;
+}
+
+int
+errors_init(PyObject *module, mod_state *st)
+{
+    for (int i = 0; i < NUM_EXCEPTIONS; i++) {
+        st->exceptions[i] = make_class(st, &exception_defs[i]);
+        if (st->exceptions[i] == NULL ||
+            PyModule_AddObjectRef(module, exception_defs[i].name,
+                                  st->exceptions[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+class_of(mod_state *st, umx_status status)
+{
+    if (status == UMX_ERR_WRONG_THREAD || status == UMX_ERR_FORKED) {
+        return PyExc_RuntimeError; /* a mistake in the program */
+    }
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(status_classes); i++) {
+        if (status_classes[i].status == status) {
+            return st->exceptions[status_classes[i].index];
+        }
+    }
+    return st->exceptions[EXC_UCXError];
+}
+
+static PyObject *
+make_text(umx_status status, const char *op, const char *detail)
+{
+    if (status == UMX_ERR_CLOSED) {
+        return PyUnicode_FromString("Endpoint closed");
+    }
+    if (status == UMX_ERR_LENGTH_MISMATCH ||
+        status == UMX_ERR_MESSAGE_TRUNCATED) {
+        return PyUnicode_FromString(detail != NULL ? detail :
+                                                     umx_status_string(status));
+    }
+    if (op == NULL && detail == NULL) {
+        return PyUnicode_FromString(umx_status_string(status));
+    }
+    if (op == NULL) {
+        return PyUnicode_FromFormat("%s: %s", umx_status_string(status),
+                                    detail);
+    }
+    if (detail == NULL) {
+        return PyUnicode_FromFormat("%s: %s", op, umx_status_string(status));
+    }
+    return PyUnicode_FromFormat("%s: %s: %s", op, umx_status_string(status),
+                                detail);
+}
+
+PyObject *
+errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
+{
+    PyObject *text = make_text(status, op, detail);
+    PyObject *exc = NULL, *number = NULL, *name = NULL;
+
+    if (text == NULL) {
+        return NULL;
+    }
+    exc    = PyObject_CallOneArg(class_of(st, status), text);
+    number = PyLong_FromLong(status);
+    name   = (op == NULL) ? Py_NewRef(Py_None) : PyUnicode_FromString(op);
+    if (exc == NULL || number == NULL || name == NULL ||
+        PyObject_SetAttr(exc, NAME(st, status), number) < 0 ||
+        PyObject_SetAttr(exc, NAME(st, op), name) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(number);
+    Py_DECREF(text);
+    return exc;
+}
+
+PyObject *
+errors_raise(mod_state *st, umx_status status, const char *op,
+             const char *detail)
+{
+    PyObject *exc;
+
+    exc = errors_new(st, status, op, detail);
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}

@@ -1,0 +1,296 @@
+/* module.c: the module `ucp._ext`: its types, exceptions and functions. All
+ * that it owns is in mod_state. */
+#include "state.h"
+
+/* ---- functions -----------------------------------------------------------
+ */
+
+PyDoc_STRVAR(tag_hash_doc,
+             "tag_hash(data, /)\n--\n\n"
+             "A 64-bit tag from bytes, the same in every process.");
+
+static PyObject *
+module_tag_hash(PyObject *module, PyObject *data)
+{
+    (void)module;
+    if (!PyBytes_Check(data)) {
+        PyErr_Format(PyExc_TypeError, "expected bytes, got %.200s",
+                     Py_TYPE(data)->tp_name);
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(
+        umx_tag_hash(PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data)));
+}
+
+PyDoc_STRVAR(live_objects_doc,
+             "live_objects()\n--\n\n"
+             "How many objects of each type are alive, by name.");
+
+static PyObject *
+module_live_objects(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    mod_state *st = PyModule_GetState(module);
+
+    return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:n}", "requests",
+                         st->num_requests, "contexts", st->num_contexts,
+                         "workers", st->num_workers, "endpoints",
+                         st->num_endpoints, "listeners", st->num_listeners,
+                         "messages", st->num_messages);
+}
+
+PyDoc_STRVAR(exception_from_status_doc,
+             "exception_from_status(status, text, /)\n--\n\n"
+             "The exception that stands for a status number.");
+
+static PyObject *
+module_exception_from_status(PyObject *module, PyObject *args)
+{
+    const char *text;
+    int         status;
+
+    if (!PyArg_ParseTuple(args, "is:exception_from_status", &status, &text)) {
+        return NULL;
+    }
+    return errors_new(PyModule_GetState(module), (umx_status)status, NULL,
+                      text);
+}
+
+PyDoc_STRVAR(set_log_handler_doc,
+             "set_log_handler(handler, /)\n--\n\n"
+             "Call handler(level, text) for each line that libumx and UCX\n"
+             "log; levels: 0 error, 1 warning, 2 info, 3 debug. None: they go\n"
+             "to standard error.");
+
+PyDoc_STRVAR(config_options_doc,
+             "config_options(options=None, env_first=False)\n--\n\n"
+             "UCX's options, without prefix, as a Context would have them.");
+
+PyDoc_STRVAR(ucx_version_doc, "ucx_version()\n--\n\n"
+                              "(major, minor, patch) of the loaded UCX.");
+
+static PyObject *
+module_ucx_version(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    unsigned major, minor, release;
+
+    (void)module;
+    umx_ucx_version(&major, &minor, &release);
+    return Py_BuildValue("(III)", major, minor, release);
+}
+
+static PyMethodDef module_methods[] = {
+    {"tag_hash", module_tag_hash, METH_O, tag_hash_doc},
+    {"live_objects", module_live_objects, METH_NOARGS, live_objects_doc},
+    {"exception_from_status", module_exception_from_status, METH_VARARGS,
+     exception_from_status_doc},
+    {"set_log_handler", log_set_handler, METH_O, set_log_handler_doc},
+    {"config_options", (PyCFunction)(void (*)(void))context_config_options,
+     METH_VARARGS | METH_KEYWORDS, config_options_doc},
+    {"ucx_version", module_ucx_version, METH_NOARGS, ucx_version_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- the sentinel ANY ----------------------------------------------------
+ */
+
+static PyObject *
+any_repr(PyObject *Py_UNUSED(self))
+{
+    return PyUnicode_FromString("ucp.ANY");
+}
+
+static PyObject *
+any_reduce(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+    return PyUnicode_FromString("ANY");
+}
+
+static PyMethodDef any_methods[] = {
+    {"__reduce__", any_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot any_slots[] = {
+    {Py_tp_doc, (void *)"Matches a message of any tag."},
+    {Py_tp_repr, any_repr},
+    {Py_tp_methods, any_methods},
+    {0, NULL},
+};
+
+static PyType_Spec any_spec = {
+    .name      = "ucp._ext.AnyTag",
+    .basicsize = sizeof(PyObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = any_slots,
+};
+
+static int
+add_any(PyObject *module, mod_state *st)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(
+        module, &any_spec, NULL);
+
+    if (type == NULL) {
+        return -1;
+    }
+    st->any = type->tp_alloc(type, 0);
+    if (st->any == NULL || PyModule_AddType(module, type) < 0 ||
+        PyModule_AddObjectRef(module, "ANY", st->any) < 0) {
+        Py_DECREF(type);
+        return -1;
+    }
+    Py_DECREF(type);
+    return 0;
+}
+
+/* ---- initialisation ------------------------------------------------------
+ */
+
+static int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_p)
+{
+    *type_p = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return (*type_p == NULL) ? -1 : PyModule_AddType(module, *type_p);
+}
+
+static int
+intern_names(mod_state *st)
+{
+    static const char *const texts[] = {
+#define NAME_TEXT(name) #name,
+        NAME_TABLE(NAME_TEXT)
+#undef NAME_TEXT
+    };
+
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(texts); i++) {
+        st->names[i] = PyUnicode_InternFromString(texts[i]);
+        if (st->names[i] == NULL) {
+            return -1;
+        }
+    }
+    st->context_kwname = Py_BuildValue("(s)", "context");
+    return (st->context_kwname == NULL) ? -1 : 0;
+}
+
+static int
+import_asyncio(mod_state *st)
+{
+    PyObject *module = PyImport_ImportModule("asyncio.exceptions");
+
+    if (module == NULL) {
+        return -1;
+    }
+    st->cancelled_error     = PyObject_GetAttrString(module, "CancelledError");
+    st->invalid_state_error = PyObject_GetAttrString(module,
+                                                     "InvalidStateError");
+    Py_DECREF(module);
+    return (st->cancelled_error == NULL || st->invalid_state_error == NULL) ?
+               -1 :
+               0;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    mod_state *st = PyModule_GetState(module);
+
+    st->fair_ticks = compat_calibrate(FAIR_NS, 1000000);
+    if (intern_names(st) < 0 || import_asyncio(st) < 0 ||
+        errors_init(module, st) < 0 || add_any(module, st) < 0 ||
+        add_type(module, &request_spec, &st->request_type) < 0 ||
+        add_type(module, &context_spec, &st->context_type) < 0 ||
+        add_type(module, &worker_spec, &st->worker_type) < 0 ||
+        add_type(module, &endpoint_spec, &st->endpoint_type) < 0 ||
+        add_type(module, &listener_spec, &st->listener_type) < 0 ||
+        add_type(module, &message_spec, &st->message_type) < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    mod_state *st = PyModule_GetState(module);
+
+    Py_VISIT(st->request_type);
+    Py_VISIT(st->context_type);
+    Py_VISIT(st->worker_type);
+    Py_VISIT(st->endpoint_type);
+    Py_VISIT(st->listener_type);
+    Py_VISIT(st->message_type);
+    /* Each object on the free list has a reference to its type. */
+    for (unsigned i = 0; i < st->num_free_requests; i++) {
+        Py_VISIT(st->request_type);
+    }
+    Py_VISIT(st->any);
+    for (int i = 0; i < NUM_EXCEPTIONS; i++) {
+        Py_VISIT(st->exceptions[i]);
+    }
+    Py_VISIT(st->cancelled_error);
+    Py_VISIT(st->invalid_state_error);
+    Py_VISIT(st->stop_iteration);
+    Py_VISIT(st->log_handler);
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    mod_state *st = PyModule_GetState(module);
+
+    if (st->log_handler != NULL) {
+        umx_log_set(NULL, NULL); /* the interpreter goes, lines may come */
+    }
+    request_clear_free(st);
+    Py_CLEAR(st->request_type);
+    Py_CLEAR(st->context_type);
+    Py_CLEAR(st->worker_type);
+    Py_CLEAR(st->endpoint_type);
+    Py_CLEAR(st->listener_type);
+    Py_CLEAR(st->message_type);
+    Py_CLEAR(st->any);
+    for (int i = 0; i < NUM_EXCEPTIONS; i++) {
+        Py_CLEAR(st->exceptions[i]);
+    }
+    for (int i = 0; i < NUM_NAMES; i++) {
+        Py_CLEAR(st->names[i]);
+    }
+    Py_CLEAR(st->context_kwname);
+    Py_CLEAR(st->cancelled_error);
+    Py_CLEAR(st->invalid_state_error);
+    Py_CLEAR(st->stop_iteration);
+    Py_CLEAR(st->log_handler);
+    return 0;
+}
+
+static void
+module_free(void *module)
+{
+    (void)module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+PyDoc_STRVAR(module_doc, "The part of ucp that is written in C.");
+
+PyModuleDef ucp_ext_module = {
+    PyModuleDef_HEAD_INIT,         .m_name = "ucp._ext",
+    .m_doc = module_doc,           .m_size = sizeof(mod_state),
+    .m_methods = module_methods,   .m_slots = module_slots,
+    .m_traverse = module_traverse, .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC
+PyInit__ext(void)
+{
+    return PyModuleDef_Init(&ucp_ext_module);
+}

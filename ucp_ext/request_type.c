@@ -1,0 +1,1456 @@
+/* request_type.c: the awaitable of one operation.
+ *
+ * It is a coroutine to whoever asks (it has __await__, send, throw and close,
+ * so create_task, TaskGroup and run_coroutine_threadsafe take it), and speaks
+ * the future protocol to the task that drives it: pending, it yields itself
+ * with _asyncio_future_blocking set, and the task adds its wake-up. Until that
+ * first yield _asyncio_future_blocking reads None, so asyncio.isfuture() is
+ * false and gather, wait_for, shield and ensure_future wrap it in a task as
+ * they would any coroutine; asyncio.wait() takes tasks only, as with
+ * coroutines. Unlike a coroutine it starts when it is made, not when it is
+ * awaited, and may be awaited again: it gives its result again.
+ *
+ * The awaitable and the operation have separate lives. cancel() and throw() end
+ * the awaitable at once; the operation goes on in libumx, which keeps this
+ * object, and with it the buffer, alive until it is done. A receive whose
+ * message has come but was not handed out gives it back to the queue.
+ *
+ * Where completions go: libumx calls on_done() with the GIL, from inside
+ * drain, spin or poll. A request somebody waits for is linked to its worker's
+ * `wakes`, and its callbacks run after libumx has returned: directly if the
+ * event loop has called us, since no task is running then, else by
+ * call_soon(). */
+#include "state.h"
+
+#include <string.h>
+
+/* Look at the clock only every so many awaits that were done at once. */
+enum {
+    INLINE_PER_CLOCK = 16
+};
+/* Longest time of running callbacks directly before the rest are queued. */
+enum {
+    DIRECT_WAKES_NS = 1000000
+};
+
+typedef struct many_item {
+    RequestObject *parent;
+    umx_request   *op; /* NULL: not pending */
+    umx_status     status;
+    umx_recv_info  info;
+    buffer_hold    hold;
+} many_item;
+
+struct many {
+    Py_ssize_t count;
+    Py_ssize_t pending;
+    bool       has_failed;
+    many_item  items[];
+};
+
+static const char *const kind_names[] = {
+    [REQUEST_SEND]         = "send",
+    [REQUEST_TAG_SEND]     = "send",
+    [REQUEST_RECV]         = "recv",
+    [REQUEST_RECV_INTO]    = "recv_into",
+    [REQUEST_TAG_RECV]     = "recv",
+    [REQUEST_RECV_MESSAGE] = "recv_message",
+    [REQUEST_MESSAGE_RECV] = "Message.recv",
+    [REQUEST_FLUSH]        = "flush",
+    [REQUEST_CLOSE]        = "close",
+    [REQUEST_CONNECT]      = "connect",
+    [REQUEST_CLOSE_ALL]    = "close_all",
+    [REQUEST_SEND_MANY]    = "send_many",
+    [REQUEST_RECV_MANY]    = "recv_many",
+};
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static NOINLINE RequestObject *
+request_alloc(mod_state *st)
+{
+    RequestObject *req = PyObject_GC_New(RequestObject, st->request_type);
+
+    if (req != NULL) {
+        memset((char *)req + offsetof(RequestObject, st), 0,
+               sizeof(*req) - offsetof(RequestObject, st));
+        req->st = st;
+    }
+    return req;
+}
+
+/* Not tracked by the collector before it is part of something: a request that
+ * is done at once never is. */
+RequestObject *
+request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
+{
+    mod_state     *st  = worker->st;
+    RequestObject *req = st->free_requests;
+
+    if (LIKELY(req != NULL)) {
+        st->free_requests = req->next;
+        st->num_free_requests--;
+        req->next = NULL;
+        compat_revive((PyObject *)req);
+    } else {
+        req = request_alloc(st);
+        if (req == NULL) {
+            return NULL;
+        }
+    }
+    st->num_requests++;
+    req->worker        = (WorkerObject *)Py_NewRef(worker);
+    req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
+    req->kind          = kind;
+    req->state         = REQUEST_PENDING;
+    req->status        = UMX_INPROGRESS;
+    req->is_settled    = false;
+    req->is_deferred   = false;
+    req->has_yielded   = false;
+    req->is_blocking   = false;
+    req->has_let_loop  = false;
+    req->is_handed_out = false;
+    req->is_in_wakes   = false;
+    req->can_unrecv    = false;
+    return req;
+}
+
+static void
+release_many(RequestObject *req)
+{
+    struct many *many = req->many;
+
+    if (many == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < many->count; i++) {
+        buffer_release(&many->items[i].hold);
+    }
+    req->many = NULL;
+    PyMem_Free(many);
+}
+
+static int
+request_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->worker);
+    Py_VISIT(self->endpoint);
+    Py_VISIT(self->hold.owner);
+    Py_VISIT(self->hold.view.obj);
+    Py_VISIT(self->peer);
+    Py_VISIT(self->result);
+    Py_VISIT(self->exception);
+    Py_VISIT(self->callback);
+    Py_VISIT(self->context);
+    Py_VISIT(self->more_callbacks);
+    return 0;
+}
+
+static void
+clear_callbacks(RequestObject *self)
+{
+    Py_CLEAR(self->callback);
+    Py_CLEAR(self->context);
+    Py_CLEAR(self->more_callbacks);
+}
+
+/* A message that nobody took goes back to its queue. */
+static void
+return_message(RequestObject *self)
+{
+    umx_message *message = self->message;
+
+    self->message = NULL;
+    if (message != NULL &&
+        (self->worker->umx == NULL || worker_is_mine(self->worker))) {
+        umx_message_return(message); /* elsewhere it stays taken */
+    }
+}
+
+static int
+request_clear(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    clear_callbacks(self);
+    Py_CLEAR(self->peer);
+    Py_CLEAR(self->result);
+    Py_CLEAR(self->exception);
+    if (self->op == NULL && self->many == NULL) {
+        buffer_release(&self->hold);
+    }
+    return 0;
+}
+
+/* No operation is pending: it would hold a reference. */
+static void
+request_dealloc(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+    PyTypeObject  *type = Py_TYPE(op);
+    mod_state     *st   = self->st;
+
+    if (UNLIKELY(PyObject_GC_IsTracked(op))) {
+        PyObject_GC_UnTrack(op);
+    }
+    if (UNLIKELY(self->weakrefs != NULL)) {
+        PyObject_ClearWeakRefs(op);
+    }
+    if (UNLIKELY(self->message != NULL)) {
+        return_message(self);
+    }
+    if (UNLIKELY(self->many != NULL)) {
+        release_many(self);
+    }
+    (void)request_clear(op);
+    Py_CLEAR(self->endpoint);
+    Py_CLEAR(self->worker);
+    st->num_requests--;
+    if (LIKELY(st->num_free_requests < MAX_FREE_REQUESTS &&
+               st->request_type != NULL)) {
+        self->next        = st->free_requests;
+        st->free_requests = self;
+        st->num_free_requests++;
+        return; /* keeps its reference to the type */
+    }
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+void
+request_clear_free(mod_state *st)
+{
+    RequestObject *req = st->free_requests;
+
+    st->free_requests     = NULL;
+    st->num_free_requests = 0;
+    while (req != NULL) {
+        RequestObject *next = req->next;
+        PyTypeObject  *type = Py_TYPE(req);
+
+        PyObject_GC_Del(req);
+        Py_DECREF(type);
+        req = next;
+    }
+}
+
+/* ---- wake-ups ------------------------------------------------------------
+ */
+
+static void
+link_wake(RequestObject *req)
+{
+    WorkerObject *worker = req->worker;
+
+    if (req->is_in_wakes ||
+        (req->callback == NULL && req->more_callbacks == NULL)) {
+        return;
+    }
+    req->is_in_wakes = true;
+    req->next        = NULL;
+    Py_INCREF(req);
+    if (worker->wakes == NULL) {
+        worker->wakes = req;
+    } else {
+        worker->wakes_tail->next = req;
+    }
+    worker->wakes_tail = req;
+}
+
+/* loop.call_soon(callback, req, context=context) */
+static int
+call_soon(WorkerObject *worker, PyObject *callback, PyObject *req,
+          PyObject *context)
+{
+    PyObject *args[] = {callback, req, context};
+    PyObject *handle;
+
+    handle = PyObject_Vectorcall(worker->call_soon, args, 2,
+                                 context != NULL ? worker->st->context_kwname :
+                                                   NULL);
+    if (handle == NULL) {
+        return -1;
+    }
+    Py_DECREF(handle);
+    return 0;
+}
+
+static void
+run_callback(RequestObject *req, PyObject *callback, PyObject *context,
+             bool is_direct)
+{
+    WorkerObject *worker = req->worker;
+
+    if (worker->call_soon == NULL) {
+        return; /* no loop, or closed: nobody is left to hear */
+    }
+    if (is_direct && context != NULL && PyContext_Enter(context) == 0) {
+        PyObject *result = PyObject_CallOneArg(callback, (PyObject *)req);
+        PyObject *exc    = (result == NULL) ? PyErr_GetRaisedException() : NULL;
+
+        (void)!PyContext_Exit(context);
+        if (exc != NULL) {
+            PyErr_SetRaisedException(exc);
+        }
+        Py_XDECREF(result);
+    } else {
+        PyErr_Clear(); /* the context is entered already: the slow way */
+        (void)!call_soon(worker, callback, (PyObject *)req, context);
+    }
+    if (PyErr_Occurred()) {
+        worker_report_exception(worker, "a callback of a Request failed");
+    }
+}
+
+static void
+run_callbacks(RequestObject *req, bool is_direct)
+{
+    PyObject *callback = req->callback;
+    PyObject *context  = req->context;
+    PyObject *more     = req->more_callbacks;
+
+    req->callback       = NULL;
+    req->context        = NULL;
+    req->more_callbacks = NULL;
+    if (callback != NULL) {
+        run_callback(req, callback, context, is_direct);
+        Py_DECREF(callback);
+        Py_XDECREF(context);
+    }
+    if (more != NULL) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(more); i++) {
+            PyObject *pair = PyList_GET_ITEM(more, i); /* borrowed */
+            PyObject *ctx  = PyTuple_GET_ITEM(pair, 1);
+
+            run_callback(req, PyTuple_GET_ITEM(pair, 0),
+                         ctx == Py_None ? NULL : ctx, is_direct);
+        }
+        Py_DECREF(more);
+    }
+}
+
+void
+request_run_wakes(WorkerObject *worker, bool is_direct)
+{
+    uint64_t start = 0;
+
+    if (is_direct) {
+        start = compat_ticks();
+    }
+    while (worker->wakes != NULL) {
+        RequestObject *req = worker->wakes;
+
+        worker->wakes    = req->next;
+        req->next        = NULL;
+        req->is_in_wakes = false;
+        run_callbacks(req, is_direct);
+        Py_DECREF(req);
+        if (is_direct &&
+            compat_ticks() - start >
+                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
+            is_direct = false;
+        }
+    }
+}
+
+/* ---- completion ----------------------------------------------------------
+ */
+
+static bool
+is_channel_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO;
+}
+
+void
+request_settle(RequestObject *req, umx_status status)
+{
+    req->status = status;
+    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+        buffer_release(&req->hold);
+        release_many(req);
+        return;
+    }
+    req->state      = REQUEST_DONE;
+    req->is_settled = true;
+    if (is_channel_recv(req) && status == UMX_OK) {
+        req->can_unrecv = true; /* needs the buffer until handed out */
+    } else {
+        buffer_release(&req->hold);
+    }
+    link_wake(req);
+}
+
+static void
+on_done(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    req->op = NULL;
+    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_CLOSE) {
+        req->info = *umx_request_info(op);
+    }
+    if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
+        req->message = umx_request_message(op);
+    }
+    request_settle(req, status);
+    Py_DECREF(req);
+}
+
+/* ---- posting -------------------------------------------------------------
+ */
+
+static umx_status
+post_one(RequestObject *req, const umx_op_params *params)
+{
+    umx_ep     *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker *umx = req->worker->umx;
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_SEND:
+        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
+                                &req->op);
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
+                                &req->op, &req->info);
+    case REQUEST_RECV_MESSAGE:
+        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
+                                        &req->message);
+    case REQUEST_MESSAGE_RECV: {
+        umx_message *message = req->message;
+
+        req->message = NULL;
+        return umx_message_recv(message, &req->hold.buf, params, &req->op);
+    }
+    case REQUEST_TAG_SEND:
+        return umx_tag_send(ep, req->match.tag, &req->hold.buf, params,
+                            &req->op);
+    case REQUEST_TAG_RECV:
+        return umx_tag_recv(umx, ep, req->match.tag, req->match.mask,
+                            &req->hold.buf, params, &req->op, &req->info);
+    case REQUEST_FLUSH:
+        return (req->endpoint != NULL) ?
+                   umx_ep_flush(ep, params, &req->op) :
+                   umx_worker_flush(umx, params, &req->op);
+    case REQUEST_CLOSE:
+        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+    case REQUEST_CONNECT:
+    case REQUEST_CLOSE_ALL:
+    case REQUEST_SEND_MANY:
+    case REQUEST_RECV_MANY:
+        break;
+    }
+    return UMX_ERR_INVALID_PARAM;
+}
+
+static void
+settle_many(RequestObject *req)
+{
+    struct many *many   = req->many;
+    umx_status   status = UMX_OK;
+
+    for (Py_ssize_t i = 0; i < many->count; i++) {
+        if (many->items[i].status != UMX_OK) {
+            status = many->items[i].status;
+            break;
+        }
+    }
+    many->has_failed = (status != UMX_OK);
+    request_settle(req, status);
+}
+
+static void
+on_item_done(umx_request *op, umx_status status, void *arg)
+{
+    many_item     *item = arg;
+    RequestObject *req  = item->parent;
+
+    item->op     = NULL;
+    item->status = status;
+    item->info   = *umx_request_info(op);
+    if (--req->many->pending == 0) {
+        settle_many(req);
+        Py_DECREF(req);
+    }
+}
+
+static umx_status
+post_item(RequestObject *req, many_item *item, const umx_op_params *params)
+{
+    umx_ep *ep = req->endpoint->umx;
+
+    if (req->kind == REQUEST_SEND_MANY) {
+        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
+                                &item->op);
+    }
+    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
+                            &item->op, &item->info);
+}
+
+static void
+post_many(RequestObject *req)
+{
+    struct many  *many   = req->many;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = on_item_done};
+
+    for (Py_ssize_t i = 0; i < many->count; i++) {
+        many_item *item = &many->items[i];
+
+        params.arg   = item;
+        item->status = post_item(req, item, &params);
+        if (item->status == UMX_INPROGRESS) {
+            many->pending++;
+        } else if (item->status == UMX_ERR_PEER_CLOSED) {
+            item->status = UMX_ERR_CLOSED;
+        }
+    }
+    if (many->pending == 0) {
+        settle_many(req);
+    } else {
+        Py_INCREF(req); /* for on_item_done() */
+    }
+}
+
+static void
+post_now(RequestObject *req)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
+
+    if (UNLIKELY(req->worker->umx == NULL ||
+                 (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        request_settle(req,
+                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+        return;
+    }
+    if (UNLIKELY(req->many != NULL)) {
+        post_many(req);
+        return;
+    }
+    status = post_one(req, &params);
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+        return;
+    }
+    /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
+    request_settle(req,
+                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+PyObject *
+request_post(RequestObject *req)
+{
+    if (LIKELY(worker_is_mine(req->worker))) {
+        post_now(req);
+        if (!req->is_settled && req->worker->loop != NULL) {
+            worker_schedule_drain(req->worker);
+        }
+    } else {
+        req->is_deferred = true;
+    }
+    return (PyObject *)req;
+}
+
+static struct many *
+alloc_many(RequestObject *req, Py_ssize_t count)
+{
+    struct many *many = PyMem_Calloc(1, sizeof(*many) +
+                                            (size_t)count * sizeof(many_item));
+
+    if (many == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    many->count = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        many->items[i].parent = req;
+    }
+    return many;
+}
+
+int
+request_hold_many(RequestObject *req, PyObject *buffers)
+{
+    bool      is_writable = (req->kind == REQUEST_RECV_MANY);
+    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
+
+    if (fast == NULL) {
+        return -1;
+    }
+    req->many = alloc_many(req, PySequence_Fast_GET_SIZE(fast));
+    if (req->many == NULL) {
+        Py_DECREF(fast);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < req->many->count; i++) {
+        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
+                           is_writable, &req->many->items[i].hold) < 0) {
+            Py_DECREF(fast);
+            return -1;
+        }
+    }
+    Py_DECREF(fast);
+    return 0;
+}
+
+/* ---- results -------------------------------------------------------------
+ */
+
+static int
+set_size_attr(PyObject *exc, PyObject *name, uint64_t value)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(value);
+    int       rc     = -1;
+
+    if (number != NULL) {
+        rc = PyObject_SetAttr(exc, name, number);
+        Py_DECREF(number);
+    }
+    return rc;
+}
+
+static PyObject *
+make_length_error(RequestObject *self, umx_status status,
+                  const umx_recv_info *info, size_t capacity)
+{
+    char      text[96];
+    PyObject *exc;
+
+    snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
+             info->length, capacity);
+    exc = errors_new(self->st, status, kind_names[self->kind], text);
+    if (exc != NULL &&
+        set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+static PyObject *
+make_status_error(RequestObject *self, umx_status status,
+                  const umx_recv_info *info, size_t capacity)
+{
+    const char *op = kind_names[self->kind];
+    PyObject   *exc, *peer = self->peer;
+
+    if (status == UMX_ERR_MESSAGE_TRUNCATED ||
+        status == UMX_ERR_LENGTH_MISMATCH) {
+        return make_length_error(self, status, info, capacity);
+    }
+    exc = errors_new(self->st, status, op, NULL);
+    if (exc == NULL) {
+        return NULL;
+    }
+    if (self->endpoint != NULL && peer == NULL) {
+        peer = self->endpoint->peer;
+    }
+    if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    if (exc != NULL && self->kind == REQUEST_CLOSE &&
+        self->endpoint->umx != NULL &&
+        set_size_attr(exc, NAME(self->st, unsent_bytes),
+                      umx_ep_unsent_bytes(self->endpoint->umx)) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+static PyObject *
+make_results(RequestObject *self)
+{
+    struct many *many = self->many;
+    PyObject    *list = PyList_New(many->count);
+
+    for (Py_ssize_t i = 0; list != NULL && i < many->count; i++) {
+        many_item *item   = &many->items[i];
+        PyObject  *result = Py_NewRef(Py_None);
+
+        if (item->status != UMX_OK) {
+            Py_SETREF(result, make_status_error(self, item->status, &item->info,
+                                                item->hold.buf.len));
+        }
+        if (result == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, i, result);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+make_many_error(RequestObject *self)
+{
+    PyObject *results = make_results(self);
+    PyObject *exc     = NULL;
+
+    if (results == NULL) {
+        return NULL;
+    }
+    exc = PyObject_CallFunction(self->st->exceptions[EXC_UCXError], "s",
+                                "some of the messages failed; see .results");
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_DECREF(results);
+    return exc;
+}
+
+/* The exception of a failed request; new reference. */
+static PyObject *
+request_exception_object(RequestObject *self)
+{
+    if (self->exception == NULL) {
+        self->exception = (self->many != NULL) ?
+                              make_many_error(self) :
+                              make_status_error(self, self->status, &self->info,
+                                                self->hold.buf.len);
+    }
+    return Py_XNewRef(self->exception);
+}
+
+static PyObject *
+make_result(RequestObject *self)
+{
+    switch (self->kind) {
+    case REQUEST_RECV_INTO:
+    case REQUEST_MESSAGE_RECV:
+        return PyLong_FromSize_t(self->info.length);
+    case REQUEST_RECV_MESSAGE: {
+        umx_message *message = self->message;
+
+        self->message = NULL;
+        return message_new(self->endpoint, message);
+    }
+    default:
+        return Py_NewRef(Py_None);
+    }
+}
+
+/* The value of a settled request as a new reference, or its exception. */
+static PyObject *
+request_value(RequestObject *self)
+{
+    if (UNLIKELY(self->state == REQUEST_CANCELLED)) {
+        PyErr_SetNone(self->st->cancelled_error);
+        return NULL;
+    }
+    if (LIKELY(self->status == UMX_OK)) {
+        if (self->result != NULL) {
+            return Py_NewRef(self->result);
+        }
+        if (LIKELY(self->kind <= REQUEST_RECV)) {
+            return Py_NewRef(Py_None);
+        }
+        self->result = make_result(self);
+        return Py_XNewRef(self->result);
+    }
+    {
+        PyObject *exc = request_exception_object(self);
+
+        if (exc != NULL) {
+            PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+            Py_DECREF(exc);
+        }
+        return NULL;
+    }
+}
+
+static PySendResult
+hand_out(RequestObject *self, PyObject **out)
+{
+    self->is_handed_out = true;
+    if (self->can_unrecv) {
+        self->can_unrecv = false;
+        buffer_release(&self->hold);
+    }
+    if (UNLIKELY(self->many != NULL) && self->status == UMX_OK) {
+        release_many(self);
+    }
+    *out = request_value(self);
+    return (*out == NULL) ? PYGEN_ERROR : PYGEN_RETURN;
+}
+
+/* ---- giving up -----------------------------------------------------------
+ */
+
+static void
+unrecv_items(RequestObject *self)
+{
+    struct many *many = self->many;
+
+    for (Py_ssize_t i = 0; i < many->count; i++) {
+        many_item *item = &many->items[i];
+
+        if (item->op == NULL && item->status == UMX_OK) {
+            item->status = UMX_ERR_CANCELED;
+            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
+                                      &item->hold.buf);
+        }
+    }
+}
+
+/* Nobody will take the result: messages go back to their queue. */
+static void
+undo_result(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+
+    if (self->is_handed_out || worker->umx == NULL || !worker_is_mine(worker)) {
+        return;
+    }
+    if (self->can_unrecv) {
+        self->can_unrecv = false;
+        (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
+                                  &self->hold.buf);
+        buffer_release(&self->hold);
+    }
+    return_message(self);
+    if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
+        self->endpoint->umx != NULL) {
+        unrecv_items(self);
+    }
+    worker_after_call(worker);
+}
+
+static void
+cancel_operation(RequestObject *self)
+{
+    if (self->is_deferred) {
+        buffer_release(&self->hold);
+        release_many(self);
+        return;
+    }
+    if (self->worker->umx == NULL || !worker_is_mine(self->worker)) {
+        return; /* it completes by itself; the buffer stays held */
+    }
+    if (self->ep != NULL) {
+        umx_ep *ep = self->ep;
+
+        self->ep = NULL;
+        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_ep_destroy(ep);
+        Py_DECREF(self); /* on_state() will not */
+    } else if (self->op != NULL) {
+        umx_request_cancel(self->op);
+    } else if (self->many != NULL) {
+        if (self->kind == REQUEST_RECV_MANY) {
+            unrecv_items(self);
+        }
+        for (Py_ssize_t i = 0; i < self->many->count; i++) {
+            if (self->many->items[i].op != NULL) {
+                umx_request_cancel(self->many->items[i].op);
+            }
+        }
+    }
+    if (self->worker->loop != NULL) {
+        worker_schedule_drain(self->worker);
+    }
+}
+
+/* False if there was nothing to cancel. */
+static bool
+request_abandon(RequestObject *self)
+{
+    if (self->state != REQUEST_PENDING) {
+        return false;
+    }
+    self->state      = REQUEST_CANCELLED;
+    self->is_settled = true;
+    Py_INCREF(self);
+    cancel_operation(self);
+    link_wake(self);
+    worker_after_call(self->worker);
+    Py_DECREF(self);
+    return true;
+}
+
+/* ---- awaiting ------------------------------------------------------------
+ */
+
+static NOINLINE int
+refuse_foreign_thread(RequestObject *self)
+{
+    PyErr_Format(PyExc_RuntimeError,
+                 "this Request of %R is awaited in another thread than its "
+                 "worker's, whose loop is %R",
+                 self->endpoint != NULL ? (PyObject *)self->endpoint :
+                                          (PyObject *)self->worker,
+                 self->worker->loop != NULL ? self->worker->loop : Py_None);
+    return -1;
+}
+
+/* Poll, then drain and arm; true if that settled it. */
+static bool
+wait_inline(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+    umx_status    status;
+
+    if (umx_worker_spin(worker->umx, &self->is_settled)) {
+        worker_after_call(worker);
+        return true;
+    }
+    status = umx_worker_drain(worker->umx);
+    worker_after_call(worker);
+    if (self->is_settled) {
+        return true;
+    }
+    if (status != UMX_OK && worker->loop != NULL) {
+        worker_schedule_drain(worker);
+    }
+    worker_update_timer(worker);
+    return false;
+}
+
+/* Has the loop been kept waiting for too long? */
+static inline bool
+loop_is_due(WorkerObject *worker)
+{
+    return worker->loop != NULL &&
+           compat_ticks() - worker->last_loop > worker->st->fair_ticks;
+}
+
+static NOINLINE PySendResult
+let_loop(RequestObject *self, PyObject **out)
+{
+    self->has_let_loop = true;
+    *out               = Py_NewRef(Py_None);
+    return PYGEN_NEXT;
+}
+
+static PySendResult
+yield_itself(RequestObject *self, PyObject **out)
+{
+    if (self->worker->loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this worker has no event loop: a pending Request "
+                        "cannot be awaited");
+        return PYGEN_ERROR;
+    }
+    if (!PyObject_GC_IsTracked((PyObject *)self)) {
+        PyObject_GC_Track(self);
+    }
+    self->has_yielded = true;
+    self->is_blocking = true;
+    *out              = Py_NewRef(self);
+    return PYGEN_NEXT;
+}
+
+static NOINLINE PySendResult
+step_pending(RequestObject *self, PyObject **out)
+{
+    WorkerObject *worker = self->worker;
+
+    if (!worker_is_mine(worker)) {
+        (void)!refuse_foreign_thread(self);
+        return PYGEN_ERROR;
+    }
+    if (self->is_deferred) {
+        self->is_deferred = false;
+        post_now(self);
+    }
+    if (!self->is_settled && (self->has_yielded || !wait_inline(self))) {
+        return yield_itself(self, out);
+    }
+    if (!self->has_let_loop && loop_is_due(worker)) {
+        return let_loop(self, out);
+    }
+    if (worker->loop != NULL && worker->umx != NULL &&
+        !umx_worker_is_armed(worker->umx)) {
+        worker_schedule_drain(worker);
+    }
+    return hand_out(self, out);
+}
+
+static inline PySendResult
+request_step(RequestObject *self, PyObject **out)
+{
+    WorkerObject *worker = self->worker;
+
+    if (UNLIKELY(!self->is_settled)) {
+        return step_pending(self, out);
+    }
+    if (UNLIKELY(self->has_yielded || self->has_let_loop)) {
+        worker->last_loop = compat_ticks(); /* we come from the loop */
+    } else if (UNLIKELY(++worker->inline_count % INLINE_PER_CLOCK == 0) &&
+               loop_is_due(worker)) {
+        return let_loop(self, out);
+    }
+    return hand_out(self, out);
+}
+
+static PySendResult
+request_am_send(PyObject *op, PyObject *value, PyObject **out)
+{
+    (void)value;
+    return request_step((RequestObject *)op, out);
+}
+
+static PyObject *
+request_await(PyObject *op)
+{
+    return Py_NewRef(op);
+}
+
+/* StopIteration(value), from a cached instance while nobody else has it: to
+ * build one costs more than the rest of the await. */
+static void
+set_stop_iteration(mod_state *st, PyObject *value)
+{
+    PyObject *stop = st->stop_iteration;
+
+    if (stop == NULL || Py_REFCNT(stop) != 1) {
+        Py_XDECREF(stop);
+        st->stop_iteration = stop = PyObject_CallNoArgs(PyExc_StopIteration);
+        if (stop == NULL) {
+            return;
+        }
+    }
+    Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+    PyErr_SetRaisedException(Py_NewRef(stop));
+}
+
+static PyObject *
+request_iternext(PyObject *op)
+{
+    PyObject *out;
+
+    switch (request_step((RequestObject *)op, &out)) {
+    case PYGEN_NEXT:
+        return out;
+    case PYGEN_RETURN:
+        if (out != Py_None) {
+            set_stop_iteration(((RequestObject *)op)->st, out);
+        }
+        Py_DECREF(out);
+        break;
+    case PYGEN_ERROR:
+        break;
+    }
+    return NULL;
+}
+
+PyDoc_STRVAR(send_doc, "send($self, value, /)\n--\n\n"
+                       "One step of the awaitable, as a coroutine's.");
+
+static PyObject *
+request_send(PyObject *op, PyObject *value)
+{
+    PyObject *out;
+
+    (void)value;
+    switch (request_step((RequestObject *)op, &out)) {
+    case PYGEN_NEXT:
+        return out;
+    case PYGEN_RETURN:
+        set_stop_iteration(((RequestObject *)op)->st, out);
+        Py_DECREF(out);
+        break;
+    case PYGEN_ERROR:
+        break;
+    }
+    return NULL;
+}
+
+/* Raise what throw() was given. */
+static void
+raise_thrown(PyObject *type, PyObject *value, PyObject *traceback)
+{
+    if (PyExceptionInstance_Check(type)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    } else if (PyExceptionClass_Check(type)) {
+        PyErr_Restore(Py_NewRef(type),
+                      value == Py_None ? NULL : Py_XNewRef(value),
+                      traceback == Py_None ? NULL : Py_XNewRef(traceback));
+    } else {
+        PyErr_SetString(PyExc_TypeError,
+                        "exceptions must be classes or instances deriving "
+                        "from BaseException");
+    }
+}
+
+PyDoc_STRVAR(throw_doc,
+             "throw($self, type, value=None, traceback=None, /)\n--\n\n"
+             "End the awaitable with an exception. The operation goes on; a\n"
+             "message received but not handed out returns to its queue.");
+
+static PyObject *
+request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (nargs < 1 || nargs > 3) {
+        PyErr_Format(PyExc_TypeError,
+                     "throw() takes 1 to 3 arguments but %zd were given",
+                     nargs);
+        return NULL;
+    }
+    if (!request_abandon(self)) {
+        undo_result(self);
+    }
+    raise_thrown(args[0], nargs > 1 ? args[1] : NULL,
+                 nargs > 2 ? args[2] : NULL);
+    return NULL;
+}
+
+PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
+                        "End the awaitable, as a coroutine's close().");
+
+static PyObject *
+request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (!request_abandon(self)) {
+        undo_result(self);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- the future protocol -------------------------------------------------
+ */
+
+PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nTrue if settled.");
+
+static PyObject *
+request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(((RequestObject *)op)->is_settled);
+}
+
+PyDoc_STRVAR(cancelled_doc,
+             "cancelled($self, /)\n--\n\nTrue if cancel() ended it.");
+
+static PyObject *
+request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(((RequestObject *)op)->state == REQUEST_CANCELLED);
+}
+
+PyDoc_STRVAR(cancel_doc,
+             "cancel($self, msg=None)\n--\n\n"
+             "End the awaitable at once; False if it is done. The operation\n"
+             "lives on until UCX is done with the buffer. A send that was not\n"
+             "posted is withdrawn; a receive loses no message.");
+
+static PyObject *
+request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"msg"};
+    PyObject                *msg;
+
+    if (args_parse("cancel", args, nargs, kwnames, keywords, 1, 1, 0, &msg) <
+        0) {
+        return NULL;
+    }
+    return PyBool_FromLong(request_abandon((RequestObject *)op));
+}
+
+static int
+check_settled(RequestObject *self)
+{
+    if (!self->is_settled) {
+        PyErr_SetString(self->st->invalid_state_error, "Result is not set.");
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
+
+static PyObject *
+request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    /* Called by a task's wake-up just before it resumes: the result is not
+     * handed out by this, and a message not taken yet. */
+    if (check_settled(self) < 0) {
+        return NULL;
+    }
+    if (self->kind == REQUEST_RECV_MESSAGE && self->message != NULL &&
+        self->has_yielded && !self->is_handed_out) {
+        Py_RETURN_NONE;
+    }
+    return request_value(self);
+}
+
+PyDoc_STRVAR(exception_doc,
+             "exception($self, /)\n--\n\nThe exception, or None.");
+
+static PyObject *
+request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (check_settled(self) < 0) {
+        return NULL;
+    }
+    if (self->state == REQUEST_CANCELLED) {
+        PyErr_SetNone(self->st->cancelled_error);
+        return NULL;
+    }
+    if (self->status == UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return request_exception_object(self);
+}
+
+static int
+add_more_callbacks(RequestObject *self, PyObject *callback, PyObject *context)
+{
+    PyObject *pair;
+    int       rc;
+
+    if (self->more_callbacks == NULL) {
+        self->more_callbacks = PyList_New(0);
+        if (self->more_callbacks == NULL) {
+            return -1;
+        }
+    }
+    pair = PyTuple_Pack(2, callback, context != NULL ? context : Py_None);
+    if (pair == NULL) {
+        return -1;
+    }
+    rc = PyList_Append(self->more_callbacks, pair);
+    Py_DECREF(pair);
+    return rc;
+}
+
+PyDoc_STRVAR(add_done_callback_doc,
+             "add_done_callback($self, fn, /, *, context=None)\n--\n\n"
+             "Have the loop call fn(request) once it is settled.");
+
+static PyObject *
+request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    static const char *const keywords[] = {"fn", "context"};
+    RequestObject           *self       = (RequestObject *)op;
+    PyObject                *values[2], *context;
+
+    if (args_parse("add_done_callback", args, nargs, kwnames, keywords, 2, 1, 1,
+                   values) < 0) {
+        return NULL;
+    }
+    context = (values[1] == Py_None) ? NULL : values[1];
+    if (self->is_settled) {
+        if (self->worker->call_soon != NULL &&
+            call_soon(self->worker, values[0], op, context) < 0) {
+            return NULL;
+        }
+        Py_RETURN_NONE;
+    }
+    if (!PyObject_GC_IsTracked(op)) {
+        PyObject_GC_Track(op);
+    }
+    if (self->callback == NULL) {
+        self->callback = Py_NewRef(values[0]);
+        self->context  = Py_XNewRef(context);
+    } else if (add_more_callbacks(self, values[0], context) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(remove_done_callback_doc,
+             "remove_done_callback($self, fn, /)\n--\n\n"
+             "Remove all instances of fn; returns how many.");
+
+static PyObject *
+request_remove_done_callback(PyObject *op, PyObject *fn)
+{
+    RequestObject *self    = (RequestObject *)op;
+    Py_ssize_t     removed = 0;
+    int            equal;
+
+    if (self->callback != NULL) {
+        equal = PyObject_RichCompareBool(self->callback, fn, Py_EQ);
+        if (equal < 0) {
+            return NULL;
+        }
+        if (equal) {
+            Py_CLEAR(self->callback);
+            Py_CLEAR(self->context);
+            removed++;
+        }
+    }
+    for (Py_ssize_t i = 0; self->more_callbacks != NULL &&
+                           i < PyList_GET_SIZE(self->more_callbacks);) {
+        PyObject *pair = PyList_GET_ITEM(self->more_callbacks, i);
+
+        equal = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
+        if (equal < 0) {
+            return NULL;
+        }
+        if (!equal) {
+            i++;
+        } else if (PySequence_DelItem(self->more_callbacks, i) < 0) {
+            return NULL;
+        } else {
+            removed++;
+        }
+    }
+    return PyLong_FromSsize_t(removed);
+}
+
+PyDoc_STRVAR(get_loop_doc, "get_loop($self, /)\n--\n\n"
+                           "The event loop of the worker, or None.");
+
+static PyObject *
+request_get_loop(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *loop = ((RequestObject *)op)->worker->loop;
+
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+PyDoc_STRVAR(make_cancelled_error_doc,
+             "_make_cancelled_error($self, /)\n--\n\nFor asyncio.");
+
+static PyObject *
+request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyObject_CallNoArgs(((RequestObject *)op)->st->cancelled_error);
+}
+
+static PyObject *
+get_blocking(PyObject *op, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (!self->has_yielded) {
+        Py_RETURN_NONE;
+    }
+    return PyBool_FromLong(self->is_blocking);
+}
+
+static int
+set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    int is_true;
+
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    is_true = PyObject_IsTrue(value);
+    if (is_true < 0) {
+        return -1;
+    }
+    ((RequestObject *)op)->is_blocking = (is_true != 0);
+    return 0;
+}
+
+static PyObject *
+get_cancel_message(PyObject *Py_UNUSED(op), void *Py_UNUSED(closure))
+{
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+request_repr(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+    const char    *state;
+
+    if (self->state == REQUEST_CANCELLED) {
+        state = "cancelled";
+    } else if (!self->is_settled) {
+        state = "pending";
+    } else {
+        state = (self->status == UMX_OK) ? "done" :
+                                           umx_status_string(self->status);
+    }
+    return PyUnicode_FromFormat("<ucp.Request %s, %s>", kind_names[self->kind],
+                                state);
+}
+
+/* For loop.call_later() of close_all(). */
+static PyObject *
+request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (!self->is_settled) {
+        request_settle(self, UMX_OK);
+        request_run_wakes(self->worker, false);
+    }
+    Py_RETURN_NONE;
+}
+
+#define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
+#define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef request_methods[] = {
+    {"send", request_send, METH_O, send_doc},
+    {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, throw_doc},
+    {"close", request_close, METH_NOARGS, close_doc},
+    {"done", request_done, METH_NOARGS, done_doc},
+    {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
+    {"cancel", KEYWORDS_FUNC(request_cancel), KEYWORDS, cancel_doc},
+    {"result", request_result, METH_NOARGS, result_doc},
+    {"exception", request_exception, METH_NOARGS, exception_doc},
+    {"add_done_callback", KEYWORDS_FUNC(request_add_done_callback), KEYWORDS,
+     add_done_callback_doc},
+    {"remove_done_callback", request_remove_done_callback, METH_O,
+     remove_done_callback_doc},
+    {"get_loop", request_get_loop, METH_NOARGS, get_loop_doc},
+    {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
+     make_cancelled_error_doc},
+    {"_expire", request_expire, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_getset[] = {
+    {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
+    {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef request_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(RequestObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(request_doc,
+             "One operation of an endpoint; awaitable.\n\n"
+             "It has started when it is made. Cancelling ends the await, not\n"
+             "the operation; the buffer is held until UCX is done with it.");
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_doc, (void *)request_doc},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_traverse, request_traverse},
+    {Py_tp_clear, request_clear},
+    {Py_tp_repr, request_repr},
+    {Py_am_await, request_await},
+    {Py_am_send, request_am_send},
+    {Py_tp_iter, request_await},
+    {Py_tp_iternext, request_iternext},
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_getset},
+    {Py_tp_members, request_members},
+    {0, NULL},
+};
+
+PyType_Spec request_spec = {
+    .name      = "ucp._ext.Request",
+    .basicsize = sizeof(RequestObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = request_slots,
+};

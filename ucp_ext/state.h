@@ -1,0 +1,375 @@
+/* state.h: what the module owns, and the objects of its types. Thread: with
+ * the GIL. */
+#ifndef UCP_EXT_STATE_H
+#define UCP_EXT_STATE_H
+
+#include "compat.h"
+
+#include <umx/umx.h>
+
+/* class, bases (space separated), docstring; a base comes before what derives
+ * from it. */
+#define EXCEPTION_TABLE(X)                                                \
+    X(UCXBaseException, "Exception", "Base of all errors of ucp.")        \
+    X(UCXError, "UCXBaseException", "An operation failed.")               \
+    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")   \
+    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")       \
+    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")    \
+    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                         \
+      "The endpoint was closed while the operation was pending.")         \
+    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",        \
+      "The peer went away.")                                              \
+    X(UCXMsgTruncated, "UCXBaseException ValueError",                     \
+      "The lengths of message and buffer differ.")                        \
+    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",         \
+      "Nobody listens at the address.")                                   \
+    X(UCXUnreachable, "UCXBaseException OSError",                         \
+      "No transport reaches the address.")                                \
+    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")           \
+    X(UCXRejected, "UCXError ConnectionRefusedError",                     \
+      "The peer refused the connection.")                                 \
+    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")       \
+    X(UCXVersionError, "UCXProtocolError",                                \
+      "The peer speaks another version of the protocol.")                 \
+    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
+    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
+    X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXWarning, "UserWarning", "Warnings of ucp.")
+
+typedef enum exception_index {
+#define EXCEPTION_INDEX(name, bases, doc) EXC_##name,
+    EXCEPTION_TABLE(EXCEPTION_INDEX)
+#undef EXCEPTION_INDEX
+    NUM_EXCEPTIONS
+} exception_index;
+
+/* Interned names. */
+#define NAME_TABLE(X)           \
+    X(_asyncio_future_blocking) \
+    X(__array_interface__)      \
+    X(__cuda_array_interface__) \
+    X(add_reader)               \
+    X(remove_reader)            \
+    X(call_soon)                \
+    X(call_later)               \
+    X(call_exception_handler)   \
+    X(cancel)                   \
+    X(is_closed)                \
+    X(status)                   \
+    X(op)                       \
+    X(peer)                     \
+    X(length)                   \
+    X(unsent_bytes)             \
+    X(results)                  \
+    X(strides)                  \
+    X(dtype)
+
+typedef struct RequestObject RequestObject;
+
+enum {
+    MAX_FREE_REQUESTS = 256,
+    FAIR_NS           = 200000 /* longest time without a turn of the loop */
+};
+
+typedef struct mod_state {
+    PyTypeObject  *request_type;
+    PyTypeObject  *context_type;
+    PyTypeObject  *worker_type;
+    PyTypeObject  *endpoint_type;
+    PyTypeObject  *listener_type;
+    PyTypeObject  *message_type;
+    PyObject      *any; /* the sentinel ANY */
+    PyObject      *exceptions[NUM_EXCEPTIONS];
+    PyObject      *cancelled_error; /* asyncio's */
+    PyObject      *invalid_state_error;
+    PyObject      *context_kwname; /* ("context",) */
+    PyObject      *stop_iteration; /* cached, see request_type.c */
+    PyObject      *log_handler;
+    RequestObject *free_requests;
+    unsigned       num_free_requests;
+    uint64_t       fair_ticks; /* FAIR_NS in compat_ticks() */
+    int            numpy;      /* 0: not looked yet, 1: its API is loaded */
+    PyObject      *names[64];
+    /* alive */
+    size_t num_requests;
+    size_t num_contexts;
+    size_t num_workers;
+    size_t num_endpoints;
+    size_t num_listeners;
+    size_t num_messages;
+} mod_state;
+
+enum name_index {
+#define NAME_INDEX(name) NAME_##name,
+    NAME_TABLE(NAME_INDEX)
+#undef NAME_INDEX
+    NUM_NAMES
+};
+_Static_assert(NUM_NAMES <= 64, "mod_state.names");
+
+#define NAME(st, name) ((st)->names[NAME_##name])
+
+extern PyModuleDef ucp_ext_module;
+
+/* The state, from a type that may be a subclass; NULL with an exception. */
+static inline mod_state *
+state_of_type(PyTypeObject *type)
+{
+    PyObject *module = PyType_GetModuleByDef(type, &ucp_ext_module);
+
+    return (module == NULL) ? NULL : (mod_state *)PyModule_GetState(module);
+}
+
+/* ---- objects -------------------------------------------------------------
+ */
+
+typedef struct ContextObject {
+    PyObject_HEAD mod_state *st;
+    umx_context             *umx;
+} ContextObject;
+
+/* A Python call to make once libumx has returned. */
+typedef struct pending_call {
+    struct pending_call *next;
+    PyObject            *func;
+    PyObject            *arg; /* or NULL */
+} pending_call;
+
+typedef struct WorkerObject {
+    PyObject_HEAD mod_state *st;
+    umx_worker              *umx; /* NULL once closed */
+    ContextObject           *context;
+    uintptr_t                thread; /* the owner's compat_thread_id() */
+    PyObject                *loop;   /* or NULL */
+    PyTypeObject            *endpoint_class;
+    PyTypeObject            *listener_class;
+    PyObject                *call_soon;  /* loop.call_soon */
+    PyObject                *drain_call; /* self._drain, for call_soon */
+    PyObject                *timer;      /* TimerHandle or NULL */
+    uint64_t       timer_ns;  /* deadline the timer was set for; 0: none */
+    uint64_t       last_loop; /* ticks when the loop last had its turn */
+    unsigned       inline_count;
+    bool           in_callback; /* called by the loop: no task is running */
+    bool           is_drain_scheduled;
+    RequestObject *wakes; /* requests whose callbacks are to run */
+    RequestObject *wakes_tail;
+    pending_call  *calls;
+    pending_call  *calls_tail;
+    RequestObject *closers; /* of close_all() */
+    PyObject      *weakrefs;
+} WorkerObject;
+
+typedef struct EndpointObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_ep   *umx;  /* NULL once the worker is closed and it is dropped */
+    PyObject *peer; /* address tuple or None */
+    PyObject *local;
+    PyObject *on_close;
+    bool      is_close_called;
+    PyObject *weakrefs;
+} EndpointObject;
+
+typedef struct ListenerObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_listener               *umx; /* NULL once closed */
+    PyObject                   *on_accept;
+    PyObject                   *host;
+    int                         port;
+    PyObject                   *weakrefs;
+} ListenerObject;
+
+typedef struct MessageObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_message                  *umx; /* NULL once received */
+    umx_recv_info                 info;
+} MessageObject;
+
+/* ---- buffers (buffer.c) --------------------------------------------------
+ */
+
+/* An object's memory, held: the export, or the object itself. */
+typedef struct buffer_hold {
+    umx_buffer buf;
+    PyObject  *owner; /* or NULL */
+    Py_buffer  view;  /* view.obj NULL: no export */
+} buffer_hold;
+
+/* -1 with an exception that names what was given. */
+int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
+                   buffer_hold *hold);
+
+static inline void
+buffer_release(buffer_hold *hold)
+{
+    if (hold->view.obj != NULL) {
+        PyBuffer_Release(&hold->view);
+    }
+    Py_CLEAR(hold->owner);
+}
+
+/* ---- arguments (args.c) --------------------------------------------------
+ */
+
+/* Fill `values[n]` from FASTCALL arguments, in CPython's wording of errors;
+ * borrowed, NULL where absent. The first `required` must be there; from
+ * `num_positional` on keyword-only. */
+int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames, const char *const *keywords, int n,
+               int num_positional, int required, PyObject **values);
+
+/* None, ANY, int, str, bytes or tuple as a match. */
+int args_tag(mod_state *st, PyObject *tag, umx_match *match);
+
+/* Seconds or None (`fallback_ns`) as nanoseconds. */
+int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
+
+/* ---- errors (errors.c) ---------------------------------------------------
+ */
+
+int errors_init(PyObject *module, mod_state *st);
+
+/* A new exception for `status`; `op` and `detail` may be NULL. */
+PyObject *errors_new(mod_state *st, umx_status status, const char *op,
+                     const char *detail);
+
+/* Raise it; returns NULL. */
+PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
+                       const char *detail);
+
+/* ---- addresses (listener_type.c) -----------------------------------------
+ */
+
+struct sockaddr_storage;
+int       sockaddr_parse(PyObject *tuple, struct sockaddr_storage *addr,
+                         size_t *len_p);
+PyObject *sockaddr_build(const struct sockaddr_storage *addr);
+
+/* ---- requests (request_type.c) -------------------------------------------
+ */
+
+typedef enum request_kind {
+    REQUEST_SEND,
+    REQUEST_TAG_SEND,
+    REQUEST_RECV,
+    REQUEST_RECV_INTO,
+    REQUEST_TAG_RECV,
+    REQUEST_RECV_MESSAGE,
+    REQUEST_MESSAGE_RECV,
+    REQUEST_FLUSH,
+    REQUEST_CLOSE,
+    REQUEST_CONNECT,
+    REQUEST_CLOSE_ALL,
+    REQUEST_SEND_MANY,
+    REQUEST_RECV_MANY
+} request_kind;
+
+typedef enum request_state {
+    REQUEST_PENDING,
+    REQUEST_DONE,     /* status, result or exception tell how */
+    REQUEST_CANCELLED /* the awaitable; the operation may live on */
+} request_state;
+
+struct many;
+
+struct RequestObject {
+    PyObject_HEAD mod_state *st;
+    WorkerObject            *worker;
+    EndpointObject          *endpoint;   /* or NULL */
+    umx_request             *op;         /* pending in libumx, or NULL */
+    volatile bool            is_settled; /* what umx_worker_spin() watches */
+    uint8_t                  kind;
+    uint8_t                  state;
+    bool           is_deferred;  /* not posted yet: made in another thread */
+    bool           has_yielded;  /* itself, to a task */
+    bool           is_blocking;  /* _asyncio_future_blocking */
+    bool           has_let_loop; /* a bare None was yielded for fairness */
+    bool           is_handed_out;
+    bool           is_in_wakes;
+    bool           can_unrecv; /* the message may go back to its queue */
+    umx_status     status;
+    umx_match      match;
+    umx_recv_info  info;
+    buffer_hold    hold;
+    umx_ep        *ep;      /* CONNECT: until open */
+    PyObject      *peer;    /* CONNECT: the address */
+    umx_message   *message; /* RECV_MESSAGE: until handed out */
+    struct many   *many;
+    uint64_t       timeout_ns;
+    PyObject      *result;
+    PyObject      *exception;
+    PyObject      *callback; /* the usual one */
+    PyObject      *context;
+    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
+    RequestObject *next;
+    PyObject      *weakrefs;
+};
+
+/* A pending request; NULL with an exception. */
+RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
+                           request_kind kind);
+
+/* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
+int request_hold_many(RequestObject *req, PyObject *buffers);
+
+/* Hand the operation to libumx, or put it off in a foreign thread. Always
+ * succeeds: failures are the request's. Returns `req`. */
+PyObject *request_post(RequestObject *req);
+
+/* The operation is over. */
+void request_settle(RequestObject *req, umx_status status);
+
+/* Run callbacks of settled requests: at once in their context when the loop
+ * called us, by call_soon otherwise. */
+void request_run_wakes(WorkerObject *worker, bool is_direct);
+
+/* Drop the free list. */
+void request_clear_free(mod_state *st);
+
+/* ---- the worker's services (worker_type.c) -------------------------------
+ */
+
+/* Have the loop call the worker's drain, once. */
+void worker_schedule_drain(WorkerObject *worker);
+
+/* After a call into libumx from a running task: callbacks by call_soon. */
+void worker_after_call(WorkerObject *worker);
+
+/* Keep the loop's timer in step with libumx's next deadline. */
+void worker_update_timer(WorkerObject *worker);
+
+/* Make a Python call once libumx has returned. */
+void worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg);
+
+/* An exception nobody awaits: to the loop's exception handler. */
+void worker_report_exception(WorkerObject *worker, const char *message);
+
+/* -1 with RuntimeError unless this thread owns the open worker. */
+int worker_check(WorkerObject *worker);
+
+static inline bool
+worker_is_mine(const WorkerObject *worker)
+{
+    return worker->thread == compat_thread_id();
+}
+
+/* ---- making objects ------------------------------------------------------
+ */
+
+/* Takes over `ep`. */
+PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
+PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
+                       PyObject *on_accept, PyObject *backlog,
+                       PyObject *timeout);
+/* Takes over `message`. */
+PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
+    listener_spec, message_spec;
+
+/* log.c */
+void      log_deliver(mod_state *st);
+PyObject *log_set_handler(PyObject *module, PyObject *handler);
+PyObject *context_config_options(PyObject *module, PyObject *args,
+                                 PyObject *kwargs);
+
+#endif

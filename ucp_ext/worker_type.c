@@ -1,0 +1,974 @@
+/* worker_type.c: a worker bound to an event loop.
+ *
+ * The rule that keeps it from hanging and from burning a core: when the loop
+ * goes to sleep, the worker is armed or a call of _drain is scheduled. An await
+ * that yields drains and arms before it does; the reader callback and _drain
+ * end armed or scheduled; whatever posts without awaiting schedules _drain. */
+#include "state.h"
+
+#include <sys/socket.h>
+
+/* ---- calls put off until libumx has returned ------------------------------
+ */
+
+void
+worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg)
+{
+    pending_call *call = PyMem_Malloc(sizeof(*call));
+
+    if (call == NULL) {
+        PyErr_NoMemory();
+        PyErr_WriteUnraisable(func);
+        return;
+    }
+    call->next = NULL;
+    call->func = Py_NewRef(func);
+    call->arg  = Py_XNewRef(arg);
+    if (worker->calls == NULL) {
+        worker->calls = call;
+    } else {
+        worker->calls_tail->next = call;
+    }
+    worker->calls_tail = call;
+}
+
+void
+worker_report_exception(WorkerObject *worker, const char *message)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *context, *result = NULL;
+
+    if (worker->loop == NULL) {
+        PyErr_SetRaisedException(exc);
+        PyErr_WriteUnraisable((PyObject *)worker);
+        return;
+    }
+    context = Py_BuildValue("{s:s,s:O}", "message", message, "exception", exc);
+    if (context != NULL) {
+        result = PyObject_CallMethodOneArg(
+            worker->loop, NAME(worker->st, call_exception_handler), context);
+        Py_DECREF(context);
+    }
+    if (result == NULL) {
+        PyErr_WriteUnraisable((PyObject *)worker);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(exc);
+}
+
+static int
+call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
+{
+    PyObject *args[] = {call->func, call->arg};
+    PyObject *result;
+
+    if (is_direct) {
+        result = PyObject_Vectorcall(call->func, &args[1],
+                                     call->arg != NULL ? 1 : 0, NULL);
+    } else if (worker->call_soon != NULL) {
+        result = PyObject_Vectorcall(worker->call_soon, args,
+                                     call->arg != NULL ? 2 : 1, NULL);
+    } else {
+        return 0; /* closed, or no loop: nobody is left to hear */
+    }
+    if (result == NULL) {
+        return -1;
+    }
+    Py_DECREF(result);
+    return 0;
+}
+
+static void
+run_calls(WorkerObject *worker, bool is_direct)
+{
+    while (worker->calls != NULL) {
+        pending_call *call = worker->calls;
+
+        worker->calls = call->next;
+        if (call_one(worker, call, is_direct || worker->loop == NULL) < 0) {
+            worker_report_exception(worker, "a callback of ucp failed");
+        }
+        Py_DECREF(call->func);
+        Py_XDECREF(call->arg);
+        PyMem_Free(call);
+    }
+}
+
+/* close_all() is done once nothing is closing any more. */
+static void
+settle_closers(WorkerObject *worker)
+{
+    if (worker->umx != NULL && umx_worker_num_closing(worker->umx) != 0) {
+        return;
+    }
+    while (worker->closers != NULL) {
+        RequestObject *req = worker->closers;
+
+        worker->closers = req->next;
+        req->next       = NULL;
+        if (!req->is_settled) {
+            request_settle(req, UMX_OK);
+        }
+        Py_DECREF(req);
+    }
+}
+
+/* What completions left to do. In the loop's own callback everything is run by
+ * drive(); elsewhere a task is running, and it goes through call_soon(). */
+void
+worker_after_call(WorkerObject *worker)
+{
+    if (UNLIKELY(worker->closers != NULL)) {
+        settle_closers(worker);
+    }
+    if (LIKELY(worker->wakes == NULL && worker->calls == NULL) ||
+        worker->in_callback) {
+        return;
+    }
+    request_run_wakes(worker, false);
+    run_calls(worker, false);
+}
+
+/* ---- the loop's side -----------------------------------------------------
+ */
+
+void
+worker_schedule_drain(WorkerObject *worker)
+{
+    PyObject *args[] = {worker->drain_call};
+    PyObject *handle;
+
+    if (worker->is_drain_scheduled || worker->in_callback ||
+        worker->call_soon == NULL) {
+        return; /* drive() looks again before it returns */
+    }
+    handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
+    if (handle == NULL) {
+        PyErr_Clear(); /* the loop is closed */
+        return;
+    }
+    worker->is_drain_scheduled = true;
+    Py_DECREF(handle);
+}
+
+static void
+cancel_timer(WorkerObject *worker)
+{
+    PyObject *timer = worker->timer, *result;
+
+    worker->timer    = NULL;
+    worker->timer_ns = 0;
+    if (timer != NULL) {
+        result = PyObject_CallMethodNoArgs(timer, NAME(worker->st, cancel));
+        if (result == NULL) {
+            PyErr_Clear();
+        }
+        Py_XDECREF(result);
+        Py_DECREF(timer);
+    }
+}
+
+static NOINLINE void
+set_timer(WorkerObject *worker, uint64_t deadline)
+{
+    uint64_t  now   = compat_clock_ns();
+    double    delay = (deadline > now) ? (double)(deadline - now) * 1e-9 : 0;
+    PyObject *seconds;
+
+    cancel_timer(worker);
+    if (deadline == UINT64_MAX || worker->call_soon == NULL) {
+        return;
+    }
+    seconds = PyFloat_FromDouble(delay);
+    if (seconds != NULL) {
+        PyObject *args[] = {worker->loop, seconds, worker->drain_call};
+
+        worker->timer = PyObject_VectorcallMethod(NAME(worker->st, call_later),
+                                                  args, 3, NULL);
+        Py_DECREF(seconds);
+    }
+    if (worker->timer == NULL) {
+        worker_report_exception(worker, "ucp cannot set a timer");
+    } else {
+        worker->timer_ns = deadline;
+    }
+}
+
+void
+worker_update_timer(WorkerObject *worker)
+{
+    uint64_t deadline;
+
+    if (worker->umx == NULL || worker->loop == NULL) {
+        return;
+    }
+    deadline = umx_worker_deadline(worker->umx);
+    if (UNLIKELY(deadline != worker->timer_ns &&
+                 (deadline != UINT64_MAX || worker->timer_ns != 0))) {
+        set_timer(worker, deadline);
+    }
+}
+
+/* Called by the loop: no task is running. Ends armed, or scheduled. */
+static void
+drive(WorkerObject *worker)
+{
+    uint64_t   start  = compat_ticks();
+    umx_status status = UMX_OK;
+
+    Py_INCREF(worker);
+    worker->last_loop   = start;
+    worker->in_callback = true;
+    while (worker->umx != NULL) {
+        status = umx_worker_drain(worker->umx);
+        settle_closers(worker);
+        request_run_wakes(worker, true);
+        run_calls(worker, true);
+        if (worker->umx == NULL || status != UMX_OK ||
+            compat_ticks() - start > worker->st->fair_ticks) {
+            break;
+        }
+        if (umx_worker_is_armed(worker->umx) && worker->wakes == NULL) {
+            break;
+        }
+    }
+    worker->in_callback = false;
+    if (worker->umx != NULL) {
+        if (!umx_worker_is_armed(worker->umx) || worker->wakes != NULL) {
+            worker_schedule_drain(worker);
+        }
+        worker_update_timer(worker);
+    }
+    log_deliver(worker->st);
+    Py_DECREF(worker);
+}
+
+static PyObject *
+worker_on_readable(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    drive((WorkerObject *)op);
+    Py_RETURN_NONE;
+}
+
+/* Scheduled by call_soon() or call_later(). */
+static PyObject *
+worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    self->is_drain_scheduled = false;
+    if (self->timer != NULL && self->timer_ns <= compat_clock_ns()) {
+        self->timer_ns = 0; /* it was the timer: set it anew */
+        Py_CLEAR(self->timer);
+    }
+    drive(self);
+    Py_RETURN_NONE;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static int
+add_reader(WorkerObject *self)
+{
+    PyObject *reader, *fd, *result = NULL;
+
+    self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
+    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
+    reader           = PyObject_GetAttrString((PyObject *)self, "_on_readable");
+    fd               = PyLong_FromLong(umx_worker_fd(self->umx));
+    if (self->call_soon != NULL && self->drain_call != NULL && reader != NULL &&
+        fd != NULL) {
+        result = PyObject_CallMethodObjArgs(
+            self->loop, NAME(self->st, add_reader), fd, reader, NULL);
+    }
+    Py_XDECREF(fd);
+    Py_XDECREF(reader);
+    if (result == NULL) {
+        return -1;
+    }
+    Py_DECREF(result);
+    worker_schedule_drain(self); /* arms */
+    return 0;
+}
+
+static void
+remove_reader(WorkerObject *self)
+{
+    PyObject *result, *fd;
+
+    cancel_timer(self);
+    if (self->loop == NULL) {
+        return;
+    }
+    fd     = PyLong_FromLong(umx_worker_fd(self->umx));
+    result = (fd == NULL) ? NULL :
+                            PyObject_CallMethodOneArg(
+                                self->loop, NAME(self->st, remove_reader), fd);
+    if (result == NULL) {
+        PyErr_Clear(); /* the loop is closed: it has dropped the fd */
+    }
+    Py_XDECREF(result);
+    Py_XDECREF(fd);
+}
+
+static bool
+loop_is_closed(WorkerObject *self)
+{
+    PyObject *result    = PyObject_CallMethodNoArgs(self->loop,
+                                                    NAME(self->st, is_closed));
+    int       is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
+
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return is_closed != 0;
+}
+
+static void
+worker_shut(WorkerObject *self)
+{
+    umx_worker *umx = self->umx;
+
+    if (umx == NULL) {
+        return;
+    }
+    remove_reader(self);
+    if (self->loop != NULL && loop_is_closed(self)) {
+        Py_CLEAR(self->call_soon);
+    }
+    self->in_callback = true; /* collect what completes */
+    umx_worker_destroy(umx);
+    self->umx = NULL;
+    settle_closers(self);
+    self->in_callback = false;
+    request_run_wakes(self, false);
+    run_calls(self, false);
+    self->st->num_workers--;
+    Py_CLEAR(self->call_soon);
+    Py_CLEAR(self->drain_call);
+}
+
+static PyObject *
+worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"context", "loop", "endpoint_type",
+                               "listener_type", NULL};
+
+    mod_state    *st = state_of_type(type);
+    PyObject     *context, *loop, *endpoint_class, *listener_class;
+    WorkerObject *self;
+    umx_status    status;
+
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "O!OO!O!:Worker", keywords,
+                          st->context_type, &context, &loop, &PyType_Type,
+                          &endpoint_class, &PyType_Type, &listener_class)) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)endpoint_class, st->endpoint_type) ||
+        !PyType_IsSubtype((PyTypeObject *)listener_class, st->listener_type)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "endpoint_type and listener_type must be subclasses "
+                        "of Endpoint and Listener");
+        return NULL;
+    }
+    self = (WorkerObject *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->st             = st;
+    self->thread         = compat_thread_id();
+    self->context        = (ContextObject *)Py_NewRef(context);
+    self->endpoint_class = (PyTypeObject *)Py_NewRef(endpoint_class);
+    self->listener_class = (PyTypeObject *)Py_NewRef(listener_class);
+    status               = umx_worker_create(self->context->umx, &self->umx);
+    if (status != UMX_OK) {
+        Py_DECREF(self);
+        return errors_raise(st, status, "Worker", NULL);
+    }
+    st->num_workers++;
+    self->last_loop = compat_ticks();
+    if (loop != Py_None) {
+        self->loop = Py_NewRef(loop);
+        if (add_reader(self) < 0) {
+            Py_DECREF(self);
+            return NULL;
+        }
+    }
+    return (PyObject *)self;
+}
+
+static int
+worker_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->context);
+    Py_VISIT(self->loop);
+    Py_VISIT(self->endpoint_class);
+    Py_VISIT(self->listener_class);
+    Py_VISIT(self->call_soon);
+    Py_VISIT(self->drain_call);
+    Py_VISIT(self->timer);
+    return 0;
+}
+
+static int
+worker_clear(PyObject *op)
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    Py_CLEAR(self->loop);
+    Py_CLEAR(self->call_soon);
+    Py_CLEAR(self->drain_call);
+    Py_CLEAR(self->timer);
+    return 0;
+}
+
+static void
+worker_dealloc(PyObject *op)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    PyTypeObject *type = Py_TYPE(op);
+    PyObject     *exc  = PyErr_GetRaisedException();
+
+    PyObject_GC_UnTrack(op);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(op);
+    }
+    if (self->umx != NULL) {
+        /* In another thread UCX may not be touched: it is leaked. */
+        (void)worker_clear(op);
+        if (worker_is_mine(self)) {
+            worker_shut(self);
+        } else if (PyErr_WarnEx(PyExc_ResourceWarning,
+                                "a ucp Worker was dropped in another thread "
+                                "than its own without close()",
+                                1) < 0) {
+            PyErr_WriteUnraisable(NULL);
+        }
+    }
+    (void)worker_clear(op);
+    Py_CLEAR(self->context);
+    Py_CLEAR(self->endpoint_class);
+    Py_CLEAR(self->listener_class);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- methods -------------------------------------------------------------
+ */
+
+int
+worker_check(WorkerObject *self)
+{
+    if (self->umx == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the worker is closed");
+        return -1;
+    }
+    if (umx_worker_is_owner(self->umx)) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError,
+                    worker_is_mine(self) ?
+                        "the worker belongs to the parent process" :
+                        "the worker belongs to another thread");
+    return -1;
+}
+
+PyDoc_STRVAR(fileno_doc,
+             "fileno($self, /)\n--\n\n"
+             "File descriptor that is readable when drain() is due.");
+
+static PyObject *
+worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    return (worker_check(self) < 0) ? NULL :
+                                      PyLong_FromLong(umx_worker_fd(self->umx));
+}
+
+PyDoc_STRVAR(progress_doc, "progress($self, /)\n--\n\n"
+                           "Poll UCX once; returns the number of events.");
+
+static PyObject *
+worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    unsigned      events;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    events = umx_worker_poll(self->umx);
+    worker_after_call(self);
+    if (self->loop != NULL && self->umx != NULL &&
+        !umx_worker_is_armed(self->umx)) {
+        worker_schedule_drain(self);
+    }
+    return PyLong_FromUnsignedLong(events);
+}
+
+PyDoc_STRVAR(drain_doc,
+             "drain($self, /)\n--\n\n"
+             "Progress until nothing is left, then arm. True: idle, wait for\n"
+             "fileno(). False: the time budget ran out, call again.");
+
+static PyObject *
+worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    umx_status    status;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_worker_drain(self->umx);
+    worker_after_call(self);
+    worker_update_timer(self);
+    if (status < 0) {
+        return errors_raise(self->st, status, "drain", NULL);
+    }
+    return PyBool_FromLong(status == UMX_OK);
+}
+
+PyDoc_STRVAR(worker_close_doc,
+             "close($self, /)\n--\n\n"
+             "Destroy the worker and all under it: listeners stop, endpoints\n"
+             "are closed by force, pending requests are cancelled.");
+
+static PyObject *
+worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (self->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (!worker_is_mine(self)) {
+        (void)worker_check(self);
+        return NULL;
+    }
+    worker_shut(self);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(close_all_doc,
+             "close_all($self, timeout, /)\n--\n\n"
+             "Wait, `timeout` seconds at most, until no close is under way.");
+
+static PyObject *
+worker_close_all(PyObject *op, PyObject *timeout)
+{
+    WorkerObject  *self = (WorkerObject *)op;
+    RequestObject *req;
+    PyObject      *expire, *handle = NULL;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    req = request_new(self, NULL, REQUEST_CLOSE_ALL);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (umx_worker_num_closing(self->umx) == 0) {
+        request_settle(req, UMX_OK);
+        return (PyObject *)req;
+    }
+    if (self->loop != NULL) {
+        expire = PyObject_GetAttrString((PyObject *)req, "_expire");
+        if (expire != NULL) {
+            handle = PyObject_CallMethodObjArgs(
+                self->loop, NAME(self->st, call_later), timeout, expire, NULL);
+            Py_DECREF(expire);
+        }
+        if (handle == NULL) {
+            Py_DECREF(req);
+            return NULL;
+        }
+        Py_DECREF(handle);
+        worker_schedule_drain(self);
+    }
+    req->next     = self->closers;
+    self->closers = (RequestObject *)Py_NewRef(req);
+    return (PyObject *)req;
+}
+
+PyDoc_STRVAR(run_until_closed_doc,
+             "run_until_closed($self, timeout, /)\n--\n\n"
+             "Block, `timeout` seconds at most, until no close is under way.");
+
+static PyObject *
+worker_run_until_closed(PyObject *op, PyObject *timeout)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    uint64_t      timeout_ns, start = compat_clock_ns();
+    umx_status    status;
+
+    if (args_timeout(timeout, 0, &timeout_ns) < 0 || worker_check(self) < 0) {
+        return NULL;
+    }
+    /* Endpoints dropped just now start to close in this. */
+    status = umx_worker_drain(self->umx);
+    while (status >= 0 && umx_worker_num_closing(self->umx) != 0 &&
+           compat_clock_ns() - start < timeout_ns) {
+        uint64_t left = timeout_ns - (compat_clock_ns() - start);
+
+        status = umx_worker_wait(self->umx, left);
+        if (status == UMX_ERR_TIMED_OUT) {
+            status = UMX_OK;
+        }
+        if (PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+    }
+    worker_after_call(self);
+    if (status < 0) {
+        return errors_raise(self->st, status, "run_until_closed", NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(info_doc,
+             "info($self, /)\n--\n\nUCX's own description of the worker.");
+
+static PyObject *
+worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    PyObject     *text;
+    char         *chars;
+    umx_status    status;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_worker_info(self->umx, &chars);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "info", NULL);
+    }
+    text = PyUnicode_FromString(chars);
+    free(chars);
+    return text;
+}
+
+PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\nCounters by name.");
+
+static PyObject *
+worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject    *self = (WorkerObject *)op;
+    umx_worker_stats stats;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    umx_worker_query(self->umx, &stats);
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
+        stats.requests_in_use, "requests_peak", stats.requests_peak,
+        "endpoints", stats.endpoints, "listeners", stats.listeners,
+        "unexpected_messages", stats.unexpected_messages, "unexpected_bytes",
+        stats.unexpected_bytes, "protocol_errors", stats.protocol_errors,
+        "wakeups", stats.wakeups, "spins", stats.spins, "spin_hits",
+        stats.spin_hits);
+}
+
+PyDoc_STRVAR(worker_flush_doc,
+             "flush($self, /)\n--\n\n"
+             "Wait until all that was sent is in the peers' memory.");
+
+static PyObject *
+worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject  *self = (WorkerObject *)op;
+    RequestObject *req;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    req = request_new(self, NULL, REQUEST_FLUSH);
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(tag_recv_doc,
+             "tag_recv($self, buffer, tag, mask=0xffffffffffffffff)\n--\n\n"
+             "Receive a message sent with force_tag=True by any peer.");
+
+static PyObject *
+worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    static const char *const keywords[] = {"buffer", "tag", "mask"};
+    WorkerObject            *self       = (WorkerObject *)op;
+    PyObject                *values[3];
+    RequestObject           *req;
+    umx_match                mask;
+
+    if (args_parse("tag_recv", args, nargs, kwnames, keywords, 3, 3, 2,
+                   values) < 0 ||
+        worker_check(self) < 0) {
+        return NULL;
+    }
+    mask.tag = UINT64_MAX;
+    if (!PyLong_Check(values[1]) ||
+        (values[2] != NULL && !PyLong_Check(values[2]))) {
+        PyErr_SetString(PyExc_TypeError, "tag and mask must be int");
+        return NULL;
+    }
+    if (values[2] != NULL && args_tag(self->st, values[2], &mask) < 0) {
+        return NULL;
+    }
+    req = request_new(self, NULL, REQUEST_TAG_RECV);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(self->st, values[1], &req->match) < 0 ||
+        buffer_acquire(self->st, values[0], true, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.mask = mask.tag;
+    return request_post(req);
+}
+
+/* ---- connecting ----------------------------------------------------------
+ */
+
+static PyObject *
+connect_error(RequestObject *req, umx_ep *ep, umx_status status)
+{
+    const char *reason = umx_ep_reason(ep);
+    PyObject   *exc    = errors_new(req->st, status, "connect",
+                               reason[0] != '\0' ? reason : NULL);
+
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(req->st, peer), req->peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+static void
+on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    umx_ep_set_on_state(ep, NULL, NULL);
+    req->ep = NULL;
+    if (state == UMX_EP_OPEN) {
+        req->result = endpoint_new(req->worker, ep);
+        status      = UMX_OK;
+    } else {
+        req->exception = connect_error(req, ep, status);
+        umx_ep_destroy(ep);
+    }
+    if (req->result == NULL && req->exception == NULL) {
+        req->exception = PyErr_GetRaisedException();
+        status         = UMX_ERR_NO_MEMORY;
+    }
+    request_settle(req, status);
+    Py_DECREF(req);
+}
+
+PyDoc_STRVAR(connect_doc,
+             "connect($self, sockaddr, timeout, local=None)\n--\n\n"
+             "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
+             "Endpoint. `timeout` in seconds is for the whole handshake.");
+
+static PyObject *
+worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
+    WorkerObject            *self       = (WorkerObject *)op;
+    PyObject                *values[3];
+    struct sockaddr_storage  addr, local;
+    umx_connect_params       params = {.field_mask = UMX_CONNECT_FIELD_TIMEOUT |
+                                                     UMX_CONNECT_FIELD_ON_STATE};
+    RequestObject           *req;
+    umx_status               status;
+
+    if (args_parse("connect", args, nargs, kwnames, keywords, 3, 3, 2, values) <
+            0 ||
+        worker_check(self) < 0 ||
+        sockaddr_parse(values[0], &addr, &params.addr_len) < 0 ||
+        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0) {
+        return NULL;
+    }
+    if (values[2] != NULL && values[2] != Py_None) {
+        if (sockaddr_parse(values[2], &local, &params.local_len) < 0) {
+            return NULL;
+        }
+        params.field_mask |= UMX_CONNECT_FIELD_LOCAL;
+        params.local = (struct sockaddr *)&local;
+    }
+    req = request_new(self, NULL, REQUEST_CONNECT);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->peer       = Py_NewRef(values[0]);
+    params.addr     = (struct sockaddr *)&addr;
+    params.on_state = on_connect_state;
+    params.arg      = req;
+    status          = umx_ep_connect(self->umx, &params, &req->ep);
+    if (status != UMX_OK) {
+        req->ep = NULL;
+        request_settle(req, status);
+        return (PyObject *)req;
+    }
+    Py_INCREF(req); /* for on_connect_state() */
+    if (self->loop != NULL) {
+        worker_schedule_drain(self);
+    }
+    worker_update_timer(self);
+    return (PyObject *)req;
+}
+
+PyDoc_STRVAR(listen_doc,
+             "listen($self, sockaddr, on_accept, *, backlog=None,\n"
+             "       timeout=None)\n--\n\n"
+             "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
+             "on_accept(endpoint) for each peer whose handshake is complete.");
+
+static PyObject *
+worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames)
+{
+    static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
+                                           "timeout"};
+    WorkerObject            *self       = (WorkerObject *)op;
+    PyObject                *values[4];
+
+    if (args_parse("listen", args, nargs, kwnames, keywords, 4, 2, 2, values) <
+            0 ||
+        worker_check(self) < 0) {
+        return NULL;
+    }
+    if (!PyCallable_Check(values[1])) {
+        PyErr_Format(PyExc_TypeError, "on_accept must be callable, not %.200s",
+                     Py_TYPE(values[1])->tp_name);
+        return NULL;
+    }
+    return listener_new(self, values[0], values[1], values[2], values[3]);
+}
+
+/* ---- attributes ----------------------------------------------------------
+ */
+
+static PyObject *
+get_closed(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((WorkerObject *)op)->umx == NULL);
+}
+
+static PyObject *
+get_is_armed(PyObject *op, void *Py_UNUSED(closure))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    return PyBool_FromLong(self->umx != NULL && umx_worker_is_armed(self->umx));
+}
+
+static PyObject *
+get_num_closing(PyObject *op, void *Py_UNUSED(closure))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    return PyLong_FromUnsignedLong(
+        self->umx == NULL ? 0 : umx_worker_num_closing(self->umx));
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    return (self->umx == NULL) ?
+               PyLong_FromLong(0) :
+               PyLong_FromVoidPtr(umx_worker_handle(self->umx));
+}
+
+static PyObject *
+get_loop(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *loop = ((WorkerObject *)op)->loop;
+
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+static PyObject *
+get_context(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((WorkerObject *)op)->context);
+}
+
+#define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
+#define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef worker_methods[] = {
+    {"fileno", worker_fileno, METH_NOARGS, fileno_doc},
+    {"progress", worker_progress, METH_NOARGS, progress_doc},
+    {"drain", worker_drain, METH_NOARGS, drain_doc},
+    {"close", worker_close, METH_NOARGS, worker_close_doc},
+    {"close_all", worker_close_all, METH_O, close_all_doc},
+    {"run_until_closed", worker_run_until_closed, METH_O, run_until_closed_doc},
+    {"info", worker_info, METH_NOARGS, info_doc},
+    {"stats", worker_stats, METH_NOARGS, stats_doc},
+    {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
+    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, tag_recv_doc},
+    {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
+    {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_on_readable", worker_on_readable, METH_NOARGS, NULL},
+    {"_on_drain", worker_on_drain, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef worker_getset[] = {
+    {"closed", get_closed, NULL, "True after close().", NULL},
+    {"is_armed", get_is_armed, NULL,
+     "True if fileno() covers all that can happen.", NULL},
+    {"num_closing", get_num_closing, NULL,
+     "Number of endpoints whose close is under way.", NULL},
+    {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
+    {"loop", get_loop, NULL, "The event loop, or None.", NULL},
+    {"context", get_context, NULL, "The Context.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef worker_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(WorkerObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(worker_doc,
+             "Worker(context, loop, endpoint_type, listener_type)\n--\n\n"
+             "Moves the messages of its endpoints, driven by `loop`, or by\n"
+             "progress() and drain() if that is None. Belongs to the thread\n"
+             "that made it.");
+
+static PyType_Slot worker_slots[] = {
+    {Py_tp_doc, (void *)worker_doc},
+    {Py_tp_new, worker_new},
+    {Py_tp_dealloc, worker_dealloc},
+    {Py_tp_traverse, worker_traverse},
+    {Py_tp_clear, worker_clear},
+    {Py_tp_methods, worker_methods},
+    {Py_tp_getset, worker_getset},
+    {Py_tp_members, worker_members},
+    {0, NULL},
+};
+
+PyType_Spec worker_spec = {
+    .name      = "ucp._ext.Worker",
+    .basicsize = sizeof(WorkerObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = worker_slots,
+};
