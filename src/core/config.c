@@ -236,7 +236,13 @@ match_af_prio(const char *key, const char *value, void *arg)
 umx_status
 umi_config_ip_family(const ucp_config_t *config, int *family_p)
 {
+    const char *env = getenv("UCX_TCP_AF_PRIO");
+
+    /* A transport's option is printed only if it came by `options`. */
     *family_p = AF_INET;
+    if (env != NULL) {
+        match_af_prio("TCP_AF_PRIO", env, family_p);
+    }
     return walk_config(config, match_af_prio, family_p);
 }
 
