@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _process import Child, free_port, run_pair
+from _process import LOOPBACK, Child, Network, child_environment, free_port, run_pair
 
 PEERS = Path(__file__).with_name("_peers.py")
 
@@ -22,6 +26,15 @@ UCX_SETTINGS = {
     "SYSV_ERROR_HANDLING": "y",
     "USE_MT_MUTEX": "y",
 }
+UCX_KEYS = [
+    "TCP_TX_SEG_SIZE",
+    "TCP_RX_SEG_SIZE",
+    "TCP_SNDBUF",
+    "TCP_RCVBUF",
+    "POSIX_SEG_SIZE",
+    "SYSV_SEG_SIZE",
+    "RNDV_SCHEME",
+]
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ def human(size: int) -> str:
 
 
 def sizes(text: str) -> list[int]:
-    """The inverse, for a list: "8,4K" is [8, 4096]."""
+    """What a list like "8,4K" means: [8, 4096]."""
     shift = {"K": 10, "M": 20}
     return [
         int(item[:-1]) << shift[item[-1]] if item[-1] in shift else int(item)
@@ -63,6 +76,13 @@ def ucx_environment(transport: str, settings: dict[str, str]) -> dict[str, str]:
     if transport == "tcp":
         env["UCX_TLS"] = "tcp"
     return env
+
+
+@functools.cache
+def libucx() -> Path | None:
+    """Where the libucx wheel is."""
+    found = importlib.util.find_spec("libucx")
+    return Path(found.origin).parent if found and found.origin else None
 
 
 @dataclass(frozen=True)
@@ -90,10 +110,11 @@ class Python(Contender):
 
     peer: str = ""
     modules: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ("latency", "bandwidth", "rate", "connect")
+    tests: tuple[str, ...] = ("latency", "bandwidth", "rate", "connect", "hold")
     env: dict[str, str] = field(default_factory=dict)
-    spec: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, object] = field(default_factory=dict)
     ucx: bool = False  # follows UCX_TLS; the others have tcp only
+    network: Network = LOOPBACK
 
     def missing(self) -> str | None:
         for module in self.modules:
@@ -105,8 +126,11 @@ class Python(Contender):
         anywhere = self.ucx or case.test == "connect"
         return case.test in self.tests and (anywhere or case.transport == "tcp")
 
-    def command(self, role: str, spec: dict[str, object]) -> list[str]:
-        return [sys.executable, str(PEERS), role, json.dumps(spec)]
+    def server(self, spec: dict[str, object]) -> list[str]:
+        return [sys.executable, str(PEERS), "server", json.dumps(spec)]
+
+    def client(self, spec: dict[str, object]) -> list[str]:
+        return [sys.executable, str(PEERS), "client", json.dumps(spec)]
 
     def environment(self, case: Case) -> dict[str, str]:
         return {**(ucx_environment(case.transport, {}) if self.ucx else {}), **self.env}
@@ -127,18 +151,53 @@ class Python(Contender):
     def run(self, case: Case, n: int) -> float:
         spec = self.describe(case, n)
         env = self.environment(case)
-        with Child(self.command("server", spec), env, case.pinned, 0) as server:
+        where = self.network
+        spec["host"] = where.address
+        command = [*where.server, *self.server(spec)]
+        with Child(command, env, case.pinned, 0) as server:
             spec["port"] = server.message()["port"]
-            with Child(self.command("client", spec), env, case.pinned, 1) as client:
+            command = [*where.client, *self.client(spec)]
+            with Child(command, env, case.pinned, 1) as client:
                 value = float(client.message()["value"])
         return value * 1e6 if case.test == "latency" else value
 
 
 @functools.cache
-def libucx() -> Path | None:
-    """Where the libucx wheel is."""
-    found = importlib.util.find_spec("libucx")
-    return Path(found.origin).parent if found and found.origin else None
+def bare_program() -> str:
+    """bare_ucx.c, compiled for the life of this process."""
+    root = libucx()
+    folder = tempfile.mkdtemp(prefix="ucp-bench-")
+    atexit.register(shutil.rmtree, folder)
+    program = f"{folder}/bare_ucx"
+    source = str(PEERS.with_name("bare_ucx.c"))
+    command = ["cc", "-O2", f"-I{root}/include", source, "-o", program]
+    subprocess.run([*command, f"-L{root}/lib", "-lucp", "-lucs"], check=True)
+    return program
+
+
+@dataclass(frozen=True)
+class BareUcx(Python):
+    """bare_ucx.c: connections over UCX alone, with the settings of ucp."""
+
+    tests: tuple[str, ...] = ("connect", "hold")
+    ucx: bool = True
+
+    def missing(self) -> str | None:
+        if libucx() is None or shutil.which("cc") is None:
+            return "no libucx wheel, or no C compiler"
+        return None
+
+    def environment(self, case: Case) -> dict[str, str]:
+        env = ucx_environment(case.transport, ucp_settings())
+        return {**env, "LD_LIBRARY_PATH": f"{libucx()}/lib"}
+
+    def server(self, spec: dict[str, object]) -> list[str]:
+        return [bare_program(), "server"]
+
+    def client(self, spec: dict[str, object]) -> list[str]:
+        test, port, n = str(spec["test"]), str(spec["port"]), str(spec["n"])
+        warmup = [str(spec["warmup"])] if test == "connect" else []
+        return [bare_program(), test, port, *warmup, n]
 
 
 @dataclass(frozen=True)
@@ -148,6 +207,7 @@ class Perftest(Contender):
     am: bool = False  # active messages instead of tags
     options: tuple[str, ...] = ("-e",)
     settings: dict[str, str] = field(default_factory=dict)
+    network: Network = LOOPBACK
     guess: float = 1e-6
 
     def missing(self) -> str | None:
@@ -175,7 +235,7 @@ class Perftest(Contender):
             command += ["-O", str(case.window)]
         port = free_port()
         command += ["-p", str(port)]
-        output = run_pair(command, ["127.0.0.1"], env, case.pinned, port)
+        output = run_pair(command, self.network, env, case.pinned, port)
         return parse_perftest(output, case.test)
 
 
@@ -196,8 +256,17 @@ def parse_perftest(output: str, test: str) -> float:
 
 @functools.cache
 def ucp_settings() -> dict[str, str]:
-    """The UCX settings of the installed ucp, as options without prefix."""
-    return UCX_SETTINGS
+    """What the installed ucp sets, as UCX options without their prefix."""
+    code = "import json, ucp; print(json.dumps(ucp.get_config()))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, env=child_environment({}), capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        return UCX_SETTINGS
+    config = json.loads(done.stdout)
+    found = {key: config[key] for key in UCX_KEYS if key in config}
+    return {**UCX_SETTINGS, **found}
 
 
 def probe() -> float:
@@ -205,14 +274,29 @@ def probe() -> float:
     return Perftest("probe", options=()).run(Case("latency"), 100_000)
 
 
+NO_SPIN: dict[str, object] = {"spin": False}
+
+
 def ucxx(name: str, mode: str, guess: float = 20e-6, **env: str) -> Python:
-    spec = {"mode": mode}
+    spec: dict[str, object] = {"mode": mode}
     return Python(name, guess, "ucxx", ("ucxx",), spec=spec, env=env, ucx=True)
 
 
 CONTENDERS: dict[str, Contender] = {
     c.name: c
     for c in (
+        Python("ucp", 1e-6, "ucp", ("ucp",), ucx=True),
+        Python("ucp-uvloop", 1e-6, "ucp-uvloop", ("ucp", "uvloop"), ucx=True),
+        Python("ucp-nospin", 10e-6, "ucp", ("ucp",), spec=NO_SPIN, ucx=True),
+        Python(
+            "ucp-nospin-uvloop",
+            guess=10e-6,
+            peer="ucp-uvloop",
+            modules=("ucp", "uvloop"),
+            spec=NO_SPIN,
+            ucx=True,
+        ),
+        BareUcx("ucx"),
         Perftest("perftest"),
         Perftest("perftest-am", am=True),
         Perftest("perftest-sleep", options=("-e", "-E", "sleep"), guess=4e-6),

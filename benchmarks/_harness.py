@@ -147,9 +147,9 @@ def calibrate(contender: Contender, case: Case, seconds: float) -> int:
     guess = max(contender.guess, case.size / 2e9)
     if case.test == "connect":
         guess = 10e-3
-    few = max(int(seconds / 10 / guess), 4 * case.window)
+    few = max(int(seconds / 10 / guess), 2 * case.window)
     value = contender.run(case, few)
-    return max(int(seconds / per_message(value, case)), 4 * case.window)
+    return max(int(seconds / per_message(value, case)), 2 * case.window)
 
 
 FAILURES = (RuntimeError, OSError, ValueError, LookupError)
@@ -162,7 +162,10 @@ def run_round(
     number: int,
 ) -> Iterable[Sample]:
     """One sample of each contender, in the order given."""
-    state = probe()
+    try:
+        state = probe()
+    except FAILURES:
+        state = 0.0  # unknown
     for contender in contenders:
         sample = Sample(str(case), contender.name, number, state)
         try:
@@ -219,9 +222,9 @@ def progress(plan: Plan, text: str) -> None:
 
 
 def number(value: float) -> str:
-    if value >= 100:
+    if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def scaled(value: float, unit: str) -> float:
@@ -262,14 +265,17 @@ def table(results: Results) -> str:
     names = results.contenders
     rows = [[results.benchmark, *cases]]
     rows += [[name, *(cell(results, case, name) for case in cases)] for name in names]
-    states = [s.state for s in results.samples]
-    near = states.count("near") / max(len(states), 1)
     better = "less" if lower_is_better(results.unit) else "more"
-    return (
-        f"{results.unit}, best/median ({better} is better); in brackets best to "
-        f"best of {results.base}, and median of the paired ratios.\n"
-        f"State near in {near:.0%} of the samples.\n\n{markdown(rows)}"
-    )
+    head = f"{results.unit}, best/median ({better} is better)"
+    if results.base:
+        head += (
+            f"; in brackets best to best of {results.base}, and median of the "
+            "paired ratios"
+        )
+    probes = [s.state for s in results.samples if s.probe_us]
+    if probes:
+        head += f". State near in {probes.count('near') / len(probes):.0%} of samples"
+    return f"{head}.\n\n{markdown(rows)}"
 
 
 def errors(results: Results) -> Iterable[str]:
@@ -352,11 +358,11 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def chosen(only: str | None, base: str) -> list[Contender]:
     """The contenders asked for and usable here; says who is missing."""
     names = only.split(",") if only else list(CONTENDERS)
-    unknown = [name for name in [*names, base] if name not in CONTENDERS]
+    unknown = [name for name in [*names, base or names[0]] if name not in CONTENDERS]
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(CONTENDERS)}")
     found = []
-    for name in dict.fromkeys([base, *names]):
+    for name in dict.fromkeys([base, *names] if base else names):
         if reason := CONTENDERS[name].missing():
             print(f"without {name}: {reason}", file=sys.stderr)
         else:

@@ -164,6 +164,36 @@ class Peer:
             runner.run(work())
 
 
+class Ucp(Peer):
+    """ucp; spec["spin"] false turns spinning off."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        super().__init__(spec)
+        import ucp
+
+        self.ucp = ucp
+        if not spec.get("spin", True):
+            ucp.init(config=ucp.Config(spin_ns=0))
+
+    async def listen(self, handler: Callable[[Any], Awaitable[None]]) -> int:
+        host = self.spec.get("host", "127.0.0.1")
+        self.listener = self.ucp.create_listener(handler, port=0, host=host)
+        return int(self.listener.port)
+
+    async def connect(self, port: int) -> Any:
+        host = self.spec.get("host", "127.0.0.1")
+        return await self.ucp.create_endpoint(host, port)
+
+    def started(self, operation: Any) -> Any:
+        return operation  # in flight since the call
+
+    async def send_many(self, ep: Any, buffers: Sequence[bytearray]) -> None:
+        await ep.send_many(buffers)
+
+    async def recv_many(self, ep: Any, buffers: Sequence[bytearray]) -> None:
+        await ep.recv_many(buffers)
+
+
 class Ucxx(Peer):
     """ucxx; spec["mode"] is its progress mode, "+future" adds its notifier."""
 
@@ -429,6 +459,8 @@ class Sockets:
 
 
 PEERS: dict[str, type[Any]] = {
+    "ucp": Ucp,
+    "ucp-uvloop": with_uvloop(Ucp),
     "ucxx": Ucxx,
     "streams": Streams,
     "streams-uvloop": with_uvloop(Streams),

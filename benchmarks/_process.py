@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from typing import Any, Self
 
 TIME_LIMIT = 60.0
@@ -26,6 +27,18 @@ def child_environment(extra: dict[str, str]) -> dict[str, str]:
     return {**env, **extra}
 
 
+@dataclass(frozen=True)
+class Network:
+    """How to start a server and a client, and where the server is then."""
+
+    address: str = "127.0.0.1"
+    server: tuple[str, ...] = ()
+    client: tuple[str, ...] = ()
+
+
+LOOPBACK = Network()
+
+
 class Child:
     """A process pinned to core `index`; leaving the block ends it."""
 
@@ -33,6 +46,7 @@ class Child:
         self, command: list[str], env: dict[str, str], pinned: bool, index: int
     ) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115, closed in __exit__
+        self.last = b""
         self.process = subprocess.Popen(
             command,
             env=child_environment(env),
@@ -62,9 +76,9 @@ class Child:
 
     def failure(self, what: str) -> RuntimeError:
         self.errors.seek(0)
-        text = self.errors.read().decode(errors="replace").strip()
-        lines = text.splitlines() or ["nothing on stderr"]
-        return RuntimeError(f"{what}: {lines[-1]}")
+        text = self.errors.read() or self.last
+        lines = text.decode(errors="replace").strip().splitlines()
+        return RuntimeError(f"{what}: {lines[-1] if lines else 'it said nothing'}")
 
     def read(self) -> bytes:
         """Some output, b"" at its end."""
@@ -72,7 +86,9 @@ class Child:
         left = self.deadline - time.monotonic()
         if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
             raise self.failure(f"no answer in {TIME_LIMIT:g} s")
-        return os.read(self.process.stdout.fileno(), 65536)
+        part = os.read(self.process.stdout.fileno(), 65536)
+        self.last = part or self.last
+        return part
 
     def message(self) -> dict[str, Any]:
         """The next JSON object the child printed."""
@@ -94,7 +110,8 @@ class Child:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    """Free at every address: ucx_perftest binds to all of them."""
+    with socket.create_server(("", 0)) as server:
         return int(server.getsockname()[1])
 
 
@@ -103,9 +120,10 @@ def wait_listening(port: int, child: Child) -> None:
     wanted = f":{port:04X} "
     while time.monotonic() < child.deadline:
         if child.process.poll() is not None:
+            child.read()
             raise child.failure("the server ended")
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with contextlib.suppress(FileNotFoundError), open(table) as lines:
+        for table in (f"/proc/{child.pid}/net/tcp", f"/proc/{child.pid}/net/tcp6"):
+            with contextlib.suppress(OSError), open(table) as lines:
                 if any(wanted in line and " 0A " in line for line in lines):
                     return
         time.sleep(0.005)
@@ -113,10 +131,15 @@ def wait_listening(port: int, child: Child) -> None:
 
 
 def run_pair(
-    command: list[str], client: list[str], env: dict[str, str], pinned: bool, port: int
+    command: list[str],
+    network: Network,
+    env: dict[str, str],
+    pinned: bool,
+    port: int,
 ) -> str:
-    """Output of `command` + `client` against a server that is `command`."""
-    with Child(command, env, pinned, 0) as server:
+    """Output of `command ADDRESS` against a server that is `command`."""
+    with Child([*network.server, *command], env, pinned, 0) as server:
         wait_listening(port, server)
-        with Child(command + client, env, pinned, 1) as other:
+        client = [*network.client, *command, network.address]
+        with Child(client, env, pinned, 1) as other:
             return other.output()

@@ -277,8 +277,8 @@ main(int argc, char **argv)
     }
     status = umx_worker_create(context, &worker);
     if (status == UMX_OK) {
-        status =
-            is_listen ? listen_on(worker, &addr) : connect_to(worker, &addr);
+        status = is_listen ? listen_on(worker, &addr) :
+                             connect_to(worker, &addr);
         umx_worker_destroy(worker);
     } else {
         failed("worker", status);

@@ -41,7 +41,7 @@ def run(code: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("code", programs())
+@pytest.mark.parametrize("code", list(programs()))
 def test_program_runs_and_prints_what_it_says(code):
     printed = run(code)
     for promise in PROMISE.findall(code):

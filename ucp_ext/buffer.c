@@ -128,7 +128,7 @@ take_view(buffer_hold *hold)
 {
     hold->owner = NULL;
     hold->buf   = (umx_buffer){hold->view.buf, (size_t)hold->view.len,
-                             UMX_MEMTYPE_HOST, NULL};
+                               UMX_MEMTYPE_HOST, NULL};
     return 0;
 }
 
@@ -175,7 +175,7 @@ acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold)
 typedef struct interface {
     const char *name;
     PyObject   *dict;
-    PyObject   *data;     /* borrowed from dict */
+    PyObject   *data; /* borrowed from dict */
     uint64_t    address;
     bool        is_readonly;
     Py_ssize_t  itemsize;
@@ -308,8 +308,7 @@ parse_data(interface *face)
         !PyLong_Check(PyTuple_GET_ITEM(face->data, 0))) {
         return bad_interface(face, "'data' must be (address, readonly)");
     }
-    face->address =
-        PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(face->data, 0));
+    face->address = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(face->data, 0));
     if (face->address == (uint64_t)-1 && PyErr_Occurred()) {
         return -1;
     }
@@ -343,8 +342,7 @@ parse_interface(interface *face)
 }
 
 static int
-acquire_cuda(PyObject *obj, PyObject *dict, bool is_writable,
-             buffer_hold *hold)
+acquire_cuda(PyObject *obj, PyObject *dict, bool is_writable, buffer_hold *hold)
 {
     interface face = {.name = "__cuda_array_interface__", .dict = dict};
     PyObject *mask;
@@ -368,8 +366,8 @@ acquire_cuda(PyObject *obj, PyObject *dict, bool is_writable,
     if (is_writable && face.is_readonly) {
         return refuse_readonly(obj);
     }
-    hold_object(hold, obj, (void *)(uintptr_t)face.address,
-                (size_t)face.nbytes, UMX_MEMTYPE_CUDA);
+    hold_object(hold, obj, (void *)(uintptr_t)face.address, (size_t)face.nbytes,
+                UMX_MEMTYPE_CUDA);
     return 0;
 }
 
@@ -386,8 +384,7 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
     if (acquire_exporter(face->data, is_writable, hold) < 0) {
         return -1;
     }
-    if (at < 0 || at > hold->view.len ||
-        face->nbytes > hold->view.len - at) {
+    if (at < 0 || at > hold->view.len || face->nbytes > hold->view.len - at) {
         PyBuffer_Release(&hold->view);
         return bad_interface(face, "'shape' is larger than 'data'");
     }
@@ -417,8 +414,8 @@ acquire_interface(PyObject *obj, PyObject *dict, bool is_writable,
     if (is_writable && face.is_readonly) {
         return refuse_readonly(obj);
     }
-    hold_object(hold, obj, (void *)(uintptr_t)face.address,
-                (size_t)face.nbytes, UMX_MEMTYPE_HOST);
+    hold_object(hold, obj, (void *)(uintptr_t)face.address, (size_t)face.nbytes,
+                UMX_MEMTYPE_HOST);
     return 0;
 }
 

@@ -83,17 +83,17 @@ raise_option_error(mod_state *st, umx_status status,
 /* ---- config --------------------------------------------------------------
  */
 
-#define CONFIG_TABLE(X)                                                       \
-    X(spin_ns)                                                                \
-    X(drain_ns)                                                               \
-    X(rndv_thresh_shm)                                                        \
-    X(rndv_thresh_net)                                                        \
-    X(credit_bytes)                                                           \
-    X(credit_messages)                                                        \
-    X(credit_rndv)                                                            \
-    X(close_timeout_ns)                                                       \
-    X(connect_timeout_ns)                                                     \
-    X(early_bytes)                                                            \
+#define CONFIG_TABLE(X)   \
+    X(spin_ns)            \
+    X(drain_ns)           \
+    X(rndv_thresh_shm)    \
+    X(rndv_thresh_net)    \
+    X(credit_bytes)       \
+    X(credit_messages)    \
+    X(credit_rndv)        \
+    X(close_timeout_ns)   \
+    X(connect_timeout_ns) \
+    X(early_bytes)        \
     X(goodbye_bytes)
 
 typedef struct config_field {
@@ -103,15 +103,14 @@ typedef struct config_field {
 } config_field;
 
 static const config_field config_fields[] = {
-#define CONFIG_FIELD(name)                                                    \
+#define CONFIG_FIELD(name) \
     {#name, offsetof(umx_config, name), sizeof(((umx_config *)0)->name)},
     CONFIG_TABLE(CONFIG_FIELD)
 #undef CONFIG_FIELD
 };
 
 static int
-set_config_field(umx_config *config, const config_field *field,
-                 PyObject *value)
+set_config_field(umx_config *config, const config_field *field, PyObject *value)
 {
     uint64_t number;
     uint32_t small;
@@ -154,8 +153,7 @@ static const config_field *
 find_config_field(PyObject *key)
 {
     for (size_t i = 0; i < Py_ARRAY_LENGTH(config_fields); i++) {
-        if (PyUnicode_CompareWithASCIIString(key, config_fields[i].name) ==
-            0) {
+        if (PyUnicode_CompareWithASCIIString(key, config_fields[i].name) == 0) {
             return &config_fields[i];
         }
     }
@@ -179,9 +177,10 @@ parse_config(mod_state *st, PyObject *dict, umx_config *config)
         return -1;
     }
     while (PyDict_Next(dict, &pos, &key, &value)) {
-        const config_field *field =
-            PyUnicode_Check(key) ? find_config_field(key) : NULL;
-        int rc;
+        const config_field *field = PyUnicode_Check(key) ?
+                                        find_config_field(key) :
+                                        NULL;
+        int                 rc;
 
         if (field != NULL) {
             rc = set_config_field(config, field, value);
@@ -234,7 +233,7 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"options", "env_first", "config", NULL};
 
-    mod_state     *st = state_of_type(type);
+    mod_state     *st      = state_of_type(type);
     PyObject      *options = NULL, *config = NULL;
     int            env_first = 0;
     ContextObject *self;
@@ -301,8 +300,7 @@ context_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 get_handle(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyLong_FromVoidPtr(
-        umx_context_handle(((ContextObject *)op)->umx));
+    return PyLong_FromVoidPtr(umx_context_handle(((ContextObject *)op)->umx));
 }
 
 static int
@@ -334,12 +332,11 @@ add_config_item(PyObject *dict, const umx_config *config,
 static PyObject *
 get_config(PyObject *op, void *Py_UNUSED(closure))
 {
-    const umx_config *config =
-        umx_context_config(((ContextObject *)op)->umx);
-    PyObject *dict = PyDict_New();
+    const umx_config *config = umx_context_config(((ContextObject *)op)->umx);
+    PyObject         *dict   = PyDict_New();
 
-    for (size_t i = 0;
-         dict != NULL && i < Py_ARRAY_LENGTH(config_fields); i++) {
+    for (size_t i = 0; dict != NULL && i < Py_ARRAY_LENGTH(config_fields);
+         i++) {
         if (add_config_item(dict, config, &config_fields[i]) < 0) {
             Py_CLEAR(dict);
         }
@@ -377,8 +374,7 @@ static PyType_Slot context_slots[] = {
 PyType_Spec context_spec = {
     .name      = "ucp._ext.Context",
     .basicsize = sizeof(ContextObject),
-    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-             Py_TPFLAGS_IMMUTABLETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = context_slots,
 };
 
@@ -401,9 +397,9 @@ context_config_options(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"options", "env_first", NULL};
 
-    mod_state         *st = PyModule_GetState(module);
-    umx_context_params params = {0};
-    PyObject          *options = NULL, *dict;
+    mod_state         *st        = PyModule_GetState(module);
+    umx_context_params params    = {0};
+    PyObject          *options   = NULL, *dict;
     int                env_first = 0, bad_option = -1;
     umx_status         status;
 

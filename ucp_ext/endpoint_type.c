@@ -140,8 +140,8 @@ transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
     int                      is_forced = 0;
     request_kind             kind;
 
-    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords,
-                   3, 3, 1, values) < 0) {
+    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords, 3,
+                   3, 1, values) < 0) {
         return NULL;
     }
     if (values[2] != NULL) {
@@ -276,8 +276,7 @@ transfer_many(EndpointObject *self, const char *name, PyObject *const *args,
     PyObject                *values[2];
     RequestObject           *req;
 
-    if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) <
-        0) {
+    if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
         return NULL;
     }
     if (kind == REQUEST_SEND_MANY && values[1] == self->worker->st->any) {
@@ -410,8 +409,8 @@ endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     RequestObject           *req;
     uint64_t                 fallback_ns;
 
-    if (args_parse("close", args, nargs, kwnames, keywords, 1, 1, 0,
-                   &timeout) < 0) {
+    if (args_parse("close", args, nargs, kwnames, keywords, 1, 1, 0, &timeout) <
+        0) {
         return NULL;
     }
     fallback_ns = umx_context_config(worker->context->umx)->close_timeout_ns;
@@ -532,9 +531,8 @@ append_transport(const char *transport, const char *device, void *arg)
     }
 }
 
-PyDoc_STRVAR(transports_doc,
-             "transports($self, /)\n--\n\n"
-             "The (transport, device) pairs in use.");
+PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
+                             "The (transport, device) pairs in use.");
 
 static PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -581,8 +579,7 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
     }
     status = umx_ep_close_after_recv(self->umx, n);
     if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "close_after_recv",
-                            NULL);
+        return errors_raise(self->worker->st, status, "close_after_recv", NULL);
     }
     worker_schedule_drain(self->worker);
     Py_RETURN_NONE;
@@ -601,7 +598,7 @@ get_state(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *
 get_error(PyObject *op, void *Py_UNUSED(closure))
 {
-    EndpointObject *self = (EndpointObject *)op;
+    EndpointObject *self   = (EndpointObject *)op;
     umx_status      status = umx_ep_error(self->umx);
     PyObject       *exc;
 
@@ -627,8 +624,7 @@ get_handle(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *
 get_uid(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(
-        umx_ep_id(((EndpointObject *)op)->umx));
+    return PyLong_FromUnsignedLongLong(umx_ep_id(((EndpointObject *)op)->umx));
 }
 
 static PyObject *
@@ -740,14 +736,10 @@ PyDoc_STRVAR(endpoint_doc,
              "A connection to one peer; made by connect() and listen().");
 
 static PyType_Slot endpoint_slots[] = {
-    {Py_tp_doc, (void *)endpoint_doc},
-    {Py_tp_dealloc, endpoint_dealloc},
-    {Py_tp_traverse, endpoint_traverse},
-    {Py_tp_clear, endpoint_clear},
-    {Py_tp_methods, endpoint_methods},
-    {Py_tp_getset, endpoint_getset},
-    {Py_tp_members, endpoint_members},
-    {0, NULL},
+    {Py_tp_doc, (void *)endpoint_doc},   {Py_tp_dealloc, endpoint_dealloc},
+    {Py_tp_traverse, endpoint_traverse}, {Py_tp_clear, endpoint_clear},
+    {Py_tp_methods, endpoint_methods},   {Py_tp_getset, endpoint_getset},
+    {Py_tp_members, endpoint_members},   {0, NULL},
 };
 
 PyType_Spec endpoint_spec = {

@@ -62,7 +62,7 @@ static PyObject *
 make_bases(mod_state *st, const char *text)
 {
     PyObject *bases = PyList_New(0), *tuple = NULL;
-    char      copy[128], *save = NULL;
+    char      copy[128], *save              = NULL;
 
     if (bases == NULL) {
         return NULL;
@@ -88,7 +88,7 @@ static PyObject *
 make_class(mod_state *st, const exception_def *def)
 {
     PyObject *bases = make_bases(st, def->bases);
-    PyObject *dict  = NULL, *class = NULL;
+    PyObject *dict = NULL, *class = NULL;
     char      name[80];
 
     if (bases == NULL) {
@@ -142,9 +142,8 @@ make_text(umx_status status, const char *op, const char *detail)
     }
     if (status == UMX_ERR_LENGTH_MISMATCH ||
         status == UMX_ERR_MESSAGE_TRUNCATED) {
-        return PyUnicode_FromString(detail != NULL ?
-                                        detail :
-                                        umx_status_string(status));
+        return PyUnicode_FromString(detail != NULL ? detail :
+                                                     umx_status_string(status));
     }
     if (op == NULL && detail == NULL) {
         return PyUnicode_FromString(umx_status_string(status));
@@ -161,8 +160,7 @@ make_text(umx_status status, const char *op, const char *detail)
 }
 
 PyObject *
-errors_new(mod_state *st, umx_status status, const char *op,
-           const char *detail)
+errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
 {
     PyObject *text = make_text(status, op, detail);
     PyObject *exc = NULL, *number = NULL, *name = NULL;

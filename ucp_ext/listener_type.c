@@ -158,7 +158,7 @@ PyObject *
 listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
              PyObject *backlog, PyObject *timeout)
 {
-    PyTypeObject           *type = worker->listener_class;
+    PyTypeObject           *type   = worker->listener_class;
     umx_listener_params     params = {.on_accept = on_accept};
     struct sockaddr_storage addr;
     ListenerObject         *self;
@@ -324,14 +324,10 @@ static PyMemberDef listener_members[] = {
 PyDoc_STRVAR(listener_doc, "Accepts connections; made by Worker.listen().");
 
 static PyType_Slot listener_slots[] = {
-    {Py_tp_doc, (void *)listener_doc},
-    {Py_tp_dealloc, listener_dealloc},
-    {Py_tp_traverse, listener_traverse},
-    {Py_tp_clear, listener_clear},
-    {Py_tp_methods, listener_methods},
-    {Py_tp_getset, listener_getset},
-    {Py_tp_members, listener_members},
-    {0, NULL},
+    {Py_tp_doc, (void *)listener_doc},   {Py_tp_dealloc, listener_dealloc},
+    {Py_tp_traverse, listener_traverse}, {Py_tp_clear, listener_clear},
+    {Py_tp_methods, listener_methods},   {Py_tp_getset, listener_getset},
+    {Py_tp_members, listener_members},   {0, NULL},
 };
 
 PyType_Spec listener_spec = {

@@ -9,7 +9,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MAX_LINES = 64, LINE_SIZE = 512 };
+enum {
+    MAX_LINES = 64,
+    LINE_SIZE = 512
+};
 
 typedef struct log_line {
     int  level;

@@ -36,8 +36,7 @@ message_dealloc(PyObject *op)
     WorkerObject  *worker = self->endpoint->worker;
 
     PyObject_GC_UnTrack(op);
-    if (self->umx != NULL &&
-        (worker->umx == NULL || worker_is_mine(worker))) {
+    if (self->umx != NULL && (worker->umx == NULL || worker_is_mine(worker))) {
         umx_message_return(self->umx);
     }
     worker->st->num_messages--;
@@ -119,12 +118,9 @@ PyDoc_STRVAR(message_doc,
              "without recv(), it returns to its queue.");
 
 static PyType_Slot message_slots[] = {
-    {Py_tp_doc, (void *)message_doc},
-    {Py_tp_dealloc, message_dealloc},
-    {Py_tp_traverse, message_traverse},
-    {Py_tp_methods, message_methods},
-    {Py_tp_getset, message_getset},
-    {0, NULL},
+    {Py_tp_doc, (void *)message_doc},   {Py_tp_dealloc, message_dealloc},
+    {Py_tp_traverse, message_traverse}, {Py_tp_methods, message_methods},
+    {Py_tp_getset, message_getset},     {0, NULL},
 };
 
 PyType_Spec message_spec = {

@@ -18,8 +18,8 @@ module_tag_hash(PyObject *module, PyObject *data)
                      Py_TYPE(data)->tp_name);
         return NULL;
     }
-    return PyLong_FromUnsignedLongLong(umx_tag_hash(
-        PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data)));
+    return PyLong_FromUnsignedLongLong(
+        umx_tag_hash(PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data)));
 }
 
 PyDoc_STRVAR(live_objects_doc,
@@ -150,8 +150,7 @@ add_any(PyObject *module, mod_state *st)
 static int
 add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_p)
 {
-    *type_p =
-        (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    *type_p = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     return (*type_p == NULL) ? -1 : PyModule_AddType(module, *type_p);
 }
 
@@ -182,9 +181,9 @@ import_asyncio(mod_state *st)
     if (module == NULL) {
         return -1;
     }
-    st->cancelled_error = PyObject_GetAttrString(module, "CancelledError");
-    st->invalid_state_error =
-        PyObject_GetAttrString(module, "InvalidStateError");
+    st->cancelled_error     = PyObject_GetAttrString(module, "CancelledError");
+    st->invalid_state_error = PyObject_GetAttrString(module,
+                                                     "InvalidStateError");
     Py_DECREF(module);
     return (st->cancelled_error == NULL || st->invalid_state_error == NULL) ?
                -1 :
@@ -283,15 +282,11 @@ static PyModuleDef_Slot module_slots[] = {
 PyDoc_STRVAR(module_doc, "The part of ucp that is written in C.");
 
 PyModuleDef ucp_ext_module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name     = "ucp._ext",
-    .m_doc      = module_doc,
-    .m_size     = sizeof(mod_state),
-    .m_methods  = module_methods,
-    .m_slots    = module_slots,
-    .m_traverse = module_traverse,
-    .m_clear    = module_clear,
-    .m_free     = module_free,
+    PyModuleDef_HEAD_INIT,         .m_name = "ucp._ext",
+    .m_doc = module_doc,           .m_size = sizeof(mod_state),
+    .m_methods = module_methods,   .m_slots = module_slots,
+    .m_traverse = module_traverse, .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC

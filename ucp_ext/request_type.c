@@ -25,9 +25,13 @@
 #include <string.h>
 
 /* Look at the clock only every so many awaits that were done at once. */
-enum { INLINE_PER_CLOCK = 16 };
+enum {
+    INLINE_PER_CLOCK = 16
+};
 /* Longest time of running callbacks directly before the rest are queued. */
-enum { DIRECT_WAKES_NS = 1000000 };
+enum {
+    DIRECT_WAKES_NS = 1000000
+};
 
 typedef struct many_item {
     RequestObject *parent;
@@ -286,8 +290,7 @@ run_callback(RequestObject *req, PyObject *callback, PyObject *context,
     }
     if (is_direct && context != NULL && PyContext_Enter(context) == 0) {
         PyObject *result = PyObject_CallOneArg(callback, (PyObject *)req);
-        PyObject *exc    = (result == NULL) ? PyErr_GetRaisedException() :
-                                              NULL;
+        PyObject *exc    = (result == NULL) ? PyErr_GetRaisedException() : NULL;
 
         (void)!PyContext_Exit(context);
         if (exc != NULL) {
@@ -346,9 +349,9 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
         req->is_in_wakes = false;
         run_callbacks(req, is_direct);
         Py_DECREF(req);
-        if (is_direct && compat_ticks() - start >
-                             worker->st->fair_ticks *
-                                 (DIRECT_WAKES_NS / FAIR_NS)) {
+        if (is_direct &&
+            compat_ticks() - start >
+                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
             is_direct = false;
         }
     }
@@ -448,7 +451,7 @@ post_one(RequestObject *req, const umx_op_params *params)
 static void
 settle_many(RequestObject *req)
 {
-    struct many *many = req->many;
+    struct many *many   = req->many;
     umx_status   status = UMX_OK;
 
     for (Py_ssize_t i = 0; i < many->count; i++) {
@@ -517,15 +520,14 @@ post_many(RequestObject *req)
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_done,
-                            .arg        = req};
-    umx_status    status;
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
-        request_settle(req, req->kind == REQUEST_CLOSE ? UMX_OK :
-                                                         UMX_ERR_CLOSED);
+        request_settle(req,
+                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
         return;
     }
     if (UNLIKELY(req->many != NULL)) {
@@ -538,8 +540,8 @@ post_now(RequestObject *req)
         return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    request_settle(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED :
-                                                        status);
+    request_settle(req,
+                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
 PyObject *
@@ -559,8 +561,8 @@ request_post(RequestObject *req)
 static struct many *
 alloc_many(RequestObject *req, Py_ssize_t count)
 {
-    struct many *many =
-        PyMem_Calloc(1, sizeof(*many) + (size_t)count * sizeof(many_item));
+    struct many *many = PyMem_Calloc(1, sizeof(*many) +
+                                            (size_t)count * sizeof(many_item));
 
     if (many == NULL) {
         PyErr_NoMemory();
@@ -577,8 +579,7 @@ int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
     bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *fast =
-        PySequence_Fast(buffers, "expected a sequence of buffers");
+    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
 
     if (fast == NULL) {
         return -1;
@@ -622,9 +623,8 @@ make_length_error(RequestObject *self, umx_status status,
     char      text[96];
     PyObject *exc;
 
-    snprintf(text, sizeof(text),
-             "length mismatch: %zu (got) != %zu (expected)", info->length,
-             capacity);
+    snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
+             info->length, capacity);
     exc = errors_new(self->st, status, kind_names[self->kind], text);
     if (exc != NULL &&
         set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
@@ -674,8 +674,7 @@ make_results(RequestObject *self)
         PyObject  *result = Py_NewRef(Py_None);
 
         if (item->status != UMX_OK) {
-            Py_SETREF(result, make_status_error(self, item->status,
-                                                &item->info,
+            Py_SETREF(result, make_status_error(self, item->status, &item->info,
                                                 item->hold.buf.len));
         }
         if (result == NULL) {
@@ -711,11 +710,10 @@ static PyObject *
 request_exception_object(RequestObject *self)
 {
     if (self->exception == NULL) {
-        self->exception =
-            (self->many != NULL) ?
-                make_many_error(self) :
-                make_status_error(self, self->status, &self->info,
-                                  self->hold.buf.len);
+        self->exception = (self->many != NULL) ?
+                              make_many_error(self) :
+                              make_status_error(self, self->status, &self->info,
+                                                self->hold.buf.len);
     }
     return Py_XNewRef(self->exception);
 }
@@ -807,8 +805,7 @@ undo_result(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
-    if (self->is_handed_out || worker->umx == NULL ||
-        !worker_is_mine(worker)) {
+    if (self->is_handed_out || worker->umx == NULL || !worker_is_mine(worker)) {
         return;
     }
     if (self->can_unrecv) {
@@ -1236,15 +1233,15 @@ PyDoc_STRVAR(add_done_callback_doc,
              "Have the loop call fn(request) once it is settled.");
 
 static PyObject *
-request_add_done_callback(PyObject *op, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
+request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
 {
     static const char *const keywords[] = {"fn", "context"};
     RequestObject           *self       = (RequestObject *)op;
     PyObject                *values[2], *context;
 
-    if (args_parse("add_done_callback", args, nargs, kwnames, keywords, 2, 1,
-                   1, values) < 0) {
+    if (args_parse("add_done_callback", args, nargs, kwnames, keywords, 2, 1, 1,
+                   values) < 0) {
         return NULL;
     }
     context = (values[1] == Py_None) ? NULL : values[1];
@@ -1376,8 +1373,8 @@ request_repr(PyObject *op)
         state = (self->status == UMX_OK) ? "done" :
                                            umx_status_string(self->status);
     }
-    return PyUnicode_FromFormat("<ucp.Request %s, %s>",
-                                kind_names[self->kind], state);
+    return PyUnicode_FromFormat("<ucp.Request %s, %s>", kind_names[self->kind],
+                                state);
 }
 
 /* For loop.call_later() of close_all(). */

@@ -9,31 +9,31 @@
 
 /* class, bases (space separated), docstring; a base comes before what derives
  * from it. */
-#define EXCEPTION_TABLE(X)                                                    \
-    X(UCXBaseException, "Exception", "Base of all errors of ucp.")            \
-    X(UCXError, "UCXBaseException", "An operation failed.")                   \
-    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")       \
-    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")           \
-    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")        \
-    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                             \
-      "The endpoint was closed while the operation was pending.")             \
-    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",            \
-      "The peer went away.")                                                  \
-    X(UCXMsgTruncated, "UCXBaseException ValueError",                         \
-      "The lengths of message and buffer differ.")                            \
-    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",             \
-      "Nobody listens at the address.")                                       \
-    X(UCXUnreachable, "UCXBaseException OSError",                             \
-      "No transport reaches the address.")                                    \
-    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")               \
-    X(UCXRejected, "UCXError ConnectionRefusedError",                         \
-      "The peer refused the connection.")                                     \
-    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")           \
-    X(UCXVersionError, "UCXProtocolError",                                    \
-      "The peer speaks another version of the protocol.")                     \
-    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.")     \
-    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")                  \
-    X(UCXBusy, "UCXError OSError", "The address or device is in use.")        \
+#define EXCEPTION_TABLE(X)                                                \
+    X(UCXBaseException, "Exception", "Base of all errors of ucp.")        \
+    X(UCXError, "UCXBaseException", "An operation failed.")               \
+    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")   \
+    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")       \
+    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")    \
+    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                         \
+      "The endpoint was closed while the operation was pending.")         \
+    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",        \
+      "The peer went away.")                                              \
+    X(UCXMsgTruncated, "UCXBaseException ValueError",                     \
+      "The lengths of message and buffer differ.")                        \
+    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",         \
+      "Nobody listens at the address.")                                   \
+    X(UCXUnreachable, "UCXBaseException OSError",                         \
+      "No transport reaches the address.")                                \
+    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")           \
+    X(UCXRejected, "UCXError ConnectionRefusedError",                     \
+      "The peer refused the connection.")                                 \
+    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")       \
+    X(UCXVersionError, "UCXProtocolError",                                \
+      "The peer speaks another version of the protocol.")                 \
+    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
+    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
+    X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -44,24 +44,24 @@ typedef enum exception_index {
 } exception_index;
 
 /* Interned names. */
-#define NAME_TABLE(X)                                                         \
-    X(_asyncio_future_blocking)                                               \
-    X(__array_interface__)                                                    \
-    X(__cuda_array_interface__)                                               \
-    X(add_reader)                                                             \
-    X(remove_reader)                                                          \
-    X(call_soon)                                                              \
-    X(call_later)                                                             \
-    X(call_exception_handler)                                                 \
-    X(cancel)                                                                 \
-    X(is_closed)                                                              \
-    X(status)                                                                 \
-    X(op)                                                                     \
-    X(peer)                                                                   \
-    X(length)                                                                 \
-    X(unsent_bytes)                                                           \
-    X(results)                                                                \
-    X(strides)                                                                \
+#define NAME_TABLE(X)           \
+    X(_asyncio_future_blocking) \
+    X(__array_interface__)      \
+    X(__cuda_array_interface__) \
+    X(add_reader)               \
+    X(remove_reader)            \
+    X(call_soon)                \
+    X(call_later)               \
+    X(call_exception_handler)   \
+    X(cancel)                   \
+    X(is_closed)                \
+    X(status)                   \
+    X(op)                       \
+    X(peer)                     \
+    X(length)                   \
+    X(unsent_bytes)             \
+    X(results)                  \
+    X(strides)                  \
     X(dtype)
 
 typedef struct RequestObject RequestObject;
@@ -124,9 +124,8 @@ state_of_type(PyTypeObject *type)
  */
 
 typedef struct ContextObject {
-    PyObject_HEAD
-    mod_state   *st;
-    umx_context *umx;
+    PyObject_HEAD mod_state *st;
+    umx_context             *umx;
 } ContextObject;
 
 /* A Python call to make once libumx has returned. */
@@ -137,19 +136,18 @@ typedef struct pending_call {
 } pending_call;
 
 typedef struct WorkerObject {
-    PyObject_HEAD
-    mod_state     *st;
-    umx_worker    *umx; /* NULL once closed */
-    ContextObject *context;
-    uintptr_t      thread; /* the owner's compat_thread_id() */
-    PyObject      *loop;   /* or NULL */
-    PyTypeObject  *endpoint_class;
-    PyTypeObject  *listener_class;
-    PyObject      *call_soon;   /* loop.call_soon */
-    PyObject      *drain_call;  /* self._drain, for call_soon */
-    PyObject      *timer;       /* TimerHandle or NULL */
-    uint64_t       timer_ns;    /* deadline the timer was set for; 0: none */
-    uint64_t       last_loop;   /* ticks when the loop last had its turn */
+    PyObject_HEAD mod_state *st;
+    umx_worker              *umx; /* NULL once closed */
+    ContextObject           *context;
+    uintptr_t                thread; /* the owner's compat_thread_id() */
+    PyObject                *loop;   /* or NULL */
+    PyTypeObject            *endpoint_class;
+    PyTypeObject            *listener_class;
+    PyObject                *call_soon;  /* loop.call_soon */
+    PyObject                *drain_call; /* self._drain, for call_soon */
+    PyObject                *timer;      /* TimerHandle or NULL */
+    uint64_t       timer_ns;  /* deadline the timer was set for; 0: none */
+    uint64_t       last_loop; /* ticks when the loop last had its turn */
     unsigned       inline_count;
     bool           in_callback; /* called by the loop: no task is running */
     bool           is_drain_scheduled;
@@ -162,31 +160,28 @@ typedef struct WorkerObject {
 } WorkerObject;
 
 typedef struct EndpointObject {
-    PyObject_HEAD
-    WorkerObject *worker;
-    umx_ep       *umx; /* NULL once the worker is closed and it is dropped */
-    PyObject     *peer; /* address tuple or None */
-    PyObject     *local;
-    PyObject     *on_close;
-    bool          is_close_called;
-    PyObject     *weakrefs;
+    PyObject_HEAD WorkerObject *worker;
+    umx_ep   *umx;  /* NULL once the worker is closed and it is dropped */
+    PyObject *peer; /* address tuple or None */
+    PyObject *local;
+    PyObject *on_close;
+    bool      is_close_called;
+    PyObject *weakrefs;
 } EndpointObject;
 
 typedef struct ListenerObject {
-    PyObject_HEAD
-    WorkerObject *worker;
-    umx_listener *umx; /* NULL once closed */
-    PyObject     *on_accept;
-    PyObject     *host;
-    int           port;
-    PyObject     *weakrefs;
+    PyObject_HEAD WorkerObject *worker;
+    umx_listener               *umx; /* NULL once closed */
+    PyObject                   *on_accept;
+    PyObject                   *host;
+    int                         port;
+    PyObject                   *weakrefs;
 } ListenerObject;
 
 typedef struct MessageObject {
-    PyObject_HEAD
-    EndpointObject *endpoint;
-    umx_message    *umx; /* NULL once received */
-    umx_recv_info   info;
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_message                  *umx; /* NULL once received */
+    umx_recv_info                 info;
 } MessageObject;
 
 /* ---- buffers (buffer.c) --------------------------------------------------
@@ -277,37 +272,36 @@ typedef enum request_state {
 struct many;
 
 struct RequestObject {
-    PyObject_HEAD
-    mod_state      *st;
-    WorkerObject   *worker;
-    EndpointObject *endpoint; /* or NULL */
-    umx_request    *op;       /* pending in libumx, or NULL */
-    volatile bool   is_settled; /* what umx_worker_spin() watches */
-    uint8_t         kind;
-    uint8_t         state;
-    bool            is_deferred;  /* not posted yet: made in another thread */
-    bool            has_yielded;  /* itself, to a task */
-    bool            is_blocking;  /* _asyncio_future_blocking */
-    bool            has_let_loop; /* a bare None was yielded for fairness */
-    bool            is_handed_out;
-    bool            is_in_wakes;
-    bool            can_unrecv; /* the message may go back to its queue */
-    umx_status      status;
-    umx_match       match;
-    umx_recv_info   info;
-    buffer_hold     hold;
-    umx_ep         *ep;      /* CONNECT: until open */
-    PyObject       *peer;    /* CONNECT: the address */
-    umx_message    *message; /* RECV_MESSAGE: until handed out */
-    struct many    *many;
-    uint64_t        timeout_ns;
-    PyObject       *result;
-    PyObject       *exception;
-    PyObject       *callback; /* the usual one */
-    PyObject       *context;
-    PyObject       *more_callbacks; /* list of (callback, context) or NULL */
-    RequestObject  *next;
-    PyObject       *weakrefs;
+    PyObject_HEAD mod_state *st;
+    WorkerObject            *worker;
+    EndpointObject          *endpoint;   /* or NULL */
+    umx_request             *op;         /* pending in libumx, or NULL */
+    volatile bool            is_settled; /* what umx_worker_spin() watches */
+    uint8_t                  kind;
+    uint8_t                  state;
+    bool           is_deferred;  /* not posted yet: made in another thread */
+    bool           has_yielded;  /* itself, to a task */
+    bool           is_blocking;  /* _asyncio_future_blocking */
+    bool           has_let_loop; /* a bare None was yielded for fairness */
+    bool           is_handed_out;
+    bool           is_in_wakes;
+    bool           can_unrecv; /* the message may go back to its queue */
+    umx_status     status;
+    umx_match      match;
+    umx_recv_info  info;
+    buffer_hold    hold;
+    umx_ep        *ep;      /* CONNECT: until open */
+    PyObject      *peer;    /* CONNECT: the address */
+    umx_message   *message; /* RECV_MESSAGE: until handed out */
+    struct many   *many;
+    uint64_t       timeout_ns;
+    PyObject      *result;
+    PyObject      *exception;
+    PyObject      *callback; /* the usual one */
+    PyObject      *context;
+    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
+    RequestObject *next;
+    PyObject      *weakrefs;
 };
 
 /* A pending request; NULL with an exception. */

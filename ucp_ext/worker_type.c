@@ -199,8 +199,8 @@ set_timer(WorkerObject *worker, uint64_t deadline)
     if (seconds != NULL) {
         PyObject *args[] = {worker->loop, seconds, worker->drain_call};
 
-        worker->timer = PyObject_VectorcallMethod(
-            NAME(worker->st, call_later), args, 3, NULL);
+        worker->timer = PyObject_VectorcallMethod(NAME(worker->st, call_later),
+                                                  args, 3, NULL);
         Py_DECREF(seconds);
     }
     if (worker->timer != NULL) {
@@ -298,13 +298,12 @@ add_reader(WorkerObject *self)
 {
     PyObject *reader, *fd, *result = NULL;
 
-    self->call_soon  = PyObject_GetAttr(self->loop,
-                                        NAME(self->st, call_soon));
+    self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
     self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
-    reader = PyObject_GetAttrString((PyObject *)self, "_on_readable");
-    fd     = PyLong_FromLong(umx_worker_fd(self->umx));
-    if (self->call_soon != NULL && self->drain_call != NULL &&
-        reader != NULL && fd != NULL) {
+    reader           = PyObject_GetAttrString((PyObject *)self, "_on_readable");
+    fd               = PyLong_FromLong(umx_worker_fd(self->umx));
+    if (self->call_soon != NULL && self->drain_call != NULL && reader != NULL &&
+        fd != NULL) {
         result = PyObject_CallMethodObjArgs(
             self->loop, NAME(self->st, add_reader), fd, reader, NULL);
     }
@@ -373,17 +372,14 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     WorkerObject *self;
     umx_status    status;
 
-    if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!OO!O!:Worker", keywords, st->context_type,
-            &context, &loop, &PyType_Type, &endpoint_class, &PyType_Type,
-            &listener_class)) {
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "O!OO!O!:Worker", keywords,
+                          st->context_type, &context, &loop, &PyType_Type,
+                          &endpoint_class, &PyType_Type, &listener_class)) {
         return NULL;
     }
-    if (!PyType_IsSubtype((PyTypeObject *)endpoint_class,
-                          st->endpoint_type) ||
-        !PyType_IsSubtype((PyTypeObject *)listener_class,
-                          st->listener_type)) {
+    if (!PyType_IsSubtype((PyTypeObject *)endpoint_class, st->endpoint_type) ||
+        !PyType_IsSubtype((PyTypeObject *)listener_class, st->listener_type)) {
         PyErr_SetString(PyExc_TypeError,
                         "endpoint_type and listener_type must be subclasses "
                         "of Endpoint and Listener");
@@ -398,7 +394,7 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->context        = (ContextObject *)Py_NewRef(context);
     self->endpoint_class = (PyTypeObject *)Py_NewRef(endpoint_class);
     self->listener_class = (PyTypeObject *)Py_NewRef(listener_class);
-    status = umx_worker_create(self->context->umx, &self->umx);
+    status               = umx_worker_create(self->context->umx, &self->umx);
     if (status != UMX_OK) {
         Py_DECREF(self);
         return errors_raise(st, status, "Worker", NULL);
@@ -506,9 +502,8 @@ worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
-    return (worker_check(self) < 0) ?
-               NULL :
-               PyLong_FromLong(umx_worker_fd(self->umx));
+    return (worker_check(self) < 0) ? NULL :
+                                      PyLong_FromLong(umx_worker_fd(self->umx));
 }
 
 PyDoc_STRVAR(progress_doc, "progress($self, /)\n--\n\n"
@@ -601,9 +596,8 @@ worker_close_all(PyObject *op, PyObject *timeout)
     if (self->loop != NULL) {
         expire = PyObject_GetAttrString((PyObject *)req, "_expire");
         if (expire != NULL) {
-            handle = PyObject_CallMethodObjArgs(self->loop,
-                                                NAME(self->st, call_later),
-                                                timeout, expire, NULL);
+            handle = PyObject_CallMethodObjArgs(
+                self->loop, NAME(self->st, call_later), timeout, expire, NULL);
             Py_DECREF(expire);
         }
         if (handle == NULL) {
@@ -764,7 +758,7 @@ connect_error(RequestObject *req, umx_ep *ep, umx_status status)
 {
     const char *reason = umx_ep_reason(ep);
     PyObject   *exc    = errors_new(req->st, status, "connect",
-                                    reason[0] != '\0' ? reason : NULL);
+                               reason[0] != '\0' ? reason : NULL);
 
     if (exc != NULL &&
         PyObject_SetAttr(exc, NAME(req->st, peer), req->peer) < 0) {
@@ -808,18 +802,16 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     WorkerObject            *self       = (WorkerObject *)op;
     PyObject                *values[3];
     struct sockaddr_storage  addr, local;
-    umx_connect_params       params = {.field_mask =
-                                           UMX_CONNECT_FIELD_TIMEOUT |
-                                           UMX_CONNECT_FIELD_ON_STATE};
+    umx_connect_params       params = {.field_mask = UMX_CONNECT_FIELD_TIMEOUT |
+                                                     UMX_CONNECT_FIELD_ON_STATE};
     RequestObject           *req;
     umx_status               status;
 
-    if (args_parse("connect", args, nargs, kwnames, keywords, 3, 3, 2,
-                   values) < 0 ||
+    if (args_parse("connect", args, nargs, kwnames, keywords, 3, 3, 2, values) <
+            0 ||
         worker_check(self) < 0 ||
         sockaddr_parse(values[0], &addr, &params.addr_len) < 0 ||
-        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) <
-            0) {
+        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0) {
         return NULL;
     }
     if (values[2] != NULL && values[2] != Py_None) {
@@ -893,8 +885,7 @@ get_is_armed(PyObject *op, void *Py_UNUSED(closure))
 {
     WorkerObject *self = (WorkerObject *)op;
 
-    return PyBool_FromLong(self->umx != NULL &&
-                           umx_worker_is_armed(self->umx));
+    return PyBool_FromLong(self->umx != NULL && umx_worker_is_armed(self->umx));
 }
 
 static PyObject *
@@ -911,9 +902,9 @@ get_handle(PyObject *op, void *Py_UNUSED(closure))
 {
     WorkerObject *self = (WorkerObject *)op;
 
-    return (self->umx == NULL) ? PyLong_FromLong(0) :
-                                 PyLong_FromVoidPtr(
-                                     umx_worker_handle(self->umx));
+    return (self->umx == NULL) ?
+               PyLong_FromLong(0) :
+               PyLong_FromVoidPtr(umx_worker_handle(self->umx));
 }
 
 static PyObject *
@@ -939,8 +930,7 @@ static PyMethodDef worker_methods[] = {
     {"drain", worker_drain, METH_NOARGS, drain_doc},
     {"close", worker_close, METH_NOARGS, worker_close_doc},
     {"close_all", worker_close_all, METH_O, close_all_doc},
-    {"run_until_closed", worker_run_until_closed, METH_O,
-     run_until_closed_doc},
+    {"run_until_closed", worker_run_until_closed, METH_O, run_until_closed_doc},
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},

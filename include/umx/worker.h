@@ -25,7 +25,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p);
 /**
  * (P) Destroy the worker and all that is under it: listeners stop, endpoints
  * are closed by force, every pending request completes (its callback runs
- * here) with UMX_ERR_CANCELED. Bounded by UCX's own teardown.
+ * here) with UMX_ERR_CANCELED. Bounded by UCX's own teardown. Endpoints,
+ * listeners and messages in the caller's hands are still to be given back, and
+ * good for nothing else; requests that were kept must have been released.
  * In a forked child: frees nothing of UCX, and returns.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);

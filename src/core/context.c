@@ -118,8 +118,7 @@ umi_context_can_use(const umx_context *context, const struct sockaddr *addr)
     if (addr->sa_family == context->ip_family) {
         return true;
     }
-    umi_log(UMI_LOG_ERROR,
-            "IPv%d addresses need the UCX option TCP_AF_PRIO=%s",
+    umi_log(UMI_LOG_ERROR, "IPv%d addresses need the UCX option TCP_AF_PRIO=%s",
             (addr->sa_family == AF_INET6) ? 6 : 4,
             (addr->sa_family == AF_INET6) ? "inet6,inet" : "inet,inet6");
     return false;

@@ -25,7 +25,7 @@ void umi_context_hold(umx_context *context);
  * tcp gives each device one of its addresses (TCP_AF_PRIO says of which
  * family), and over a connection of the other family it writes past the end of
  * that device's endpoints (seen in 1.22). */
-bool umi_context_can_use(const umx_context *context,
+bool umi_context_can_use(const umx_context     *context,
                          const struct sockaddr *addr);
 
 /* Grows by one in every forked child: an object of another generation is the

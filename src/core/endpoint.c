@@ -1,10 +1,13 @@
 #include "core/endpoint.h"
 
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "core/worker.h"
 #include "util/log.h"
+
+static atomic_ullong last_id; /* of the process */
 
 void
 umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
@@ -12,8 +15,8 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     memset(ep, 0, sizeof(*ep));
     ep->worker = worker;
     ep->refs   = 1;
-    ep->id     = ++worker->next_ep_id;
-    ep->free   = free;
+    ep->id   = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+    ep->free = free;
     umi_list_init(&ep->inflight);
     umi_link_init(&ep->event_link);
     umi_list_append(&worker->eps, &ep->link);
@@ -105,6 +108,19 @@ umi_ep_open_request(umi_ep *ep, void *conn_request)
     };
 
     return open_with(ep, &params);
+}
+
+void
+umi_ep_cancel_receives(umi_ep *ep, umx_status status)
+{
+    ep->end_status = status;
+    UMI_LIST_FOREACH_SAFE(link, &ep->inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops->outlives_ep) {
+            req->ops->cancel(req);
+        }
+    }
 }
 
 static void

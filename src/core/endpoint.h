@@ -23,6 +23,7 @@ typedef struct umi_ep {
     umi_link    link;       /* worker->eps */
     umi_link    event_link; /* worker->ep_events */
     umx_status  ucx_error;
+    umx_status  end_status; /* of what umi_ep_cancel_receives() cancels */
     uint64_t    id;
     void (*free)(struct umi_ep *ep); /* refs is 0 */
 } umi_ep;
@@ -63,6 +64,10 @@ umx_status umi_ep_open_request(umi_ep *ep, void *conn_request);
 /* Give UCX's endpoint up. What is in its hands completes with an error in
  * later progress calls. Idempotent. */
 void umi_ep_force_close(umi_ep *ep);
+
+/* Cancel what waits for data that may come from any endpoint: it ends with
+ * `status`. */
+void umi_ep_cancel_receives(umi_ep *ep, umx_status status);
 
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_raise(umi_ep *ep, unsigned events);

@@ -1,8 +1,11 @@
 #include "core/listener.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "util/log.h"
 
@@ -57,6 +60,27 @@ retire_listener(umi_retire *retire)
     umx_listener_destroy(umi_container_of(retire, umx_listener, retire));
 }
 
+/* UCX says "I/O error" for whatever bind() says but "address in use". */
+static umx_status
+bind_status(const umx_listener_params *params, umx_status status)
+{
+    int fd;
+
+    if (status != UMX_ERR_IO_ERROR) {
+        return status;
+    }
+    fd = socket(params->addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return status;
+    }
+    if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 &&
+        errno == EADDRNOTAVAIL) {
+        status = UMX_ERR_INVALID_ADDR;
+    }
+    close(fd);
+    return status;
+}
+
 static umx_status
 listener_bind(umx_listener *listener, const umx_listener_params *params)
 {
@@ -67,9 +91,11 @@ listener_bind(umx_listener *listener, const umx_listener_params *params)
                          .addrlen = (socklen_t)params->addr_len},
         .conn_handler = {.cb = on_ucx_conn_request, .arg = listener},
     };
+    umx_status status;
 
-    return (umx_status)ucp_listener_create(listener->worker->ucp, &ucp_params,
-                                           &listener->ucp);
+    status = (umx_status)ucp_listener_create(listener->worker->ucp, &ucp_params,
+                                             &listener->ucp);
+    return bind_status(params, status);
 }
 
 static bool
@@ -152,12 +178,11 @@ reject_queued(umx_listener *listener)
 }
 
 void
-umx_listener_destroy(umx_listener *listener)
+umi_listener_stop(umx_listener *listener)
 {
     umx_worker *worker = listener->worker;
 
     if (listener->is_destroyed) {
-        umi_listener_release(listener);
         return;
     }
     listener->is_destroyed = true;
@@ -168,6 +193,12 @@ umx_listener_destroy(umx_listener *listener)
     }
     listener->ucp = NULL;
     worker->stats.listeners--;
+}
+
+void
+umx_listener_destroy(umx_listener *listener)
+{
+    umi_listener_stop(listener);
     umi_listener_release(listener);
 }
 
@@ -181,7 +212,11 @@ umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 void
 umx_listener_retire(umx_listener *listener)
 {
-    umi_worker_retire(listener->worker, &listener->retire);
+    if (listener->worker == NULL) {
+        umx_listener_destroy(listener);
+    } else {
+        umi_worker_retire(listener->worker, &listener->retire);
+    }
 }
 
 umx_status

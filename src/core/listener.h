@@ -9,8 +9,8 @@
 
 struct umx_listener {
     ucp_listener_h ucp;
-    umx_worker    *worker;
-    umi_link       link; /* worker->listeners */
+    umx_worker    *worker; /* NULL once that is destroyed */
+    umi_link       link;   /* worker->listeners */
     umi_retire     retire;
     umx_accept_fn  on_accept;
     void          *arg;
@@ -30,6 +30,8 @@ typedef struct umi_accept {
 
 void umi_listener_hold(umx_listener *listener);
 void umi_listener_release(umx_listener *listener);
+/* The end of it but for the user's reference. Idempotent. */
+void umi_listener_stop(umx_listener *listener);
 /* Refuse a connection request. */
 void umi_listener_reject(umx_listener *listener, void *conn_request);
 

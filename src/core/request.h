@@ -23,6 +23,8 @@ typedef struct umi_request_ops {
     bool (*finish)(umx_request *req);
     /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
     void (*cancel)(umx_request *req);
+    /* UCX would keep it when its endpoint goes: it is cancelled then. */
+    bool outlives_ep;
 } umi_request_ops;
 
 struct umx_request {

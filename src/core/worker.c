@@ -128,13 +128,26 @@ complete_leftovers(umx_worker *worker)
     umi_worker_run_events(worker);
 }
 
+/* What UCX would keep for ever. */
+static void
+cancel_list(umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umx_request_cancel(umi_container_of(link, umx_request, link));
+    }
+}
+
 static void
 abort_all(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->listeners)) {
-        umx_listener_destroy(
-            umi_container_of(worker->listeners.next, umx_listener, link));
+        umx_listener *listener = umi_container_of(worker->listeners.next,
+                                                  umx_listener, link);
+
+        umi_listener_stop(listener);
+        listener->worker = NULL;
     }
+    cancel_list(&worker->orphans);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -354,8 +367,7 @@ umi_worker_retire(umx_worker *worker, umi_retire *retire)
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
-    head = atomic_load_explicit(&worker->retired,
-                                            memory_order_relaxed);
+    head = atomic_load_explicit(&worker->retired, memory_order_relaxed);
 
     do {
         retire->next = head;

@@ -92,7 +92,6 @@ struct umx_worker {
     umi_list                orphans; /* requests without endpoint in UCX */
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    uint64_t                next_ep_id;
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };

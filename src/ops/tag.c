@@ -9,9 +9,22 @@ cancel_recv(umx_request *req)
     ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
 }
 
+/* Cancelled by its endpoint's end, not by the user: say why. */
+static bool
+finish_recv(umx_request *req)
+{
+    if (req->status == UMX_ERR_CANCELED && !req->is_cancelled &&
+        req->ep != NULL && req->ep->end_status != UMX_OK) {
+        req->status = req->ep->end_status;
+    }
+    return true;
+}
+
 static const umi_request_ops send_ops = {.name = "tag_send"};
-static const umi_request_ops recv_ops = {.name   = "tag_recv",
-                                         .cancel = cancel_recv};
+static const umi_request_ops recv_ops = {.name        = "tag_recv",
+                                         .finish      = finish_recv,
+                                         .cancel      = cancel_recv,
+                                         .outlives_ep = true};
 
 static void
 on_sent(void *request, ucs_status_t status, void *arg)
@@ -108,7 +121,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
                              base != NULL ? &base->inflight : &worker->orphans);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
-        if (info != NULL) {
+        if (info != NULL && status == UMX_OK) {
             info->tag         = ucp_info.sender_tag;
             info->length      = ucp_info.length;
             info->seq         = 0;

@@ -42,6 +42,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_conn_worker(ep)->num_closing++;
     umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
     umi_conn_each_channel(ep, fail_posted);
+    umi_ep_cancel_receives(&ep->base, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
 }
 

@@ -335,6 +335,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
+    umi_ep_cancel_receives(&ep->base, pending_status(ep));
     umi_ep_force_close(&ep->base);
     umi_conn_each_channel(ep, settle_channel);
     umi_close_complete_waiters(ep, status);

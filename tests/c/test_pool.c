@@ -12,7 +12,7 @@ enum {
 };
 
 /* For test_no_memory_gives_null: ASan's malloc ends the program by default. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 
 const char *
 __asan_default_options(void)

@@ -1,0 +1,337 @@
+#include <umx/umx.h>
+
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/context.h"
+
+static umx_status
+create(const umx_option *options, size_t count, uint64_t flags,
+       umx_context **context_p, int *bad_p)
+{
+    umx_context_params params = {
+        .field_mask  = UMX_CONTEXT_FIELD_OPTIONS | UMX_CONTEXT_FIELD_FLAGS,
+        .options     = options,
+        .num_options = count,
+        .flags       = flags,
+    };
+
+    return umx_context_create(&params, context_p, bad_p);
+}
+
+typedef struct lookup {
+    const char *key;
+    char        value[64];
+    int         found;
+} lookup;
+
+static void
+look(const char *key, const char *value, void *arg)
+{
+    lookup *l = arg;
+
+    if (strcmp(key, l->key) == 0) {
+        l->found++;
+        snprintf(l->value, sizeof(l->value), "%s", value);
+    }
+}
+
+/* What UCX would use for `key`; fails the test if it has no such option. */
+static lookup
+value_of(const char *key, const umx_option *options, size_t count,
+         uint64_t flags)
+{
+    umx_context_params params = {
+        .field_mask  = UMX_CONTEXT_FIELD_OPTIONS | UMX_CONTEXT_FIELD_FLAGS,
+        .options     = options,
+        .num_options = count,
+        .flags       = flags,
+    };
+    lookup l = {.key = key};
+    int    bad;
+
+    assert_int_equal(umx_context_options(&params, look, &l, &bad), UMX_OK);
+    assert_int_equal(bad, -1);
+    assert_int_equal(l.found, 1);
+    return l;
+}
+
+static void
+test_defaults(void **state)
+{
+    umx_context      *context;
+    umx_config        config;
+    const umx_config *used;
+    char             *text;
+    int               bad = 7;
+
+    (void)state;
+    assert_int_equal(umx_context_create(NULL, &context, &bad), UMX_OK);
+    assert_int_equal(bad, -1);
+    umx_config_default(&config);
+    used = umx_context_config(context);
+    assert_memory_equal(used, &config, sizeof(config));
+    assert_non_null(umx_context_handle(context));
+    assert_int_equal(umx_context_info(context, &text), UMX_OK);
+    assert_true(strlen(text) > 0);
+    free(text);
+    umx_context_release(context);
+}
+
+static void
+test_references(void **state)
+{
+    umx_context *context;
+
+    (void)state;
+    assert_int_equal(umx_context_create(NULL, &context, NULL), UMX_OK);
+    umi_context_hold(context);
+    umx_context_release(context);
+    assert_non_null(umx_context_handle(context));
+    umx_context_release(context);
+}
+
+static void
+test_an_unknown_option_is_named(void **state)
+{
+    umx_option   options[] = {{"TLS", "tcp"}, {"NO_SUCH_OPTION", "1"}};
+    umx_context *context   = NULL;
+    int          bad       = 7;
+
+    (void)state;
+    assert_int_equal(create(options, 2, 0, &context, &bad),
+                     UMX_ERR_UNKNOWN_OPTION);
+    assert_int_equal(bad, 1);
+    assert_null(context);
+    assert_int_equal(create(options, 2, 0, &context, NULL),
+                     UMX_ERR_UNKNOWN_OPTION);
+}
+
+static void
+test_a_bad_value_is_named(void **state)
+{
+    umx_option   options[] = {{"RNDV_THRESH", "a lot"}};
+    umx_context *context   = NULL;
+    int          bad       = 7;
+
+    (void)state;
+    assert_int_equal(create(options, 1, 0, &context, &bad),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(bad, 0);
+    assert_null(context);
+}
+
+static void
+test_ucx_refuses_what_it_cannot_do(void **state)
+{
+    umx_option   options[] = {{"TLS", "no_such_transport"}};
+    umx_context *context   = NULL;
+    int          bad       = 7;
+
+    (void)state;
+    assert_true(create(options, 1, 0, &context, &bad) < 0);
+    assert_int_equal(bad, -1);
+    assert_null(context);
+}
+
+/* Weakest first: libumx, the environment, the options; or, asked for, libumx,
+ * the options, the environment. */
+static void
+test_precedence(void **state)
+{
+    umx_option   option = {"NUM_EPS", "1234"};
+    const lookup plain  = value_of("NUM_EPS", NULL, 0, 0);
+
+    (void)state;
+    assert_string_equal(value_of("NUM_EPS", &option, 1, 0).value, "1234");
+    assert_string_not_equal(plain.value, "1234");
+    setenv("UCX_NUM_EPS", "5678", 1);
+    assert_string_equal(value_of("NUM_EPS", NULL, 0, 0).value, "5678");
+    assert_string_equal(value_of("NUM_EPS", &option, 1, 0).value, "1234");
+    assert_string_equal(
+        value_of("NUM_EPS", &option, 1, UMX_CONTEXT_FLAG_ENV_FIRST).value,
+        "5678");
+    assert_string_equal(getenv("UCX_NUM_EPS"), "5678");
+    unsetenv("UCX_NUM_EPS");
+}
+
+static void
+test_libumx_chooses_where_nobody_else_does(void **state)
+{
+    umx_option off = {"USE_MT_MUTEX", "n"};
+
+    (void)state;
+    assert_string_equal(value_of("USE_MT_MUTEX", NULL, 0, 0).value, "y");
+    assert_string_equal(value_of("USE_MT_MUTEX", &off, 1, 0).value, "n");
+    setenv("UCX_USE_MT_MUTEX", "n", 1);
+    assert_string_equal(value_of("USE_MT_MUTEX", NULL, 0, 0).value, "n");
+    unsetenv("UCX_USE_MT_MUTEX");
+}
+
+extern char **environ;
+
+static void
+test_the_environment_is_not_written(void **state)
+{
+    umx_option   option = {"TLS", "tcp"};
+    umx_context *context;
+    int          before = 0, after = 0;
+
+    (void)state;
+    while (environ[before] != NULL) {
+        before++;
+    }
+    assert_int_equal(create(&option, 1, 0, &context, NULL), UMX_OK);
+    umx_context_release(context);
+    while (environ[after] != NULL) {
+        after++;
+    }
+    assert_int_equal(before, after);
+    assert_null(getenv("UCX_TLS"));
+}
+
+static void
+test_options_cannot_be_listed_with_a_bad_one(void **state)
+{
+    umx_option         option = {"NO_SUCH_OPTION", "1"};
+    umx_context_params params = {.field_mask  = UMX_CONTEXT_FIELD_OPTIONS,
+                                 .options     = &option,
+                                 .num_options = 1};
+    lookup             l      = {.key = "TLS"};
+    int                bad;
+
+    (void)state;
+    assert_int_equal(umx_context_options(&params, look, &l, &bad),
+                     UMX_ERR_UNKNOWN_OPTION);
+    assert_int_equal(bad, 0);
+    assert_int_equal(l.found, 0);
+    assert_int_equal(umx_context_options(NULL, look, &l, NULL), UMX_OK);
+    assert_int_equal(l.found, 1);
+}
+
+/* ---- config --------------------------------------------------------------
+ */
+
+static umx_status
+create_with(const umx_config *config)
+{
+    umx_context_params params  = {.field_mask = UMX_CONTEXT_FIELD_CONFIG,
+                                  .config     = config};
+    umx_context       *context = NULL;
+    umx_status         status  = umx_context_create(&params, &context, NULL);
+
+    if (status == UMX_OK) {
+        umx_context_release(context);
+    } else {
+        assert_null(context);
+    }
+    return status;
+}
+
+static void
+test_limits_that_make_no_sense(void **state)
+{
+    static const uint8_t token[300];
+
+    umx_config good, bad;
+
+    (void)state;
+    umx_config_default(&good);
+    assert_int_equal(create_with(&good), UMX_OK);
+    assert_int_equal(create_with(NULL), UMX_ERR_INVALID_PARAM);
+#define CHECK_BAD(change)                                           \
+    do {                                                            \
+        bad = good;                                                 \
+        change;                                                     \
+        assert_int_equal(create_with(&bad), UMX_ERR_INVALID_PARAM); \
+    } while (0)
+    CHECK_BAD(bad.credit_bytes = 0);
+    CHECK_BAD(bad.credit_messages = 1);
+    CHECK_BAD(bad.credit_rndv = 1);
+    CHECK_BAD(bad.rndv_thresh_shm = 0);
+    CHECK_BAD(bad.rndv_thresh_net = 0);
+    CHECK_BAD(bad.connect_timeout_ns = 0);
+    CHECK_BAD((bad.token = token, bad.token_len = 0));
+    CHECK_BAD((bad.token = token, bad.token_len = 257));
+#undef CHECK_BAD
+}
+
+static void
+test_the_token_is_copied(void **state)
+{
+    uint8_t            token[] = "secret";
+    umx_config         config;
+    umx_context_params params = {.field_mask = UMX_CONTEXT_FIELD_CONFIG,
+                                 .config     = &config};
+    umx_context       *context;
+
+    (void)state;
+    umx_config_default(&config);
+    config.token     = token;
+    config.token_len = 6;
+    assert_int_equal(umx_context_create(&params, &context, NULL), UMX_OK);
+    memset(token, 0, sizeof(token));
+    assert_memory_equal(umx_context_config(context)->token, "secret", 6);
+    umx_context_release(context);
+}
+
+static void
+test_versions(void **state)
+{
+    unsigned major, minor, release;
+
+    (void)state;
+    umx_ucx_version(&major, &minor, &release);
+    assert_int_equal(major, 1);
+    assert_true(minor >= 13);
+}
+
+static void
+keep_line(int level, const char *text, void *arg)
+{
+    int *count = arg;
+
+    (void)level;
+    assert_true(strlen(text) > 0);
+    ++*count;
+}
+
+/* UCX's lines come to our sink, not to standard output. */
+static void
+test_the_log_can_be_taken(void **state)
+{
+    umx_option   options[] = {{"TLS", "no_such_transport"}};
+    umx_context *context;
+    int          lines = 0;
+
+    (void)state;
+    umx_log_set(keep_line, &lines);
+    assert_true(create(options, 1, 0, &context, NULL) < 0);
+    umx_log_set(NULL, NULL);
+    assert_true(lines > 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_an_unknown_option_is_named),
+        cmocka_unit_test(test_a_bad_value_is_named),
+        cmocka_unit_test(test_ucx_refuses_what_it_cannot_do),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_libumx_chooses_where_nobody_else_does),
+        cmocka_unit_test(test_the_environment_is_not_written),
+        cmocka_unit_test(test_options_cannot_be_listed_with_a_bad_one),
+        cmocka_unit_test(test_limits_that_make_no_sense),
+        cmocka_unit_test(test_the_token_is_copied),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_the_log_can_be_taken),
+    };
+
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,290 @@
+/* link: pair */
+#include "pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    COUNT = 100
+};
+
+/* Eager messages that wait to be read on channel 0 of `ep`. */
+static unsigned
+eager_held(const umx_ep *ep, size_t *bytes_p)
+{
+    unsigned count = 0;
+
+    *bytes_p = 0;
+    UMI_LIST_FOREACH(link, &ep->channel0.unexpected) {
+        const umx_message *message = umi_container_of(link, umx_message, link);
+
+        if (!message->is_announced) {
+            count++;
+            *bytes_p += message->info.length;
+        }
+    }
+    return count;
+}
+
+static unsigned
+announced_held(const umx_ep *ep)
+{
+    return ep->num_announced;
+}
+
+/* Send COUNT messages to a peer that does not read, look what it holds, then
+ * read. */
+static void
+send_and_read(pair *p, size_t len)
+{
+    char  *data = malloc(COUNT * (len + 1));
+    char  *in   = malloc(len + 1);
+    op     sends[COUNT];
+    size_t bytes;
+
+    assert_non_null(data);
+    assert_non_null(in);
+    for (unsigned i = 0; i < COUNT; i++) {
+        fill_pattern(data + i * len, len, i);
+        op_send(&sends[i], p->client, 0, pair_tag(i), data + i * len, len);
+        assert_true(sends[i].status >= 0);
+    }
+    pair_settle(p);
+    assert_true(eager_held(p->server, &bytes) <= p->config.credit_messages);
+    assert_true(bytes <= p->config.credit_bytes);
+    assert_true(announced_held(p->server) <= p->config.credit_rndv);
+    assert_int_equal(sends[COUNT - 1].status, UMX_INPROGRESS);
+    for (unsigned i = 0; i < COUNT; i++) {
+        op o;
+
+        op_recv(&o, p->server, 0, pair_any, in, len);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.tag, i);
+        assert_int_equal(o.info.length, len);
+        check_pattern(in, len, i);
+        assert_true(eager_held(p->server, &bytes) <= p->config.credit_messages);
+        assert_true(bytes <= p->config.credit_bytes);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+    free(in);
+    free(data);
+}
+
+static void
+test_messages_are_bounded(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_messages = 10;
+    p->config.credit_rndv     = 5;
+    pair_open(p);
+    send_and_read(p, 8);
+    send_and_read(p, 8);
+}
+
+static void
+test_bytes_are_bounded(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_bytes = 10 * 1000;
+    p->config.credit_rndv  = 5;
+    pair_open(p);
+    send_and_read(p, 1000);
+    send_and_read(p, 3333);
+}
+
+/* Nothing to announce: it waits. */
+static void
+test_empty_messages_wait_for_credit(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_messages = 10;
+    pair_open(p);
+    send_and_read(p, 0);
+}
+
+static void
+test_the_smallest_credit(void **state)
+{
+    pair *p = *state;
+
+    p->config.credit_bytes    = 1;
+    p->config.credit_messages = 2;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    send_and_read(p, 1);
+    send_and_read(p, 300);
+    send_and_read(p, 0);
+}
+
+static void
+test_announcements_are_bounded(void **state)
+{
+    pair *p = *state;
+
+    p->config.rndv_thresh_shm = 1000;
+    p->config.rndv_thresh_net = 1000;
+    p->config.credit_rndv     = 7;
+    pair_open(p);
+    send_and_read(p, 1000);
+}
+
+static void
+test_totals_wrap(void **state)
+{
+    umi_limits   near = {UINT64_MAX - 500, UINT32_MAX - 50, UINT32_MAX - 50};
+    pair        *p    = *state;
+    umi_channel *tx, *rx;
+
+    p->config.credit_bytes    = 200;
+    p->config.credit_messages = 10;
+    p->config.credit_rndv     = 5;
+    pair_open(p);
+    tx                     = &p->client->channel0;
+    rx                     = &p->server->channel0;
+    tx->tx_sent            = near;
+    tx->tx_limits.bytes    = near.bytes + 200;
+    tx->tx_limits.messages = near.messages + 10;
+    tx->tx_limits.rndv     = near.rndv + 5;
+    rx->rx_read            = near;
+    rx->rx_granted         = near;
+    send_and_read(p, 8);
+    send_and_read(p, 8);
+}
+
+/* A full channel does not hold another one up. */
+static void
+test_each_channel_has_its_own(void **state)
+{
+    enum {
+        SENDS = 8
+    };
+    pair *p = *state;
+    char  byte;
+    op    sends[SENDS];
+
+    p->config.credit_messages = 2;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < SENDS; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), "x", 1);
+    }
+    pair_settle(p);
+    assert_int_equal(pair_send(p, p->client, 1, pair_tag(1), "y", 1), UMX_OK);
+    assert_int_equal(pair_recv(p, p->server, 1, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'y');
+    assert_false(op_is_done(&sends[SENDS - 1]));
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1),
+                         UMX_OK);
+    }
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
+/* It was never sent: it leaves no hole. */
+static void
+test_a_waiting_send_can_be_cancelled(void **state)
+{
+    enum {
+        SENDS = 8
+    };
+    pair *p = *state;
+    char  byte;
+    op    sends[SENDS];
+
+    p->config.credit_messages = 2;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < SENDS; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag((uint64_t)i), "x", 1);
+    }
+    umx_request_cancel(sends[5].req);
+    assert_int_equal(sends[5].calls, 0);
+    assert_int_equal(op_wait(p, &sends[5]), UMX_ERR_CANCELED);
+    for (int i = 0; i < SENDS; i++) {
+        op o;
+
+        if (i == 5) {
+            continue;
+        }
+        op_recv(&o, p->server, 0, pair_any, &byte, 1);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.tag, i);
+    }
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(op_wait(p, &sends[i]),
+                         i == 5 ? UMX_ERR_CANCELED : UMX_OK);
+    }
+}
+
+/* Sends that wait when their endpoint is closed still go. */
+static void
+test_waiting_sends_go_before_the_goodbye(void **state)
+{
+    enum {
+        SENDS = 20
+    };
+    pair *p = *state;
+    char  byte;
+    op    sends[SENDS], o;
+
+    p->config.credit_messages = 2;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < SENDS; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), "x", 1);
+    }
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1),
+                         UMX_OK);
+    }
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    for (int i = 0; i < SENDS; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+}
+
+/* Messages that the receiver does not read give their credit back, too: those
+ * too long for it, those it discards. */
+static void
+test_truncated_messages_give_credit_back(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    p->config.credit_messages = 4;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < COUNT; i++) {
+        op_send(&o, p->client, 0, pair_tag(1), "abc", 3);
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, NULL, 0),
+                         UMX_ERR_MESSAGE_TRUNCATED);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_messages_are_bounded),
+        PAIR_TEST(test_bytes_are_bounded),
+        PAIR_TEST(test_empty_messages_wait_for_credit),
+        PAIR_TEST(test_the_smallest_credit),
+        PAIR_TEST(test_announcements_are_bounded),
+        PAIR_TEST_ONCE(test_totals_wrap),
+        PAIR_TEST_ONCE(test_each_channel_has_its_own),
+        PAIR_TEST_ONCE(test_a_waiting_send_can_be_cancelled),
+        PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
+        PAIR_TEST(test_truncated_messages_give_credit_back),
+    };
+
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,246 @@
+/* link: pair */
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static void
+take_ep(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    pair *p = arg;
+
+    (void)listener;
+    p->server = ep;
+}
+
+static umx_status
+listen_at(pair *p, const void *addr, size_t len, umx_listener **listener_p)
+{
+    umx_listener_params params = {
+        .addr = addr, .addr_len = len, .on_accept = take_ep, .arg = p};
+
+    return umx_listener_create(p->server_worker, &params, listener_p);
+}
+
+static void
+connect_and_talk(pair *p, const void *addr, size_t len)
+{
+    umx_connect_params params = {.addr = addr, .addr_len = len};
+    char               byte   = 0;
+
+    assert_int_equal(umx_ep_connect(p->client_worker, &params, &p->client),
+                     UMX_OK);
+    PAIR_UNTIL(p, p->server != NULL);
+    assert_true(pair_send(p, p->client, 0, pair_tag(1), "h", 1) >= 0);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'h');
+}
+
+static void
+test_ipv4_and_a_port_of_the_systems_choice(void **state)
+{
+    pair              *p     = *state;
+    struct sockaddr_in bound = {0}, small;
+    size_t             len   = sizeof(bound);
+
+    pair_listen(p);
+    assert_int_equal(umx_listener_address(p->listener, (void *)&bound, &len),
+                     UMX_OK);
+    assert_int_equal(len, sizeof(bound));
+    assert_int_equal(bound.sin_family, AF_INET);
+    assert_int_equal(bound.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    assert_true(bound.sin_port != 0);
+    len = sizeof(small) - 1;
+    assert_int_equal(umx_listener_address(p->listener, (void *)&small, &len),
+                     UMX_ERR_BUFFER_TOO_SMALL);
+    umx_listener_destroy(p->listener);
+    p->listener = NULL;
+    assert_int_equal(listen_at(p, &bound, sizeof(bound), &p->listener),
+                     UMX_OK); /* the same port, at once */
+    connect_and_talk(p, &bound, sizeof(bound));
+}
+
+static bool
+has_ipv6(void)
+{
+    struct sockaddr_in6 addr = {.sin6_family = AF_INET6,
+                                .sin6_addr   = IN6ADDR_LOOPBACK_INIT};
+    int                 fd   = socket(AF_INET6, SOCK_STREAM, 0);
+    bool is_ok = fd >= 0 && bind(fd, (void *)&addr, sizeof(addr)) == 0;
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is_ok;
+}
+
+/* UCX connects over IPv6 only where its interfaces chose that family first:
+ * else 1.22 writes an IPv6 address where it made room for an IPv4 one. */
+static void
+test_ipv6(void **state)
+{
+    pair               *p    = *state;
+    struct sockaddr_in6 addr = {.sin6_family = AF_INET6,
+                                .sin6_addr   = IN6ADDR_LOOPBACK_INIT};
+    size_t              len  = sizeof(addr);
+    umx_listener       *listener;
+
+    if (!has_ipv6()) {
+        skip();
+    }
+    setenv("UCX_TCP_AF_PRIO", "inet6", 1);
+    pair_listen(p);
+    unsetenv("UCX_TCP_AF_PRIO");
+    assert_int_equal(listen_at(p, &addr, sizeof(addr), &listener), UMX_OK);
+    assert_int_equal(umx_listener_address(listener, (void *)&addr, &len),
+                     UMX_OK);
+    assert_int_equal(len, sizeof(addr));
+    assert_int_equal(addr.sin6_family, AF_INET6);
+    assert_true(addr.sin6_port != 0);
+    connect_and_talk(p, &addr, sizeof(addr));
+    umx_listener_destroy(listener);
+}
+
+static void
+test_an_address_in_use(void **state)
+{
+    pair                   *p = *state;
+    struct sockaddr_storage addr;
+    size_t                  len;
+    umx_listener           *listener = NULL;
+
+    pair_listen(p);
+    len = pair_address(p, &addr);
+    assert_int_equal(listen_at(p, &addr, len, &listener), UMX_ERR_BUSY);
+    assert_null(listener);
+}
+
+static void
+test_an_address_of_another_host(void **state)
+{
+    pair              *p    = *state;
+    struct sockaddr_in addr = {.sin_family = AF_INET};
+    umx_listener      *listener;
+
+    pair_listen(p);
+    addr.sin_addr.s_addr = htonl(0xc0000201); /* 192.0.2.1: nobody's */
+    assert_int_equal(listen_at(p, &addr, sizeof(addr), &listener),
+                     UMX_ERR_INVALID_ADDR);
+}
+
+static void
+test_bad_parameters(void **state)
+{
+    pair               *p      = *state;
+    struct sockaddr_in  addr   = {.sin_family = AF_INET};
+    struct sockaddr_in6 six    = {.sin6_family = AF_INET6};
+    struct sockaddr_un  path   = {.sun_family = AF_UNIX};
+    umx_listener_params params = {
+        .addr = (void *)&addr, .addr_len = sizeof(addr), .on_accept = NULL};
+    umx_listener *listener;
+
+    pair_listen(p);
+    assert_int_equal(listen_at(p, NULL, sizeof(addr), &listener),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(listen_at(p, &addr, 1, &listener), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(listen_at(p, &addr, sizeof(addr) - 1, &listener),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(listen_at(p, &six, sizeof(addr), &listener),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(listen_at(p, &path, sizeof(path), &listener),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umx_listener_create(p->server_worker, &params, &listener),
+                     UMX_ERR_INVALID_PARAM);
+    params.on_accept  = take_ep;
+    params.field_mask = UMX_LISTENER_FIELD_BACKLOG;
+    assert_int_equal(umx_listener_create(p->server_worker, &params, &listener),
+                     UMX_ERR_INVALID_PARAM);
+}
+
+static void
+test_endpoints_outlive_their_listener(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    umx_listener_destroy(p->listener);
+    p->listener = NULL;
+    pair_settle(p);
+}
+
+enum {
+    PEERS = 8
+};
+
+typedef struct crowd {
+    umx_ep *eps[PEERS];
+    int     count;
+} crowd;
+
+static void
+take_one(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    crowd *c = arg;
+
+    (void)listener;
+    assert_true(c->count < PEERS);
+    c->eps[c->count++] = ep;
+}
+
+static void
+test_many_peers_at_once(void **state)
+{
+    pair                   *p       = *state;
+    crowd                   servers = {.count = 0};
+    umx_ep                 *clients[PEERS];
+    struct sockaddr_storage addr;
+    umx_connect_params      params = {.addr = (void *)&addr};
+
+    pair_listen(p);
+    p->listener->on_accept = take_one;
+    p->listener->arg       = &servers;
+    params.addr_len        = pair_address(p, &addr);
+    for (int i = 0; i < PEERS; i++) {
+        assert_int_equal(umx_ep_connect(p->client_worker, &params, &clients[i]),
+                         UMX_OK);
+    }
+    for (uint64_t i = 0; i < PEERS; i++) {
+        PAIR_UNTIL(p, umx_ep_get_state(clients[i]) == UMX_EP_OPEN);
+        assert_int_equal(
+            pair_send(p, clients[i], 0, pair_tag(i), &i, sizeof(i)), UMX_OK);
+    }
+    PAIR_UNTIL(p, servers.count == PEERS);
+    for (int i = 0; i < PEERS; i++) { /* each sender's message, once */
+        uint64_t number = PEERS;
+        op       o;
+
+        op_recv(&o, servers.eps[i], 0, pair_any, &number, sizeof(number));
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        assert_int_equal(o.info.tag, number);
+        assert_true(number < PEERS);
+        umx_ep_destroy(servers.eps[i]);
+        assert_int_equal(o.info.seq, 0);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        umx_ep_destroy(clients[i]);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_ipv4_and_a_port_of_the_systems_choice),
+        PAIR_TEST(test_ipv6),
+        PAIR_TEST_ONCE(test_an_address_in_use),
+        PAIR_TEST_ONCE(test_an_address_of_another_host),
+        PAIR_TEST_ONCE(test_bad_parameters),
+        PAIR_TEST(test_endpoints_outlive_their_listener),
+        PAIR_TEST(test_many_peers_at_once),
+    };
+
+    return UNIT_RUN(tests);
+}

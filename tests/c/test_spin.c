@@ -1,0 +1,148 @@
+/* link: pair */
+#include "pair.h"
+
+#include "util/clock.h"
+
+/* One spin that finds nothing. */
+static void
+fail_spin(umx_worker *worker)
+{
+    static const volatile bool never;
+
+    assert_false(umx_worker_spin(worker, &never));
+}
+
+static void
+test_what_is_there_already_costs_no_spin(void **state)
+{
+    pair            *p    = *state;
+    volatile bool    done = true;
+    umx_worker_stats stats;
+
+    pair_listen(p);
+    assert_true(umx_worker_spin(p->client_worker, &done));
+    umx_worker_query(p->client_worker, &stats);
+    assert_int_equal(stats.spins, 0);
+}
+
+static void
+test_without_a_budget_nothing_spins(void **state)
+{
+    pair            *p = *state;
+    umx_worker_stats stats;
+
+    p->config.spin_ns = 0;
+    pair_listen(p);
+    for (int i = 0; i < 100; i++) {
+        fail_spin(p->client_worker);
+    }
+    umx_worker_query(p->client_worker, &stats);
+    assert_int_equal(stats.spins, 0);
+}
+
+static void
+test_the_budget_halves_then_backs_off_then_recovers(void **state)
+{
+    pair          *p = *state;
+    umi_spin      *spin;
+    int            halvings   = 0;
+    const unsigned backoffs[] = {8, 16, 32, 64};
+
+    p->config.spin_ns = 1000;
+    pair_listen(p);
+    spin = &p->client_worker->spin;
+    /* Also where there is one processor only. */
+    spin->max_ticks = umi_ticks_from_ns(1000);
+    spin->ticks     = spin->max_ticks;
+    while (spin->ticks != 0) {
+        uint64_t before = spin->ticks;
+
+        fail_spin(p->client_worker);
+        assert_true(spin->ticks <= before / 2);
+        halvings++;
+    }
+    assert_int_equal(halvings, 6); /* 1/64 is less than 1/32 */
+    for (int i = 0; i < 4; i++) {
+        umx_worker_stats before, after;
+
+        assert_int_equal(spin->backoff, backoffs[i]);
+        umx_worker_query(p->client_worker, &before);
+        for (unsigned j = 0; j < backoffs[i]; j++) {
+            fail_spin(p->client_worker); /* skipped */
+        }
+        umx_worker_query(p->client_worker, &after);
+        assert_int_equal(after.spins, before.spins);
+        fail_spin(p->client_worker); /* the probe */
+        umx_worker_query(p->client_worker, &after);
+        assert_int_equal(after.spins, before.spins + 1);
+        assert_int_equal(spin->ticks, 0);
+    }
+    while (spin->backoff < 4096) {
+        fail_spin(p->client_worker);
+    }
+    spin->skip = 0;
+    fail_spin(p->client_worker);
+    assert_int_equal(spin->backoff, 4096); /* no longer than that */
+}
+
+typedef struct landing {
+    volatile bool is_done;
+} landing;
+
+static void
+set_done(umx_request *req, umx_status status, void *arg)
+{
+    landing *l = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_OK);
+    l->is_done = true;
+}
+
+static void
+test_a_spin_that_pays_restores_the_budget(void **state)
+{
+    pair         *p = *state;
+    landing       l = {false};
+    umi_spin     *spin;
+    char          byte;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_request  *req;
+    umx_recv_info info;
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = set_done, .arg = &l};
+    umx_worker_stats stats;
+
+    pair_open(p);
+    spin            = &p->server_worker->spin;
+    spin->max_ticks = umi_ticks_from_ns(SECOND_NS);
+    spin->ticks     = 0; /* backed off, and the next spin is a probe */
+    spin->skip      = 0;
+    spin->backoff   = 64;
+    assert_int_equal(umx_channel_recv(p->server, 0, &pair_any, &buffer, &params,
+                                      &req, &info),
+                     UMX_INPROGRESS);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);
+    /* The message may need more polls than one; `umx_worker_spin()` may also
+     * find it with the first. */
+    assert_true(umx_worker_spin(p->server_worker, &l.is_done));
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.spin_hits, stats.spins);
+    if (stats.spin_hits != 0) {
+        assert_true(spin->ticks == spin->max_ticks);
+        assert_int_equal(spin->backoff, 8);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST_ONCE(test_what_is_there_already_costs_no_spin),
+        PAIR_TEST_ONCE(test_without_a_budget_nothing_spins),
+        PAIR_TEST_ONCE(test_the_budget_halves_then_backs_off_then_recovers),
+        PAIR_TEST(test_a_spin_that_pays_restores_the_budget),
+    };
+
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,218 @@
+/* link: pair child wrap=malloc wrap=calloc wrap=realloc */
+/* A ping-pong of short messages, once it runs, allocates nothing. The linker
+ * wraps the calls of libumx (and of this program), not those inside UCX's
+ * libraries: this is about our code only. */
+#include "child.h"
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+enum {
+    WARM_UP = 1000,
+    ROUNDS  = 10000
+};
+
+static unsigned long calls; /* of malloc, calloc and realloc */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *ptr, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *ptr, size_t size);
+
+void *
+__wrap_malloc(size_t size)
+{
+    calls++;
+    return __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+    calls++;
+    return __real_calloc(count, size);
+}
+
+void *
+__wrap_realloc(void *ptr, size_t size)
+{
+    calls++;
+    return __real_realloc(ptr, size);
+}
+
+typedef struct side {
+    umx_context *context;
+    umx_worker  *worker;
+    umx_ep      *ep;
+} side;
+
+static void
+count_done(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    *(umx_status *)arg = status;
+}
+
+/* Send `bytes` if first, receive, send them back if not. */
+static umx_status
+exchange(side *s, uint64_t *bytes, bool is_first)
+{
+    umx_status    done   = UMX_INPROGRESS;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = count_done,
+                            .arg        = &done};
+    umx_buffer    buffer = umx_host_buffer(bytes, sizeof(*bytes));
+    umx_request  *req;
+    umx_recv_info info;
+    umx_status    status;
+
+    if (is_first) {
+        status =
+            umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL, &req);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    status = umx_channel_recv(s->ep, 0, &pair_untagged, &buffer, &params, &req,
+                              &info);
+    while (status == UMX_INPROGRESS && done == UMX_INPROGRESS) {
+        status = umx_worker_wait(s->worker, UMX_TIMEOUT_INFINITE);
+        status = (status == UMX_OK) ? UMX_INPROGRESS : status;
+    }
+    status = (status == UMX_INPROGRESS) ? done : status;
+    if (status == UMX_OK && !is_first) {
+        status =
+            umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL, &req);
+    }
+    return status;
+}
+
+static void
+take_ep(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    side *s = arg;
+
+    (void)listener;
+    s->ep = ep;
+}
+
+static umx_status
+close_side(side *s)
+{
+    umx_request *req;
+    umx_status   status = umx_ep_close(s->ep, UMX_TIMEOUT_INFINITE, NULL, &req);
+
+    if (status == UMX_INPROGRESS) {
+        status = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+        umx_request_release(req);
+    }
+    umx_ep_destroy(s->ep);
+    umx_worker_destroy(s->worker);
+    umx_context_release(s->context);
+    return status;
+}
+
+/* Listen, echo, report the number of calls. */
+static int
+echo(const char *tls)
+{
+    struct sockaddr_in  addr   = {.sin_family = AF_INET};
+    size_t              len    = sizeof(addr);
+    side                s      = {.context = pair_context(tls, NULL)};
+    umx_listener_params params = {.addr      = (void *)&addr,
+                                  .addr_len  = sizeof(addr),
+                                  .on_accept = take_ep,
+                                  .arg       = &s};
+    umx_listener       *listener;
+    unsigned long       before = 0;
+    uint64_t            bytes;
+
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (umx_worker_create(s.context, &s.worker) != UMX_OK ||
+        umx_listener_create(s.worker, &params, &listener) != UMX_OK ||
+        umx_listener_address(listener, (void *)&addr, &len) != UMX_OK) {
+        return 1;
+    }
+    child_write(CHILD_OUT, &addr.sin_port, sizeof(addr.sin_port));
+    while (s.ep == NULL) {
+        if (umx_worker_wait(s.worker, UMX_TIMEOUT_INFINITE) != UMX_OK) {
+            return 2;
+        }
+    }
+    for (int i = 0; i < WARM_UP + ROUNDS; i++) {
+        before = (i == WARM_UP) ? calls : before;
+        if (exchange(&s, &bytes, false) != UMX_OK) {
+            return 3;
+        }
+    }
+    before = calls - before;
+    child_write(CHILD_OUT, &before, sizeof(before));
+    umx_listener_destroy(listener);
+    return close_side(&s) == UMX_OK ? 0 : 4;
+}
+
+static void
+check_ping_pong(const char *tls)
+{
+    struct sockaddr_in addr   = {.sin_family = AF_INET};
+    umx_connect_params params = {.addr     = (void *)&addr,
+                                 .addr_len = sizeof(addr)};
+    child              peer   = child_start("echo", tls);
+    side               s      = {.context = pair_context(tls, NULL)};
+    unsigned long      before = 0, theirs;
+
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    child_read(peer.in, &addr.sin_port, sizeof(addr.sin_port));
+    assert_int_equal(umx_worker_create(s.context, &s.worker), UMX_OK);
+    assert_int_equal(umx_ep_connect(s.worker, &params, &s.ep), UMX_OK);
+    while (umx_ep_get_state(s.ep) == UMX_EP_CONNECTING) {
+        assert_int_equal(umx_worker_wait(s.worker, UMX_TIMEOUT_INFINITE),
+                         UMX_OK);
+    }
+    assert_int_equal(umx_ep_get_state(s.ep), UMX_EP_OPEN);
+    for (uint64_t i = 0; i < WARM_UP + ROUNDS; i++) {
+        uint64_t bytes = i;
+
+        before = (i == WARM_UP) ? calls : before;
+        if (exchange(&s, &bytes, true) != UMX_OK || bytes != i) {
+            fail_msg("round %d", (int)i);
+        }
+    }
+    assert_true(before > 0); /* calls are counted at all */
+    assert_int_equal(calls - before, 0);
+    child_read(peer.in, &theirs, sizeof(theirs));
+    assert_int_equal(theirs, 0);
+    (void)close_side(&s);
+    assert_int_equal(child_end(&peer, 0), 0);
+}
+
+static void
+test_ping_pong_allocates_nothing(void **state)
+{
+    (void)state;
+    check_ping_pong(NULL);
+}
+
+static void
+test_ping_pong_over_tcp_allocates_nothing(void **state)
+{
+    (void)state;
+    check_ping_pong("tcp");
+}
+
+int
+main(int argc, char **argv)
+{
+    static const child_entry entries[] = {{"echo", echo}};
+    const struct CMUnitTest  tests[]   = {
+           cmocka_unit_test(test_ping_pong_allocates_nothing),
+           cmocka_unit_test(test_ping_pong_over_tcp_allocates_nothing),
+    };
+
+    child_role(argc, argv, entries, 1);
+    return UNIT_RUN(tests);
+}

@@ -1,0 +1,585 @@
+/* link: pair */
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum {
+    MIB = 1024 * 1024
+};
+
+static bool
+is_readable(const umx_worker *worker, int timeout_ms)
+{
+    struct pollfd fd = {.fd = umx_worker_fd(worker), .events = POLLIN};
+
+    return poll(&fd, 1, timeout_ms) == 1;
+}
+
+static void
+drain_until_idle(umx_worker *worker)
+{
+    umx_status status;
+
+    do {
+        status = umx_worker_drain(worker);
+    } while (status == UMX_INPROGRESS);
+    assert_int_equal(status, UMX_OK);
+}
+
+static uint64_t
+endpoints_of(umx_worker *worker)
+{
+    umx_worker_stats stats;
+
+    umx_worker_query(worker, &stats);
+    return stats.endpoints;
+}
+
+/* ---- progress ------------------------------------------------------------
+ */
+
+static void
+test_an_idle_worker_is_armed(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    pair_settle(p);
+    drain_until_idle(p->client_worker);
+    drain_until_idle(p->server_worker);
+    assert_true(umx_worker_is_armed(p->server_worker));
+    assert_false(is_readable(p->server_worker, 0));
+    assert_true(umx_worker_fd(p->server_worker) >= 0);
+    assert_non_null(umx_worker_handle(p->server_worker));
+
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);
+    /* op_wait() did not have to drain the server */
+    assert_true(is_readable(p->server_worker, -1));
+    while (umx_worker_poll(p->server_worker) == 0) {
+    }
+    assert_false(umx_worker_is_armed(p->server_worker));
+}
+
+static void
+test_wait_times_out(void **state)
+{
+    pair *p = *state;
+
+    pair_listen(p);
+    drain_until_idle(p->client_worker);
+    assert_int_equal(umx_worker_wait(p->client_worker, 0), UMX_ERR_TIMED_OUT);
+    assert_int_equal(umx_worker_wait(p->client_worker, 1000000),
+                     UMX_ERR_TIMED_OUT);
+}
+
+static void *
+signal_worker(void *arg)
+{
+    umx_worker_signal(arg);
+    return NULL;
+}
+
+static void
+test_another_thread_wakes_the_owner(void **state)
+{
+    pair     *p = *state;
+    pthread_t thread;
+
+    pair_listen(p);
+    drain_until_idle(p->client_worker);
+    assert_int_equal(
+        pthread_create(&thread, NULL, signal_worker, p->client_worker), 0);
+    assert_int_equal(umx_worker_wait(p->client_worker, UMX_TIMEOUT_INFINITE),
+                     UMX_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void
+test_the_next_timer(void **state)
+{
+    pair    *p = *state;
+    uint64_t first;
+
+    pair_listen(p);
+    assert_true(umx_worker_deadline(p->client_worker) == UINT64_MAX);
+    pair_connect(p, 600 * SECOND_NS);
+    first = umx_worker_deadline(p->client_worker);
+    assert_true(first != UINT64_MAX);
+    {
+        umx_ep *later = p->client;
+
+        pair_connect(p, 60 * SECOND_NS); /* earlier */
+        assert_true(umx_worker_deadline(p->client_worker) < first);
+        umx_ep_destroy(p->client);
+        assert_int_equal(umx_worker_deadline(p->client_worker), first);
+        umx_ep_destroy(later);
+        p->client = NULL;
+    }
+    assert_true(umx_worker_deadline(p->client_worker) == UINT64_MAX);
+    pair_connect(p, UMX_TIMEOUT_INFINITE);
+    assert_true(umx_worker_deadline(p->client_worker) == UINT64_MAX);
+    umx_ep_destroy(p->client);
+    p->client = NULL;
+    drain_until_idle(p->client_worker);
+    if (p->server != NULL) {
+        umx_ep_destroy(p->server);
+        p->server = NULL;
+    }
+}
+
+static void
+drain_inside(umx_request *req, umx_status status, void *arg)
+{
+    umx_worker *worker = umx_ep_worker(arg);
+
+    (void)req;
+    assert_int_equal(status, UMX_OK);
+    assert_int_equal(umx_worker_drain(worker), UMX_INPROGRESS);
+}
+
+static void
+test_draining_in_a_callback_is_put_off(void **state)
+{
+    pair         *p      = *state;
+    char          byte   = 0;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_request  *req;
+    umx_recv_info info;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = drain_inside};
+
+    pair_open(p);
+    params.arg = p->server;
+    assert_int_equal(umx_channel_recv(p->server, 0, &pair_any, &buffer, &params,
+                                      &req, &info),
+                     UMX_INPROGRESS);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);
+    PAIR_UNTIL(p, byte != 0);
+}
+
+/* A stream that never ends: drain comes back anyway. */
+static void
+test_drain_has_a_budget(void **state)
+{
+    pair *p = *state;
+
+    p->config.drain_ns = 0;
+    pair_open(p);
+    pair_settle(p);
+    drain_until_idle(p->client_worker);
+}
+
+/* ---- threads and processes -----------------------------------------------
+ */
+
+static void *
+retire_ep(void *arg)
+{
+    umx_ep_retire(arg);
+    return NULL;
+}
+
+static void *
+retire_listener(void *arg)
+{
+    umx_listener_retire(arg);
+    return NULL;
+}
+
+static void
+test_other_threads_give_back_by_retiring(void **state)
+{
+    pair            *p = *state;
+    pthread_t        threads[2];
+    umx_worker_stats stats;
+
+    pair_open(p);
+    assert_int_equal(pthread_create(&threads[0], NULL, retire_ep, p->server),
+                     0);
+    assert_int_equal(
+        pthread_create(&threads[1], NULL, retire_listener, p->listener), 0);
+    p->server   = NULL;
+    p->listener = NULL;
+    PAIR_UNTIL(p, endpoints_of(p->server_worker) == 0);
+    assert_int_equal(pthread_join(threads[0], NULL), 0);
+    assert_int_equal(pthread_join(threads[1], NULL), 0);
+    PAIR_UNTIL(p, umi_list_is_empty(&p->server_worker->listeners));
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.listeners, 0);
+}
+
+/* What every call of the owner answers to somebody else. */
+static bool
+all_refuse(pair *p, umx_status expected)
+{
+    struct sockaddr_in  addr            = {.sin_family = AF_INET};
+    umx_listener_params listener_params = {.addr      = (void *)&addr,
+                                           .addr_len  = sizeof(addr),
+                                           .on_accept = p->listener->on_accept};
+    umx_connect_params  connect_params  = {.addr     = (void *)&addr,
+                                           .addr_len = sizeof(addr)};
+    umx_buffer          buffer          = {0};
+    umx_message        *message;
+    umx_listener       *listener;
+    umx_request        *req;
+    umx_recv_info       info;
+    umx_ep             *ep;
+
+    return !umx_worker_is_owner(p->client_worker) &&
+           umx_worker_drain(p->client_worker) == expected &&
+           umx_worker_wait(p->client_worker, 0) == expected &&
+           umx_worker_flush(p->client_worker, NULL, &req) == expected &&
+           umx_ep_flush(p->client, NULL, &req) == expected &&
+           umx_ep_close(p->client, 0, NULL, &req) == expected &&
+           umx_ep_connect(p->client_worker, &connect_params, &ep) == expected &&
+           umx_listener_create(p->client_worker, &listener_params, &listener) ==
+               expected &&
+           umx_channel_send(p->client, 0, &pair_untagged, &buffer, NULL,
+                            &req) == expected &&
+           umx_channel_recv(p->client, 0, &pair_any, &buffer, NULL, &req,
+                            &info) == expected &&
+           umx_channel_recv_message(p->client, 0, &pair_any, NULL, &req,
+                                    &message) == expected &&
+           umx_channel_probe(p->client, 0, &pair_any, &info) == expected &&
+           umx_tag_send(p->client, 0, &buffer, NULL, &req) == expected &&
+           umx_tag_recv(p->client_worker, NULL, 0, 0, &buffer, NULL, &req,
+                        &info) == expected;
+}
+
+static void *
+try_as_stranger(void *arg)
+{
+    return all_refuse(arg, UMX_ERR_WRONG_THREAD) ? arg : NULL;
+}
+
+static void
+test_other_threads_are_refused(void **state)
+{
+    pair     *p = *state;
+    pthread_t thread;
+    void     *result;
+
+    pair_open(p);
+    assert_true(umx_worker_is_owner(p->client_worker));
+    assert_int_equal(pthread_create(&thread, NULL, try_as_stranger, p), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_non_null(result);
+}
+
+static void
+test_a_forked_child_is_refused(void **state)
+{
+    pair *p = *state;
+    pid_t pid;
+    int   status;
+
+    pair_open(p);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        umx_worker *worker;
+        bool        is_ok = all_refuse(p, UMX_ERR_FORKED) &&
+                     umx_worker_create(p->context, &worker) == UMX_ERR_FORKED;
+
+        umx_ep_destroy(p->client);
+        umx_listener_destroy(p->listener);
+        umx_worker_destroy(p->client_worker);
+        umx_worker_destroy(p->server_worker);
+        umx_context_release(p->client_context);
+        _exit(is_ok ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    pair_settle(p); /* the parent goes on */
+}
+
+/* ---- destroying ----------------------------------------------------------
+ */
+
+/* The teardown's part of a pair whose workers are gone. */
+static void
+forget(pair *p)
+{
+    umx_context_release(p->context);
+    umx_context_release(p->client_context);
+    p->context = NULL;
+    p->client  = NULL;
+    p->server  = NULL;
+}
+
+static void
+test_destroying_with_everything_open(void **state)
+{
+    pair         *p   = *state;
+    char         *out = calloc(1, MIB), *in = calloc(1, MIB);
+    char          byte;
+    op            recvs[4], sends[4], flush_op, close_op, tag_op;
+    umx_op_params params;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_recv_info info;
+    umx_ep       *half;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    p->config.credit_rndv = 2;
+    pair_open(p);
+    for (int i = 0; i < 4; i++) { /* in UCX, and waiting */
+        op_send(&sends[i], p->client, 0, pair_tag(1), out, MIB);
+    }
+    assert_int_equal(pair_send(p, p->client, 5, pair_tag(1), out, 4000),
+                     UMX_OK);
+    pair_settle(p);
+    op_recv(&recvs[0], p->server, 0, pair_any, in, MIB); /* landing */
+    umx_request_cancel(recvs[0].req);
+    op_recv(&recvs[1], p->server, 0, pair_any, &byte, 1); /* claiming */
+    op_recv(&recvs[2], p->server, 1, pair_any, &byte, 1); /* queued */
+    op_recv_message(&recvs[3], p->server, 1, pair_any);
+    params        = op_params(&tag_op);
+    tag_op.status = umx_tag_recv(p->server_worker, NULL, 1, 1, &buffer, &params,
+                                 &tag_op.req, &info);
+    assert_int_equal(tag_op.status, UMX_INPROGRESS);
+    params = op_params(&flush_op);
+    flush_op.status =
+        umx_worker_flush(p->client_worker, &params, &flush_op.req);
+    half = p->client;
+    pair_connect(p, 0); /* still connecting */
+    umx_ep_destroy(p->client);
+    pair_connect(p, 0);
+    op_close(&close_op, half, UMX_TIMEOUT_INFINITE);
+
+    umx_worker_destroy(p->server_worker);
+    umx_worker_destroy(p->client_worker);
+    for (int i = 0; i < 4; i++) {
+        assert_true(op_is_done(&recvs[i]));
+        assert_int_equal(recvs[i].calls, 1);
+        assert_true(recvs[i].status < 0);
+        assert_true(op_is_done(&sends[i]));
+        assert_true(sends[i].status < 0);
+    }
+    assert_int_equal(recvs[2].status, UMX_ERR_CANCELED);
+    assert_int_equal(tag_op.status, UMX_ERR_CANCELED);
+    assert_true(op_is_done(&flush_op));
+    assert_int_equal(close_op.status, UMX_ERR_CANCELED);
+
+    /* The handles are still good for being refused and given back. */
+    op_send(&sends[0], half, 0, pair_tag(1), out, 1);
+    assert_int_equal(sends[0].status, UMX_ERR_CLOSED);
+    op_recv(&recvs[0], p->server, 0, pair_any, in, 1);
+    assert_int_equal(recvs[0].status, UMX_ERR_CLOSED);
+    op_close(&close_op, half, 0);
+    assert_int_equal(close_op.status, UMX_OK);
+    umx_ep_abort(half);
+    assert_null(umx_ep_worker(half));
+    umx_ep_destroy(half);
+    umx_ep_retire(p->client);
+    umx_ep_destroy(p->server);
+    {
+        size_t len = 0;
+
+        assert_int_equal(umx_listener_address(p->listener, NULL, &len),
+                         UMX_ERR_CLOSED);
+    }
+    umx_listener_retire(p->listener);
+    forget(p);
+    free(in);
+    free(out);
+}
+
+static void
+test_messages_outlive_the_worker(void **state)
+{
+    pair *p    = *state;
+    char *data = calloc(1, MIB);
+    op    taken[3], send_op, o;
+
+    assert_non_null(data);
+    pair_open(p);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);
+    op_send(&send_op, p->client, 0, pair_tag(1), data, MIB);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);
+    pair_settle(p);
+    for (int i = 0; i < 3; i++) {
+        op_recv_message(&taken[i], p->server, 0, pair_any);
+        assert_int_equal(taken[i].status, UMX_OK);
+    }
+    umx_worker_destroy(p->client_worker);
+    umx_worker_destroy(p->server_worker);
+    assert_true(op_is_done(&send_op));
+    assert_int_equal(umx_message_info(taken[1].message)->length, MIB);
+    umx_message_return(taken[0].message);
+    umx_message_return(taken[1].message);
+    op_message_recv(&o, taken[2].message, data, MIB);
+    assert_int_equal(o.status, UMX_ERR_CLOSED);
+    umx_ep_destroy(p->client);
+    umx_ep_destroy(p->server);
+    umx_listener_destroy(p->listener);
+    forget(p);
+    free(data);
+}
+
+static void
+give_back(umx_request *req, umx_status status, void *arg)
+{
+    pair *p = arg;
+
+    (void)req;
+    assert_true(status < 0);
+    umx_ep_destroy(p->client);
+    umx_listener_destroy(p->listener);
+    p->client   = NULL;
+    p->listener = NULL;
+}
+
+/* A callback that runs inside umx_worker_destroy() gives handles back. */
+static void
+test_giving_back_while_destroying(void **state)
+{
+    pair         *p = *state;
+    char          byte;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_request  *req;
+    umx_recv_info info;
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = give_back, .arg = p};
+
+    pair_open(p);
+    assert_int_equal(umx_channel_recv(p->client, 0, &pair_any, &buffer, &params,
+                                      &req, &info),
+                     UMX_INPROGRESS);
+    umx_worker_destroy(p->client_worker);
+    assert_null(p->client);
+    umx_worker_destroy(p->server_worker);
+    umx_ep_destroy(p->server);
+    forget(p);
+}
+
+/* ---- knowing -------------------------------------------------------------
+ */
+
+static void
+test_descriptions(void **state)
+{
+    pair *p = *state;
+    char *text;
+
+    pair_open(p);
+    assert_int_equal(umx_worker_info(p->client_worker, &text), UMX_OK);
+    assert_true(strlen(text) > 0);
+    free(text);
+    assert_int_equal(umx_ep_info(p->client, &text), UMX_OK);
+    assert_true(strlen(text) > 0);
+    free(text);
+    assert_non_null(umx_ep_handle(p->client));
+    assert_true(umx_ep_worker(p->client) == p->client_worker);
+    umx_ep_abort(p->client);
+    assert_int_equal(umx_ep_info(p->client, &text), UMX_ERR_CLOSED);
+    assert_null(umx_ep_handle(p->client));
+}
+
+static void
+count_lane(const char *transport, const char *device, void *arg)
+{
+    int *count = arg;
+
+    assert_true(strlen(transport) > 0);
+    assert_non_null(device);
+    ++*count;
+}
+
+static void
+test_transports_and_addresses(void **state)
+{
+    pair              *p = *state;
+    struct sockaddr_in client, server;
+    size_t             len   = sizeof(client);
+    int                lanes = 0;
+    umx_status         status;
+
+    pair_open(p);
+    status = umx_ep_transports(p->client, count_lane, &lanes);
+    assert_true(status == UMX_ERR_UNSUPPORTED ||
+                (status == UMX_OK && lanes > 0));
+    status = umx_ep_local_address(p->client, (void *)&client, &len);
+    if (status == UMX_ERR_UNSUPPORTED) {
+        return;
+    }
+    assert_int_equal(status, UMX_OK);
+    assert_int_equal(len, sizeof(client));
+    assert_int_equal(umx_ep_peer_address(p->server, (void *)&server, &len),
+                     UMX_OK);
+    assert_int_equal(client.sin_port, server.sin_port);
+    len = 1;
+    assert_int_equal(umx_ep_peer_address(p->server, (void *)&server, &len),
+                     UMX_ERR_BUFFER_TOO_SMALL);
+    umx_ep_abort(p->client);
+    len = sizeof(client);
+    assert_int_equal(umx_ep_peer_address(p->client, (void *)&client, &len),
+                     UMX_ERR_CLOSED);
+    assert_int_equal(umx_ep_transports(p->client, count_lane, &lanes),
+                     UMX_ERR_CLOSED);
+}
+
+static void
+test_each_endpoint_has_a_number_of_its_own(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    assert_true(umx_ep_id(p->client) != umx_ep_id(p->server));
+}
+
+static void
+test_statistics(void **state)
+{
+    pair            *p = *state;
+    umx_worker_stats stats;
+    char             byte;
+    op               o;
+
+    pair_open(p);
+    op_recv(&o, p->server, 0, pair_tag(9), &byte, 1);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "abc", 3), UMX_OK);
+    pair_settle(p);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.requests_in_use, 1);
+    assert_true(stats.requests_peak >= 1);
+    assert_int_equal(stats.endpoints, 1);
+    assert_int_equal(stats.listeners, 1);
+    assert_int_equal(stats.unexpected_messages, 1);
+    assert_int_equal(stats.unexpected_bytes, 3);
+    assert_int_equal(stats.protocol_errors, 0);
+    assert_true(stats.wakeups > 0);
+    umx_request_cancel(o.req);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_an_idle_worker_is_armed),
+        PAIR_TEST_ONCE(test_wait_times_out),
+        PAIR_TEST_ONCE(test_another_thread_wakes_the_owner),
+        PAIR_TEST_ONCE(test_the_next_timer),
+        PAIR_TEST_ONCE(test_draining_in_a_callback_is_put_off),
+        PAIR_TEST_ONCE(test_drain_has_a_budget),
+        PAIR_TEST_ONCE(test_other_threads_give_back_by_retiring),
+        PAIR_TEST_ONCE(test_other_threads_are_refused),
+        PAIR_TEST_ONCE(test_a_forked_child_is_refused),
+        PAIR_TEST(test_destroying_with_everything_open),
+        PAIR_TEST(test_messages_outlive_the_worker),
+        PAIR_TEST_ONCE(test_giving_back_while_destroying),
+        PAIR_TEST_ONCE(test_descriptions),
+        PAIR_TEST(test_transports_and_addresses),
+        PAIR_TEST_ONCE(test_each_endpoint_has_a_number_of_its_own),
+        PAIR_TEST_ONCE(test_statistics),
+    };
+
+    return UNIT_RUN(tests);
+}
