@@ -23,7 +23,6 @@ _Tag = _TagElement | AnyTag | None
 _SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
 @final
-@disjoint_base
 class Request(Coroutine[Any, Any, _T], Generic[_T]):
     _asyncio_future_blocking: bool | None
     @property
