@@ -115,9 +115,11 @@ async def test_an_endpoint_dropped_after_send_has_sent(connect_peer):
 
 async def test_a_dropped_endpoint_goes_away(connect_peer):
     peer, ep = await connect_peer()
+    before = live_objects()["endpoints"]
     del ep
+    assert live_objects()["endpoints"] == before - 1
     await peer.do("while not ep.closed(): await asyncio.sleep(0)")
-    await until(lambda: live_objects()["endpoints"] == 0)
+    await until(lambda: ucp.current_worker().stats()["endpoints"] == 0)
 
 
 async def test_a_close_past_its_deadline_raises_and_counts(connect_peer):
