@@ -423,10 +423,19 @@ ucp_worker_signal(ucp_worker_h worker)
 }
 
 static void
+step(void)
+{
+    if (fake.on_step != NULL) {
+        fake.on_step();
+    }
+}
+
+static void
 finish_request(request *req, ucs_status_t status)
 {
     ucp_tag_recv_info_t info = {.length = req->len};
 
+    step();
     req->is_over = true;
     req->status  = status;
     switch (req->kind) {
@@ -479,6 +488,7 @@ hand_over(ucp_worker_h worker, arrival *a)
     };
     ucs_status_t status;
 
+    step();
     status = handler->cb(handler->arg, a->header, a->header_len, a->desc->bytes,
                          a->desc->len, &param);
     if (status != UCS_INPROGRESS && a->desc->is_live) {
@@ -507,7 +517,13 @@ run_arrivals(ucp_worker_h worker)
 unsigned
 ucp_worker_progress(ucp_worker_h worker)
 {
-    unsigned events = run_requests(worker) + run_arrivals(worker);
+    unsigned events;
+
+    if (fake.idle_polls > 0) {
+        fake.idle_polls--;
+        return 0;
+    }
+    events = run_requests(worker) + run_arrivals(worker);
 
     for (int i = 0; i < MAX_OBJECTS; i++) {
         while (listeners[i].is_live && listeners[i].connections > 0) {
