@@ -162,7 +162,10 @@ def run_round(
     number: int,
 ) -> Iterable[Sample]:
     """One sample of each contender, in the order given."""
-    state = probe()
+    try:
+        state = probe()
+    except FAILURES:
+        state = 0.0  # unknown
     for contender in contenders:
         sample = Sample(str(case), contender.name, number, state)
         try:

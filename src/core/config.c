@@ -58,18 +58,32 @@ env_has(const char *key)
     return getenv(name) != NULL;
 }
 
-static bool
-options_have(const umx_context_params *params, const char *key)
+/* The value in `params`, or NULL. */
+static const char *
+option_value(const umx_context_params *params, const char *key)
 {
     if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
-        return false;
+        return NULL;
     }
     for (size_t i = 0; i < params->num_options; i++) {
         if (strcmp(params->options[i].key, key) == 0) {
-            return true;
+            return params->options[i].value;
         }
     }
-    return false;
+    return NULL;
+}
+
+static bool
+options_have(const umx_context_params *params, const char *key)
+{
+    return option_value(params, key) != NULL;
+}
+
+static bool
+is_env_first(const umx_context_params *params)
+{
+    return (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+           (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
 }
 
 /* The MM_ settings are inherited by POSIX_ and SYSV_: a user who sets the
@@ -177,8 +191,7 @@ static umx_status
 apply_options(const umx_context_params *params, ucp_config_t *config,
               int *bad_option_p)
 {
-    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
-                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+    bool env_first = is_env_first(params);
 
     if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
         return UMX_OK;
@@ -224,20 +237,18 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     return UMX_OK;
 }
 
-static void
-match_af_prio(const char *key, const char *value, void *arg)
+/* UCX's options for transports are not in the printed configuration. */
+int
+umi_config_ip_family(const umx_context_params *params)
 {
-    if (strcmp(key, "TCP_AF_PRIO") == 0) {
-        *(int *)arg = (strncasecmp(value, "inet6", 5) == 0) ? AF_INET6 :
-                                                              AF_INET;
-    }
-}
+    const char *value = option_value(params, "TCP_AF_PRIO");
+    const char *env   = getenv("UCX_TCP_AF_PRIO");
 
-umx_status
-umi_config_ip_family(const ucp_config_t *config, int *family_p)
-{
-    *family_p = AF_INET;
-    return walk_config(config, match_af_prio, family_p);
+    if (env != NULL && (value == NULL || is_env_first(params))) {
+        value = env;
+    }
+    return (value != NULL && strncasecmp(value, "inet6", 5) == 0) ? AF_INET6 :
+                                                                    AF_INET;
 }
 
 umx_status

@@ -13,6 +13,6 @@ umx_status umi_config_read(const umx_context_params *params,
 
 /* The address family that UCX's tcp uses on a device with both, AF_INET or
  * AF_INET6. */
-umx_status umi_config_ip_family(const ucp_config_t *config, int *family_p);
+int umi_config_ip_family(const umx_context_params *params);
 
 #endif

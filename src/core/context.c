@@ -154,10 +154,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto release_config;
     }
-    status = umi_config_ip_family(config, &context->ip_family);
-    if (status != UMX_OK) {
-        goto release_config;
-    }
+    context->ip_family = umi_config_ip_family(params);
     status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
                                           config, &context->ucp);
     if (status != UMX_OK) {

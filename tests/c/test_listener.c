@@ -92,7 +92,7 @@ test_ipv6(void **state)
         skip();
     }
     setenv("UCX_TCP_AF_PRIO", "inet6", 1);
-    pair_listen(p);
+    pair_workers(p);
     unsetenv("UCX_TCP_AF_PRIO");
     assert_int_equal(listen_at(p, &addr, sizeof(addr), &listener), UMX_OK);
     assert_int_equal(umx_listener_address(listener, (void *)&addr, &len),
