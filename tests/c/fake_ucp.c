@@ -423,10 +423,19 @@ ucp_worker_signal(ucp_worker_h worker)
 }
 
 static void
+step(void)
+{
+    if (fake.on_step != NULL) {
+        fake.on_step();
+    }
+}
+
+static void
 finish_request(request *req, ucs_status_t status)
 {
     ucp_tag_recv_info_t info = {.length = req->len};
 
+    step();
     req->is_over = true;
     req->status  = status;
     switch (req->kind) {
@@ -479,6 +488,7 @@ hand_over(ucp_worker_h worker, arrival *a)
     };
     ucs_status_t status;
 
+    step();
     status = handler->cb(handler->arg, a->header, a->header_len, a->desc->bytes,
                          a->desc->len, &param);
     if (status != UCS_INPROGRESS && a->desc->is_live) {
@@ -507,7 +517,13 @@ run_arrivals(ucp_worker_h worker)
 unsigned
 ucp_worker_progress(ucp_worker_h worker)
 {
-    unsigned events = run_requests(worker) + run_arrivals(worker);
+    unsigned events;
+
+    if (fake.idle_polls > 0) {
+        fake.idle_polls--;
+        return 0;
+    }
+    events = run_requests(worker) + run_arrivals(worker);
 
     for (int i = 0; i < MAX_OBJECTS; i++) {
         while (listeners[i].is_live && listeners[i].connections > 0) {
@@ -603,11 +619,13 @@ ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr)
 {
     (void)ep;
     FAIL_IF_TOLD();
+#if UCP_API_VERSION >= UCP_VERSION(1, 14)
     if (attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) {
         attr->transports.entries[0].transport_name = fake.transport;
         attr->transports.entries[0].device_name    = "device";
         attr->transports.num_entries               = 1;
     }
+#endif
     if (attr->field_mask & UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
         fill_address(&attr->remote_sockaddr);
     }

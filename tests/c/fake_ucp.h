@@ -21,8 +21,10 @@ typedef struct fake_state {
     bool         is_pending;  /* operations wait for progress */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
-    const char  *transport; /* of every lane */
-    unsigned     live;      /* objects of any kind that were not given back */
+    const char  *transport;  /* of every lane */
+    unsigned     idle_polls; /* progress calls that find nothing first */
+    void (*on_step)(void);   /* before each callback of UCX; or NULL */
+    unsigned live;           /* objects of any kind that were not given back */
 } fake_state;
 
 extern fake_state fake;

@@ -31,11 +31,26 @@ typedef struct life {
 
 static const uint8_t token[] = "token";
 
+/* The next object of a pool is a call that may fail. */
+static umx_worker *starved;
+
+static void
+starve(void)
+{
+    if (starved != NULL) {
+        starved->requests.free_list  = NULL;
+        starved->requests.next_count = 1;
+        starved->messages.free_list  = NULL;
+        starved->messages.next_count = 1;
+    }
+}
+
 /* The next record; note whether the operation before is in progress. */
 static op *
 next_op(life *l)
 {
     assert_true(l->num_ops < MAX_OPS);
+    starve();
     return &l->ops[l->num_ops++];
 }
 
@@ -50,6 +65,7 @@ posted(life *l)
 static void
 run(life *l)
 {
+    starve();
     for (int i = 0; i < 3; i++) {
         (void)umx_worker_poll(l->worker);
     }
@@ -124,6 +140,7 @@ open_worker(life *l, bool has_token)
         umx_worker_create(l->context, &l->worker) != UMX_OK) {
         return false;
     }
+    starved = (fake.on_step != NULL) ? l->worker : NULL;
     if (umx_listener_create(l->worker, &listener_params, &l->listener) !=
         UMX_OK) {
         l->listener = NULL;
@@ -328,8 +345,9 @@ peer_closes(life *l)
     goodbye.u.goodbye.count               = 2;
     goodbye.u.goodbye.entries[0].next_seq = 11;
     goodbye.u.goodbye.entries[1].channel  = 77;
-    send_to(l->server, 8, 8, LARGE, true); /* what was missing */
-    say(l->server, &goodbye);
+    say(l->server, &goodbye); /* before what it counts */
+    run(l);
+    send_to(l->server, 8, 8, LARGE, true);
     run(l);
     fake_break(umx_ep_handle(l->server), UCS_ERR_CONNECTION_RESET);
     run(l);
@@ -361,9 +379,10 @@ end_life(life *l)
     }
     if (l->worker != NULL) {
         run(l);
+        starved = NULL;
         umx_worker_destroy(l->worker);
     }
-    if (l->listener != NULL) {
+    if (l->listener != NULL) { /* stopped with the worker */
         umx_listener_destroy(l->listener);
     }
     if (l->context != NULL) {
@@ -422,6 +441,7 @@ check_life(const life *l)
 typedef struct mode {
     bool         is_pending;
     bool         has_token;
+    bool         is_starved; /* pools have nothing left */
     const char  *transport;
     ucs_status_t status;
 } mode;
@@ -437,6 +457,7 @@ new_life(const mode *m)
     fake.is_pending  = m->is_pending;
     fake.transport   = m->transport;
     fake.fail_status = m->status;
+    fake.on_step     = m->is_starved ? starve : NULL;
     assert_non_null(l);
     return l;
 }
@@ -539,6 +560,28 @@ test_each_call_fails_once_with_a_token(void **state)
 {
     const mode m = {
         .has_token = true, .transport = "tcp", .status = UCS_ERR_IO_ERROR};
+
+    (void)state;
+    sweep_calls(&m);
+}
+
+static void
+test_each_allocation_fails_once(void **state)
+{
+    const mode m = {
+        .is_starved = true, .transport = "tcp", .status = UCS_ERR_NO_MEMORY};
+
+    (void)state;
+    sweep_calls(&m);
+}
+
+static void
+test_each_allocation_fails_once_while_others_are_pending(void **state)
+{
+    const mode m = {.is_starved = true,
+                    .is_pending = true,
+                    .transport  = "tcp",
+                    .status     = UCS_ERR_NO_MEMORY};
 
     (void)state;
     sweep_calls(&m);
@@ -651,6 +694,9 @@ main(void)
         cmocka_unit_test(test_each_call_fails_once_for_memory),
         cmocka_unit_test(test_each_call_fails_once_while_others_are_pending),
         cmocka_unit_test(test_each_call_fails_once_with_a_token),
+        cmocka_unit_test(test_each_allocation_fails_once),
+        cmocka_unit_test(
+            test_each_allocation_fails_once_while_others_are_pending),
         cmocka_unit_test(test_each_operation_fails_later),
         cmocka_unit_test(test_each_operation_is_cancelled_later),
         cmocka_unit_test(test_special_settings_follow_the_users_general_one),
