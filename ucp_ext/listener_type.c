@@ -212,7 +212,8 @@ listener_shut(ListenerObject *self)
     self->umx = NULL;
     self->worker->st->num_listeners--;
     if (self->worker->umx == NULL) {
-        return; /* went with the worker */
+        umx_listener_destroy(umx); /* stopped with the worker */
+        return;
     }
     umx_listener_set_on_accept(umx, NULL, NULL);
     if (worker_is_mine(self->worker)) {

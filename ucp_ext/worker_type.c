@@ -176,7 +176,7 @@ loop_is_closed(WorkerObject *self)
     int       is_closed;
 
     PyErr_Clear();
-    result    = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
+    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
     is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
 
     PyErr_Clear();

@@ -87,7 +87,7 @@ UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
 
 /** Receive its bytes into `buf`, whose length must be at least the message's
  * (UMX_ERR_BUFFER_TOO_SMALL, message still owned). Consumes it in every other
- * case. */
+ * case; on UMX_ERR_NO_MEMORY it is back in the queue. */
 UMX_API UMX_MUST_CHECK umx_status
 umx_message_recv(umx_message *message, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p);

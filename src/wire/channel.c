@@ -1098,6 +1098,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     }
     req = new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
     if (req == NULL) {
+        umx_message_return(message);
         return UMX_ERR_NO_MEMORY;
     }
     req->info = message->info;

@@ -114,6 +114,21 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 }
 
 void
+pair_workers(pair *p)
+{
+    p->context = pair_context(p->tls, &p->config);
+    if (p->client_config != NULL) {
+        p->client_context = pair_context(p->tls, p->client_config);
+    } else {
+        p->client_context = p->context;
+        umi_context_hold(p->context);
+    }
+    assert_int_equal(umx_worker_create(p->client_context, &p->client_worker),
+                     UMX_OK);
+    assert_int_equal(umx_worker_create(p->context, &p->server_worker), UMX_OK);
+}
+
+void
 pair_listen(pair *p)
 {
     struct sockaddr_in  addr   = {.sin_family = AF_INET};
@@ -125,16 +140,7 @@ pair_listen(pair *p)
     };
 
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    p->context           = pair_context(p->tls, &p->config);
-    if (p->client_config != NULL) {
-        p->client_context = pair_context(p->tls, p->client_config);
-    } else {
-        p->client_context = p->context;
-        umi_context_hold(p->context);
-    }
-    assert_int_equal(umx_worker_create(p->client_context, &p->client_worker),
-                     UMX_OK);
-    assert_int_equal(umx_worker_create(p->context, &p->server_worker), UMX_OK);
+    pair_workers(p);
     assert_int_equal(
         umx_listener_create(p->server_worker, &params, &p->listener), UMX_OK);
 }

@@ -53,6 +53,9 @@ int pair_teardown(void **state);
 /* A context of `tls` (NULL: UCX's choice) and `config` (NULL: default). */
 umx_context *pair_context(const char *tls, const umx_config *config);
 
+/* The contexts and workers alone. */
+void pair_workers(pair *p);
+
 /* Context, workers and listener; then the endpoints too. */
 void pair_listen(pair *p);
 void pair_open(pair *p);

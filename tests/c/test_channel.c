@@ -506,8 +506,8 @@ test_a_returned_message_meets_a_posted_receive(void **state)
 static void
 test_unrecv_puts_back_in_order(void **state)
 {
-    pair      *p = *state;
-    char       byte;
+    pair      *p      = *state;
+    char       byte   = 0;
     umx_buffer buffer = umx_host_buffer(&byte, 1);
     op         ops[3];
     char       bytes[3];

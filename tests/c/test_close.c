@@ -192,6 +192,19 @@ test_a_second_close_waits_for_the_first(void **state)
 }
 
 static void
+test_giving_an_endpoint_back_while_it_closes(void **state)
+{
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    umx_ep_destroy(p->client);
+    p->client = NULL;
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+}
+
+static void
 test_closing_after_the_peer_has_closed(void **state)
 {
     pair *p    = *state;
@@ -723,6 +736,7 @@ main(int argc, char **argv)
            PAIR_TEST(test_pending_receives_fail_on_both_sides),
            PAIR_TEST(test_both_sides_close_at_once),
            PAIR_TEST(test_a_second_close_waits_for_the_first),
+           PAIR_TEST_ONCE(test_giving_an_endpoint_back_while_it_closes),
            PAIR_TEST(test_closing_after_the_peer_has_closed),
            PAIR_TEST(test_sends_to_a_peer_that_closes),
            PAIR_TEST_ONCE(test_many_channels),

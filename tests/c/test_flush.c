@@ -12,8 +12,9 @@ post_flush(op *o, pair *p, bool is_worker)
 {
     umx_op_params params = op_params(o);
 
-    o->status = is_worker ? umx_worker_flush(p->client_worker, &params, &o->req)
-                          : umx_ep_flush(p->client, &params, &o->req);
+    o->status = is_worker ?
+                    umx_worker_flush(p->client_worker, &params, &o->req) :
+                    umx_ep_flush(p->client, &params, &o->req);
     if (o->status != UMX_INPROGRESS) {
         o->req = NULL;
     }

@@ -54,8 +54,8 @@ test_a_kept_request_lives_until_it_is_released(void **state)
     pair            *p      = *state;
     int              calls  = 0;
     char             byte   = 0;
-    umx_op_params    params = {.field_mask =
-                                   UMX_OP_FIELD_ON_DONE | UMX_OP_FIELD_FLAGS,
+    umx_op_params    params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                             UMX_OP_FIELD_FLAGS,
                                .on_done = count_call,
                                .arg     = &calls,
                                .flags   = UMX_OP_FLAG_KEEP};

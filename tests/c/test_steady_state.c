@@ -71,8 +71,8 @@ exchange(side *s, uint64_t *bytes, bool is_first)
     umx_status    status;
 
     if (is_first) {
-        status =
-            umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL, &req);
+        status = umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL,
+                                  &req);
         if (status != UMX_OK) {
             return status;
         }
@@ -85,8 +85,8 @@ exchange(side *s, uint64_t *bytes, bool is_first)
     }
     status = (status == UMX_INPROGRESS) ? done : status;
     if (status == UMX_OK && !is_first) {
-        status =
-            umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL, &req);
+        status = umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL,
+                                  &req);
     }
     return status;
 }

@@ -344,10 +344,10 @@ test_destroying_with_everything_open(void **state)
     tag_op.status = umx_tag_recv(p->server_worker, NULL, 1, 1, &buffer, &params,
                                  &tag_op.req, &info);
     assert_int_equal(tag_op.status, UMX_INPROGRESS);
-    params = op_params(&flush_op);
-    flush_op.status =
-        umx_worker_flush(p->client_worker, &params, &flush_op.req);
-    half = p->client;
+    params          = op_params(&flush_op);
+    flush_op.status = umx_worker_flush(p->client_worker, &params,
+                                       &flush_op.req);
+    half            = p->client;
     pair_connect(p, 0); /* still connecting */
     umx_ep_destroy(p->client);
     pair_connect(p, 0);

@@ -1,0 +1,818 @@
+#include "fake_ucp.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <ucs/debug/log_def.h>
+#include <unistd.h>
+
+enum {
+    MAX_OBJECTS  = 64,
+    MAX_REQUESTS = 512,
+    MAX_ARRIVALS = 256,
+    MAX_BYTES    = 8192,
+    MAX_IDS      = 16,
+    MAX_KEYS     = 64
+};
+
+struct ucp_config {
+    bool is_live;
+};
+
+struct ucp_context {
+    bool is_live;
+};
+
+struct ucp_worker {
+    bool                   is_live;
+    int                    fd;
+    ucp_am_handler_param_t handlers[MAX_IDS];
+};
+
+struct ucp_ep {
+    bool                 is_live;
+    ucp_worker_h         worker;
+    ucp_err_handler_cb_t on_error;
+    void                *arg;
+    ucs_status_t         error; /* to report in the next progress */
+};
+
+struct ucp_listener {
+    bool                        is_live;
+    ucp_listener_conn_handler_t handler;
+    unsigned                    connections; /* to report */
+};
+
+/* What an arrival's data pointer leads to. */
+typedef struct descriptor {
+    bool    is_live;
+    size_t  len;
+    uint8_t bytes[MAX_BYTES];
+} descriptor;
+
+typedef struct arrival {
+    ucp_ep_h    ep;
+    unsigned    id;
+    uint8_t     header[64];
+    size_t      header_len;
+    descriptor *desc;
+    bool        is_rndv;
+} arrival;
+
+typedef enum request_kind {
+    KIND_SEND,
+    KIND_AM_RECV,
+    KIND_TAG_RECV
+} request_kind;
+
+typedef struct request {
+    bool                            is_live;    /* the caller has it */
+    bool                            is_over;    /* its callback has run */
+    bool                            is_waiting; /* nothing completes it */
+    request_kind                    kind;
+    ucp_worker_h                    worker;
+    ucp_ep_h                        ep;
+    ucs_status_t                    status;
+    void                           *user_data;
+    ucp_send_nbx_callback_t         on_sent;
+    ucp_am_recv_data_nbx_callback_t on_am_received;
+    ucp_tag_recv_nbx_callback_t     on_tag_received;
+    size_t                          len;
+} request;
+
+fake_state fake;
+
+static struct ucp_config   configs[MAX_OBJECTS];
+static struct ucp_context  contexts[MAX_OBJECTS];
+static struct ucp_worker   workers[MAX_OBJECTS];
+static struct ucp_ep       eps[MAX_OBJECTS];
+static struct ucp_listener listeners[MAX_OBJECTS];
+static request             requests[MAX_REQUESTS];
+static descriptor          descriptors[MAX_OBJECTS];
+static arrival             arrivals[MAX_ARRIVALS];
+static unsigned            num_arrivals;
+static struct ucp_ep      *last_ep;
+static unsigned            sent[MAX_IDS];
+static uint8_t             last_sent[MAX_BYTES];
+static size_t              last_sent_len;
+static char                keys[MAX_KEYS][48];
+static unsigned            num_keys;
+
+/* The next element that is not in use. */
+#define TAKE(array)                                         \
+    __extension__({                                         \
+        size_t take_i = 0;                                  \
+                                                            \
+        while (take_i < sizeof(array) / sizeof(*(array)) && \
+               (array)[take_i].is_live) {                   \
+            take_i++;                                       \
+        }                                                   \
+        if (take_i == sizeof(array) / sizeof(*(array))) {   \
+            abort();                                        \
+        }                                                   \
+        memset(&(array)[take_i], 0, sizeof(*(array)));      \
+        (array)[take_i].is_live = true;                     \
+        fake.live++;                                        \
+        &(array)[take_i];                                   \
+    })
+
+/* Giving back what is not in use is a bug of libumx. */
+#define GIVE(object)               \
+    do {                           \
+        if (!(object)->is_live) {  \
+            abort();               \
+        }                          \
+        (object)->is_live = false; \
+        fake.live--;               \
+    } while (0)
+
+static bool
+fails(const char *name)
+{
+    if (++fake.calls != fake.fail_at) {
+        return false;
+    }
+    fake.failed = name;
+    return true;
+}
+
+#define FAIL_IF_TOLD()               \
+    do {                             \
+        if (fails(__func__)) {       \
+            return fake.fail_status; \
+        }                            \
+    } while (0)
+
+/* ---- memory, where a test wraps it ---------------------------------------
+ */
+
+void *__real_malloc(size_t size) __attribute__((weak));
+void *__real_calloc(size_t count, size_t size) __attribute__((weak));
+char *__real_strndup(const char *text, size_t len) __attribute__((weak));
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+char *__wrap_strndup(const char *text, size_t len);
+
+void *
+__wrap_malloc(size_t size)
+{
+    return fails("malloc") ? NULL : __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+    return fails("calloc") ? NULL : __real_calloc(count, size);
+}
+
+char *
+__wrap_strndup(const char *text, size_t len)
+{
+    return fails("strndup") ? NULL : __real_strndup(text, len);
+}
+
+/* ---- the test's side -----------------------------------------------------
+ */
+
+void
+fake_reset(void)
+{
+    memset(&fake, 0, sizeof(fake));
+    memset(configs, 0, sizeof(configs));
+    memset(contexts, 0, sizeof(contexts));
+    memset(workers, 0, sizeof(workers));
+    memset(eps, 0, sizeof(eps));
+    memset(listeners, 0, sizeof(listeners));
+    memset(requests, 0, sizeof(requests));
+    memset(descriptors, 0, sizeof(descriptors));
+    memset(sent, 0, sizeof(sent));
+    num_arrivals     = 0;
+    num_keys         = 0;
+    last_ep          = NULL;
+    last_sent_len    = 0;
+    fake.fail_status = UCS_ERR_IO_ERROR;
+    fake.transport   = "tcp";
+}
+
+void
+fake_connect(void)
+{
+    for (int i = MAX_OBJECTS - 1; i >= 0; i--) {
+        if (listeners[i].is_live) {
+            listeners[i].connections++;
+            return;
+        }
+    }
+}
+
+ucp_ep_h
+fake_last_ep(void)
+{
+    return last_ep;
+}
+
+void
+fake_break(ucp_ep_h ep, ucs_status_t status)
+{
+    if (ep != NULL && ep->is_live) {
+        ep->error = status;
+    }
+}
+
+void
+fake_arrive(ucp_ep_h ep, unsigned id, const void *header, size_t header_len,
+            const void *data, size_t len, bool is_rndv)
+{
+    arrival *a;
+
+    if (ep == NULL || !ep->is_live) {
+        return;
+    }
+    if (num_arrivals == MAX_ARRIVALS || len > MAX_BYTES || header_len > 64) {
+        abort();
+    }
+    a             = &arrivals[num_arrivals++];
+    a->ep         = ep;
+    a->id         = id;
+    a->header_len = header_len;
+    a->is_rndv    = is_rndv;
+    a->desc       = TAKE(descriptors);
+    a->desc->len  = len;
+    if (header_len != 0) {
+        memcpy(a->header, header, header_len);
+    }
+    if (len != 0) {
+        memcpy(a->desc->bytes, data, len);
+    }
+}
+
+unsigned
+fake_sent(unsigned id)
+{
+    return sent[id];
+}
+
+const void *
+fake_last_sent(size_t *len_p)
+{
+    *len_p = last_sent_len;
+    return last_sent;
+}
+
+bool
+fake_was_configured(const char *key)
+{
+    for (unsigned i = 0; i < num_keys; i++) {
+        if (strcmp(keys[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- contexts ------------------------------------------------------------
+ */
+
+void
+ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
+{
+    *major   = 1;
+    *minor   = 99;
+    *release = 0;
+}
+
+void
+ucs_log_push_handler(ucs_log_func_t handler)
+{
+    (void)handler;
+}
+
+ucs_status_t
+ucp_config_read(const char *prefix, const char *file, ucp_config_t **config_p)
+{
+    (void)prefix;
+    (void)file;
+    FAIL_IF_TOLD();
+    *config_p = TAKE(configs);
+    return UCS_OK;
+}
+
+void
+ucp_config_release(ucp_config_t *config)
+{
+    GIVE(config);
+}
+
+ucs_status_t
+ucp_config_modify(ucp_config_t *config, const char *name, const char *value)
+{
+    (void)config;
+    if (strcmp(name, "UNKNOWN") == 0 || strcmp(value, "bad") == 0) {
+        return UCS_ERR_INVALID_PARAM;
+    }
+    FAIL_IF_TOLD();
+    if (num_keys < MAX_KEYS) {
+        snprintf(keys[num_keys++], sizeof(keys[0]), "%s", name);
+    }
+    return UCS_OK;
+}
+
+void
+ucp_config_print(const ucp_config_t *config, FILE *stream, const char *title,
+                 ucs_config_print_flags_t flags)
+{
+    (void)config;
+    (void)title;
+    (void)flags;
+    fputs("# a comment\nUCX_TLS=all\nUCX_NET_DEVICES=a=b\nUCX_BARE\n", stream);
+}
+
+ucs_status_t
+ucp_init_version(unsigned major, unsigned minor, const ucp_params_t *params,
+                 const ucp_config_t *config, ucp_context_h *context_p)
+{
+    (void)major;
+    (void)minor;
+    (void)params;
+    (void)config;
+    FAIL_IF_TOLD();
+    *context_p = TAKE(contexts);
+    return UCS_OK;
+}
+
+void
+ucp_cleanup(ucp_context_h context)
+{
+    GIVE(context);
+}
+
+void
+ucp_context_print_info(const ucp_context_h context, FILE *stream)
+{
+    (void)context;
+    fputs("context\n", stream);
+}
+
+/* ---- workers -------------------------------------------------------------
+ */
+
+ucs_status_t
+ucp_worker_create(ucp_context_h context, const ucp_worker_params_t *params,
+                  ucp_worker_h *worker_p)
+{
+    (void)context;
+    (void)params;
+    FAIL_IF_TOLD();
+    *worker_p       = TAKE(workers);
+    (*worker_p)->fd = eventfd(0, EFD_NONBLOCK);
+    return UCS_OK;
+}
+
+void
+ucp_worker_destroy(ucp_worker_h worker)
+{
+    close(worker->fd);
+    for (int i = 0; i < MAX_OBJECTS; i++) { /* UCX frees what it holds */
+        if (eps[i].is_live && eps[i].worker == worker) {
+            GIVE(&eps[i]);
+        }
+    }
+    for (int i = 0; i < MAX_REQUESTS; i++) {
+        if (requests[i].is_live && requests[i].worker == worker) {
+            GIVE(&requests[i]);
+        }
+    }
+    GIVE(worker);
+}
+
+ucs_status_t
+ucp_worker_get_efd(ucp_worker_h worker, int *fd_p)
+{
+    FAIL_IF_TOLD();
+    *fd_p = worker->fd;
+    return UCS_OK;
+}
+
+ucs_status_t
+ucp_worker_set_am_recv_handler(ucp_worker_h                  worker,
+                               const ucp_am_handler_param_t *param)
+{
+    FAIL_IF_TOLD();
+    worker->handlers[param->id] = *param;
+    return UCS_OK;
+}
+
+void
+ucp_worker_print_info(ucp_worker_h worker, FILE *stream)
+{
+    (void)worker;
+    fputs("worker\n", stream);
+}
+
+ucs_status_t
+ucp_worker_signal(ucp_worker_h worker)
+{
+    uint64_t one = 1;
+
+    return write(worker->fd, &one, sizeof(one)) == sizeof(one) ?
+               UCS_OK :
+               UCS_ERR_IO_ERROR;
+}
+
+static void
+step(void)
+{
+    if (fake.on_step != NULL) {
+        fake.on_step();
+    }
+}
+
+static void
+finish_request(request *req, ucs_status_t status)
+{
+    ucp_tag_recv_info_t info = {.length = req->len};
+
+    step();
+    req->is_over = true;
+    req->status  = status;
+    switch (req->kind) {
+    case KIND_SEND:
+        req->on_sent(req, status, req->user_data);
+        break;
+    case KIND_AM_RECV:
+        req->on_am_received(req, status, req->len, req->user_data);
+        break;
+    case KIND_TAG_RECV:
+        req->on_tag_received(req, status, &info, req->user_data);
+        break;
+    }
+}
+
+/* Complete what is pending: one of them may be told to fail. */
+static unsigned
+run_requests(ucp_worker_h worker)
+{
+    unsigned events = 0;
+
+    for (int i = 0; i < MAX_REQUESTS; i++) {
+        request     *req = &requests[i];
+        ucs_status_t status;
+
+        if (!req->is_live || req->is_over || req->worker != worker ||
+            req->is_waiting) {
+            continue;
+        }
+        status = req->status;
+        if (++fake.completions == fake.fail_completion_at) {
+            fake.failed = "completion";
+            status      = fake.fail_status;
+        }
+        finish_request(req, status);
+        events++;
+    }
+    return events;
+}
+
+static void
+hand_over(ucp_worker_h worker, arrival *a)
+{
+    const ucp_am_handler_param_t *handler = &worker->handlers[a->id];
+    ucp_am_recv_param_t           param   = {
+                    .recv_attr = UCP_AM_RECV_ATTR_FIELD_REPLY_EP |
+                                 (a->is_rndv ? UCP_AM_RECV_ATTR_FLAG_RNDV :
+                                               UCP_AM_RECV_ATTR_FLAG_DATA),
+                    .reply_ep = a->ep,
+    };
+    ucs_status_t status;
+
+    step();
+    status = handler->cb(handler->arg, a->header, a->header_len, a->desc->bytes,
+                         a->desc->len, &param);
+    if (status != UCS_INPROGRESS && a->desc->is_live) {
+        GIVE(a->desc);
+    }
+}
+
+static unsigned
+run_arrivals(ucp_worker_h worker)
+{
+    arrival  now[MAX_ARRIVALS];
+    unsigned count = num_arrivals;
+
+    memcpy(now, arrivals, count * sizeof(*now));
+    num_arrivals = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (now[i].ep->is_live && now[i].ep->worker == worker) {
+            hand_over(worker, &now[i]);
+        } else {
+            GIVE(now[i].desc);
+        }
+    }
+    return count;
+}
+
+unsigned
+ucp_worker_progress(ucp_worker_h worker)
+{
+    unsigned events;
+
+    if (fake.idle_polls > 0) {
+        fake.idle_polls--;
+        return 0;
+    }
+    events = run_requests(worker) + run_arrivals(worker);
+
+    for (int i = 0; i < MAX_OBJECTS; i++) {
+        while (listeners[i].is_live && listeners[i].connections > 0) {
+            listeners[i].connections--;
+            events++;
+            listeners[i].handler.cb((ucp_conn_request_h)&listeners[i],
+                                    listeners[i].handler.arg);
+        }
+        if (eps[i].is_live && eps[i].worker == worker &&
+            eps[i].error != UCS_OK) {
+            ucs_status_t status = eps[i].error;
+
+            eps[i].error = UCS_OK;
+            events++;
+            eps[i].on_error(eps[i].arg, &eps[i], status);
+        }
+    }
+    return events;
+}
+
+ucs_status_t
+ucp_worker_arm(ucp_worker_h worker)
+{
+    (void)worker;
+    FAIL_IF_TOLD();
+    return num_arrivals != 0 ? UCS_ERR_BUSY : UCS_OK;
+}
+
+/* ---- listeners -----------------------------------------------------------
+ */
+
+ucs_status_t
+ucp_listener_create(ucp_worker_h worker, const ucp_listener_params_t *params,
+                    ucp_listener_h *listener_p)
+{
+    (void)worker;
+    FAIL_IF_TOLD();
+    *listener_p            = TAKE(listeners);
+    (*listener_p)->handler = params->conn_handler;
+    return UCS_OK;
+}
+
+void
+ucp_listener_destroy(ucp_listener_h listener)
+{
+    GIVE(listener);
+}
+
+static void
+fill_address(struct sockaddr_storage *storage)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons(99)};
+
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memcpy(storage, &addr, sizeof(addr));
+}
+
+ucs_status_t
+ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t *attr)
+{
+    (void)listener;
+    FAIL_IF_TOLD();
+    fill_address(&attr->sockaddr);
+    return UCS_OK;
+}
+
+ucs_status_t
+ucp_listener_reject(ucp_listener_h listener, ucp_conn_request_h conn_request)
+{
+    (void)listener;
+    (void)conn_request;
+    return UCS_OK;
+}
+
+/* ---- endpoints -----------------------------------------------------------
+ */
+
+ucs_status_t
+ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t *params,
+              ucp_ep_h *ep_p)
+{
+    FAIL_IF_TOLD();
+    *ep_p             = TAKE(eps);
+    (*ep_p)->worker   = worker;
+    (*ep_p)->on_error = params->err_handler.cb;
+    (*ep_p)->arg      = params->err_handler.arg;
+    last_ep           = *ep_p;
+    return UCS_OK;
+}
+
+ucs_status_t
+ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr)
+{
+    (void)ep;
+    FAIL_IF_TOLD();
+#if UCP_API_VERSION >= UCP_VERSION(1, 14)
+    if (attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) {
+        attr->transports.entries[0].transport_name = fake.transport;
+        attr->transports.entries[0].device_name    = "device";
+        attr->transports.num_entries               = 1;
+    }
+#endif
+    if (attr->field_mask & UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
+        fill_address(&attr->remote_sockaddr);
+    }
+    if (attr->field_mask & UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {
+        fill_address(&attr->local_sockaddr);
+    }
+    return UCS_OK;
+}
+
+void
+ucp_ep_print_info(ucp_ep_h ep, FILE *stream)
+{
+    (void)ep;
+    fputs("endpoint\n", stream);
+}
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+static request *
+new_request(request_kind kind, ucp_worker_h worker, ucp_ep_h ep,
+            const ucp_request_param_t *param)
+{
+    request *req = TAKE(requests);
+
+    req->kind      = kind;
+    req->worker    = worker;
+    req->ep        = ep;
+    req->user_data = param->user_data;
+    switch (kind) {
+    case KIND_SEND:
+        req->on_sent = param->cb.send;
+        break;
+    case KIND_AM_RECV:
+        req->on_am_received = param->cb.recv_am;
+        break;
+    case KIND_TAG_RECV:
+        req->on_tag_received = param->cb.recv;
+        break;
+    }
+    return req;
+}
+
+static ucs_status_ptr_t
+post(const char *name, ucp_worker_h worker, ucp_ep_h ep,
+     const ucp_request_param_t *param)
+{
+    if (fails(name)) {
+        return UCS_STATUS_PTR(fake.fail_status);
+    }
+    return fake.is_pending ? new_request(KIND_SEND, worker, ep, param) : NULL;
+}
+
+ucs_status_ptr_t
+ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
+{
+    ucp_worker_h worker = ep->worker;
+
+    for (int i = 0; i < MAX_REQUESTS; i++) {
+        request *req = &requests[i];
+
+        if (req->is_live && !req->is_over && req->ep == ep) {
+            req->status = UCS_ERR_CANCELED;
+        }
+    }
+    GIVE(ep);
+    return post(__func__, worker, NULL, param);
+}
+
+ucs_status_ptr_t
+ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
+{
+    return post(__func__, ep->worker, ep, param);
+}
+
+ucs_status_ptr_t
+ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t *param)
+{
+    return post(__func__, worker, NULL, param);
+}
+
+ucs_status_ptr_t
+ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
+                size_t header_length, const void *buffer, size_t count,
+                const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+
+    (void)header;
+    (void)header_length;
+    if (!UCS_PTR_IS_ERR(result)) {
+        sent[id]++;
+        last_sent_len = count < MAX_BYTES ? count : MAX_BYTES;
+        if (count != 0) {
+            memcpy(last_sent, buffer, last_sent_len);
+        }
+    }
+    return result;
+}
+
+static descriptor *
+descriptor_of(const void *data)
+{
+    for (int i = 0; i < MAX_OBJECTS; i++) {
+        if (data == descriptors[i].bytes && descriptors[i].is_live) {
+            return &descriptors[i];
+        }
+    }
+    abort();
+}
+
+ucs_status_ptr_t
+ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
+                     size_t count, const ucp_request_param_t *param)
+{
+    descriptor *desc = descriptor_of(data_desc);
+    request    *req;
+
+    memcpy(buffer, desc->bytes, count);
+    GIVE(desc); /* in every case */
+    if (fails(__func__)) {
+        return UCS_STATUS_PTR(fake.fail_status);
+    }
+    if (!fake.is_pending) {
+        return NULL;
+    }
+    req      = new_request(KIND_AM_RECV, worker, NULL, param);
+    req->len = count;
+    return req;
+}
+
+void
+ucp_am_data_release(ucp_worker_h worker, void *data)
+{
+    if (!worker->is_live) {
+        abort();
+    }
+    GIVE(descriptor_of(data));
+}
+
+ucs_status_ptr_t
+ucp_tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
+                 const ucp_request_param_t *param)
+{
+    (void)buffer;
+    (void)count;
+    (void)tag;
+    return post(__func__, ep->worker, ep, param);
+}
+
+/* Nothing ever matches: it waits until it is cancelled. */
+ucs_status_ptr_t
+ucp_tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
+                 ucp_tag_t tag_mask, const ucp_request_param_t *param)
+{
+    request *req;
+
+    (void)buffer;
+    (void)count;
+    (void)tag;
+    (void)tag_mask;
+    if (fails(__func__)) {
+        return UCS_STATUS_PTR(fake.fail_status);
+    }
+    req             = new_request(KIND_TAG_RECV, worker, NULL, param);
+    req->is_waiting = true;
+    return req;
+}
+
+void
+ucp_request_cancel(ucp_worker_h worker, void *handle)
+{
+    request *req = handle;
+
+    (void)worker;
+    if (req->is_live && !req->is_over) {
+        finish_request(req, UCS_ERR_CANCELED);
+    }
+}
+
+void
+ucp_request_free(void *handle)
+{
+    request *req = handle;
+
+    if (!req->is_over) {
+        abort();
+    }
+    GIVE(req);
+}

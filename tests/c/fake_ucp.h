@@ -1,0 +1,55 @@
+/* fake_ucp.h: the part of UCX that libumx calls, without UCX.
+ *
+ * Every call succeeds at once unless told otherwise. What a test can decide:
+ * which call that may fail does so (malloc and calloc, where the test wraps
+ * them, are calls that may fail), whether operations stay pending until the
+ * next progress, and what arrives. Objects are counted: what a test leaves
+ * behind is a leak of libumx. Thread: one. */
+#ifndef FAKE_UCP_H
+#define FAKE_UCP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ucp/api/ucp.h>
+
+typedef struct fake_state {
+    unsigned     calls;       /* calls that may fail, so far */
+    unsigned     fail_at;     /* the one that fails; 0: none */
+    ucs_status_t fail_status; /* how */
+    const char  *failed;      /* name of the one that did, or NULL */
+    bool         is_pending;  /* operations wait for progress */
+    unsigned     completions; /* of pending operations, so far */
+    unsigned     fail_completion_at;
+    const char  *transport;  /* of every lane */
+    unsigned     idle_polls; /* progress calls that find nothing first */
+    void (*on_step)(void);   /* before each callback of UCX; or NULL */
+    unsigned live;           /* objects of any kind that were not given back */
+} fake_state;
+
+extern fake_state fake;
+
+/* Forget everything. */
+void fake_reset(void);
+
+/* A peer connects to the newest listener. */
+void fake_connect(void);
+
+/* The endpoint made last. */
+ucp_ep_h fake_last_ep(void);
+
+/* UCX's error handler. */
+void fake_break(ucp_ep_h ep, ucs_status_t status);
+
+/* Something arrives for `ep`, in the next progress. */
+void fake_arrive(ucp_ep_h ep, unsigned id, const void *header,
+                 size_t header_len, const void *data, size_t len, bool is_rndv);
+
+/* Number of active messages sent with `id`; the last one's bytes. */
+unsigned    fake_sent(unsigned id);
+const void *fake_last_sent(size_t *len_p);
+
+/* True if UCX's configuration was given `key`. */
+bool fake_was_configured(const char *key);
+
+#endif

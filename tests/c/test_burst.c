@@ -1,0 +1,568 @@
+/* link: pair fake_ucp */
+/* What happens within one progress call, in an order that a network does not
+ * produce on request: tests/c/fake_ucp.c does. */
+#include "fake_ucp.h"
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <umx/version.h>
+
+#include "util/clock.h"
+
+enum {
+    LARGE = 4000
+};
+
+typedef struct burst {
+    umx_context  *context;
+    umx_worker   *worker;
+    umx_listener *listener;
+    umx_ep       *ep; /* the connecting side; the test is its peer */
+    umx_ep       *accepted;
+    umx_request  *victim;
+    umx_ep_state  state;
+} burst;
+
+static const char bytes[LARGE];
+
+static void
+say(burst *b, const umi_control *control)
+{
+    uint8_t data[UMI_CONTROL_MAX];
+    size_t  len = umi_control_encode(control, data);
+
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_CONTROL, NULL, 0, data, len,
+                false);
+}
+
+static void
+give(burst *b, uint32_t seq, size_t len, bool is_rndv)
+{
+    umi_header header = {.kind = UMI_KIND_MESSAGE, .seq = seq, .tag = seq};
+
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_DATA, &header, sizeof(header),
+                bytes, len, is_rndv);
+}
+
+static void
+run(burst *b)
+{
+    for (int i = 0; i < 3; i++) {
+        (void)umx_worker_poll(b->worker);
+    }
+}
+
+static void
+on_accept(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    burst *b = arg;
+
+    (void)listener;
+    b->accepted = ep;
+}
+
+static int
+setup(void **state)
+{
+    struct sockaddr_in  addr    = {.sin_family = AF_INET};
+    umi_control         welcome = {.kind = UMI_WELCOME};
+    burst              *b       = calloc(1, sizeof(*b));
+    umx_connect_params  connect = {.addr     = (void *)&addr,
+                                   .addr_len = sizeof(addr)};
+    umx_listener_params listen  = {.addr      = (void *)&addr,
+                                   .addr_len  = sizeof(addr),
+                                   .on_accept = on_accept,
+                                   .arg       = b};
+
+    fake_reset();
+    assert_non_null(b);
+    assert_int_equal(umx_context_create(NULL, &b->context, NULL), UMX_OK);
+    assert_int_equal(umx_worker_create(b->context, &b->worker), UMX_OK);
+    assert_int_equal(umx_listener_create(b->worker, &listen, &b->listener),
+                     UMX_OK);
+    assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
+    welcome.u.welcome.major  = UMX_WIRE_VERSION;
+    welcome.u.welcome.limits = (umi_limits){1 << 20, 100, 100};
+    say(b, &welcome);
+    run(b);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_OPEN);
+    *state = b;
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    burst *b = *state;
+
+    umx_ep_abort(b->ep);
+    umx_ep_destroy(b->ep);
+    if (b->accepted != NULL) {
+        umx_ep_destroy(b->accepted);
+    }
+    if (b->listener != NULL) {
+        umx_listener_destroy(b->listener);
+    }
+    umx_worker_destroy(b->worker);
+    umx_context_release(b->context);
+    free(b);
+    assert_int_equal(fake.live, 0);
+    return 0;
+}
+
+static void
+goodbye_after(burst *b, uint32_t next_seq)
+{
+    umi_control goodbye;
+
+    memset(&goodbye, 0, sizeof(goodbye));
+    goodbye.kind                          = UMI_GOODBYE;
+    goodbye.u.goodbye.is_last             = true;
+    goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].next_seq = next_seq;
+    say(b, &goodbye);
+}
+
+/* ---- cancelling in a callback --------------------------------------------
+ */
+
+static void
+cancel_victim(umx_request *req, umx_status status, void *arg)
+{
+    burst *b = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_OK);
+    umx_request_cancel(b->victim);
+}
+
+/* A receive whose callback cancels b->victim. */
+static void
+post_canceller(burst *b, char *byte)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = cancel_victim, .arg = b};
+    umx_buffer    buffer = umx_host_buffer(byte, 1);
+    umx_request  *req;
+    umx_recv_info info;
+
+    assert_int_equal(
+        umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
+        UMX_INPROGRESS);
+}
+
+static void
+test_a_receive_cancelled_before_its_report_gives_back(void **state)
+{
+    burst *b = *state;
+    char   byte, in[10];
+    op     o, again;
+
+    post_canceller(b, &byte);
+    op_recv(&o, b->ep, 0, pair_any, in, 10);
+    b->victim = o.req;
+    give(b, 0, 1, false);
+    give(b, 1, 7, false);
+    run(b);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    assert_int_equal(umx_ep_recv_count(b->ep), 1);
+    op_recv(&again, b->ep, 0, pair_any, in, 10);
+    assert_int_equal(again.status, UMX_OK);
+    assert_int_equal(again.info.length, 7);
+    assert_int_equal(again.info.tag, 1);
+}
+
+static void
+test_a_taken_message_cancelled_before_its_report_goes_back(void **state)
+{
+    burst *b = *state;
+    char   byte, in[10];
+    op     o, again;
+
+    post_canceller(b, &byte);
+    op_recv_message(&o, b->ep, 0, pair_any);
+    b->victim = o.req;
+    give(b, 0, 1, false);
+    give(b, 1, 7, false);
+    run(b);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    assert_null(o.message);
+    op_recv(&again, b->ep, 0, pair_any, in, 10);
+    assert_int_equal(again.status, UMX_OK);
+    assert_int_equal(again.info.length, 7);
+}
+
+/* Landed, but not yet reported. */
+static void
+test_a_landed_receive_cancelled_before_its_report_gives_back(void **state)
+{
+    burst *b = *state;
+    char   byte;
+    char  *in = calloc(1, LARGE);
+    op     o, again;
+
+    assert_non_null(in);
+    op_recv(&o, b->ep, 0, pair_tag(1), in, LARGE);
+    post_canceller(b, &byte);
+    b->victim       = o.req;
+    fake.is_pending = true;
+    give(b, 0, 1, false);
+    give(b, 1, LARGE, true);
+    (void)umx_worker_poll(b->worker); /* arrives, cancelled while landing */
+    run(b);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    op_recv(&again, b->ep, 0, pair_any, in, LARGE);
+    assert_int_equal(again.status, UMX_OK);
+    assert_int_equal(again.info.length, LARGE);
+    fake.is_pending = false;
+    free(in);
+}
+
+/* Its side closes: the message it holds is nobody's any more. */
+static void
+test_a_landing_receive_cancelled_while_closing(void **state)
+{
+    const umi_control ack = {.kind = UMI_GOODBYE_ACK};
+    burst            *b   = *state;
+    char             *in  = calloc(1, LARGE);
+    op                o, close_op;
+
+    assert_non_null(in);
+    fake.is_pending = true;
+    op_recv(&o, b->ep, 0, pair_any, in, LARGE);
+    give(b, 0, LARGE, true);
+    (void)umx_worker_poll(b->worker);
+    assert_int_equal(b->ep->num_landing, 1);
+    op_close(&close_op, b->ep, SECOND_NS);
+    umx_request_cancel(o.req);
+    run(b);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    say(b, &ack);
+    run(b);
+    assert_int_equal(close_op.status, UMX_OK);
+    fake.is_pending = false;
+    free(in);
+}
+
+/* ---- GOODBYE and data in any order ---------------------------------------
+ */
+
+static void
+test_goodbye_overtakes_data(void **state)
+{
+    burst *b = *state;
+    char   in[10];
+    op     first, second;
+
+    op_recv(&first, b->ep, 0, pair_any, in, 10);
+    op_recv(&second, b->ep, 0, pair_any, in, 10);
+    goodbye_after(b, 1);
+    run(b);
+    assert_false(umx_ep_is_peer_closed(b->ep));
+    assert_false(op_is_done(&first));
+    give(b, 0, 5, false);
+    run(b);
+    assert_true(umx_ep_is_peer_closed(b->ep));
+    assert_int_equal(first.status, UMX_OK);
+    assert_int_equal(second.status, UMX_ERR_PEER_CLOSED);
+}
+
+/* The connection breaks before all of it has come: not a graceful end. */
+static void
+test_goodbye_without_its_data(void **state)
+{
+    burst *b = *state;
+    char   in[10];
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, in, 10);
+    goodbye_after(b, 1);
+    fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
+    run(b);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
+}
+
+static void
+test_goodbye_and_the_end_in_one_burst(void **state)
+{
+    burst *b = *state;
+    char   in[10];
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, in, 10);
+    give(b, 0, 5, false);
+    goodbye_after(b, 1);
+    fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
+    run(b);
+    assert_int_equal(o.status, UMX_OK);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_CLOSED);
+    assert_int_equal(umx_ep_error(b->ep), UMX_ERR_PEER_CLOSED);
+}
+
+/* What arrives while this side closes is dropped, in order or not. */
+static void
+test_data_for_a_closing_endpoint_is_dropped(void **state)
+{
+    const umi_control ack = {.kind = UMI_GOODBYE_ACK};
+    burst            *b   = *state;
+    op                o;
+
+    op_close(&o, b->ep, SECOND_NS);
+    give(b, 1, 5, false);
+    give(b, 2, LARGE, true);
+    give(b, 0, 5, false);
+    run(b);
+    assert_int_equal(b->ep->channel0.rx_seq, 3);
+    assert_true(umi_list_is_empty(&b->ep->channel0.unexpected));
+    assert_true(umi_list_is_empty(&b->ep->channel0.parked));
+    assert_int_equal(b->ep->num_announced, 0);
+    say(b, &ack);
+    run(b);
+    assert_int_equal(o.status, UMX_OK);
+}
+
+/* An unread announcement beyond the limit holds the acknowledgement up; a
+ * receive too short for it lets it go. */
+static void
+test_a_truncated_announcement_lets_the_peer_go(void **state)
+{
+    burst   *b = *state;
+    unsigned before;
+    char     in[10];
+    op       o;
+
+    b->context->config.goodbye_bytes = 0;
+    give(b, 0, LARGE, true);
+    goodbye_after(b, 1);
+    run(b);
+    assert_true(umx_ep_is_peer_closed(b->ep));
+    before = fake_sent(UMI_AM_CONTROL);
+    op_recv(&o, b->ep, 0, pair_any, in, 10);
+    assert_int_equal(o.status, UMX_ERR_MESSAGE_TRUNCATED);
+    run(b);
+    assert_int_equal(fake_sent(UMI_AM_CONTROL), before + 1);
+}
+
+/* Credit that comes before the handshake's end is kept for after it. */
+static void
+test_credit_in_the_handshake(void **state)
+{
+    burst             *b       = *state;
+    struct sockaddr_in addr    = {.sin_family = AF_INET};
+    umx_connect_params connect = {.addr     = (void *)&addr,
+                                  .addr_len = sizeof(addr)};
+    umi_control        welcome = {.kind = UMI_WELCOME};
+    umi_control        credit  = {.kind = UMI_CREDIT};
+
+    umx_ep_abort(b->ep);
+    umx_ep_destroy(b->ep);
+    assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
+    welcome.u.welcome.major  = UMX_WIRE_VERSION;
+    welcome.u.welcome.limits = (umi_limits){10, 2, 2};
+    credit.u.credit.limits   = (umi_limits){1000, 200, 200};
+    say(b, &welcome);
+    say(b, &credit);
+    run(b);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_OPEN);
+    assert_int_equal(b->ep->channel0.tx_limits.bytes, 1000);
+}
+
+/* ---- listeners -----------------------------------------------------------
+ */
+
+static void
+destroy_listener(umx_ep *ep, umx_ep_state ep_state, umx_status status,
+                 void *arg)
+{
+    burst *b = arg;
+
+    (void)ep;
+    (void)ep_state;
+    (void)status;
+    umx_listener_destroy(b->listener);
+    b->listener = NULL;
+}
+
+/* A connection request waits its turn when its listener goes. */
+static void
+test_a_listener_destroyed_with_requests_queued(void **state)
+{
+    burst *b = *state;
+
+    umx_ep_set_on_state(b->ep, destroy_listener, b);
+    fake_connect();
+    fake_connect();
+    fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
+    run(b);
+    assert_null(b->listener);
+    assert_null(b->accepted);
+}
+
+static void
+give_back_listener(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status;
+    umx_listener_destroy(arg);
+}
+
+/* The accepting callback's listener goes while its handshake ends. */
+static void
+test_a_listener_destroyed_in_the_burst_of_a_hello(void **state)
+{
+    burst        *b     = *state;
+    umi_control   hello = {.kind = UMI_HELLO};
+    uint8_t       data[UMI_CONTROL_MAX];
+    char          byte;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = give_back_listener,
+                            .arg        = b->listener};
+    umx_request  *req;
+    umx_recv_info info;
+
+    fake_connect();
+    run(b);
+    assert_int_equal(
+        umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
+        UMX_INPROGRESS);
+    hello.u.hello.major  = UMX_WIRE_VERSION;
+    hello.u.hello.limits = (umi_limits){100, 100, 100};
+    give(b, 0, 1, false);
+    run(b);
+    b->listener = NULL;
+    fake_arrive(fake_last_ep(), UMI_AM_CONTROL, NULL, 0, data,
+                umi_control_encode(&hello, data), false);
+    run(b);
+    assert_null(b->accepted); /* opened for nobody, and closed */
+}
+
+/* ---- spinning ------------------------------------------------------------
+ */
+
+static void
+set_flag(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status;
+    *(volatile bool *)arg = true;
+}
+
+static void
+test_a_spin_that_pays_restores_the_budget(void **state)
+{
+    burst           *b    = *state;
+    umi_spin        *spin = &b->worker->spin;
+    char             byte;
+    umx_buffer       buffer  = umx_host_buffer(&byte, 1);
+    volatile bool    is_done = false;
+    umx_op_params    params  = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                                .on_done    = set_flag,
+                                .arg        = (void *)(uintptr_t)&is_done};
+    umx_request     *req;
+    umx_recv_info    info;
+    umx_worker_stats stats;
+
+    assert_int_equal(
+        umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
+        UMX_INPROGRESS);
+    spin->max_ticks = umi_ticks_from_ns(SECOND_NS); /* more than 20 polls */
+    spin->ticks     = 0; /* backed off; the next spin is a probe */
+    spin->skip      = 0;
+    spin->backoff   = 64;
+    give(b, 0, 1, false);
+    fake.idle_polls = 20;
+    assert_true(umx_worker_spin(b->worker, &is_done));
+    umx_worker_query(b->worker, &stats);
+    assert_int_equal(stats.spins, 1);
+    assert_int_equal(stats.spin_hits, 1);
+    assert_true(spin->ticks == spin->max_ticks);
+    assert_int_equal(spin->backoff, 8);
+}
+
+/* ---- arming --------------------------------------------------------------
+ */
+
+/* Something came between the last progress and the arming: once more. */
+static void
+test_arming_is_tried_again_when_busy(void **state)
+{
+    burst *b  = *state;
+    char   in = 1;
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, &in, 1);
+    give(b, 0, 1, false);
+    fake.idle_polls = 1;
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_true(op_is_done(&o));
+    assert_true(umx_worker_is_armed(b->worker));
+}
+
+static void
+test_arming_fails(void **state)
+{
+    burst *b = *state;
+
+    fake.fail_at = fake.calls + 1;
+    assert_int_equal(umx_worker_drain(b->worker), UMX_ERR_IO_ERROR);
+    assert_false(umx_worker_is_armed(b->worker));
+    fake.fail_at = fake.calls + 1;
+    assert_int_equal(umx_worker_wait(b->worker, SECOND_NS), UMX_ERR_IO_ERROR);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+}
+
+/* An operation that UCX did not finish at once: the event fd does not cover
+ * it. */
+static void
+test_a_pending_operation_disarms(void **state)
+{
+    burst *b = *state;
+    op     o;
+
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    op_send(&o, b->ep, 0, pair_tag(1), bytes, 10);
+    assert_int_equal(o.status, UMX_OK);
+    assert_true(umx_worker_is_armed(b->worker));
+    fake.is_pending = true;
+    op_send(&o, b->ep, 0, pair_tag(1), bytes, 10);
+    assert_int_equal(o.status, UMX_INPROGRESS);
+    assert_false(umx_worker_is_armed(b->worker));
+    run(b);
+    assert_int_equal(o.status, UMX_OK);
+    fake.is_pending = false;
+}
+
+#define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BURST_TEST(test_a_receive_cancelled_before_its_report_gives_back),
+        BURST_TEST(test_a_taken_message_cancelled_before_its_report_goes_back),
+        BURST_TEST(
+            test_a_landed_receive_cancelled_before_its_report_gives_back),
+        BURST_TEST(test_a_landing_receive_cancelled_while_closing),
+        BURST_TEST(test_goodbye_overtakes_data),
+        BURST_TEST(test_goodbye_without_its_data),
+        BURST_TEST(test_goodbye_and_the_end_in_one_burst),
+        BURST_TEST(test_data_for_a_closing_endpoint_is_dropped),
+        BURST_TEST(test_a_truncated_announcement_lets_the_peer_go),
+        BURST_TEST(test_credit_in_the_handshake),
+        BURST_TEST(test_a_listener_destroyed_with_requests_queued),
+        BURST_TEST(test_a_listener_destroyed_in_the_burst_of_a_hello),
+        BURST_TEST(test_a_spin_that_pays_restores_the_budget),
+        BURST_TEST(test_arming_is_tried_again_when_busy),
+        BURST_TEST(test_arming_fails),
+        BURST_TEST(test_a_pending_operation_disarms),
+    };
+
+    return UNIT_RUN(tests);
+}
