@@ -104,7 +104,7 @@ async def _parent(max_size: int, timeout: float) -> None:
         async with ep:
             sizes = [size for size in _SIZES if size <= max_size]
             timings = await _exchange_all(ep, sizes)
-            lanes = sorted("/".join(lane) for lane in ep.transports())
+            lanes = sorted("/".join(filter(None, lane)) for lane in ep.transports())
         status = await child.wait()
     if status != 0:
         raise DemoError(f"the child ended with status {status}")
