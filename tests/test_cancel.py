@@ -147,8 +147,10 @@ async def test_a_send_without_credit_is_withdrawn(connect_peer):
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    arrived = len(tasks) - sum(task.cancelled() for task in tasks)
+    done = len(tasks) - sum(task.cancelled() for task in tasks)
     reading = peer.begin("n = 0\nwhile len(await ep.recv_obj()) == 4096: n += 1")
     await ep.send(b"last")
     await peer.result(reading)
-    assert await peer.do("n") == arrived
+    config = ucp.core._ctx.config
+    posted = config["credit_bytes"] // 4096 + config["credit_rndv"]
+    assert done <= await peer.do("n") <= posted < len(tasks)

@@ -106,18 +106,20 @@ async def test_async_with_closes():
 async def test_an_endpoint_dropped_after_send_has_sent(connect_peer):
     peer, ep = await connect_peer()
     await ep.send(b"last words")
-    await ep.send(bytes(200_000))
+    await ep.send(bytes(100_000))
     del ep
     text = "bytes(await ep.recv_obj())"
     assert await peer.do(text) == b"last words"
-    assert await peer.do("len(await ep.recv_obj())") == 200_000
+    assert await peer.do("len(await ep.recv_obj())") == 100_000
 
 
 async def test_a_dropped_endpoint_goes_away(connect_peer):
     peer, ep = await connect_peer()
+    before = live_objects()["endpoints"]
     del ep
+    assert live_objects()["endpoints"] == before - 1
     await peer.do("while not ep.closed(): await asyncio.sleep(0)")
-    await until(lambda: live_objects()["endpoints"] == 0)
+    await until(lambda: ucp.current_worker().stats()["endpoints"] == 0)
 
 
 async def test_a_close_past_its_deadline_raises_and_counts(connect_peer):

@@ -42,8 +42,8 @@ def _info(_options: argparse.Namespace) -> int:
         rows.append(("transport", f"{transport:12} {device}"))
     for _, name in socket.if_nameindex():
         rows.append(("interface", f"{name:12} {' '.join(_addresses(name))}"))
-    for key, value in sorted(_context.get_context().config.items()):
-        rows.append(("limit", f"{key:20} {value}"))
+    for limit, number in sorted(_context.get_context().config.items()):
+        rows.append(("limit", f"{limit:20} {number}"))
     for key, value in rows:
         print(f"{key:10} {value}")
     return 0

@@ -105,7 +105,7 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
 def _step(awaitable: Awaitable[None]) -> None:
     """Run what does not wait."""
     try:
-        awaitable.__await__().send(None)  # type: ignore[attr-defined]
+        awaitable.__await__().send(None)
     except StopIteration:
         pass
 

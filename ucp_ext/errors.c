@@ -95,8 +95,10 @@ make_class(mod_state *st, const exception_def *def)
         return NULL;
     }
     /* What every instance has, until it is given values. */
-    dict = Py_BuildValue("{s:s,s:i,s:O,s:O}", "__module__", "ucp.exceptions",
-                         "status", 0, "op", Py_None, "peer", Py_None);
+    dict = (def == exception_defs) ?
+               Py_BuildValue("{s:i,s:O,s:O}", "status", 0, "op", Py_None,
+                             "peer", Py_None) :
+               PyDict_New();
     if (dict != NULL) {
         snprintf(name, sizeof(name), "ucp.exceptions.%s", def->name);
         class = PyErr_NewExceptionWithDoc(name, def->doc, bases, dict);
