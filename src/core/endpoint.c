@@ -52,7 +52,7 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
     if (ep->handle != handle) {
         return; /* given up already */
     }
-    ep->ucx_error = (umx_status)status;
+    ep->ucx_error = umi_ep_status(status);
     umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
 }
 

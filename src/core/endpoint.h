@@ -34,6 +34,16 @@ umi_ep_of(const umx_ep *ep)
     return (umi_ep *)(void *)(uintptr_t)ep;
 }
 
+/* What UCX says of an endpoint or an operation on it. The end of a peer is one
+ * thing: UCX 1.13 calls it ENDPOINT_TIMEOUT, later ones that only if a
+ * keepalive found out. */
+static inline umx_status
+umi_ep_status(ucs_status_t status)
+{
+    return (status == UCS_ERR_ENDPOINT_TIMEOUT) ? UMX_ERR_CONNECTION_RESET :
+                                                  (umx_status)status;
+}
+
 /* Prepare `ep` with one reference; nothing of UCX yet. */
 void umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep));
 

@@ -59,7 +59,7 @@ static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    umi_request_complete(arg, (umx_status)status);
+    umi_request_complete(arg, umi_ep_status(status));
 }
 
 umx_status
@@ -85,7 +85,7 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 {
     (void)len;
     ucp_request_free(request);
-    umi_request_complete(arg, (umx_status)status);
+    umi_request_complete(arg, umi_ep_status(status));
 }
 
 umx_status

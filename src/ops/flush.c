@@ -8,7 +8,7 @@ static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    umi_request_complete(arg, (umx_status)status);
+    umi_request_complete(arg, umi_ep_status(status));
 }
 
 umx_status

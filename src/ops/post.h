@@ -42,7 +42,7 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
         return UMX_OK;
     }
     if (UCS_PTR_IS_ERR(result)) {
-        return (umx_status)UCS_PTR_STATUS(result);
+        return umi_ep_status(UCS_PTR_STATUS(result));
     }
     req->worker->is_armed = false;
     if (req->status != UMX_INPROGRESS) {

@@ -30,7 +30,7 @@ static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    umi_request_complete(arg, (umx_status)status);
+    umi_request_complete(arg, umi_ep_status(status));
 }
 
 umx_status
@@ -81,7 +81,7 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
         req->info.length = info->length;
     }
     ucp_request_free(request);
-    umi_request_complete(req, (umx_status)status);
+    umi_request_complete(req, umi_ep_status(status));
 }
 
 umx_status
@@ -91,11 +91,11 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
 {
     umi_ep             *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
     umx_status          status = umi_worker_check(worker);
-    ucp_tag_recv_info_t ucp_info;
     ucp_request_param_t ucp_params;
     umx_request        *req;
     ucs_status_ptr_t    result;
 
+    (void)info; /* never done at once */
     if (status != UMX_OK) {
         return status;
     }
@@ -112,21 +112,15 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     req->buf  = *buf;
     req->info = (umx_recv_info){0};
     umi_post_params(&ucp_params, req);
-    ucp_params.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
-    ucp_params.recv_info.tag_info = &ucp_info;
-    ucp_params.cb.recv            = on_received;
+    /* UCX 1.13 tells tag and length to the callback only. */
+    ucp_params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    ucp_params.cb.recv = on_received;
     result = ucp_tag_recv_nbx(worker->ucp, buf->data, buf->len, tag, mask,
                               &ucp_params);
     status = umi_post_result(req, result,
                              base != NULL ? &base->inflight : &worker->orphans);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
-        if (info != NULL && status == UMX_OK) {
-            info->tag         = ucp_info.sender_tag;
-            info->length      = ucp_info.length;
-            info->seq         = 0;
-            info->is_untagged = false;
-        }
         return status;
     }
     req->u.raw.handle = result;

@@ -22,6 +22,16 @@ create(const umx_option *options, size_t count, uint64_t flags,
     return umx_context_create(&params, context_p, bad_p);
 }
 
+/* UCX 1.13: takes any key, and warns later. */
+static bool
+is_old_ucx(void)
+{
+    unsigned major, minor, release;
+
+    umx_ucx_version(&major, &minor, &release);
+    return minor < 14;
+}
+
 typedef struct lookup {
     const char *key;
     char        value[64];
@@ -102,6 +112,9 @@ test_an_unknown_option_is_named(void **state)
     int          bad       = 7;
 
     (void)state;
+    if (is_old_ucx()) {
+        skip();
+    }
     assert_int_equal(create(options, 2, 0, &context, &bad),
                      UMX_ERR_UNKNOWN_OPTION);
     assert_int_equal(bad, 1);
@@ -204,6 +217,9 @@ test_options_cannot_be_listed_with_a_bad_one(void **state)
     int                bad;
 
     (void)state;
+    if (is_old_ucx()) {
+        skip();
+    }
     assert_int_equal(umx_context_options(&params, look, &l, &bad),
                      UMX_ERR_UNKNOWN_OPTION);
     assert_int_equal(bad, 0);

@@ -521,8 +521,8 @@ test_transports_and_addresses(void **state)
     len = sizeof(client);
     assert_int_equal(umx_ep_peer_address(p->client, (void *)&client, &len),
                      UMX_ERR_CLOSED);
-    assert_int_equal(umx_ep_transports(p->client, count_lane, &lanes),
-                     UMX_ERR_CLOSED);
+    status = umx_ep_transports(p->client, count_lane, &lanes);
+    assert_true(status == UMX_ERR_UNSUPPORTED || status == UMX_ERR_CLOSED);
 }
 
 static void
