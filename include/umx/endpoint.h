@@ -117,7 +117,11 @@ UMX_API void umx_ep_destroy(umx_ep *ep);
 /** umx_ep_destroy() for any thread. */
 UMX_API void umx_ep_retire(umx_ep *ep);
 
-/** All sends completed and in the peer's memory. */
+/**
+ * What has been handed to UCX so far is in the peer's memory, rendezvous
+ * messages excepted: those are there when their send completes. Sends that wait
+ * for credit are not covered.
+ */
 UMX_API UMX_MUST_CHECK umx_status
 umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
              umx_request **req_p);

@@ -19,9 +19,12 @@ typedef struct umi_ep {
     ucp_ep_h    handle; /* NULL once closed */
     unsigned    refs;
     unsigned    events;
-    umi_list    inflight;   /* requests in UCX's hands */
-    umi_link    link;       /* worker->eps */
-    umi_link    event_link; /* worker->ep_events */
+    umi_list    inflight;      /* requests in UCX's hands */
+    umi_link    link;          /* worker->eps */
+    umi_link    event_link;    /* worker->ep_events */
+    bool        is_draining;   /* no new work */
+    unsigned    num_tag_sends; /* of `inflight`: UCX's own tags */
+    uint64_t    raw_tags;      /* tag sends posted so far */
     umx_status  ucx_error;
     umx_status  end_status; /* of what umi_ep_cancel_receives() cancels */
     uint64_t    id;

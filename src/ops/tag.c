@@ -29,8 +29,13 @@ static const umi_request_ops recv_ops = {.name        = "tag_recv",
 static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
+    umx_request *req = arg;
+
     ucp_request_free(request);
-    umi_request_complete(arg, umi_ep_status(status));
+    if (--req->ep->num_tag_sends == 0 && req->ep->is_draining) {
+        umi_ep_raise(req->ep, UMI_EP_EVENT_LAYER); /* the close may go on */
+    }
+    umi_request_complete(req, umi_ep_status(status));
 }
 
 umx_status
@@ -45,7 +50,7 @@ umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    if (base->handle == NULL) {
+    if (base->handle == NULL || base->is_draining) {
         return UMX_ERR_CLOSED;
     }
     if (buf->data == NULL && buf->len != 0) {
@@ -62,10 +67,12 @@ umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
                     req,
                     ucp_tag_send_nbx(base->handle, buf->data, buf->len, tag, &ucp_params),
                     &base->inflight);
+    base->raw_tags += (status >= 0);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;
     }
+    base->num_tag_sends++;
     *req_p = req;
     return status;
 }

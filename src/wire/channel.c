@@ -893,6 +893,9 @@ umx_channel_unrecv(umx_ep *ep, uint16_t id, const umx_recv_info *info,
     if (!may_read_queue(ep)) {
         return UMX_ERR_CLOSED;
     }
+    if (!umi_is_host_readable(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
     message = umi_message_copy(ep, buf->data, info->length);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -943,6 +946,9 @@ settle_cancelled_landing(umx_request *req)
     req->u.recv.message = NULL;
     message->lander     = NULL;
     message->storage    = UMI_STORAGE_MOVED;
+    if (status == UMX_OK && !umi_is_host_readable(&req->buf)) {
+        status = UMX_ERR_UNSUPPORTED; /* device memory: cannot be copied here */
+    }
     if (status == UMX_OK) {
         if (umi_message_make_room(message, message->info.length)) {
             memcpy(message->data, req->buf.data, message->info.length);

@@ -36,8 +36,9 @@ fail_waiting(umi_channel *channel)
 void
 umi_close_start(umx_ep *ep, uint64_t timeout_ns)
 {
-    ep->state      = UMX_EP_DRAINING;
-    ep->is_closing = true;
+    ep->state            = UMX_EP_DRAINING;
+    ep->is_closing       = true;
+    ep->base.is_draining = true;
     umi_ep_hold(&ep->base);
     umi_conn_worker(ep)->num_closing++;
     umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
@@ -83,7 +84,7 @@ send_goodbye(umx_ep *ep)
 
     control.kind               = UMI_GOODBYE;
     control.u.goodbye.code     = 0;
-    control.u.goodbye.raw_tags = ep->raw_tags;
+    control.u.goodbye.raw_tags = ep->base.raw_tags;
     control.u.goodbye.count    = 0;
     control.u.goodbye.is_last  = false;
     add_entry(ep, &control, &ep->channel0);
@@ -105,7 +106,7 @@ umi_close_advance(umx_ep *ep)
         umi_conn_each_channel(ep, fail_waiting);
         return; /* the peer waits for our ACK, and disconnects */
     }
-    if (!has_waiting(ep)) {
+    if (!has_waiting(ep) && ep->base.num_tag_sends == 0) {
         send_goodbye(ep);
     }
 }

@@ -264,6 +264,7 @@ umi_conn_visit(umi_ep *base)
     while (ep->due != 0) {
         visit_due(ep);
     }
+    umi_close_advance(ep); /* the last raw tag send may have completed */
     /* After what had arrived before the connection broke. */
     if (events & UMI_EP_EVENT_ERROR) {
         umi_close_on_error(ep, base->ucx_error);

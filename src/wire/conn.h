@@ -56,8 +56,7 @@ struct umx_ep {
     const char     *protocol_error;
     uint64_t        unsent_bytes;
     uint64_t        recv_count;
-    uint64_t        close_after; /* 0: never */
-    uint64_t        raw_tags;
+    uint64_t        close_after;   /* 0: never */
     unsigned        num_landing;   /* receives whose bytes are on their way */
     unsigned        num_announced; /* kept announcements nobody reads yet */
     unsigned        num_descs;     /* kept eager descriptors of UCX */

@@ -67,6 +67,32 @@ test_tagged_messages_arrive(void **state)
     }
 }
 
+/* Rendezvous: on its way until the receiver takes it. */
+static void
+test_a_close_waits_for_a_send_in_flight(void **state)
+{
+    pair  *p   = *state;
+    size_t len = 4 * MIB;
+    char  *out = malloc(len), *in = calloc(1, len);
+    op     send_op, recv_op, close_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    fill_pattern(out, len, 7);
+    pair_open(p);
+    tag_send(&send_op, p->client, 5, out, len);
+    assert_int_equal(send_op.status, UMX_INPROGRESS);
+    op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(close_op.status, UMX_INPROGRESS);
+    tag_recv(&recv_op, p->server_worker, NULL, 5, UINT64_MAX, in, len);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    check_pattern(in, len, 7);
+    free(in);
+    free(out);
+}
+
 static void
 test_a_longer_message_is_truncated(void **state)
 {
@@ -160,6 +186,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_tagged_messages_arrive),
+        PAIR_TEST(test_a_close_waits_for_a_send_in_flight),
         PAIR_TEST_ONCE(test_a_longer_message_is_truncated),
         PAIR_TEST_ONCE(test_a_receive_can_be_cancelled),
         PAIR_TEST_ONCE(test_bad_arguments),
