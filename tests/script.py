@@ -14,5 +14,6 @@ def run_script(source, *arguments, **env):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stderr == "", done.stderr
+    assert done.returncode == 0
     return done.stdout

@@ -179,6 +179,24 @@ async def test_the_close_callback_runs_once_at_an_abort():
     assert calls == [1]
 
 
+async def test_the_close_callback_runs_when_the_endpoint_is_dropped():
+    calls = []
+    listener = ucp.create_listener(host="127.0.0.1")
+    client = await ucp.create_endpoint("127.0.0.1", listener.port)
+    client.set_close_callback(lambda: calls.append(1))
+    del client
+    await until(lambda: calls)
+    assert calls == [1]
+
+
+async def test_the_close_callback_of_a_closed_endpoint_is_called():
+    calls = []
+    async with connected_pair() as (client, _server):
+        await client.close()
+        client.set_close_callback(lambda: calls.append(1))
+        await until(lambda: calls)
+
+
 async def test_close_after_n_recv_closes_after_n():
     async with connected_pair() as (client, server):
         await client.send_many([b"1", b"2", b"3"])

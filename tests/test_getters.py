@@ -40,6 +40,13 @@ async def test_an_endpoint_describes_itself():
         assert client.worker is ucp.current_worker()
 
 
+async def test_a_closed_endpoint_still_describes_itself():
+    async with connected_pair() as (client, _server):
+        await client.close()
+        assert client.ucx_info() == f"# {client!r}\n"
+        assert client.get_ucp_endpoint() == 0
+
+
 async def test_a_worker_counts():
     async with connected_pair() as (client, server):
         request = server.recv(bytearray(1))

@@ -4,7 +4,7 @@ import pytest
 from script import run_script
 
 import ucp
-from ucp.testing import connected_pair, live_objects, until
+from ucp.testing import connected_pair, until
 
 pytestmark = pytest.mark.usefixtures("fresh_ucx")
 
@@ -91,6 +91,18 @@ async def test_reset_refuses_while_an_endpoint_is_open():
         assert ucp.core._ctx is None
 
 
+async def test_reset_closes_what_the_callback_has_not_seen():
+    seen = []
+    listener = ucp.create_listener(seen.append, host="127.0.0.1")
+    ep = await ucp.create_endpoint("127.0.0.1", listener.port)
+    listener.close()
+    ep.abort()
+    if not seen:
+        ucp.reset()
+        await until(lambda: seen)
+    assert seen[0].closed()
+
+
 async def test_reset_in_a_running_loop_starts_anew():
     for _ in range(3):
         async with connected_pair() as (client, server):
@@ -99,12 +111,30 @@ async def test_reset_in_a_running_loop_starts_anew():
         ucp.reset()
 
 
-async def test_reset_frees_everything():
-    async with connected_pair() as (client, server):
-        await client.send(b"x")
-    del client, server
+def test_reset_frees_everything():
+    run_script(
+        """
+        import asyncio, ucp
+        from ucp.testing import connected_pair, live_objects, until
+
+        async def main():
+            async with connected_pair() as (client, server):
+                await client.send(b"x")
+            del client, server
+            ucp.reset()
+            await until(lambda: not any(live_objects().values()))
+
+        asyncio.run(main())
+        """
+    )
+
+
+async def test_a_dropped_endpoint_does_not_hinder_reset():
+    listener = ucp.create_listener(host="127.0.0.1")
+    ep = await ucp.create_endpoint("127.0.0.1", listener.port)
+    listener.close()
+    del ep
     ucp.reset()
-    await until(lambda: not any(live_objects().values()))
 
 
 def test_ucx_logs_through_logging():

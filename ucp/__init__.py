@@ -70,6 +70,7 @@ from .exceptions import (
     UCXWarning,
 )
 
+__git_commit__ = ""  # ucx-py has it; releases here are told by version
 __ucx_version__ = which_ucx().version
 __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
@@ -101,6 +102,7 @@ __all__ = [
     "UCXWarning",
     "WhichUCX",
     "Worker",
+    "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _context, _ext
-from .exceptions import UCXConnectionReset, UCXError, UCXTimeout
+from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
 
 Tag = int | str | bytes | tuple[Any, ...]
 
@@ -124,10 +124,16 @@ class Endpoint(_ext.Endpoint):
     def set_close_callback(self, callback_func: Callable[[], object] | None) -> None:
         """Call ``callback_func()`` once when the endpoint has closed.
 
-        Whoever closed it, and also when it failed. Messages that have
-        arrived before stay readable. Replaces an earlier callback.
+        Whoever closed it, and also when it failed or its last reference was
+        dropped. Messages that have arrived before stay readable. Replaces an
+        earlier callback. On a closed endpoint it is called soon.
         """
-        self.on_close = callback_func
+        if callback_func is None or not self.closed():
+            self.on_close = callback_func
+        elif self.worker.loop is not None:
+            self.worker.loop.call_soon(callback_func)
+        else:
+            callback_func()
 
     def cuda_support(self) -> bool:
         """True if UCX may use a CUDA transport."""
@@ -142,5 +148,8 @@ class Endpoint(_ext.Endpoint):
         return self.handle
 
     def ucx_info(self) -> str:
-        """UCX's own description of the endpoint."""
-        return self.info()
+        """UCX's own description of the endpoint; ours once it is closed."""
+        try:
+            return self.info()
+        except UCXCloseError:
+            return f"# {self!r}\n"

@@ -40,7 +40,6 @@ class Acceptor:
     def accept(self, ep: _ext.Endpoint) -> None:
         """Called by the extension for each endpoint that is open."""
         endpoint = cast(Endpoint, ep)
-        self._accepted(endpoint)
         if self.callback is None:
             self.queue.put_nowait(endpoint)
         elif self._loop is None:
@@ -51,7 +50,17 @@ class Acceptor:
                 self._run, self.callback, endpoint, context=self._context
             )
 
+    async def next(self) -> Endpoint | None:
+        """The next endpoint of a listener without a callback; None: closed."""
+        endpoint = await self.queue.get()
+        if endpoint is None:
+            self.queue.put_nowait(None)  # for the other iterators
+        else:
+            self._accepted(endpoint)
+        return endpoint
+
     def _run(self, callback: AcceptCallback, ep: Endpoint) -> None:
+        self._accepted(ep)
         try:
             result = callback(ep)
         except Exception as exc:
@@ -129,8 +138,7 @@ class Listener(_ext.Listener):
         return self
 
     async def __anext__(self) -> Endpoint:
-        endpoint = await self._acceptor.queue.get()
+        endpoint = await self._acceptor.next()
         if endpoint is None:
-            self._acceptor.queue.put_nowait(None)  # for the other iterators
             raise StopAsyncIteration
         return endpoint

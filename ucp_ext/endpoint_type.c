@@ -89,6 +89,24 @@ endpoint_clear(PyObject *op)
     return 0;
 }
 
+/* The last reference is dropped: for the program that is a close. */
+static void
+tell_dropped(EndpointObject *self)
+{
+    PyObject *exc;
+
+    if (self->on_close == NULL || self->is_close_called ||
+        !worker_is_mine(self->worker)) {
+        return;
+    }
+    exc = PyErr_GetRaisedException();
+    worker_defer_call(self->worker, self->on_close, NULL);
+    worker_after_call(self->worker);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
 /* An open endpoint closes in the background: what was sent still arrives. */
 static void
 endpoint_dealloc(PyObject *op)
@@ -104,6 +122,7 @@ endpoint_dealloc(PyObject *op)
         umx_ep_set_on_state(self->umx, NULL, NULL);
         umx_ep_retire(self->umx); /* any thread; never wait in dealloc */
         self->umx = NULL;
+        tell_dropped(self);
         self->worker->st->num_endpoints--;
     }
     (void)endpoint_clear(op);

@@ -731,6 +731,9 @@ make_result(RequestObject *self)
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_CONNECT:
+        PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
+        return NULL;
     default:
         return Py_NewRef(Py_None);
     }
@@ -777,6 +780,9 @@ hand_out(RequestObject *self, PyObject **out)
         release_many(self);
     }
     *out = request_value(self);
+    if (self->kind == REQUEST_CONNECT) {
+        Py_CLEAR(self->result); /* dropping the endpoint closes it: at once */
+    }
     return (*out == NULL) ? PYGEN_ERROR : PYGEN_RETURN;
 }
 
