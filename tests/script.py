@@ -9,7 +9,15 @@ import textwrap
 def run_script(source, *arguments, **env):
     """Run ``source``; its standard output. Fails on noise or a bad status."""
     done = subprocess.run(
-        [sys.executable, "-P", "-X", "dev", "-c", textwrap.dedent(source), *arguments],
+        [
+            sys.executable,
+            "-P",
+            "-W",
+            "default",
+            "-c",
+            textwrap.dedent(source),
+            *arguments,
+        ],
         env={**os.environ, **env},
         capture_output=True,
         text=True,
