@@ -1,0 +1,187 @@
+"""All of asyncio's ways to wait take a Request, whatever becomes of it."""
+
+import asyncio
+
+import pytest
+
+from ucp.exceptions import UCXError, UCXMsgTruncated
+from ucp.testing import connected_pair
+
+
+async def _await(request):
+    return await request
+
+
+async def _gather(request):
+    return (await asyncio.gather(request))[0]
+
+
+async def _wait(request):
+    done, _ = await asyncio.wait([asyncio.ensure_future(request)])
+    return done.pop().result()
+
+
+async def _as_completed(request):
+    for first in asyncio.as_completed([request]):
+        return await first
+
+
+async def _shield(request):
+    return await asyncio.shield(request)
+
+
+async def _wait_for(request):
+    return await asyncio.wait_for(request, 50)
+
+
+async def _timeout(request):
+    async with asyncio.timeout(50):
+        return await request
+
+
+async def _create_task(request):
+    return await asyncio.create_task(request)
+
+
+async def _task_group(request):
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(request)
+    return task.result()
+
+
+WAYS = [
+    _await,
+    _gather,
+    _wait,
+    _as_completed,
+    _shield,
+    _wait_for,
+    _timeout,
+    _create_task,
+    _task_group,
+]
+
+every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__[1:])
+
+
+async def _until_unread(ep):
+    while ep.probe() is None:
+        await asyncio.sleep(0)
+
+
+@every_way
+async def test_a_finished_receive(way, loop_factory):
+    async with connected_pair() as (client, server):
+        await client.send(b"12345678")
+        await _until_unread(server)
+        buffer = bytearray(9)
+        assert await way(server.recv_into(buffer)) == 8
+        assert buffer == b"12345678\0"
+
+
+@every_way
+async def test_a_pending_receive(way, loop_factory):
+    async with connected_pair() as (client, server):
+        task = asyncio.create_task(way(server.recv_into(bytearray(9))))
+        await asyncio.sleep(0)
+        await client.send(b"12345678")
+        assert await task == 8
+
+
+@every_way
+async def test_a_failing_receive(way, loop_factory):
+    async with connected_pair() as (client, server):
+        task = asyncio.create_task(way(server.recv(bytearray(3))))
+        await asyncio.sleep(0)
+        await client.send(b"12345678")
+        with pytest.raises((UCXMsgTruncated, ExceptionGroup)) as caught:
+            await task
+        errors = getattr(caught.value, "exceptions", (caught.value,))
+        assert [type(error) for error in errors] == [UCXMsgTruncated]
+
+
+@every_way
+async def test_a_cancelled_receive_takes_no_message(way, loop_factory):
+    async with connected_pair() as (client, server):
+        request = server.recv(bytearray(8))
+        task = asyncio.create_task(way(request))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        request.cancel()  # shield() leaves it to us
+        await client.send(b"12345678")
+        assert await server.recv_into(bytearray(8)) == 8
+
+
+async def test_a_finished_send_is_awaited_again(loop_factory):
+    async with connected_pair() as (client, server):
+        request = client.send(b"x")
+        assert await request is None
+        assert await request is None
+        assert await server.recv_into(bytearray(1)) == 1
+
+
+async def test_wait_takes_tasks_only_as_with_coroutines(loop_factory):
+    async with connected_pair() as (client, server):
+        request = client.send(b"x")
+        with pytest.raises(TypeError, match=r"^Passing coroutines is forbidden"):
+            await asyncio.wait([request])
+        await request
+        await server.recv(bytearray(1))
+
+
+async def test_a_request_made_in_another_thread_starts_in_the_loop(loop_factory):
+    async with connected_pair() as (client, server):
+        loop = asyncio.get_running_loop()
+
+        def receive():
+            request = server.recv_into(bytearray(8))
+            return asyncio.run_coroutine_threadsafe(request, loop).result(50)
+
+        received = loop.run_in_executor(None, receive)
+        await client.send(b"12345678")
+        assert await received == 8
+
+
+async def test_a_request_of_another_thread_cannot_be_awaited_there(loop_factory):
+    async with connected_pair() as (client, server):
+        loop = asyncio.get_running_loop()
+
+        def receive():
+            async def main():
+                await server.recv(bytearray(8))
+
+            with pytest.raises(RuntimeError, match="another thread"):
+                asyncio.run(main())
+
+        await loop.run_in_executor(None, receive)
+
+
+async def test_many_failures_are_listed():
+    async with connected_pair() as (client, server):
+        await client.send_many([b"1", b"22", b"333"])
+        await _until_unread(server)
+        with pytest.raises(UCXError) as caught:
+            await server.recv_many([bytearray(1), bytearray(1), bytearray(3)])
+        first, second, third = caught.value.results
+        assert first is None and third is None
+        assert isinstance(second, UCXMsgTruncated)
+
+
+def test_run_until_complete_takes_a_request(loop_factory):
+    loop = loop_factory()
+
+    async def connect():
+        pair = connected_pair()
+        return pair, await pair.__aenter__()
+
+    try:
+        pair, (client, server) = loop.run_until_complete(connect())
+        loop.run_until_complete(client.send(b"12345678"))
+        assert loop.run_until_complete(server.recv_into(bytearray(8))) == 8
+        loop.run_until_complete(pair.__aexit__(None, None, None))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
