@@ -146,7 +146,7 @@ async def test_a_request_made_in_another_thread_starts_in_the_loop(loop_factory)
 
 
 async def test_a_request_of_another_thread_cannot_be_awaited_there(loop_factory):
-    async with connected_pair() as (client, server):
+    async with connected_pair() as (_client, server):
         loop = asyncio.get_running_loop()
 
         def receive():
