@@ -705,10 +705,21 @@ make_many_error(RequestObject *self)
     return exc;
 }
 
+/* The collector must see what can be part of a cycle: callbacks, and an
+ * exception, whose traceback leads to frames that hold this request. */
+static void
+track(RequestObject *self)
+{
+    if (!PyObject_GC_IsTracked((PyObject *)self)) {
+        PyObject_GC_Track(self);
+    }
+}
+
 /* The exception of a failed request; new reference. */
 static PyObject *
 request_exception_object(RequestObject *self)
 {
+    track(self);
     if (self->exception == NULL) {
         self->exception = (self->many != NULL) ?
                               make_many_error(self) :
@@ -755,6 +766,7 @@ request_value(RequestObject *self)
             return Py_NewRef(Py_None);
         }
         self->result = make_result(self);
+        track(self);
         return Py_XNewRef(self->result);
     }
     {
@@ -943,9 +955,7 @@ yield_itself(RequestObject *self, PyObject **out)
                         "cannot be awaited");
         return PYGEN_ERROR;
     }
-    if (!PyObject_GC_IsTracked((PyObject *)self)) {
-        PyObject_GC_Track(self);
-    }
+    track(self);
     self->has_yielded = true;
     self->is_blocking = true;
     *out              = Py_NewRef(self);
@@ -1258,9 +1268,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         }
         Py_RETURN_NONE;
     }
-    if (!PyObject_GC_IsTracked(op)) {
-        PyObject_GC_Track(op);
-    }
+    track(self);
     if (self->callback == NULL) {
         self->callback = Py_NewRef(values[0]);
         self->context  = Py_XNewRef(context);
