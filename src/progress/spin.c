@@ -4,8 +4,10 @@
  * the reply of a busy peer comes within a few. But a poll that finds nothing
  * takes the core from others, in the worst case from the peer. So the budget
  * is halved by each spin that failed, down to nothing, and a spin that succeeds
- * restores it; while it is nothing, every `backoff`-th wait probes with the
- * whole budget, and each failed probe doubles `backoff`. */
+ * restores it. A large message comes in pieces: the budget counts from the last
+ * event, and `drain_ns` bounds the whole. While the budget is nothing, every
+ * `backoff`-th wait probes with all of it, and each failed probe doubles
+ * `backoff`. */
 #include "core/worker.h"
 #include "util/clock.h"
 
@@ -59,8 +61,9 @@ next_budget(umi_spin *spin)
 bool
 umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
 {
-    umi_spin *spin = &worker->spin;
-    uint64_t  budget, start;
+    umi_spin *spin    = &worker->spin;
+    uint64_t  longest = umi_ticks_from_ns(worker->context->config.drain_ns);
+    uint64_t  budget, start, last_event, now;
 
     /* Often it is there already. */
     umx_worker_poll(worker);
@@ -72,17 +75,26 @@ umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
         return false;
     }
     worker->stats.spins++;
-    start = umi_ticks();
+    last_event = start = umi_ticks();
     do {
+        unsigned events = 0;
+
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
-            umx_worker_poll(worker);
+            events += umx_worker_poll(worker);
             if (*done_p) {
                 worker->stats.spin_hits++;
                 spin_succeeded(spin);
                 return true;
             }
         }
-    } while (umi_ticks() - start < budget);
+        now = umi_ticks();
+        if (events != 0) {
+            last_event = now;
+        }
+        if (now - start > longest) {
+            return false; /* busy, not idle: this tells nothing against spins */
+        }
+    } while (now - last_event < budget);
     spin_failed(spin);
     return false;
 }
