@@ -148,19 +148,6 @@ test_another_wire_version_is_rejected(void **state)
     check_server_forgets(p);
 }
 
-static void
-test_a_listener_of_another_wire_version_is_refused(void **state)
-{
-    pair       *p       = *state;
-    umi_control welcome = {.kind = UMI_WELCOME};
-
-    pair_listen(p);
-    pair_connect(p, 0);
-    welcome.u.welcome.major = UMX_WIRE_VERSION + 1;
-    assert_int_equal(pair_feed_control(p->client, &welcome), UMI_AM_CONSUMED);
-    check_failed(p, UMX_ERR_VERSION);
-}
-
 /* `control` is out of turn on the listening side. */
 static void
 check_server_drops(pair *p, const umi_control *controls, int count)
@@ -664,7 +651,6 @@ main(void)
         PAIR_TEST(test_a_client_without_the_token_is_rejected),
         PAIR_TEST(test_a_server_without_the_token_is_refused),
         PAIR_TEST(test_another_wire_version_is_rejected),
-        PAIR_TEST_ONCE(test_a_listener_of_another_wire_version_is_refused),
         PAIR_TEST_ONCE(test_messages_out_of_turn_drop_the_peer),
         PAIR_TEST_ONCE(test_a_second_challenge_drops_the_listener),
         PAIR_TEST_ONCE(test_a_handshake_message_drops_an_open_peer),
