@@ -22,13 +22,13 @@ def ucp_command(*arguments, **env):
     )
 
 
-@pytest.mark.parametrize("tls", ["all", "tcp"])
-def test_the_demo_verifies_and_measures(tls):
+@pytest.mark.parametrize(("tls", "lane"), [("all", "(sysv|posix)/"), ("tcp", "tcp/")])
+def test_the_demo_verifies_and_measures(tls, lane):
     done = ucp_command("demo", "--max-mib", "16", UCX_TLS=tls)
     assert (done.returncode, done.stderr) == (0, "")
     assert "6 dtypes x 7 sizes: every byte verified" in done.stdout
     assert re.search(r"^ +16 MiB +\d+ +\d+\.\d+ +\d+\.\d+$", done.stdout, re.M)
-    assert re.search(r"^lanes: .*tcp/", done.stdout, re.M)
+    assert re.search(rf"^lanes: .*{lane}", done.stdout, re.M)
 
 
 def test_the_demo_says_when_it_is_too_slow():

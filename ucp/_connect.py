@@ -35,10 +35,10 @@ def create_listener(
             over the listener with ``async for``.
         port: None or 0 for one the system chooses.
         endpoint_error_handling: accepted for ucx-py's sake; always on.
-        host: address to listen on; None is all IPv4 addresses. UCX's tcp uses
-            one family: IPv6 needs ``init({"TCP_AF_PRIO": "inet6,inet"})``,
-            with which IPv4 is gone and ``"::"`` is all addresses.
-        backlog: connections the system may queue; None is UCX's default.
+        host: address to listen on; None is all IPv4 addresses, ``"::"`` all
+            addresses of both families.
+        backlog: connections the system may queue, and handshakes that may be
+            in progress; None is 4096.
         on_error: called with each exception of the callback, which also goes
             to the loop's exception handler.
         connect_timeout: seconds a peer has for its handshake; None is
@@ -46,7 +46,7 @@ def create_listener(
 
     Raises:
         UCXBusy: the address is in use.
-        UCXUnreachable: no address of this host, or of the wrong family.
+        UCXUnreachable: no address of this host.
         OSError: ``host`` has no address.
     """
     _note_error_handling(endpoint_error_handling)

@@ -45,7 +45,6 @@ class Config:
     background."""
     connect_timeout_ns: int | None = None
     """Longest time the handshake of an accepted endpoint may take."""
-    early_bytes: int | None = None
     """Bytes kept from a peer before its handshake ends; more drops it."""
     goodbye_bytes: int | None = None
     """Unread large-message bytes pulled in when the peer closes."""

@@ -93,7 +93,6 @@ raise_option_error(mod_state *st, umx_status status,
     X(credit_rndv)        \
     X(close_timeout_ns)   \
     X(connect_timeout_ns) \
-    X(early_bytes)        \
     X(goodbye_bytes)
 
 typedef struct config_field {

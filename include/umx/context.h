@@ -36,8 +36,6 @@ typedef struct umx_config {
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */
-    size_t   early_bytes;        /* data kept from a peer whose handshake has
-                                    not ended; more drops the connection */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
     const uint8_t *token;        /* shared secret, copied; NULL = none asked */

@@ -17,7 +17,7 @@ struct sockaddr;
 typedef void (*umx_accept_fn)(umx_listener *listener, umx_ep *ep, void *arg);
 
 enum umx_listener_field {
-    UMX_LISTENER_FIELD_BACKLOG = 1u << 0, /* absent: UCX's default */
+    UMX_LISTENER_FIELD_BACKLOG = 1u << 0, /* absent: 4096 */
     UMX_LISTENER_FIELD_TIMEOUT = 1u << 1  /* absent: config's
                                              connect_timeout_ns */
 };
@@ -37,8 +37,7 @@ typedef struct umx_listener_params {
  * Start listening.
  * @return UMX_OK; UMX_ERR_BUSY: address in use; UMX_ERR_INVALID_PARAM;
  *         UMX_ERR_INVALID_ADDR: not an address of this host;
- *         UMX_ERR_UNREACHABLE: IPv6 without the option TCP_AF_PRIO=inet6,inet,
- *         or IPv4 with it: UCX's tcp has one family; UMX_ERR_NO_MEMORY
+ *         UMX_ERR_IO_ERROR: a port that needs rights; UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 
 #include "util/log.h"
 
@@ -50,7 +49,6 @@ umx_config_default(umx_config *config)
     config->credit_rndv        = 1024;
     config->close_timeout_ns   = 10 * UINT64_C(1000000000);
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
-    config->early_bytes        = 64 * 1024;
     config->goodbye_bytes      = 256 * 1024 * 1024;
 }
 
@@ -244,20 +242,6 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     }
     *config_p = config;
     return UMX_OK;
-}
-
-/* UCX's options for transports are not in the printed configuration. */
-int
-umi_config_ip_family(const umx_context_params *params)
-{
-    const char *value = option_value(params, "TCP_AF_PRIO");
-    const char *env   = getenv("UCX_TCP_AF_PRIO");
-
-    if (env != NULL && (value == NULL || is_env_first(params))) {
-        value = env;
-    }
-    return (value != NULL && strncasecmp(value, "inet6", 5) == 0) ? AF_INET6 :
-                                                                    AF_INET;
 }
 
 umx_status

@@ -11,8 +11,4 @@
 umx_status umi_config_read(const umx_context_params *params,
                            ucp_config_t **config_p, int *bad_option_p);
 
-/* The address family that UCX's tcp uses on a device with both, AF_INET or
- * AF_INET6. */
-int umi_config_ip_family(const umx_context_params *params);
-
 #endif

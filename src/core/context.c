@@ -7,6 +7,7 @@
 #include <umx/version.h>
 
 #include "core/config.h"
+#include "core/watch.h"
 #include "util/log.h"
 
 /* Lowest minor version of UCX's API that will do: asking for the header's own
@@ -25,6 +26,7 @@ static void
 fork_in_child(void)
 {
     fork_generation++;
+    umi_watch_in_child();
 }
 
 static ucs_log_func_rc_t
@@ -57,7 +59,7 @@ take_ucx_line(const char *file, unsigned line, const char *function,
 static void
 process_init(void)
 {
-    pthread_atfork(NULL, NULL, fork_in_child);
+    pthread_atfork(umi_watch_before_fork, umi_watch_after_fork, fork_in_child);
     ucs_log_push_handler(take_ucx_line);
 }
 
@@ -112,18 +114,6 @@ context_set_config(umx_context *context, const umx_context_params *params)
     return UMX_OK;
 }
 
-bool
-umi_context_can_use(const umx_context *context, const struct sockaddr *addr)
-{
-    if (addr->sa_family == context->ip_family) {
-        return true;
-    }
-    umi_log(UMI_LOG_ERROR, "IPv%d addresses need the UCX option TCP_AF_PRIO=%s",
-            (addr->sa_family == AF_INET6) ? 6 : 4,
-            (addr->sa_family == AF_INET6) ? "inet6,inet" : "inet,inet6");
-    return false;
-}
-
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
@@ -154,7 +144,6 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto release_config;
     }
-    context->ip_family = umi_config_ip_family(params);
     status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
                                           config, &context->ucp);
     if (status != UMX_OK) {

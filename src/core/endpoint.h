@@ -15,19 +15,24 @@ enum umi_ep_events {
 };
 
 typedef struct umi_ep {
-    umx_worker *worker;
-    ucp_ep_h    handle; /* NULL once closed */
-    unsigned    refs;
-    unsigned    events;
-    umi_list    inflight;      /* requests in UCX's hands */
-    umi_link    link;          /* worker->eps */
-    umi_link    event_link;    /* worker->ep_events */
-    bool        is_draining;   /* no new work */
-    unsigned    num_tag_sends; /* of `inflight`: UCX's own tags */
-    uint64_t    raw_tags;      /* tag sends posted so far */
-    umx_status  ucx_error;
-    umx_status  end_status; /* of what umi_ep_cancel_receives() cancels */
-    uint64_t    id;
+    umx_worker      *worker;
+    struct umi_peer *peer;   /* NULL before the handshake and once closed */
+    ucp_ep_h         handle; /* the peer's; NULL without one */
+    uint64_t   wire_id;      /* what the peer puts in front of messages to it */
+    uint64_t   remote_id; /* what we put in front of ours; 0: not known yet */
+    umi_link   peer_link; /* peer->eps */
+    bool       is_bound;  /* the handshake has settled on `peer` */
+    unsigned   refs;
+    unsigned   events;
+    umi_list   inflight;      /* requests in UCX's hands */
+    umi_link   link;          /* worker->eps */
+    umi_link   event_link;    /* worker->ep_events */
+    bool       is_draining;   /* no new work */
+    unsigned   num_tag_sends; /* of `inflight`: UCX's own tags */
+    uint64_t   raw_tags;      /* tag sends posted so far */
+    umx_status ucx_error;
+    umx_status end_status; /* of what umi_ep_cancel_receives() cancels */
+    uint64_t   id;
     void (*free)(struct umi_ep *ep); /* refs is 0 */
 } umi_ep;
 
@@ -48,7 +53,8 @@ umi_ep_status(ucs_status_t status)
 }
 
 /* Prepare `ep` with one reference; nothing of UCX yet. */
-void umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep));
+umx_status umi_ep_init(umi_ep *ep, umx_worker *worker,
+                       void (*free)(umi_ep *ep));
 
 static inline void
 umi_ep_hold(umi_ep *ep)
@@ -68,16 +74,6 @@ umi_ep_release(umi_ep *ep)
 /* Take `ep` off the worker's lists, before its memory goes. */
 void umi_ep_fini(umi_ep *ep);
 
-/* Create UCX's endpoint: to an address, or from a connection request (which
- * is consumed). On failure `ep` is as umi_ep_init() left it. */
-umx_status umi_ep_open(umi_ep *ep, const struct sockaddr *addr, size_t addr_len,
-                       const struct sockaddr *local, size_t local_len);
-umx_status umi_ep_open_request(umi_ep *ep, void *conn_request);
-
-/* Give UCX's endpoint up. What is in its hands completes with an error in
- * later progress calls. Idempotent. */
-void umi_ep_force_close(umi_ep *ep);
-
 /* Cancel what waits for data that may come from any endpoint: it ends with
  * `status`. */
 void umi_ep_cancel_receives(umi_ep *ep, umx_status status);
@@ -85,7 +81,7 @@ void umi_ep_cancel_receives(umi_ep *ep, umx_status status);
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_raise(umi_ep *ep, unsigned events);
 
-/* True if a lane is shared memory; false also when UCX cannot tell. */
-bool umi_ep_has_shm(const umi_ep *ep);
+/* Walk the lanes of UCX's endpoint, as umx_ep_transports(). */
+umx_status umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg);
 
 #endif

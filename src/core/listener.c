@@ -1,16 +1,22 @@
+#define _GNU_SOURCE /* accept4 */
+
 #include "core/listener.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/socket.h"
 #include "util/log.h"
 
 enum {
-    DEFAULT_BACKLOG = 4096
+    DEFAULT_BACKLOG  = 4096,
+    ACCEPTS_PER_CALL = 64, /* others have their turn, too */
+    PAUSE_MS         = 100
 };
 
 void
@@ -27,31 +33,56 @@ umi_listener_release(umx_listener *listener)
     }
 }
 
-void
-umi_listener_reject(umx_listener *listener, void *conn_request)
+/* ---- accepting -----------------------------------------------------------
+ */
+
+static void pause_accepting(umx_listener *listener);
+
+static void
+accept_ready(umi_watch *watch, uint32_t events)
 {
-    if (listener->ucp != NULL) {
-        (void)ucp_listener_reject(listener->ucp, conn_request);
+    umx_listener *listener = umi_container_of(watch, umx_listener, watch);
+
+    (void)events;
+    umi_listener_hold(listener);
+    for (int i = 0; i < ACCEPTS_PER_CALL && !listener->is_destroyed; i++) {
+        int fd = accept4(listener->fd, NULL, NULL,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            listener->worker->hooks->on_connection(listener, fd);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+                   errno == ENOBUFS) {
+            pause_accepting(listener);
+            break;
+        } else if (errno == EAGAIN) {
+            break;
+        } /* else: that one connection is gone */
     }
+    umi_listener_release(listener);
 }
 
-/* UCX's callback: only queue. */
+/* The system has no room for another connection: those that wait stay in its
+ * queue, and are tried again in a while. */
 static void
-on_ucx_conn_request(ucp_conn_request_h conn_request, void *arg)
+pause_accepting(umx_listener *listener)
 {
-    umx_listener *listener = arg;
-    umi_accept   *accept   = malloc(sizeof(*accept));
+    umi_log(UMI_LOG_ERROR, "cannot accept a connection: %s; trying again",
+            strerror(errno));
+    umi_watch_stop(listener->worker, &listener->watch);
+    umi_timer_start(listener->worker, &listener->pause,
+                    PAUSE_MS * UINT64_C(1000000));
+}
 
-    if (accept == NULL) {
-        umi_log(UMI_LOG_ERROR, "connection refused: out of memory");
-        umi_listener_reject(listener, conn_request);
-        return;
+static void
+resume_accepting(umi_timer *timer)
+{
+    umx_listener *listener = umi_container_of(timer, umx_listener, pause);
+
+    if (umi_watch_start(listener->worker, &listener->watch, listener->fd,
+                        EPOLLIN, accept_ready) != UMX_OK) {
+        pause_accepting(listener);
     }
-    accept->listener     = listener;
-    accept->conn_request = conn_request;
-    umi_listener_hold(listener);
-    umi_list_append(&listener->worker->accepts, &accept->link);
-    listener->worker->has_events = true;
 }
 
 static void
@@ -60,52 +91,45 @@ retire_listener(umi_retire *retire)
     umx_listener_destroy(umi_container_of(retire, umx_listener, retire));
 }
 
-/* UCX says "I/O error" for whatever bind() says but "address in use". */
-static umx_status
-bind_status(const umx_listener_params *params, umx_status status)
-{
-    int fd;
+/* ---- life ----------------------------------------------------------------
+ */
 
-    if (status != UMX_ERR_IO_ERROR) {
-        return status;
-    }
-    fd = socket(params->addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+static umx_status
+open_socket(umx_listener *listener, const umx_listener_params *params)
+{
+    int on = 1;
+    int fd = socket(params->addr->sa_family,
+                    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
     if (fd < 0) {
+        return umi_status_from_errno(errno);
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 ||
+        listen(fd, (int)listener->backlog) != 0) {
+        umx_status status = umi_status_from_errno(errno);
+
+        close(fd);
         return status;
     }
-    if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 &&
-        errno == EADDRNOTAVAIL) {
-        status = UMX_ERR_INVALID_ADDR;
-    }
-    close(fd);
-    return status;
+    listener->fd = fd;
+    return UMX_OK;
 }
 
 static umx_status
-listener_bind(umx_listener *listener, const umx_listener_params *params)
+start_listening(umx_listener *listener, const umx_listener_params *params)
 {
-    ucp_listener_params_t ucp_params = {
-        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
-                      UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
-        .sockaddr     = {.addr    = params->addr,
-                         .addrlen = (socklen_t)params->addr_len},
-        .conn_handler = {.cb = on_ucx_conn_request, .arg = listener},
-    };
-    umx_status status;
+    umx_status status = open_socket(listener, params);
 
-    status = (umx_status)ucp_listener_create(listener->worker->ucp, &ucp_params,
-                                             &listener->ucp);
-    return bind_status(params, status);
-}
-
-static bool
-address_is_valid(const struct sockaddr *addr, size_t len)
-{
-    if (addr == NULL || len < sizeof(addr->sa_family)) {
-        return false;
+    if (status != UMX_OK) {
+        return status;
     }
-    return (addr->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
-           (addr->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
+    status = umi_watch_start(listener->worker, &listener->watch, listener->fd,
+                             EPOLLIN, accept_ready);
+    if (status != UMX_OK) {
+        close(listener->fd);
+    }
+    return status;
 }
 
 umx_status
@@ -118,22 +142,21 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    if (!address_is_valid(params->addr, params->addr_len) ||
+    if (!umi_address_is_valid(params->addr, params->addr_len) ||
         params->on_accept == NULL) {
         return UMX_ERR_INVALID_PARAM;
-    }
-    if (!umi_context_can_use(worker->context, params->addr)) {
-        return UMX_ERR_UNREACHABLE;
     }
     listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    listener->worker     = worker;
-    listener->refs       = 1;
-    listener->on_accept  = params->on_accept;
-    listener->arg        = params->arg;
-    listener->retire.fn  = retire_listener;
+    listener->worker    = worker;
+    listener->refs      = 1;
+    listener->on_accept = params->on_accept;
+    listener->arg       = params->arg;
+    listener->retire.fn = retire_listener;
+    listener->watch.fd  = -1;
+    umi_timer_init(&listener->pause, resume_accepting);
     listener->backlog    = DEFAULT_BACKLOG;
     listener->timeout_ns = worker->context->config.connect_timeout_ns;
     if (params->field_mask & UMX_LISTENER_FIELD_TIMEOUT) {
@@ -146,11 +169,10 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         }
         listener->backlog = (unsigned)params->backlog;
     }
-    status = listener_bind(listener, params);
+    status = start_listening(listener, params);
     if (status != UMX_OK) {
         goto free_listener;
     }
-    worker->is_armed = false;
     worker->stats.listeners++;
     umi_list_append(&worker->listeners, &listener->link);
     *listener_p = listener;
@@ -159,22 +181,6 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
 free_listener:
     free(listener);
     return status;
-}
-
-/* Connection requests that UCX has handed over but nobody has looked at. */
-static void
-reject_queued(umx_listener *listener)
-{
-    UMI_LIST_FOREACH_SAFE(link, &listener->worker->accepts) {
-        umi_accept *accept = umi_container_of(link, umi_accept, link);
-
-        if (accept->listener == listener) {
-            umi_link_remove(link);
-            umi_listener_reject(listener, accept->conn_request);
-            free(accept);
-            umi_listener_release(listener);
-        }
-    }
 }
 
 void
@@ -187,11 +193,12 @@ umi_listener_stop(umx_listener *listener)
     }
     listener->is_destroyed = true;
     umi_link_remove(&listener->link);
+    umi_timer_stop(&listener->pause);
     if (worker->generation == umi_fork_generation()) {
-        reject_queued(listener);
-        ucp_listener_destroy(listener->ucp);
+        umi_watch_stop(worker, &listener->watch);
+        close(listener->fd);
     }
-    listener->ucp = NULL;
+    listener->fd = -1;
     worker->stats.listeners--;
 }
 
@@ -223,23 +230,19 @@ umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p)
 {
-    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
-    umx_status          status;
-    size_t              len;
+    struct sockaddr_storage bound;
+    socklen_t               len = sizeof(bound);
 
-    if (listener->ucp == NULL) {
+    if (listener->fd < 0) {
         return UMX_ERR_CLOSED;
     }
-    status = (umx_status)ucp_listener_query(listener->ucp, &attr);
-    if (status != UMX_OK) {
-        return status;
+    if (getsockname(listener->fd, (struct sockaddr *)&bound, &len) != 0) {
+        return umi_status_from_errno(errno);
     }
-    len = (attr.sockaddr.ss_family == AF_INET6) ? sizeof(struct sockaddr_in6) :
-                                                  sizeof(struct sockaddr_in);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
-    memcpy(addr, &attr.sockaddr, len);
+    memcpy(addr, &bound, len);
     *len_p = len;
     return UMX_OK;
 }

@@ -45,8 +45,10 @@ struct umx_request {
      * until the operation completes. */
     union {
         struct {
-            uint64_t            header[2];
+            uint64_t            header[3];
             struct umi_channel *channel;
+            bool                is_rndv;
+            bool is_unread; /* rendezvous: the peer has closed before */
         } send;
         struct {
             uint64_t            tag;

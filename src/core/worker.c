@@ -1,11 +1,15 @@
 #include "core/worker.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/listener.h"
+#include "core/peer.h"
+#include "core/socket.h"
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/log.h"
 
 /* How long umx_worker_destroy() waits for UCX to hand buffers back. */
@@ -18,13 +22,13 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
 {
     umi_list_init(&worker->done);
     umi_list_init(&worker->ep_events);
-    umi_list_init(&worker->accepts);
+    umi_list_init(&worker->peers);
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->orphans);
     atomic_init(&worker->retired, NULL);
-    umi_ptr_map_init(&worker->eps_by_handle);
+    umi_slots_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
 }
@@ -36,6 +40,30 @@ static bool
 may_spin(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) > 1;
+}
+
+/* Worker's descriptor: an epoll set that UCX's event fd is in, so that one
+ * descriptor wakes the owner for UCX and for sockets of ours. */
+static umx_status
+open_fd(umx_worker *worker)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int                ucx_fd;
+    umx_status         status;
+
+    status = (umx_status)ucp_worker_get_efd(worker->ucp, &ucx_fd);
+    if (status != UMX_OK) {
+        return status;
+    }
+    worker->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->fd < 0) {
+        return umi_status_from_errno(errno);
+    }
+    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, ucx_fd, &event) != 0) {
+        status = umi_status_from_errno(errno);
+        close(worker->fd);
+    }
+    return status;
 }
 
 umx_status
@@ -61,6 +89,10 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
+    if (!umi_random_bytes(worker->id, UMI_WORKER_ID_SIZE)) {
+        status = UMX_ERR_IO_ERROR;
+        goto free_worker;
+    }
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;
@@ -70,7 +102,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     if (status != UMX_OK) {
         goto free_worker;
     }
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->fd);
+    status = open_fd(worker);
     if (status != UMX_OK) {
         goto destroy_ucp;
     }
@@ -151,6 +183,9 @@ abort_all(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
+    while (!umi_list_is_empty(&worker->peers)) {
+        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, link));
+    }
     umi_worker_run_events(worker);
 }
 
@@ -164,6 +199,10 @@ umx_worker_destroy(umx_worker *worker)
     }
     abort_all(worker);
     settle(worker);
+    if (worker->address != NULL) {
+        ucp_worker_release_address(worker->ucp, worker->address);
+    }
+    close(worker->fd);
     ucp_worker_destroy(worker->ucp);
     worker->ucp = NULL;
     complete_leftovers(worker);
@@ -180,7 +219,7 @@ umx_worker_destroy(umx_worker *worker)
         /* Else handles are out: their memory must outlive the worker. */
         umi_pool_fini(&worker->messages);
     }
-    umi_ptr_map_fini(&worker->eps_by_handle);
+    umi_slots_fini(&worker->eps_by_id);
     free(worker);
     umx_context_release(context);
 }
@@ -230,16 +269,18 @@ umi_worker_arm(umx_worker *worker)
     return status;
 }
 
-umi_ep *
-umi_worker_find_ep_slow(umx_worker *worker, const void *handle)
+umx_status
+umi_worker_address(umx_worker *worker, const void **address_p, size_t *len_p)
 {
-    umi_ep *ep = umi_ptr_map_get(&worker->eps_by_handle, handle);
+    umx_status status = UMX_OK;
 
-    if (ep != NULL) {
-        worker->last_handle = handle;
-        worker->last_ep     = ep;
+    if (worker->address == NULL) {
+        status = (umx_status)ucp_worker_get_address(
+            worker->ucp, &worker->address, &worker->address_len);
     }
-    return ep;
+    *address_p = worker->address;
+    *len_p     = worker->address_len;
+    return status;
 }
 
 void
@@ -266,25 +307,6 @@ umx_worker_info(const umx_worker *worker, char **text_p)
 
 /* ---- events --------------------------------------------------------------
  */
-
-static void
-run_accepts(umx_worker *worker)
-{
-    umi_link *link;
-
-    while ((link = umi_list_pop(&worker->accepts)) != NULL) {
-        umi_accept   *accept   = umi_container_of(link, umi_accept, link);
-        umx_listener *listener = accept->listener;
-
-        if (listener->is_destroyed) {
-            umi_listener_reject(listener, accept->conn_request);
-        } else {
-            worker->hooks->on_conn_request(listener, accept->conn_request);
-        }
-        free(accept);
-        umi_listener_release(listener);
-    }
-}
 
 static void
 run_ep_events(umx_worker *worker)
@@ -351,7 +373,6 @@ umi_worker_run_events(umx_worker *worker)
         if (worker->has_events) {
             worker->has_events = false;
             run_ep_events(worker);
-            run_accepts(worker);
         }
         run_retired(worker);
         run_done(worker);

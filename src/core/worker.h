@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/epoll.h>
 #include <ucp/api/ucp.h>
 #include <umx/worker.h>
 
@@ -13,7 +14,7 @@
 #include "core/request.h"
 #include "util/list.h"
 #include "util/pool.h"
-#include "util/ptr_map.h"
+#include "util/slots.h"
 
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
@@ -21,8 +22,8 @@ typedef struct umi_worker_hooks {
     size_t message_size; /* of the objects in worker->messages */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep *ep);
-    /* A connection request; the callee accepts or rejects it. */
-    void (*on_conn_request)(umx_listener *listener, void *conn_request);
+    /* A connection has been accepted; `fd` is the callee's. */
+    void (*on_connection)(umx_listener *listener, int fd);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
 } umi_worker_hooks;
@@ -51,7 +52,13 @@ typedef struct umi_spin {
 } umi_spin;
 
 enum {
-    UMI_AM_HANDLERS = 16
+    UMI_AM_HANDLERS    = 16,
+    UMI_WORKER_ID_SIZE = 16,
+    UMI_MAX_READY      = 16,
+    /* How often polling looks at the descriptors of watch.h, too: a system
+     * call that costs as much as several polls. */
+    UMI_POLLS_PER_WATCH      = 1024,
+    UMI_POLLS_PER_WATCH_BUSY = 16 /* with handshakes in progress */
 };
 
 struct umi_am_arrival;
@@ -71,25 +78,31 @@ struct umx_worker {
     bool         has_events; /* something is on the lists below */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
+    unsigned     watch_countdown;
     pthread_t    owner;
+    umi_slots    eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
     umi_list              ep_events; /* umi_ep.event_link */
-    umi_list              accepts;   /* umi_accept.link */
     _Atomic(umi_retire *) retired;   /* (any) */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
-    int                     fd;
-    umi_ptr_map             eps_by_handle;
-    const void             *last_handle; /* of umi_worker_find_ep() */
-    umi_ep                 *last_ep;
+    int                     fd; /* epoll set: UCX's event fd and watches */
+    struct epoll_event      ready[UMI_MAX_READY]; /* being run */
+    int                     num_ready;
+    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
+    ucp_address_t          *address; /* UCX's; NULL until needed */
+    size_t                  address_len;
+    umi_list                peers;
+    uint64_t                last_peer_id;
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
     umi_list                orphans; /* requests without endpoint in UCX */
+    unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
     umx_worker_stats        stats;
@@ -126,16 +139,9 @@ umi_worker_has_events(const umx_worker *worker)
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
 umx_status umi_worker_arm(umx_worker *worker);
 
-/* The endpoint of a UCX handle; NULL if it is not ours any more. */
-umi_ep *umi_worker_find_ep_slow(umx_worker *worker, const void *handle);
-
-static inline umi_ep *
-umi_worker_find_ep(umx_worker *worker, const void *handle)
-{
-    return (handle == worker->last_handle) ?
-               worker->last_ep :
-               umi_worker_find_ep_slow(worker, handle);
-}
+/* UCX's address of this worker, for as long as it lives. */
+umx_status umi_worker_address(umx_worker *worker, const void **address_p,
+                              size_t *len_p);
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
 static inline umx_status

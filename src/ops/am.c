@@ -8,10 +8,7 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
 {
     const umi_am_handler *handler = arg;
     umi_am_arrival        arrival = {
-               .handle = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
-                             param->reply_ep :
-                             NULL,
-               .header = header,
+               .header     = header,
                .header_len = header_len,
                .data       = data,
                .len        = len,
@@ -70,8 +67,7 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
 
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_AM_SEND_FLAG_REPLY |
-                   (is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER);
+    params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
     params.cb.send = on_sent;
     return umi_post_result(req,
                            ucp_am_send_nbx(req->ep->handle, id, header,

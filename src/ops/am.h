@@ -6,7 +6,6 @@
 
 /* A message as it arrives, inside UCX's callback. */
 typedef struct umi_am_arrival {
-    const void *handle; /* sender's endpoint (ucp_ep_h), or NULL */
     const void *header;
     size_t      header_len;
     void       *data; /* bytes, or the announcement's descriptor */

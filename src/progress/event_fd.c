@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "core/watch.h"
 #include "core/worker.h"
 #include "util/clock.h"
 
@@ -25,6 +26,11 @@ umx_worker_poll(umx_worker *worker)
 {
     unsigned events = umi_worker_progress(worker);
 
+    if (worker->watch_countdown != 0) {
+        worker->watch_countdown--;
+    } else if (!worker->is_running) {
+        umi_worker_run_watches(worker);
+    }
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
     }
@@ -55,6 +61,12 @@ umx_worker_drain(umx_worker *worker)
                 return UMX_INPROGRESS;
             }
         }
+        /* Nothing of UCX's woke the owner: look what did. */
+        if (is_first) {
+            is_first = false;
+            umi_worker_run_watches(worker);
+            continue;
+        }
         status = umi_worker_arm(worker);
         if (status == UMX_OK) {
             return UMX_OK;
@@ -62,6 +74,8 @@ umx_worker_drain(umx_worker *worker)
         if (status != UMX_ERR_BUSY) {
             return status;
         }
+        worker
+            ->activity++; /* arming may have taken umx_worker_signal()'s wake */
         if (umi_ticks() - start > budget) {
             return UMX_INPROGRESS;
         }

@@ -86,13 +86,17 @@ choose_protocol(const umi_channel *channel, const umx_buffer *buf,
 static umx_status
 post(umi_channel *channel, umx_request *req, bool is_rndv)
 {
-    uint32_t   seq = channel->tx_seq;
+    uint32_t   seq      = channel->tx_seq;
+    uint64_t   endpoint = channel->ep->base.remote_id;
+    char      *header   = (char *)req->u.send.header;
     umx_status status;
 
-    memcpy((char *)req->u.send.header + offsetof(umi_header, seq), &seq,
-           sizeof(seq));
-    status = umi_am_send(req, UMI_AM_DATA, req->u.send.header, UMI_HEADER_SIZE,
-                         is_rndv);
+    memcpy(header + offsetof(umi_header, seq), &seq, sizeof(seq));
+    memcpy(header + offsetof(umi_header, endpoint), &endpoint,
+           sizeof(endpoint));
+    req->u.send.is_rndv   = is_rndv;
+    req->u.send.is_unread = false;
+    status = umi_am_send(req, UMI_AM_DATA, header, UMI_HEADER_SIZE, is_rndv);
     if (status >= 0) {
         channel->tx_seq++;
         umi_credit_sent(channel, req->buf.len, is_rndv);
@@ -213,6 +217,9 @@ send_finish(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
+    if (req->status >= 0 && req->u.send.is_unread) {
+        req->status = UMX_ERR_PEER_CLOSED;
+    }
     if (req->status >= 0 || req->is_cancelled) {
         return true;
     }
@@ -240,6 +247,20 @@ const umi_request_ops umi_channel_send_ops = {
     .finish = send_finish,
     .cancel = send_cancel,
 };
+
+/* UCX tells the sender of an announcement that is dropped that it has been
+ * received. */
+void
+umi_channel_on_goodbye(umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        umx_request *req = request_of(link);
+
+        if (req->ops == &umi_channel_send_ops) {
+            req->u.send.is_unread = req->u.send.is_rndv;
+        }
+    }
+}
 
 uint64_t
 umi_channel_waiting_bytes(const umi_channel *channel)
@@ -590,19 +611,6 @@ unpark(umi_channel *channel)
     }
 }
 
-/* Data from a peer whose handshake has not ended here is kept up to a limit. */
-static bool
-is_too_early(umx_ep *ep, size_t len)
-{
-    if (ep->state != UMX_EP_CONNECTING || ep->handshake == NULL ||
-        ep->num_control != 0) {
-        return false;
-    }
-    ep->handshake->early_bytes += len + UMI_HEADER_SIZE;
-    return ep->handshake->early_bytes >
-           umi_conn_worker(ep)->context->config.early_bytes;
-}
-
 static int
 arrive(umi_channel *channel, const umi_header *header,
        const umi_am_arrival *arrival)
@@ -634,22 +642,18 @@ arrive(umi_channel *channel, const umi_header *header,
 int
 umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_ep      *base = umi_worker_find_ep(worker, arrival->handle);
     umi_header   header;
     umi_channel *channel;
     umx_ep      *ep;
     int          verdict;
 
-    if (base == NULL) {
-        return UMI_AM_REFUSED;
-    }
-    ep = umi_conn_of(base);
     if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
-        umi_conn_protocol_error(ep, "malformed message header");
+        worker->stats.protocol_errors++; /* whose it is cannot be known */
+        umi_log(UMI_LOG_WARN, "malformed message header");
         return UMI_AM_REFUSED;
     }
-    if (is_too_early(ep, arrival->len)) {
-        umi_conn_protocol_error(ep, "too much data before the handshake");
+    ep = umi_conn_find(worker, header.endpoint);
+    if (ep == NULL) {
         return UMI_AM_REFUSED;
     }
     channel = umi_conn_channel(ep, header.channel);

@@ -42,6 +42,10 @@ int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 
+/* The peer has closed: what it has not received by now it never will. Inside
+ * UCX's callback, so that it comes in the order of arrival. */
+void umi_channel_on_goodbye(umx_ep *ep);
+
 /* Complete every queued receive / every waiting send. */
 void umi_channel_fail_posted(umi_channel *channel, umx_status status);
 void umi_channel_fail_waiting(umi_channel *channel, umx_status status);

@@ -8,10 +8,10 @@
 static void abort_conn(umi_ep *base);
 
 static const umi_worker_hooks worker_hooks = {
-    .message_size    = sizeof(umx_message),
-    .on_ep_event     = umi_conn_visit,
-    .on_conn_request = umi_handshake_on_request,
-    .abort_ep        = abort_conn,
+    .message_size  = sizeof(umx_message),
+    .on_ep_event   = umi_conn_visit,
+    .on_connection = umi_handshake_on_connection,
+    .abort_ep      = abort_conn,
 };
 
 umx_status
@@ -19,6 +19,7 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
 {
     umx_worker *worker;
     umx_status  status = umi_worker_create(context, &worker_hooks, &worker);
+    void       *first;
 
     if (status != UMX_OK) {
         return status;
@@ -31,6 +32,11 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
         return status;
+    }
+    /* The pool's first growth, so that no message has to wait for it. */
+    first = umi_pool_get(&worker->messages);
+    if (first != NULL) {
+        umi_pool_put(&worker->messages, first);
     }
     *worker_p = worker;
     return UMX_OK;
@@ -45,6 +51,7 @@ conn_free(umi_ep *base)
     umx_ep *ep = umi_conn_of(base);
 
     umi_timer_stop(&ep->timer);
+    umi_socket_close(&ep->socket);
     umi_ep_fini(base);
     while (!umi_list_is_empty(&ep->channels)) {
         umi_channel *channel = umi_container_of(ep->channels.next, umi_channel,
@@ -78,18 +85,21 @@ on_timer(umi_timer *timer)
     umi_ep_release(&ep->base);
 }
 
-umx_ep *
-umi_conn_new(umx_worker *worker)
+umx_status
+umi_conn_new(umx_worker *worker, umx_ep **ep_p)
 {
     umx_ep        *ep        = calloc(1, sizeof(*ep));
     umi_handshake *handshake = calloc(1, sizeof(*handshake));
+    umx_status     status    = UMX_ERR_NO_MEMORY;
 
-    if (ep == NULL || handshake == NULL) {
+    if (ep != NULL && handshake != NULL) {
+        status = umi_ep_init(&ep->base, worker, conn_free);
+    }
+    if (status != UMX_OK) {
         free(ep);
         free(handshake);
-        return NULL;
+        return status;
     }
-    umi_ep_init(&ep->base, worker, conn_free);
     umi_channel_init(&ep->channel0, ep, 0);
     umi_list_init(&ep->channels);
     umi_list_init(&ep->control);
@@ -99,7 +109,10 @@ umi_conn_new(umx_worker *worker)
     ep->state       = UMX_EP_CONNECTING;
     ep->handshake   = handshake;
     ep->rndv_thresh = worker->context->config.rndv_thresh_net;
-    return ep;
+    worker->num_handshakes++;
+    umi_handshake_init(ep);
+    *ep_p = ep;
+    return UMX_OK;
 }
 
 /* ---- channels ------------------------------------------------------------
@@ -337,7 +350,10 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->state        = state;
     ep->error        = status;
     umi_ep_cancel_receives(&ep->base, pending_status(ep));
-    umi_ep_force_close(&ep->base);
+    umi_socket_close(&ep->socket);
+    umi_peer_detach(&ep->base,
+                    state == UMX_EP_CLOSED &&
+                        (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
     umi_close_complete_waiters(ep, status);
     while (!umi_list_is_empty(&ep->control)) {
@@ -428,6 +444,18 @@ umx_ep_retire(umx_ep *ep)
     } else {
         umi_worker_retire(ep->base.worker, &ep->retire);
     }
+}
+
+umx_status
+umx_ep_peer_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
+{
+    return umi_socket_address(&ep->socket, true, addr, len_p);
+}
+
+umx_status
+umx_ep_local_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
+{
+    return umi_socket_address(&ep->socket, false, addr, len_p);
 }
 
 void

@@ -9,6 +9,8 @@
 
 #include "core/endpoint.h"
 #include "core/listener.h"
+#include "core/peer.h"
+#include "core/socket.h"
 #include "core/worker.h"
 #include "wire/channel.h"
 #include "wire/control.h"
@@ -28,11 +30,14 @@ enum umi_conn_due {
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener *listener;  /* held; NULL on the connecting side */
-    bool          has_hello; /* connecting side: has had a CHALLENGE */
+    umx_listener *listener;    /* held; NULL on the connecting side */
+    bool          has_hello;   /* connecting side: has had a CHALLENGE */
+    bool          is_welcomed; /* listening side: WELCOME sent */
+    bool          is_rejected; /* listening side: the peer should go now */
+    uint8_t       worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
+    void         *address;                       /* of its worker; owned */
     uint8_t       client_nonce[UMI_NONCE_SIZE];
     uint8_t       server_nonce[UMI_NONCE_SIZE];
-    size_t        early_bytes;
 } umi_handshake;
 
 struct umx_ep {
@@ -47,6 +52,7 @@ struct umx_ep {
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;
+    umi_socket      socket;  /* carries the handshake; its end is the peer's */
     umi_list        control; /* arrived control messages (umx_message) */
     unsigned        num_control;
     umi_timer       timer; /* handshake, then close */
@@ -89,7 +95,14 @@ umi_conn_is_reading(const umx_ep *ep)
            !ep->is_dropped;
 }
 
-umx_ep *umi_conn_new(umx_worker *worker);
+/* The endpoint of a number that came over the wire; NULL if it is none. */
+static inline umx_ep *
+umi_conn_find(const umx_worker *worker, uint64_t id)
+{
+    return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
+}
+
+umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint16_t id);
@@ -116,8 +129,8 @@ void umi_conn_set_reason(umx_ep *ep, const char *text, size_t len);
 void umi_conn_send_control(umx_ep *ep, const umi_control *control);
 
 /* handshake.c */
-void umi_handshake_on_request(umx_listener *listener, void *conn_request);
-void umi_handshake_on_control(umx_ep *ep, const umi_control *control);
+void umi_handshake_init(umx_ep *ep);
+void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
 
 /* close.c */
@@ -126,7 +139,7 @@ void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
 void umi_close_on_ack(umx_ep *ep);
-/* UCX's error handler ran. */
+/* UCX's error handler ran, or the socket has ended. */
 void umi_close_on_error(umx_ep *ep, umx_status status);
 /* Some of what GOODBYE names has arrived: all of it? */
 void umi_close_check_arrived(umx_ep *ep);

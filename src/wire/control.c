@@ -59,22 +59,46 @@ read_text(umi_reader *r, const char **text_p, uint16_t *len_p)
     return NULL;
 }
 
+static bool
+write_where(umi_writer *w, const umi_where *where)
+{
+    if (where->address_len > UMI_ADDRESS_MAX) {
+        return false;
+    }
+    umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
+    umi_write_u64(w, where->endpoint);
+    umi_write_u16(w, where->address_len);
+    umi_write_bytes(w, where->address, where->address_len);
+    return true;
+}
+
+static const char *
+read_where(umi_reader *r, umi_where *where)
+{
+    read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
+    where->endpoint    = umi_read_u64(r);
+    where->address_len = umi_read_u16(r);
+    if (where->address_len > UMI_ADDRESS_MAX) {
+        return "worker address too long";
+    }
+    where->address = umi_read_bytes(r, where->address_len);
+    if (!r->is_bad && (where->endpoint == 0 || where->address_len == 0)) {
+        return "an endpoint that is nowhere";
+    }
+    return NULL;
+}
+
 /* ---- HELLO ---- */
 
 static bool
 write_hello(umi_writer *w, const umi_control *control)
 {
-    if (control->u.hello.address_len > UMI_ADDRESS_MAX) {
-        return false;
-    }
     umi_write_u16(w, control->u.hello.major);
     umi_write_u16(w, control->u.hello.minor);
     umi_write_u64(w, control->u.hello.features);
     umi_write_bytes(w, control->u.hello.nonce, UMI_NONCE_SIZE);
     write_limits(w, &control->u.hello.limits);
-    umi_write_u16(w, control->u.hello.address_len);
-    umi_write_bytes(w, control->u.hello.address, control->u.hello.address_len);
-    return true;
+    return write_where(w, &control->u.hello.where);
 }
 
 static const char *
@@ -85,17 +109,12 @@ read_hello(umi_reader *r, umi_control *control)
     control->u.hello.features = umi_read_u64(r);
     read_array(r, control->u.hello.nonce, UMI_NONCE_SIZE);
     read_limits(r, &control->u.hello.limits);
-    control->u.hello.address_len = umi_read_u16(r);
-    if (control->u.hello.address_len > UMI_ADDRESS_MAX) {
-        return "worker address too long";
-    }
-    control->u.hello.address = umi_read_bytes(r, control->u.hello.address_len);
-    return NULL;
+    return read_where(r, &control->u.hello.where);
 }
 
 /* ---- WELCOME ---- */
 
-static void
+static bool
 write_welcome(umi_writer *w, const umi_control *control)
 {
     umi_write_u16(w, control->u.welcome.major);
@@ -103,16 +122,28 @@ write_welcome(umi_writer *w, const umi_control *control)
     umi_write_u64(w, control->u.welcome.features);
     write_limits(w, &control->u.welcome.limits);
     umi_write_bytes(w, control->u.welcome.mac, UMI_MAC_SIZE);
+    if (!write_where(w, &control->u.welcome.where)) {
+        return false;
+    }
+    umi_write_u64(w, control->u.welcome.peer);
+    umi_write_u64(w, control->u.welcome.known);
+    return true;
 }
 
-static void
+static const char *
 read_welcome(umi_reader *r, umi_control *control)
 {
+    const char *why;
+
     control->u.welcome.major    = umi_read_u16(r);
     control->u.welcome.minor    = umi_read_u16(r);
     control->u.welcome.features = umi_read_u64(r);
     read_limits(r, &control->u.welcome.limits);
     read_array(r, control->u.welcome.mac, UMI_MAC_SIZE);
+    why                      = read_where(r, &control->u.welcome.where);
+    control->u.welcome.peer  = umi_read_u64(r);
+    control->u.welcome.known = umi_read_u64(r);
+    return why;
 }
 
 /* ---- REJECT ---- */
@@ -193,7 +224,9 @@ write_body(umi_writer *w, const umi_control *control)
         umi_write_bytes(w, control->u.auth.mac, UMI_MAC_SIZE);
         return true;
     case UMI_WELCOME:
-        write_welcome(w, control);
+        return write_welcome(w, control);
+    case UMI_OPEN:
+        umi_write_u64(w, control->u.open.peer);
         return true;
     case UMI_REJECT:
         return write_reject(w, control);
@@ -233,7 +266,9 @@ read_body(umi_reader *r, umi_control *control)
         read_array(r, control->u.auth.mac, UMI_MAC_SIZE);
         return NULL;
     case UMI_WELCOME:
-        read_welcome(r, control);
+        return read_welcome(r, control);
+    case UMI_OPEN:
+        control->u.open.peer = umi_read_u64(r);
         return NULL;
     case UMI_REJECT:
         return read_reject(r, control);

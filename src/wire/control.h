@@ -1,21 +1,26 @@
-/* control.h: encode and decode control messages (active message id
- * UMI_AM_CONTROL). Bytes only: what they mean is decided in handshake.c,
+/* control.h: encode and decode control messages: those of the handshake, which
+ * travel over a socket (core/socket.h), and those of an open endpoint (active
+ * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
+ * receiver, u64). Bytes only: what they mean is decided in handshake.c,
  * channel.c, credit.c and close.c. Frozen in wire version 1.
  *
- * A control message is one payload, no UCX header: magic u32 | kind u8 |
- * flags u8 (0) | body length u16 | body. Numbers are little-endian. A decoder
+ * A control message is: magic u32 | kind u8 | flags u8 (0) | body length u16 |
+ * body. Numbers are little-endian. A decoder
  * refuses: wrong magic, unknown kind, flags not 0, a body length that is not
  * what arrived, a body that is too short or has bytes left over, numbers out
  * of their range. Bodies:
  *
  *   HELLO         major u16, minor u16, features u64, nonce 16 bytes, limits,
- *                 address_len u16, worker address (0 bytes: a listener's peer)
+ *                 where
  *   CHALLENGE     nonce 16
  *   AUTH          mac 32: HMAC(token, "umx client" | client nonce | server
  *                 nonce)
  *   WELCOME       major u16, minor u16, features u64, limits, mac 32:
  *                 HMAC(token, "umx server" | server nonce | client nonce);
- *                 zeros without a token
+ *                 zeros without a token; where, peer u64, known u64 (the
+ *                 numbers of umi_peer: ours, and the one of yours that it
+ *                 belongs to, or 0)
+ *   OPEN          peer u64
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
@@ -27,6 +32,9 @@
  *   INFO_REQUEST  nothing
  *   INFO          text_len u16, UTF-8 text of JSON
  *   limits        bytes u64, messages u32, rndv u32
+ *   where         worker id 16 bytes, endpoint u64 (the sender's number for
+ *                 it: in front of what it is sent), address_len u16, UCX
+ *                 worker address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H
@@ -39,8 +47,9 @@
 #define UMI_NONCE_SIZE 16
 #define UMI_MAC_SIZE 32
 #define UMI_GOODBYE_MAX 256
-#define UMI_CONTROL_MAX 4096 /* bytes of the longest control message */
-#define UMI_ADDRESS_MAX 2048
+#define UMI_CONTROL_MAX 12288 /* bytes of the longest control message */
+#define UMI_ADDRESS_MAX 8192
+#define UMI_WHERE_ID_SIZE 16
 #define UMI_TEXT_MAX 1024
 
 typedef enum umi_control_kind {
@@ -56,7 +65,8 @@ typedef enum umi_control_kind {
     UMI_PONG,
     UMI_CLOSE_AFTER_N,
     UMI_INFO_REQUEST,
-    UMI_INFO
+    UMI_INFO,
+    UMI_OPEN
 } umi_control_kind;
 
 typedef struct umi_limits {
@@ -70,18 +80,25 @@ typedef struct umi_goodbye_entry {
     uint32_t next_seq;
 } umi_goodbye_entry;
 
+/* Where to reach one side of a connection. */
+typedef struct umi_where {
+    uint8_t        worker_id[UMI_WHERE_ID_SIZE];
+    uint64_t       endpoint;
+    uint16_t       address_len;
+    const uint8_t *address;
+} umi_where;
+
 /* Pointers lead into the decoded bytes. */
 typedef struct umi_control {
     umi_control_kind kind;
     union {
         struct {
-            uint16_t       major;
-            uint16_t       minor;
-            uint64_t       features;
-            uint8_t        nonce[UMI_NONCE_SIZE];
-            umi_limits     limits;
-            uint16_t       address_len;
-            const uint8_t *address;
+            uint16_t   major;
+            uint16_t   minor;
+            uint64_t   features;
+            uint8_t    nonce[UMI_NONCE_SIZE];
+            umi_limits limits;
+            umi_where  where;
         } hello;
         struct {
             uint8_t nonce[UMI_NONCE_SIZE];
@@ -95,7 +112,13 @@ typedef struct umi_control {
             uint64_t   features;
             umi_limits limits;
             uint8_t    mac[UMI_MAC_SIZE];
+            umi_where  where;
+            uint64_t   peer;
+            uint64_t   known;
         } welcome;
+        struct {
+            uint64_t peer;
+        } open;
         struct {
             int32_t     reason;
             uint16_t    text_len;

@@ -2,6 +2,7 @@
  * them. They arrive inside UCX's callback and are acted on after it, all but
  * CREDIT, which is arithmetic. */
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 #include <umx/version.h>
 
@@ -53,7 +54,8 @@ post_control(umx_ep *ep, const umi_control *control)
     req->buf = (umx_buffer){
         .data = message->data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.message = message;
-    status              = umi_am_send(req, UMI_AM_CONTROL, NULL, 0, false);
+    status              = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
+                                      sizeof(ep->base.remote_id), false);
     if (status != UMX_INPROGRESS) {
         control_finish(req);
     }
@@ -110,15 +112,18 @@ queue_control(umx_ep *ep, const umi_am_arrival *arrival)
 int
 umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_ep     *base = umi_worker_find_ep(worker, arrival->handle);
     umi_control control;
     const char *why;
-    umx_ep     *ep;
+    uint64_t    id;
+    umx_ep     *ep = NULL;
 
-    if (base == NULL) {
+    if (arrival->header_len == sizeof(id)) {
+        memcpy(&id, arrival->header, sizeof(id));
+        ep = umi_conn_find(worker, id);
+    }
+    if (ep == NULL) {
         return UMI_AM_REFUSED;
     }
-    ep = umi_conn_of(base);
     if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
         umi_conn_protocol_error(ep, "oversized control message");
         return UMI_AM_REFUSED;
@@ -128,6 +133,9 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
         take_credit(ep, &control);
     } else {
+        if (control.kind == UMI_GOODBYE) {
+            umi_channel_on_goodbye(ep);
+        }
         queue_control(ep, arrival);
     }
     return UMI_AM_CONSUMED;
@@ -166,10 +174,6 @@ send_pong(umx_ep *ep, uint64_t token)
 static void
 act(umx_ep *ep, const umi_control *control)
 {
-    if (ep->state == UMX_EP_CONNECTING) {
-        umi_handshake_on_control(ep, control);
-        return;
-    }
     switch (control->kind) {
     case UMI_GOODBYE:
         umi_close_on_goodbye(ep, control);
@@ -199,6 +203,7 @@ act(umx_ep *ep, const umi_control *control)
     case UMI_AUTH:
     case UMI_WELCOME:
     case UMI_REJECT:
+    case UMI_OPEN:
         umi_conn_protocol_error(ep, "handshake message on an open endpoint");
         break;
     }
@@ -209,6 +214,9 @@ umi_control_run(umx_ep *ep)
 {
     umi_link *link;
 
+    if (ep->state == UMX_EP_CONNECTING) {
+        return; /* it overtook the handshake: when that has ended */
+    }
     while ((link = umi_list_pop(&ep->control)) != NULL) {
         umx_message *message = umi_container_of(link, umx_message, link);
         umi_control  control;

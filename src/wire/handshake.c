@@ -1,15 +1,21 @@
-/* handshake.c: from a UCX connection to an open endpoint.
+/* handshake.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening
- *       HELLO (version, limits, nonce)        -->
+ *       HELLO (version, limits, nonce, where) -->
  *                                             <--  CHALLENGE (nonce)   |
  *       AUTH (HMAC)                           -->                      | token
- *                                             <--  WELCOME (limits, HMAC)
- *     open                                           open
+ *                                             <--  WELCOME (limits, HMAC,
+ * where) open OPEN                                  --> open
  *
  * Each side proves the token over both nonces, so nothing can be replayed. A
  * peer that is refused gets REJECT, and goes; one that stays mute or speaks
- * something else is dropped at the deadline. */
+ * something else is dropped at the deadline.
+ *
+ * Messages then travel over UCX, between endpoints made from the workers'
+ * addresses. Not over a connection of UCX's own manager: with that tcp stays
+ * active beside shared memory, and its poll costs more than a message. The
+ * socket stays open: the end of it is the end of the peer. What comes over UCX
+ * before OPEN has been read waits. */
 #include <stdlib.h>
 #include <string.h>
 #include <umx/version.h>
@@ -19,8 +25,14 @@
 #include "wire/conn.h"
 
 enum {
-    WIRE_MINOR = 0
+    WIRE_MINOR = 0,
+    /* Bounds what is still taken from UCX once a socket has ended. */
+    LAST_POLLS = 4096
 };
+
+_Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
+               "wire format");
+_Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
 
 static const umx_config *
 config_of(const umx_ep *ep)
@@ -54,22 +66,63 @@ fail(umx_ep *ep, umx_status status, const char *reason)
     umi_conn_finish(ep, UMX_EP_FAILED, status);
 }
 
+/* False if the endpoint has failed over it. */
+static bool
+say(umx_ep *ep, const umi_control *control)
+{
+    uint8_t    bytes[UMI_CONTROL_MAX];
+    size_t     len    = umi_control_encode(control, bytes);
+    umx_status status = UMX_ERR_OUT_OF_RANGE;
+
+    if (len != 0) {
+        status = umi_socket_send(&ep->socket, bytes, len);
+    }
+    if (status != UMX_OK) {
+        umi_conn_finish(ep, UMX_EP_FAILED, status);
+    }
+    return status == UMX_OK;
+}
+
+/* Both sides know UCX's endpoint to each other: messages may flow. */
 static void
-open_conn(umx_ep *ep, const umi_limits *peer_limits)
+open_conn(umx_ep *ep)
 {
     umi_timer_stop(&ep->timer);
-    ep->state       = UMX_EP_OPEN;
-    ep->peer_limits = *peer_limits;
-    ep->rndv_thresh = umi_ep_has_shm(&ep->base) ?
-                          config_of(ep)->rndv_thresh_shm :
-                          config_of(ep)->rndv_thresh_net;
+    umi_socket_settle(&ep->socket);
+    ep->base.is_bound = true;
+    ep->state         = UMX_EP_OPEN;
+    ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
+                                               config_of(ep)->rndv_thresh_net;
     umi_conn_each_channel(ep, start_credit);
     if (ep->is_server) {
-        umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_NOTIFY);
+        umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
     } else {
         umi_handshake_end(ep);
         umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
     }
+}
+
+/* Our own side of the connection. False if the endpoint has failed over it. */
+static bool
+fill_where(umx_ep *ep, umi_where *where)
+{
+    umx_worker *worker = umi_conn_worker(ep);
+    const void *address;
+    size_t      len;
+    umx_status  status = umi_worker_address(worker, &address, &len);
+
+    if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
+        status = UMX_ERR_OUT_OF_RANGE;
+    }
+    if (status != UMX_OK) {
+        fail(ep, status, "no worker address");
+        return false;
+    }
+    memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
+    where->endpoint    = ep->base.wire_id;
+    where->address     = address;
+    where->address_len = (uint16_t)len;
+    return true;
 }
 
 /* HMAC over a role and two nonces. */
@@ -109,18 +162,39 @@ umi_handshake_end(umx_ep *ep)
         return;
     }
     ep->handshake = NULL;
+    umi_conn_worker(ep)->num_handshakes--;
     if (handshake->listener != NULL) {
         handshake->listener->num_handshakes--;
         umi_listener_release(handshake->listener);
     }
+    free(handshake->address);
     free(handshake);
 }
 
 /* ---- the listening side --------------------------------------------------
  */
 
+static void
+fill_reject(umi_control *control, umx_status reason, const char *text)
+{
+    control->kind              = UMI_REJECT;
+    control->u.reject.reason   = reason;
+    control->u.reject.text     = text;
+    control->u.reject.text_len = (uint16_t)strlen(text);
+}
+
+static void
+refuse(int fd, const char *text)
+{
+    uint8_t     bytes[UMI_CONTROL_MAX];
+    umi_control control;
+
+    fill_reject(&control, UMX_ERR_REJECTED, text);
+    umi_socket_refuse(fd, bytes, umi_control_encode(&control, bytes));
+}
+
 void
-umi_handshake_on_request(umx_listener *listener, void *conn_request)
+umi_handshake_on_connection(umx_listener *listener, int fd)
 {
     umx_worker *worker = listener->worker;
     umx_ep     *ep;
@@ -129,17 +203,18 @@ umi_handshake_on_request(umx_listener *listener, void *conn_request)
     if (listener->num_handshakes >= listener->backlog) {
         umi_log(UMI_LOG_WARN, "connection refused: %u handshakes in progress",
                 listener->num_handshakes);
-        umi_listener_reject(listener, conn_request);
+        refuse(fd, "too many handshakes in progress");
         return;
     }
-    ep = umi_conn_new(worker);
-    if (ep == NULL) {
-        umi_log(UMI_LOG_ERROR, "connection refused: out of memory");
-        umi_listener_reject(listener, conn_request);
+    status = umi_conn_new(worker, &ep);
+    if (status != UMX_OK) {
+        umi_log(UMI_LOG_ERROR, "connection refused: %s",
+                umx_status_string(status));
+        refuse(fd, umx_status_string(status));
         return;
     }
     ep->is_server = true;
-    status        = umi_ep_open_request(&ep->base, conn_request);
+    status        = umi_socket_take(&ep->socket, fd);
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "connection not accepted: %s",
                 umx_status_string(status));
@@ -159,32 +234,42 @@ umi_handshake_on_request(umx_listener *listener, void *conn_request)
 static void
 reject(umx_ep *ep, umx_status reason, const char *text)
 {
-    umi_control control = {.kind = UMI_REJECT};
+    umi_control control;
 
     umi_log(UMI_LOG_WARN, "endpoint %llu rejected: %s",
             (unsigned long long)ep->base.id, text);
     umi_conn_worker(ep)->stats.protocol_errors++;
-    control.u.reject.reason   = reason;
-    control.u.reject.text     = text;
-    control.u.reject.text_len = (uint16_t)strlen(text);
-    umi_conn_send_control(ep, &control);
+    fill_reject(&control, reason, text);
+    ep->handshake->is_rejected = true;
+    if (say(ep, &control)) {
+        umi_socket_finish(&ep->socket);
+    }
 }
 
 static void
 welcome(umx_ep *ep)
 {
-    umi_control control     = {.kind = UMI_WELCOME};
-    umi_limits  peer_limits = ep->peer_limits;
+    umi_control control = {.kind = UMI_WELCOME};
+    umi_peer   *peer;
+    umx_status  status;
 
+    status = umi_peer_get(umi_conn_worker(ep), ep->handshake->worker_id,
+                          ep->handshake->address, &peer);
+    if (status != UMX_OK) {
+        reject(ep, status, "no transport leads to the connecting side");
+        return;
+    }
+    umi_peer_attach(peer, &ep->base);
     control.u.welcome.major  = UMX_WIRE_VERSION;
     control.u.welcome.minor  = WIRE_MINOR;
     control.u.welcome.limits = own_limits(ep);
+    control.u.welcome.peer   = peer->id;
+    control.u.welcome.known  = peer->remote_id;
     if (config_of(ep)->token != NULL) {
         server_mac(ep, control.u.welcome.mac);
     }
-    umi_conn_send_control(ep, &control);
-    if (ep->state == UMX_EP_CONNECTING) {
-        open_conn(ep, &peer_limits);
+    if (fill_where(ep, &control.u.welcome.where) && say(ep, &control)) {
+        ep->handshake->is_welcomed = true;
     }
 }
 
@@ -199,22 +284,37 @@ challenge(umx_ep *ep)
     }
     memcpy(control.u.challenge.nonce, ep->handshake->server_nonce,
            UMI_NONCE_SIZE);
-    umi_conn_send_control(ep, &control);
+    (void)say(ep, &control);
+}
+
+/* What is needed of HELLO later. False: out of memory. */
+static bool
+keep_hello(umx_ep *ep, const umi_control *control)
+{
+    umi_handshake   *handshake = ep->handshake;
+    const umi_where *where     = &control->u.hello.where;
+
+    handshake->has_hello = true;
+    memcpy(handshake->client_nonce, control->u.hello.nonce, UMI_NONCE_SIZE);
+    memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
+    ep->peer_limits    = control->u.hello.limits;
+    ep->base.remote_id = where->endpoint;
+    handshake->address = malloc(where->address_len);
+    if (handshake->address == NULL) {
+        return false;
+    }
+    memcpy(handshake->address, where->address, where->address_len);
+    return true;
 }
 
 static void
 on_hello(umx_ep *ep, const umi_control *control)
 {
-    umi_handshake *handshake = ep->handshake;
-
-    if (handshake->has_hello) {
+    if (ep->handshake->has_hello) {
         umi_conn_protocol_error(ep, "HELLO came twice");
-        return;
-    }
-    handshake->has_hello = true;
-    memcpy(handshake->client_nonce, control->u.hello.nonce, UMI_NONCE_SIZE);
-    ep->peer_limits = control->u.hello.limits;
-    if (control->u.hello.major != UMX_WIRE_VERSION) {
+    } else if (!keep_hello(ep, control)) {
+        fail(ep, UMX_ERR_NO_MEMORY, "");
+    } else if (control->u.hello.major != UMX_WIRE_VERSION) {
         reject(ep, UMX_ERR_VERSION, "wire version 1 is needed");
     } else if (config_of(ep)->token != NULL) {
         challenge(ep);
@@ -228,7 +328,8 @@ on_auth(umx_ep *ep, const umi_control *control)
 {
     uint8_t mac[UMI_MAC_SIZE];
 
-    if (!ep->handshake->has_hello || config_of(ep)->token == NULL) {
+    if (!ep->handshake->has_hello || ep->handshake->is_welcomed ||
+        config_of(ep)->token == NULL) {
         umi_conn_protocol_error(ep, "AUTH that nobody asked for");
         return;
     }
@@ -237,6 +338,50 @@ on_auth(umx_ep *ep, const umi_control *control)
         welcome(ep);
     } else {
         reject(ep, UMX_ERR_AUTH, "the token is not ours");
+    }
+}
+
+/* UCX's endpoint of ours that belongs to the peer's number `remote_id`. */
+static umx_status
+bind_server(umx_ep *ep, uint64_t remote_id)
+{
+    umi_peer  *peer   = ep->base.peer;
+    umx_status status = UMX_OK;
+
+    if (peer == NULL) { /* it failed meanwhile */
+        status = umi_peer_get(umi_conn_worker(ep), ep->handshake->worker_id,
+                              ep->handshake->address, &peer);
+        if (status != UMX_OK) {
+            return status;
+        }
+        umi_peer_attach(peer, &ep->base);
+    }
+    if (remote_id < peer->remote_id) {
+        return UMX_ERR_CONNECTION_RESET; /* the peer has dropped that one */
+    }
+    if (remote_id > peer->remote_id && peer->remote_id != 0) {
+        status = umi_peer_renew(peer, ep->handshake->address, &peer);
+    }
+    if (status == UMX_OK) {
+        peer->remote_id = remote_id;
+    }
+    return status;
+}
+
+static void
+on_open(umx_ep *ep, const umi_control *control)
+{
+    umx_status status;
+
+    if (!ep->handshake->is_welcomed) {
+        umi_conn_protocol_error(ep, "OPEN before WELCOME");
+        return;
+    }
+    status = bind_server(ep, control->u.open.peer);
+    if (status == UMX_OK) {
+        open_conn(ep);
+    } else {
+        umi_conn_finish(ep, UMX_EP_FAILED, status);
     }
 }
 
@@ -260,27 +405,81 @@ on_challenge(umx_ep *ep, const umi_control *control)
     memcpy(ep->handshake->server_nonce, control->u.challenge.nonce,
            UMI_NONCE_SIZE);
     client_mac(ep, answer.u.auth.mac);
-    umi_conn_send_control(ep, &answer);
+    (void)say(ep, &answer);
 }
 
-static void
-on_welcome(umx_ep *ep, const umi_control *control)
+/* Why the listener cannot be trusted; UMX_OK if it can. */
+static umx_status
+check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
 {
     uint8_t mac[UMI_MAC_SIZE];
 
     if (control->u.welcome.major != UMX_WIRE_VERSION) {
-        fail(ep, UMX_ERR_VERSION, "the listener speaks another wire version");
-        return;
+        *reason_p = "the listener speaks another wire version";
+        return UMX_ERR_VERSION;
     }
     if (config_of(ep)->token != NULL) {
         server_mac(ep, mac);
         if (!umi_equal_constant_time(mac, control->u.welcome.mac,
                                      UMI_MAC_SIZE)) {
-            fail(ep, UMX_ERR_AUTH, "the listener does not know the token");
-            return;
+            *reason_p = "the listener does not know the token";
+            return UMX_ERR_AUTH;
         }
     }
-    open_conn(ep, &control->u.welcome.limits);
+    return UMX_OK;
+}
+
+/* UCX's endpoint of ours that belongs to the one that WELCOME names. */
+static umx_status
+bind_client(umx_ep *ep, const umi_control *control)
+{
+    const umi_where *where = &control->u.welcome.where;
+    uint64_t         known = control->u.welcome.known;
+    uint64_t         named = control->u.welcome.peer;
+    umi_peer        *peer;
+    umx_status       status;
+
+    status = umi_peer_get(umi_conn_worker(ep), where->worker_id, where->address,
+                          &peer);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (known == 0 && peer->remote_id != 0 && named > peer->remote_id) {
+        /* Theirs is newer than the one that ours belongs to. */
+        status = umi_peer_renew(peer, where->address, &peer);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    if (named > peer->remote_id) {
+        peer->remote_id = named;
+    }
+    umi_peer_attach(peer, &ep->base);
+    return UMX_OK;
+}
+
+static void
+on_welcome(umx_ep *ep, const umi_control *control)
+{
+    umi_control answer = {.kind = UMI_OPEN};
+    const char *reason;
+    umx_status  status = check_welcome(ep, control, &reason);
+
+    if (status != UMX_OK) {
+        fail(ep, status, reason);
+        return;
+    }
+    status = bind_client(ep, control);
+    if (status != UMX_OK) {
+        fail(ep, status, "no transport leads to the listening side");
+        return;
+    }
+    ep->base.remote_id = control->u.welcome.where.endpoint;
+    ep->peer_limits    = control->u.welcome.limits;
+    answer.u.open.peer = ep->base.peer->id;
+    if (say(ep, &answer)) {
+        open_conn(ep);
+    }
 }
 
 static void
@@ -288,20 +487,26 @@ on_reject(umx_ep *ep, const umi_control *control)
 {
     umx_status status = (umx_status)control->u.reject.reason;
 
-    if (status != UMX_ERR_VERSION && status != UMX_ERR_AUTH) {
+    if (status != UMX_ERR_VERSION && status != UMX_ERR_AUTH &&
+        status != UMX_ERR_UNREACHABLE) {
         status = UMX_ERR_REJECTED;
     }
     umi_conn_set_reason(ep, control->u.reject.text, control->u.reject.text_len);
     umi_conn_finish(ep, UMX_EP_FAILED, status);
 }
 
-void
-umi_handshake_on_control(umx_ep *ep, const umi_control *control)
+/* ---- the socket ----------------------------------------------------------
+ */
+
+static void
+act(umx_ep *ep, const umi_control *control)
 {
     if (ep->is_server && control->kind == UMI_HELLO) {
         on_hello(ep, control);
     } else if (ep->is_server && control->kind == UMI_AUTH) {
         on_auth(ep, control);
+    } else if (ep->is_server && control->kind == UMI_OPEN) {
+        on_open(ep, control);
     } else if (!ep->is_server && control->kind == UMI_CHALLENGE) {
         on_challenge(ep, control);
     } else if (!ep->is_server && control->kind == UMI_WELCOME) {
@@ -313,20 +518,98 @@ umi_handshake_on_control(umx_ep *ep, const umi_control *control)
     }
 }
 
-static umx_status
+static void
+on_message(umi_socket *sock, const void *data, size_t len)
+{
+    umx_ep     *ep = umi_container_of(sock, umx_ep, socket);
+    umi_control control;
+    const char *why;
+
+    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER); /* holds it past this call */
+    if (ep->state != UMX_EP_CONNECTING || ep->handshake->is_rejected ||
+        ep->protocol_error != NULL) {
+        return;
+    }
+    if (umi_control_decode(&control, data, len, &why)) {
+        act(ep, &control);
+    } else {
+        umi_conn_protocol_error(ep, why);
+    }
+}
+
+/* The end of the socket may have overtaken what came over UCX. */
+static void
+on_end(umi_socket *sock, umx_status status)
+{
+    umx_ep *ep = umi_container_of(sock, umx_ep, socket);
+
+    if (status == UMX_ERR_PROTOCOL) {
+        umi_conn_protocol_error(ep, "not a message of the handshake");
+        return;
+    }
+    for (int i = 0; i < LAST_POLLS; i++) {
+        if (umi_worker_progress(umi_conn_worker(ep)) == 0) {
+            break;
+        }
+    }
+    ep->base.ucx_error = status;
+    umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+}
+
+static const umi_socket_ops socket_ops = {
+    .on_message = on_message,
+    .on_end     = on_end,
+};
+
+void
+umi_handshake_init(umx_ep *ep)
+{
+    umi_socket_init(&ep->socket, umi_conn_worker(ep), &socket_ops);
+}
+
+/* ---- connecting ----------------------------------------------------------
+ */
+
+static void
 send_hello(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
 
     if (!umi_random_bytes(ep->handshake->client_nonce, UMI_NONCE_SIZE)) {
-        return UMX_ERR_IO_ERROR;
+        fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
+        return;
     }
     control.u.hello.major  = UMX_WIRE_VERSION;
     control.u.hello.minor  = WIRE_MINOR;
     control.u.hello.limits = own_limits(ep);
     memcpy(control.u.hello.nonce, ep->handshake->client_nonce, UMI_NONCE_SIZE);
-    umi_conn_send_control(ep, &control);
+    if (fill_where(ep, &control.u.hello.where)) {
+        (void)say(ep, &control);
+    }
+}
+
+static umx_status
+check_params(umx_worker *worker, const umx_connect_params *params)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_address_is_valid(params->addr, params->addr_len) ||
+        ((params->field_mask & UMX_CONNECT_FIELD_LOCAL) &&
+         !umi_address_is_valid(params->local, params->local_len))) {
+        return UMX_ERR_INVALID_PARAM;
+    }
     return UMX_OK;
+}
+
+/* True for what the network says of the address: that comes as a state change,
+ * whether the system knows it at once or later. */
+static bool
+is_verdict(umx_status status)
+{
+    return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE;
 }
 
 umx_status
@@ -335,44 +618,35 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
 {
     bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
     uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
-    umx_status status     = umi_worker_check(worker);
+    umx_status status     = check_params(worker, params);
     umx_ep    *ep;
 
+    if (status == UMX_OK) {
+        status = umi_conn_new(worker, &ep);
+    }
     if (status != UMX_OK) {
         return status;
     }
-    if (params->addr == NULL || params->addr_len == 0 ||
-        (has_local && (params->local == NULL || params->local_len == 0))) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    if (!umi_context_can_use(worker->context, params->addr)) {
-        return UMX_ERR_UNREACHABLE;
-    }
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;
-    }
-    ep = umi_conn_new(worker);
-    if (ep == NULL) {
-        return UMX_ERR_NO_MEMORY;
     }
     if (params->field_mask & UMX_CONNECT_FIELD_ON_STATE) {
         ep->on_state = params->on_state;
         ep->arg      = params->arg;
     }
-    status = umi_ep_open(&ep->base, params->addr, params->addr_len,
-                         has_local ? params->local : NULL, params->local_len);
-    if (status != UMX_OK) {
-        goto release_ep;
+    status = umi_socket_connect(&ep->socket, params->addr, params->addr_len,
+                                has_local ? params->local : NULL,
+                                params->local_len);
+    if (status == UMX_OK) {
+        umi_timer_start(worker, &ep->timer, timeout_ns);
+        send_hello(ep);
+    } else if (is_verdict(status)) {
+        umi_conn_finish(ep, UMX_EP_FAILED, status);
+    } else {
+        umx_ep_destroy(ep);
+        return status;
     }
-    umi_timer_start(worker, &ep->timer, timeout_ns);
-    status = send_hello(ep);
-    if (status != UMX_OK) {
-        goto release_ep;
-    }
-    *ep_p = ep;
+    worker->is_armed = false; /* what is due runs at the next drain */
+    *ep_p            = ep;
     return UMX_OK;
-
-release_ep:
-    umx_ep_destroy(ep);
-    return status;
 }

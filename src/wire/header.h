@@ -1,8 +1,10 @@
-/* header.h: the 16 bytes in front of every data message.
+/* header.h: the 24 bytes in front of every data message.
  *
- *   0     1      2        4      8              16
- *   | kind | flags | channel |  seq  |     tag     |   little-endian
+ *   0     1      2        4      8              16             24
+ *   | kind | flags | channel |  seq  |     tag     |  endpoint   |
  *
+ * Little-endian; `endpoint` is the number that the receiver has given it in
+ * the handshake: all connections between two workers share one of UCX's.
  * It travels as UCX's active message header, with id UMI_AM_DATA. Frozen in
  * wire version 1. */
 #ifndef UMI_HEADER_H
@@ -33,9 +35,10 @@ typedef struct umi_header {
     uint16_t channel;
     uint32_t seq;
     uint64_t tag;
+    uint64_t endpoint;
 } umi_header;
 
-#define UMI_HEADER_SIZE 16
+#define UMI_HEADER_SIZE 24
 _Static_assert(sizeof(umi_header) == UMI_HEADER_SIZE, "wire format");
 
 /* False if `len` is not a header's or kind or flags are not known. */

@@ -1,7 +1,5 @@
 #include "fake_ucp.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,12 +36,6 @@ struct ucp_ep {
     ucp_err_handler_cb_t on_error;
     void                *arg;
     ucs_status_t         error; /* to report in the next progress */
-};
-
-struct ucp_listener {
-    bool                        is_live;
-    ucp_listener_conn_handler_t handler;
-    unsigned                    connections; /* to report */
 };
 
 /* What an arrival's data pointer leads to. */
@@ -85,21 +77,19 @@ typedef struct request {
 
 fake_state fake;
 
-static struct ucp_config   configs[MAX_OBJECTS];
-static struct ucp_context  contexts[MAX_OBJECTS];
-static struct ucp_worker   workers[MAX_OBJECTS];
-static struct ucp_ep       eps[MAX_OBJECTS];
-static struct ucp_listener listeners[MAX_OBJECTS];
-static request             requests[MAX_REQUESTS];
-static descriptor          descriptors[MAX_OBJECTS];
-static arrival             arrivals[MAX_ARRIVALS];
-static unsigned            num_arrivals;
-static struct ucp_ep      *last_ep;
-static unsigned            sent[MAX_IDS];
-static uint8_t             last_sent[MAX_BYTES];
-static size_t              last_sent_len;
-static char                keys[MAX_KEYS][48];
-static unsigned            num_keys;
+static struct ucp_config  configs[MAX_OBJECTS];
+static struct ucp_context contexts[MAX_OBJECTS];
+static struct ucp_worker  workers[MAX_OBJECTS];
+static struct ucp_ep      eps[MAX_OBJECTS];
+static request            requests[MAX_REQUESTS];
+static descriptor         descriptors[MAX_OBJECTS];
+static arrival            arrivals[MAX_ARRIVALS];
+static unsigned           num_arrivals;
+static unsigned           sent[MAX_IDS];
+static uint8_t            last_sent[MAX_BYTES];
+static size_t             last_sent_len;
+static char               keys[MAX_KEYS][48];
+static unsigned           num_keys;
 
 /* The next element that is not in use. */
 #define TAKE(array)                                         \
@@ -185,33 +175,14 @@ fake_reset(void)
     memset(contexts, 0, sizeof(contexts));
     memset(workers, 0, sizeof(workers));
     memset(eps, 0, sizeof(eps));
-    memset(listeners, 0, sizeof(listeners));
     memset(requests, 0, sizeof(requests));
     memset(descriptors, 0, sizeof(descriptors));
     memset(sent, 0, sizeof(sent));
     num_arrivals     = 0;
     num_keys         = 0;
-    last_ep          = NULL;
     last_sent_len    = 0;
     fake.fail_status = UCS_ERR_IO_ERROR;
     fake.transport   = "tcp";
-}
-
-void
-fake_connect(void)
-{
-    for (int i = MAX_OBJECTS - 1; i >= 0; i--) {
-        if (listeners[i].is_live) {
-            listeners[i].connections++;
-            return;
-        }
-    }
-}
-
-ucp_ep_h
-fake_last_ep(void)
-{
-    return last_ep;
 }
 
 void
@@ -405,6 +376,26 @@ ucp_worker_set_am_recv_handler(ucp_worker_h                  worker,
     return UCS_OK;
 }
 
+ucs_status_t
+ucp_worker_get_address(ucp_worker_h worker, ucp_address_t **address_p,
+                       size_t *len_p)
+{
+    FAIL_IF_TOLD();
+    *address_p = (ucp_address_t *)worker;
+    *len_p     = 8;
+    fake.live++;
+    return UCS_OK;
+}
+
+void
+ucp_worker_release_address(ucp_worker_h worker, ucp_address_t *address)
+{
+    if ((void *)address != (void *)worker) {
+        abort();
+    }
+    fake.live--;
+}
+
 void
 ucp_worker_print_info(ucp_worker_h worker, FILE *stream)
 {
@@ -526,12 +517,6 @@ ucp_worker_progress(ucp_worker_h worker)
     events = run_requests(worker) + run_arrivals(worker);
 
     for (int i = 0; i < MAX_OBJECTS; i++) {
-        while (listeners[i].is_live && listeners[i].connections > 0) {
-            listeners[i].connections--;
-            events++;
-            listeners[i].handler.cb((ucp_conn_request_h)&listeners[i],
-                                    listeners[i].handler.arg);
-        }
         if (eps[i].is_live && eps[i].worker == worker &&
             eps[i].error != UCS_OK) {
             ucs_status_t status = eps[i].error;
@@ -552,52 +537,6 @@ ucp_worker_arm(ucp_worker_h worker)
     return num_arrivals != 0 ? UCS_ERR_BUSY : UCS_OK;
 }
 
-/* ---- listeners -----------------------------------------------------------
- */
-
-ucs_status_t
-ucp_listener_create(ucp_worker_h worker, const ucp_listener_params_t *params,
-                    ucp_listener_h *listener_p)
-{
-    (void)worker;
-    FAIL_IF_TOLD();
-    *listener_p            = TAKE(listeners);
-    (*listener_p)->handler = params->conn_handler;
-    return UCS_OK;
-}
-
-void
-ucp_listener_destroy(ucp_listener_h listener)
-{
-    GIVE(listener);
-}
-
-static void
-fill_address(struct sockaddr_storage *storage)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_port = htons(99)};
-
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    memcpy(storage, &addr, sizeof(addr));
-}
-
-ucs_status_t
-ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t *attr)
-{
-    (void)listener;
-    FAIL_IF_TOLD();
-    fill_address(&attr->sockaddr);
-    return UCS_OK;
-}
-
-ucs_status_t
-ucp_listener_reject(ucp_listener_h listener, ucp_conn_request_h conn_request)
-{
-    (void)listener;
-    (void)conn_request;
-    return UCS_OK;
-}
-
 /* ---- endpoints -----------------------------------------------------------
  */
 
@@ -610,7 +549,6 @@ ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t *params,
     (*ep_p)->worker   = worker;
     (*ep_p)->on_error = params->err_handler.cb;
     (*ep_p)->arg      = params->err_handler.arg;
-    last_ep           = *ep_p;
     return UCS_OK;
 }
 
@@ -626,12 +564,6 @@ ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr)
         attr->transports.num_entries               = 1;
     }
 #endif
-    if (attr->field_mask & UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
-        fill_address(&attr->remote_sockaddr);
-    }
-    if (attr->field_mask & UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {
-        fill_address(&attr->local_sockaddr);
-    }
     return UCS_OK;
 }
 

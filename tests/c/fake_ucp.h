@@ -32,12 +32,6 @@ extern fake_state fake;
 /* Forget everything. */
 void fake_reset(void);
 
-/* A peer connects to the newest listener. */
-void fake_connect(void);
-
-/* The endpoint made last. */
-ucp_ep_h fake_last_ep(void);
-
 /* UCX's error handler. */
 void fake_break(ucp_ep_h ep, ucs_status_t status);
 

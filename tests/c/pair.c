@@ -15,6 +15,17 @@ enum {
     LONGEST_SLEEP_MS = 1000
 };
 
+static bool
+is_linger(umx_worker *worker, const umi_timer *timer)
+{
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        if (&umi_container_of(link, umi_peer, link)->linger == timer) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 check_worker_is_clean(umx_worker *worker)
 {
@@ -27,8 +38,11 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(stats.unexpected_bytes, 0);
     assert_int_equal(umx_worker_num_closing(worker), 0);
     assert_int_equal(worker->messages.in_use, 0);
-    assert_int_equal(worker->eps_by_handle.count, 0);
-    assert_true(umi_list_is_empty(&worker->timers));
+    assert_int_equal(worker->eps_by_id.count, 0);
+    assert_int_equal(worker->num_handshakes, 0);
+    UMI_LIST_FOREACH(link, &worker->timers) { /* none but of idle peers */
+        assert_true(is_linger(worker, umi_container_of(link, umi_timer, link)));
+    }
 }
 
 umx_context *
@@ -183,11 +197,52 @@ pair_open(pair *p)
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
 }
 
+void
+pair_hear(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+    size_t  len = umi_control_encode(control, bytes);
+
+    assert_true(len > 0);
+    ep->socket.ops->on_message(&ep->socket, bytes, len);
+}
+
+void
+pair_where(umx_ep *ep, umi_where *where)
+{
+    const void *address;
+    size_t      len;
+
+    assert_int_equal(umi_worker_address(ep->base.worker, &address, &len),
+                     UMX_OK);
+    memcpy(where->worker_id, ep->base.worker->id, UMI_WHERE_ID_SIZE);
+    where->endpoint    = ep->base.wire_id;
+    where->address     = address;
+    where->address_len = (uint16_t)len;
+}
+
+int
+bound_socket(struct sockaddr_in *addr)
+{
+    socklen_t len = sizeof(*addr);
+    int       fd  = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    memset(addr, 0, sizeof(*addr));
+    addr->sin_family      = AF_INET;
+    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)addr, sizeof(*addr)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)addr, &len), 0);
+    return fd;
+}
+
 int
 pair_feed_control(umx_ep *ep, const umi_control *control)
 {
     uint8_t        bytes[UMI_CONTROL_MAX];
-    umi_am_arrival arrival = {.handle = ep->base.handle, .data = bytes};
+    umi_am_arrival arrival = {.header     = &ep->base.wire_id,
+                              .header_len = sizeof(ep->base.wire_id),
+                              .data       = bytes};
 
     arrival.len = umi_control_encode(control, bytes);
     assert_true(arrival.len > 0);

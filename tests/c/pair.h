@@ -8,6 +8,7 @@
 
 #include "unit.h"
 
+#include <netinet/in.h>
 #include <umx/umx.h>
 
 #include "core/worker.h"
@@ -79,6 +80,15 @@ void pair_step(pair *p);
 /* Until all that the other side has sent so far has arrived: a message of
  * channel UINT16_MAX there and back. */
 void pair_settle(pair *p);
+
+/* As if `control` had come over the handshake's socket of `ep`. */
+void pair_hear(umx_ep *ep, const umi_control *control);
+
+/* Where `ep` is, as it would tell its peer. */
+void pair_where(umx_ep *ep, umi_where *where);
+
+/* A TCP socket on a port of its own, which does not listen. */
+int bound_socket(struct sockaddr_in *addr);
 
 /* As if UCX handed `control` over for `ep`. Returns the verdict. */
 int pair_feed_control(umx_ep *ep, const umi_control *control);

@@ -611,6 +611,7 @@ test_cancel_between_completion_and_report(void **state)
     op            o;
 
     pair_open(p);
+    pair_settle(p); /* lanes are connected: sends finish at once */
     assert_int_equal(
         umx_channel_recv(p->server, 0, &match, &buffer, &params, &first, &info),
         UMX_INPROGRESS);
@@ -850,9 +851,11 @@ test_sequence_numbers_wrap(void **state)
 static int
 feed(umx_ep *ep, uint32_t seq, uint64_t tag, void *data, size_t len)
 {
-    umi_header     header  = {.kind = UMI_KIND_MESSAGE, .seq = seq, .tag = tag};
+    umi_header     header  = {.kind     = UMI_KIND_MESSAGE,
+                              .seq      = seq,
+                              .tag      = tag,
+                              .endpoint = ep->base.wire_id};
     umi_am_arrival arrival = {
-        .handle     = ep->base.handle,
         .header     = &header,
         .header_len = sizeof(header),
         .data       = data,
@@ -932,17 +935,24 @@ test_an_early_message_that_comes_twice_breaks_the_connection(void **state)
 }
 
 static void
-test_a_malformed_header_breaks_the_connection(void **state)
+test_a_malformed_header_is_refused_and_counted(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = 77};
     umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    umx_worker_stats stats;
 
     pair_open(p);
-    arrival.handle = p->server->base.handle;
-    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+    header.endpoint = p->server->base.wire_id;
+    assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
                      UMI_AM_REFUSED);
-    check_protocol_failure(p);
+    header.kind        = UMI_KIND_MESSAGE;
+    arrival.header_len = sizeof(header) - 1;
+    assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
+                     UMI_AM_REFUSED);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.protocol_errors, 2);
+    pair_settle(p); /* no connection is to blame */
 }
 
 static void
@@ -950,13 +960,12 @@ test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
-    umi_am_arrival arrival = {
-        .handle = &header, .header = &header, .header_len = sizeof(header)};
+    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
 
     pair_open(p);
     assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
                      UMI_AM_REFUSED);
-    arrival.handle = NULL;
+    header.endpoint = p->server->base.wire_id ^ (UINT64_C(1) << 40);
     assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
                      UMI_AM_REFUSED);
 }
@@ -996,7 +1005,7 @@ main(void)
         PAIR_TEST_ONCE(test_a_message_that_comes_twice_breaks_the_connection),
         PAIR_TEST_ONCE(
             test_an_early_message_that_comes_twice_breaks_the_connection),
-        PAIR_TEST_ONCE(test_a_malformed_header_breaks_the_connection),
+        PAIR_TEST_ONCE(test_a_malformed_header_is_refused_and_counted),
         PAIR_TEST_ONCE(test_data_of_an_endpoint_that_is_gone_is_refused),
     };
 

@@ -11,7 +11,7 @@ enum {
     FLAGS_AT    = 5,
     LENGTH_AT   = 6,
     FIRST_KIND  = UMI_HELLO,
-    LAST_KIND   = UMI_INFO
+    LAST_KIND   = UMI_OPEN
 };
 
 static uint8_t address[UMI_ADDRESS_MAX + 1];
@@ -30,6 +30,9 @@ fill(void *data, size_t len, uint8_t first)
 static const umi_limits limits = {0x0102030405060708u, 0x11121314u,
                                   0x21222324u};
 
+static const umi_where where = {
+    {1, 2, 3, 4, 5, 6, 7, 8, 9}, 0x3334353637383930u, 5, address};
+
 /* A message of `kind` whose every field is set, each to a value of its own. */
 static umi_control
 make(int kind)
@@ -40,12 +43,11 @@ make(int kind)
     c.kind = (umi_control_kind)kind;
     switch (c.kind) {
     case UMI_HELLO:
-        c.u.hello.major       = 0x0102;
-        c.u.hello.minor       = 0x0304;
-        c.u.hello.features    = 0x3132333435363738u;
-        c.u.hello.limits      = limits;
-        c.u.hello.address     = address;
-        c.u.hello.address_len = 5;
+        c.u.hello.major    = 0x0102;
+        c.u.hello.minor    = 0x0304;
+        c.u.hello.features = 0x3132333435363738u;
+        c.u.hello.limits   = limits;
+        c.u.hello.where    = where;
         fill(c.u.hello.nonce, UMI_NONCE_SIZE, 0x40);
         break;
     case UMI_CHALLENGE:
@@ -59,6 +61,9 @@ make(int kind)
         c.u.welcome.minor    = 0x0304;
         c.u.welcome.features = 0x3132333435363738u;
         c.u.welcome.limits   = limits;
+        c.u.welcome.where    = where;
+        c.u.welcome.peer     = 0x9192939495969798u;
+        c.u.welcome.known    = 0xa1a2a3a4a5a6a7a8u;
         fill(c.u.welcome.mac, UMI_MAC_SIZE, 0x70);
         break;
     case UMI_REJECT:
@@ -89,6 +94,9 @@ make(int kind)
         c.u.info.text     = text;
         c.u.info.text_len = 9;
         break;
+    case UMI_OPEN:
+        c.u.open.peer = 0x8182838485868788u;
+        break;
     case UMI_GOODBYE_ACK:
     case UMI_INFO_REQUEST:
         break;
@@ -111,7 +119,11 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     *why_p  = NULL;
     is_good = umi_control_decode(control, copy, len, why_p);
     if (is_good && control->kind == UMI_HELLO) {
-        control->u.hello.address = data + (control->u.hello.address - copy);
+        control->u.hello.where.address =
+            data + (control->u.hello.where.address - copy);
+    } else if (is_good && control->kind == UMI_WELCOME) {
+        control->u.welcome.where.address =
+            data + (control->u.welcome.where.address - copy);
     } else if (is_good && control->kind == UMI_REJECT) {
         control->u.reject.text = (const char *)data +
                                  (control->u.reject.text - (char *)copy);
@@ -175,6 +187,15 @@ assert_limits_equal(const umi_limits *a, const umi_limits *b)
 }
 
 static void
+assert_where_equal(const umi_where *a, const umi_where *b)
+{
+    assert_memory_equal(a->worker_id, b->worker_id, UMI_WHERE_ID_SIZE);
+    assert_int_equal(a->endpoint, b->endpoint);
+    assert_int_equal(a->address_len, b->address_len);
+    assert_memory_equal(a->address, b->address, a->address_len);
+}
+
+static void
 assert_hello_equal(const umi_control *a, const umi_control *b)
 {
     assert_int_equal(a->u.hello.major, b->u.hello.major);
@@ -182,9 +203,7 @@ assert_hello_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.hello.features, b->u.hello.features);
     assert_memory_equal(a->u.hello.nonce, b->u.hello.nonce, UMI_NONCE_SIZE);
     assert_limits_equal(&a->u.hello.limits, &b->u.hello.limits);
-    assert_int_equal(a->u.hello.address_len, b->u.hello.address_len);
-    assert_memory_equal(a->u.hello.address, b->u.hello.address,
-                        a->u.hello.address_len);
+    assert_where_equal(&a->u.hello.where, &b->u.hello.where);
 }
 
 static void
@@ -195,6 +214,9 @@ assert_welcome_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.welcome.features, b->u.welcome.features);
     assert_limits_equal(&a->u.welcome.limits, &b->u.welcome.limits);
     assert_memory_equal(a->u.welcome.mac, b->u.welcome.mac, UMI_MAC_SIZE);
+    assert_where_equal(&a->u.welcome.where, &b->u.welcome.where);
+    assert_int_equal(a->u.welcome.peer, b->u.welcome.peer);
+    assert_int_equal(a->u.welcome.known, b->u.welcome.known);
 }
 
 static void
@@ -254,6 +276,9 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         assert_int_equal(a->u.info.text_len, b->u.info.text_len);
         assert_memory_equal(a->u.info.text, b->u.info.text, a->u.info.text_len);
         break;
+    case UMI_OPEN:
+        assert_int_equal(a->u.open.peer, b->u.open.peer);
+        break;
     case UMI_GOODBYE_ACK:
     case UMI_INFO_REQUEST:
         break;
@@ -289,21 +314,25 @@ test_round_trip_of_every_kind(void **state)
 static void
 test_sizes_are_frozen(void **state)
 {
+    enum {
+        WHERE_SIZE = 16 + 8 + 2 + 5
+    };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
-        [UMI_HELLO]         = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 2 + 5,
-        [UMI_CHALLENGE]     = HEADER_SIZE + 16,
-        [UMI_AUTH]          = HEADER_SIZE + 32,
-        [UMI_WELCOME]       = HEADER_SIZE + 2 + 2 + 8 + 16 + 32,
-        [UMI_REJECT]        = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE]       = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 6,
-        [UMI_GOODBYE_ACK]   = HEADER_SIZE,
-        [UMI_CREDIT]        = HEADER_SIZE + 2 + 16,
-        [UMI_PING]          = HEADER_SIZE + 8,
-        [UMI_PONG]          = HEADER_SIZE + 8,
+        [UMI_HELLO]       = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + WHERE_SIZE,
+        [UMI_CHALLENGE]   = HEADER_SIZE + 16,
+        [UMI_AUTH]        = HEADER_SIZE + 32,
+        [UMI_WELCOME]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 32 + WHERE_SIZE + 16,
+        [UMI_REJECT]      = HEADER_SIZE + 4 + 2 + 7,
+        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 6,
+        [UMI_GOODBYE_ACK] = HEADER_SIZE,
+        [UMI_CREDIT]      = HEADER_SIZE + 2 + 16,
+        [UMI_PING]        = HEADER_SIZE + 8,
+        [UMI_PONG]        = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N] = HEADER_SIZE + 8,
         [UMI_INFO_REQUEST]  = HEADER_SIZE,
         [UMI_INFO]          = HEADER_SIZE + 2 + 9,
+        [UMI_OPEN]          = HEADER_SIZE + 8,
     };
 
     (void)state;
@@ -319,14 +348,17 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    51,   0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    75,   0,    /* header */
         0x02, 0x01, 0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
         0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
         0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
         0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
-        5,    0,    0x80, 0x81, 0x82, 0x83, 0x84, /* address */
+        1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
+        9,    0,    0,    0,    0,    0,    0,    0,
+        0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
     };
     umi_control control = make(UMI_HELLO);
     uint8_t     data[UMI_CONTROL_MAX];
@@ -372,19 +404,17 @@ test_kinds_are_frozen(void **state)
     assert_int_equal(UMI_CLOSE_AFTER_N, 11);
     assert_int_equal(UMI_INFO_REQUEST, 12);
     assert_int_equal(UMI_INFO, 13);
+    assert_int_equal(UMI_OPEN, 14);
 }
 
 static void
 test_empty_lengths(void **state)
 {
-    umi_control hello   = make(UMI_HELLO);
     umi_control reject  = make(UMI_REJECT);
     umi_control goodbye = make(UMI_GOODBYE);
     umi_control info    = make(UMI_INFO);
 
     (void)state;
-    hello.u.hello.address     = NULL;
-    hello.u.hello.address_len = 0;
     reject.u.reject.text_len  = 0;
     goodbye.u.goodbye.count   = 0;
     goodbye.u.goodbye.is_last = false;
@@ -392,14 +422,25 @@ test_empty_lengths(void **state)
     assert_round_trip(&reject);
     assert_round_trip(&goodbye);
     assert_round_trip(&info);
+}
 
-    /* As a listener's peer sends it, without an address to point to. */
-    {
+/* Where nobody can be: without an address, or a number. */
+static void
+test_decode_refuses_nowhere(void **state)
+{
+    umi_control hellos[2] = {make(UMI_HELLO), make(UMI_HELLO)};
+
+    (void)state;
+    hellos[0].u.hello.where.address_len = 0;
+    hellos[1].u.hello.where.endpoint    = 0;
+    for (int i = 0; i < 2; i++) {
         uint8_t     data[UMI_CONTROL_MAX];
         umi_control decoded;
+        const char *why;
+        size_t      len = umi_control_encode(&hellos[i], data);
 
-        assert_decoded(&decoded, data, umi_control_encode(&hello, data));
-        assert_int_equal(decoded.u.hello.address_len, 0);
+        assert_false(umi_control_decode(&decoded, data, len, &why));
+        assert_string_equal(why, "an endpoint that is nowhere");
     }
 }
 
@@ -412,10 +453,10 @@ test_longest_messages_fit(void **state)
     umi_control info    = make(UMI_INFO);
 
     (void)state;
-    hello.u.hello.address_len = UMI_ADDRESS_MAX;
-    reject.u.reject.text_len  = UMI_TEXT_MAX;
-    goodbye.u.goodbye.count   = UMI_GOODBYE_MAX;
-    info.u.info.text_len      = UMI_TEXT_MAX;
+    hello.u.hello.where.address_len = UMI_ADDRESS_MAX;
+    reject.u.reject.text_len        = UMI_TEXT_MAX;
+    goodbye.u.goodbye.count         = UMI_GOODBYE_MAX;
+    info.u.info.text_len            = UMI_TEXT_MAX;
     for (unsigned i = 0; i < UMI_GOODBYE_MAX; i++) {
         goodbye.u.goodbye.entries[i].channel  = (uint16_t)(257 * i);
         goodbye.u.goodbye.entries[i].next_seq = 0x01010101u * i;
@@ -438,10 +479,10 @@ test_encode_refuses_long_lengths(void **state)
     uint8_t     data[UMI_CONTROL_MAX];
 
     (void)state;
-    hello.u.hello.address_len = UMI_ADDRESS_MAX + 1;
-    reject.u.reject.text_len  = UMI_TEXT_MAX + 1;
-    goodbye.u.goodbye.count   = UMI_GOODBYE_MAX + 1;
-    info.u.info.text_len      = UMI_TEXT_MAX + 1;
+    hello.u.hello.where.address_len = UMI_ADDRESS_MAX + 1;
+    reject.u.reject.text_len        = UMI_TEXT_MAX + 1;
+    goodbye.u.goodbye.count         = UMI_GOODBYE_MAX + 1;
+    info.u.info.text_len            = UMI_TEXT_MAX + 1;
     assert_int_equal(umi_control_encode(&hello, data), 0);
     assert_int_equal(umi_control_encode(&reject, data), 0);
     assert_int_equal(umi_control_encode(&goodbye, data), 0);
@@ -554,9 +595,9 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[44] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[45] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 46 + UMI_ADDRESS_MAX + 1),
+    body[68] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[69] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_HELLO, body, 70 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -722,6 +763,7 @@ main(void)
         cmocka_unit_test(test_bytes_of_goodbye_are_frozen),
         cmocka_unit_test(test_kinds_are_frozen),
         cmocka_unit_test(test_empty_lengths),
+        cmocka_unit_test(test_decode_refuses_nowhere),
         cmocka_unit_test(test_longest_messages_fit),
         cmocka_unit_test(test_encode_refuses_long_lengths),
         cmocka_unit_test(test_encode_refuses_unknown_kinds),

@@ -6,8 +6,11 @@
 #include "pair.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <umx/version.h>
 
 enum {
@@ -22,6 +25,8 @@ typedef struct life {
     umx_listener *listener;
     umx_ep       *client;
     umx_ep       *server;
+    int           fds[3]; /* of the peers: the test's own sockets */
+    int           num_fds;
     op            ops[MAX_OPS];
     bool          is_posted[MAX_OPS];
     int           num_ops;
@@ -82,8 +87,8 @@ say(umx_ep *ep, const umi_control *control)
     size_t  len = umi_control_encode(control, bytes);
 
     if (ep != NULL) {
-        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, NULL, 0, bytes, len,
-                    false);
+        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, &ep->base.wire_id,
+                    sizeof(ep->base.wire_id), bytes, len, false);
     }
 }
 
@@ -91,13 +96,39 @@ static void
 send_to(umx_ep *ep, uint32_t seq, uint64_t tag, size_t len, bool is_rndv)
 {
     static const char bytes[LARGE];
-    umi_header header = {.kind = UMI_KIND_MESSAGE, .seq = seq, .tag = tag};
+    umi_header        header = {.kind     = UMI_KIND_MESSAGE,
+                                .seq      = seq,
+                                .tag      = tag,
+                                .endpoint = ep->base.wire_id};
 
     fake_arrive(umx_ep_handle(ep), UMI_AM_DATA, &header, sizeof(header), bytes,
                 len, is_rndv);
 }
 
 static const umi_limits limits = {1 << 20, 100, 100};
+static const uint8_t    address[8];
+
+/* The accepted endpoint, open or not; NULL when it has been dropped. */
+static umx_ep *
+find_server(life *l)
+{
+    UMI_LIST_FOREACH(link, &l->worker->eps) {
+        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+
+        if (ep->is_server) {
+            return ep;
+        }
+    }
+    return NULL;
+}
+
+static int
+keep_fd(life *l, int fd)
+{
+    assert_true(fd >= 0);
+    l->fds[l->num_fds++] = fd;
+    return fd;
+}
 
 /* ---- our part ------------------------------------------------------------
  */
@@ -153,17 +184,20 @@ open_worker(life *l, bool has_token)
 static void
 open_client(life *l, bool has_token)
 {
-    struct sockaddr_in addr      = {.sin_family = AF_INET};
+    struct sockaddr_in addr, local = {.sin_family = AF_INET};
     umx_connect_params params    = {.field_mask = UMX_CONNECT_FIELD_LOCAL,
                                     .addr       = (void *)&addr,
                                     .addr_len   = sizeof(addr),
-                                    .local      = (void *)&addr,
-                                    .local_len  = sizeof(addr)};
+                                    .local      = (void *)&local,
+                                    .local_len  = sizeof(local)};
     umi_control        challenge = {.kind = UMI_CHALLENGE};
     umi_control        welcome   = {.kind = UMI_WELCOME};
 
+    assert_int_equal(listen(keep_fd(l, bound_socket(&addr)), 1), 0);
     welcome.u.welcome.major  = UMX_WIRE_VERSION;
     welcome.u.welcome.limits = limits;
+    welcome.u.welcome.where  = (umi_where){{1}, 1, 8, address};
+    welcome.u.welcome.peer   = 1;
     if (umx_ep_connect(l->worker, &params, &l->client) != UMX_OK) {
         l->client = NULL;
         return;
@@ -172,28 +206,53 @@ open_client(life *l, bool has_token)
     posted(l);
     run(l);
     if (has_token) {
-        say(l->client, &challenge);
+        pair_hear(l->client, &challenge);
         run(l);
     }
-    say(l->client, &welcome); /* with a token: one that does not prove it */
+    pair_hear(l->client, &welcome); /* with a token: does not prove it */
     run(l);
 }
 
 static void
-open_server(life *l)
+connect_to_listener(life *l)
 {
-    umi_control hello  = {.kind = UMI_HELLO};
-    ucp_ep_h    before = fake_last_ep();
+    struct sockaddr_in addr;
+    size_t             len = sizeof(addr);
+    int                fd  = keep_fd(l, socket(AF_INET, SOCK_STREAM, 0));
+    struct pollfd ready    = {.fd = umx_worker_fd(l->worker), .events = POLLIN};
 
+    assert_int_equal(umx_listener_address(l->listener, (void *)&addr, &len),
+                     UMX_OK);
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (void *)&addr, (socklen_t)len), 0);
+    assert_int_equal(poll(&ready, 1, -1), 1);
+    umi_worker_run_watches(l->worker); /* taken, or refused */
+}
+
+static void
+open_server(life *l, bool has_token)
+{
+    umi_control hello = {.kind = UMI_HELLO}, auth = {.kind = UMI_AUTH};
+    umi_control open = {.kind = UMI_OPEN};
+
+    if (l->listener == NULL) {
+        return;
+    }
+    connect_to_listener(l);
     hello.u.hello.major  = UMX_WIRE_VERSION;
     hello.u.hello.limits = limits;
-    fake_connect();
-    run(l);
-    if (fake_last_ep() != before && fake_last_ep() != NULL) {
-        uint8_t bytes[UMI_CONTROL_MAX];
-        size_t  len = umi_control_encode(&hello, bytes);
-
-        fake_arrive(fake_last_ep(), UMI_AM_CONTROL, NULL, 0, bytes, len, false);
+    hello.u.hello.where  = (umi_where){{2}, 2, 8, address};
+    open.u.open.peer     = 1;
+    if (find_server(l) != NULL) {
+        pair_hear(find_server(l), &hello);
+        run(l);
+    }
+    if (has_token && find_server(l) != NULL) {
+        pair_hear(find_server(l), &auth); /* a wrong one */
+        run(l);
+    }
+    if (find_server(l) != NULL) {
+        pair_hear(find_server(l), &open);
         run(l);
     }
 }
@@ -388,6 +447,9 @@ end_life(life *l)
     if (l->context != NULL) {
         umx_context_release(l->context);
     }
+    for (int i = 0; i < l->num_fds; i++) {
+        close(l->fds[i]);
+    }
 }
 
 /* Everything above; a step is left out when the one it needs failed. */
@@ -401,7 +463,7 @@ live(life *l, bool has_token)
             free(text);
         }
         open_client(l, has_token);
-        open_server(l);
+        open_server(l, has_token);
         if (l->client != NULL) {
             send_all_kinds(l, l->client);
             recv_tags(l, l->client);

@@ -94,16 +94,14 @@ test_a_client_without_the_token_is_rejected(void **state)
 }
 
 /* The client does not talk to whom it cannot trust. The listener asks for no
- * token: it learns of it as of a crash. */
+ * token: to it, the client has gone before the end of the handshake. */
 static void
 test_a_server_without_the_token_is_refused(void **state)
 {
     pair *p = *state;
 
     check_tokens(p, NULL, token);
-    PAIR_UNTIL(p, p->server != NULL &&
-                      umx_ep_get_state(p->server) == UMX_EP_FAILED);
-    assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
+    check_server_forgets(p);
 }
 
 /* ---- messages made by hand -----------------------------------------------
@@ -118,18 +116,27 @@ half_open(pair *p)
         umi_container_of(p->server_worker->eps.next, umi_ep, link));
 }
 
-/* A peer that has connected in UCX's eyes and says nothing. */
+/* A peer that has connected and says nothing of its own accord. */
 static void
 connect_mute(pair *p)
 {
     struct sockaddr_storage addr;
     size_t                  len = pair_address(p, &addr);
 
-    p->client = umi_conn_new(p->client_worker);
-    assert_non_null(p->client);
-    assert_int_equal(
-        umi_ep_open(&p->client->base, (struct sockaddr *)&addr, len, NULL, 0),
-        UMX_OK);
+    assert_int_equal(umi_conn_new(p->client_worker, &p->client), UMX_OK);
+    assert_int_equal(umi_socket_connect(&p->client->socket,
+                                        (struct sockaddr *)&addr, len, NULL, 0),
+                     UMX_OK);
+}
+
+static void
+say(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+    size_t  len = umi_control_encode(control, bytes);
+
+    assert_true(len > 0);
+    assert_int_equal(umi_socket_send(&ep->socket, bytes, len), UMX_OK);
 }
 
 static void
@@ -141,11 +148,26 @@ test_another_wire_version_is_rejected(void **state)
     pair_listen(p);
     connect_mute(p);
     hello.u.hello.major = UMX_WIRE_VERSION + 1;
-    umi_conn_send_control(p->client, &hello);
+    pair_where(p->client, &hello.u.hello.where);
+    say(p->client, &hello);
     check_failed(p, UMX_ERR_VERSION);
     assert_string_equal(umx_ep_reason(p->client), "wire version 1 is needed");
     drop_client(p);
     check_server_forgets(p);
+}
+
+static void
+test_a_listener_of_another_wire_version_is_refused(void **state)
+{
+    pair       *p       = *state;
+    umi_control welcome = {.kind = UMI_WELCOME};
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    welcome.u.welcome.major = UMX_WIRE_VERSION + 1;
+    pair_where(p->client, &welcome.u.welcome.where);
+    pair_hear(p->client, &welcome);
+    check_failed(p, UMX_ERR_VERSION);
 }
 
 /* `control` is out of turn on the listening side. */
@@ -157,7 +179,7 @@ check_server_drops(pair *p, const umi_control *controls, int count)
     connect_mute(p);
     umx_worker_query(p->server_worker, &before);
     for (int i = 0; i < count; i++) {
-        (void)pair_feed_control(half_open(p), &controls[i]);
+        pair_hear(half_open(p), &controls[i]);
     }
     check_server_forgets(p);
     umx_worker_query(p->server_worker, &after);
@@ -172,18 +194,23 @@ test_messages_out_of_turn_drop_the_peer(void **state)
     pair             *p    = *state;
     const umi_control auth = {.kind = UMI_AUTH}, ping = {.kind = UMI_PING};
     const umi_control goodbye = {.kind = UMI_GOODBYE};
-    const umi_control welcome = {.kind = UMI_WELCOME};
+    const umi_control open    = {.kind = UMI_OPEN};
+    umi_control       welcome = {.kind = UMI_WELCOME};
     umi_control       hellos[2];
+    uint8_t           nowhere;
 
     set_token(&p->config, token);
     pair_listen(p);
+    welcome.u.welcome.where = (umi_where){{0}, 1, 1, &nowhere};
     check_server_drops(p, &auth, 1);
     check_server_drops(p, &ping, 1);
     check_server_drops(p, &goodbye, 1);
     check_server_drops(p, &welcome, 1);
+    check_server_drops(p, &open, 1);
     memset(hellos, 0, sizeof(hellos));
     hellos[0].kind          = UMI_HELLO;
     hellos[0].u.hello.major = UMX_WIRE_VERSION;
+    hellos[0].u.hello.where = welcome.u.welcome.where;
     hellos[1]               = hellos[0];
     check_server_drops(p, hellos, 2);
 }
@@ -197,8 +224,8 @@ test_a_second_challenge_drops_the_listener(void **state)
     set_token(&p->config, token);
     pair_listen(p);
     pair_connect(p, 0);
-    (void)pair_feed_control(p->client, &challenge);
-    (void)pair_feed_control(p->client, &challenge);
+    pair_hear(p->client, &challenge);
+    pair_hear(p->client, &challenge);
     check_failed(p, UMX_ERR_PROTOCOL);
 }
 
@@ -206,7 +233,7 @@ static void
 test_a_handshake_message_drops_an_open_peer(void **state)
 {
     pair             *p     = *state;
-    const umi_control hello = {.kind = UMI_HELLO};
+    const umi_control hello = {.kind = UMI_AUTH};
 
     pair_open(p);
     (void)pair_feed_control(p->server, &hello);
@@ -225,14 +252,49 @@ test_the_listeners_reasons_reach_the_client(void **state)
     reject.u.reject.text_len = 2;
     pair_listen(p);
     pair_connect(p, 0);
-    (void)pair_feed_control(p->client, &reject);
+    pair_hear(p->client, &reject);
     check_failed(p, UMX_ERR_REJECTED);
     assert_string_equal(umx_ep_reason(p->client), "no");
 }
 
+static void
+check_dropped(pair *p)
+{
+    check_server_forgets(p);
+    run_until_decided(p);
+    drop_client(p);
+}
+
+/* A message that is none; a length that is none; the end in the middle. */
+static void
+test_garbage_in_the_handshake_drops_the_peer(void **state)
+{
+    static const uint8_t bytes[20];
+
+    pair            *p = *state;
+    umx_worker_stats stats;
+
+    pair_listen(p);
+    connect_mute(p);
+    assert_int_equal(umi_socket_send(&p->client->socket, bytes, sizeof(bytes)),
+                     UMX_OK);
+    check_dropped(p);
+    connect_mute(p);
+    (void)half_open(p);
+    assert_int_equal(write(p->client->socket.watch.fd, "GET / HTTP", 10), 10);
+    check_dropped(p);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.protocol_errors, 2);
+    connect_mute(p);
+    (void)half_open(p);
+    assert_int_equal(write(p->client->socket.watch.fd, "\x40\0\0\0x", 5), 5);
+    umx_ep_abort(p->client);
+    check_dropped(p);
+}
+
 /* Bytes that are no control message; one too long; too many. */
 static void
-test_garbage_drops_the_peer(void **state)
+test_garbage_drops_an_open_peer(void **state)
 {
     static uint8_t bytes[UMI_CONTROL_MAX + 1];
 
@@ -242,55 +304,68 @@ test_garbage_drops_the_peer(void **state)
 
     pair_listen(p);
     for (int i = 0; i < 3; i++) {
-        umx_ep *ep;
-
-        connect_mute(p);
-        ep             = half_open(p);
-        arrival.handle = ep->base.handle;
-        if (i == 1) {
-            arrival.len = sizeof(bytes);
-        }
+        pair_connect(p, 0);
+        PAIR_UNTIL(p, p->server != NULL);
+        run_until_decided(p);
+        arrival.header     = &p->server->base.wire_id;
+        arrival.header_len = sizeof(p->server->base.wire_id);
+        arrival.len        = (i == 1) ? sizeof(bytes) : 20;
         if (i == 2) {
             for (int j = 0; j < 65; j++) {
-                (void)pair_feed_control(ep, &ping);
+                (void)pair_feed_control(p->server, &ping);
             }
         } else {
             (void)umi_control_on_arrival(p->server_worker, &arrival);
         }
-        check_server_forgets(p);
-        run_until_decided(p);
+        PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+        assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+        umx_ep_destroy(p->server);
+        p->server = NULL;
         drop_client(p);
     }
-    arrival.handle = NULL;
+    arrival.header_len = 3;
     assert_int_equal(umi_control_on_arrival(p->server_worker, &arrival),
                      UMI_AM_REFUSED);
 }
 
+/* What comes over UCX before the socket's OPEN has been read. */
 static void
-test_data_before_the_handshake_is_bounded(void **state)
+test_messages_that_overtake_the_handshake_wait(void **state)
 {
-    static uint8_t bytes[1000];
-
     pair          *p       = *state;
+    umi_control    goodbye = {.kind = UMI_GOODBYE, .u.goodbye.is_last = true};
+    umi_control    hello   = {.kind = UMI_HELLO};
+    umi_control    open    = {.kind = UMI_OPEN};
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
+    char           byte    = 'x';
     umi_am_arrival arrival = {.header     = &header,
                               .header_len = sizeof(header),
-                              .data       = bytes,
-                              .len        = sizeof(bytes)};
-    int            kept    = 0;
+                              .data       = &byte,
+                              .len        = 1};
 
-    p->config.early_bytes = 10 * 1000;
     pair_listen(p);
     connect_mute(p);
-    arrival.handle = half_open(p)->base.handle;
-    while (umi_channel_on_arrival(p->server_worker, &arrival) ==
-           UMI_AM_CONSUMED) {
-        header.seq++;
-        kept++;
-    }
-    assert_int_equal(kept, 9);
-    check_server_forgets(p);
-    run_until_decided(p);
+    header.endpoint      = half_open(p)->base.wire_id;
+    hello.u.hello.major  = UMX_WIRE_VERSION;
+    hello.u.hello.limits = (umi_limits){100, 100, 100};
+    pair_where(p->client, &hello.u.hello.where);
+    pair_hear(half_open(p), &hello);
+    assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
+                     UMI_AM_CONSUMED);
+    goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].next_seq = 1;
+    (void)pair_feed_control(half_open(p), &goodbye);
+    (void)umx_worker_poll(p->server_worker);
+    assert_null(p->server);
+    open.u.open.peer = 1;
+    pair_hear(half_open(p), &open);
+    (void)umx_worker_poll(p->server_worker);
+    assert_non_null(p->server);
+    assert_true(umx_ep_is_peer_closed(p->server));
+    byte = 0;
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'x');
+    umx_ep_abort(p->client);
 }
 
 /* ---- peers that are mute, or not there -----------------------------------
@@ -390,22 +465,6 @@ test_the_backlog_bounds_handshakes(void **state)
     assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
 }
 
-/* A TCP socket on a port of its own. */
-static int
-bound_socket(struct sockaddr_in *addr)
-{
-    socklen_t len = sizeof(*addr);
-    int       fd  = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_true(fd >= 0);
-    memset(addr, 0, sizeof(*addr));
-    addr->sin_family      = AF_INET;
-    addr->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)addr, sizeof(*addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)addr, &len), 0);
-    return fd;
-}
-
 static void
 connect_addr(pair *p, const struct sockaddr_in *addr, uint64_t timeout_ns)
 {
@@ -429,7 +488,7 @@ test_a_port_where_nobody_listens(void **state)
     int                fd = bound_socket(&addr);
 
     pair_listen(p);
-    for (int i = 0; i < TRIES; i++) { /* UCX finds out in two ways */
+    for (int i = 0; i < TRIES; i++) {
         connect_addr(p, &addr, 60 * SECOND_NS);
         check_failed(p, UMX_ERR_NOT_CONNECTED);
         drop_client(p);
@@ -585,9 +644,13 @@ test_a_listener_destroyed_during_a_handshake_accepts_nothing(void **state)
     p->listener = NULL;
     {
         umi_control hello = {.kind = UMI_HELLO};
+        umi_control open  = {.kind = UMI_OPEN};
 
         hello.u.hello.major = UMX_WIRE_VERSION;
-        umi_conn_send_control(p->client, &hello);
+        pair_where(p->client, &hello.u.hello.where);
+        say(p->client, &hello);
+        open.u.open.peer = 1;
+        say(p->client, &open);
     }
     PAIR_UNTIL(p, umi_list_is_empty(&p->server_worker->eps));
     assert_null(p->server);
@@ -651,12 +714,14 @@ main(void)
         PAIR_TEST(test_a_client_without_the_token_is_rejected),
         PAIR_TEST(test_a_server_without_the_token_is_refused),
         PAIR_TEST(test_another_wire_version_is_rejected),
+        PAIR_TEST_ONCE(test_a_listener_of_another_wire_version_is_refused),
         PAIR_TEST_ONCE(test_messages_out_of_turn_drop_the_peer),
         PAIR_TEST_ONCE(test_a_second_challenge_drops_the_listener),
         PAIR_TEST_ONCE(test_a_handshake_message_drops_an_open_peer),
         PAIR_TEST_ONCE(test_the_listeners_reasons_reach_the_client),
-        PAIR_TEST_ONCE(test_garbage_drops_the_peer),
-        PAIR_TEST_ONCE(test_data_before_the_handshake_is_bounded),
+        PAIR_TEST_ONCE(test_garbage_in_the_handshake_drops_the_peer),
+        PAIR_TEST_ONCE(test_garbage_drops_an_open_peer),
+        PAIR_TEST_ONCE(test_messages_that_overtake_the_handshake_wait),
         PAIR_TEST_ONCE(test_others_connect_past_mute_and_noisy_sockets),
         PAIR_TEST_ONCE(test_a_mute_peer_is_dropped_at_its_deadline),
         PAIR_TEST_ONCE(test_the_backlog_bounds_handshakes),

@@ -77,18 +77,6 @@ has_ipv6(void)
     return is_ok;
 }
 
-/* UCX 1.13: does not connect over IPv6 within a process. */
-static bool
-is_old_ucx(void)
-{
-    unsigned major, minor, release;
-
-    umx_ucx_version(&major, &minor, &release);
-    return minor < 14;
-}
-
-/* UCX connects over IPv6 only where its interfaces chose that family first:
- * else 1.22 writes an IPv6 address where it made room for an IPv4 one. */
 static void
 test_ipv6(void **state)
 {
@@ -98,12 +86,10 @@ test_ipv6(void **state)
     size_t              len  = sizeof(addr);
     umx_listener       *listener;
 
-    if (!has_ipv6() || is_old_ucx()) {
+    if (!has_ipv6()) {
         skip();
     }
-    setenv("UCX_TCP_AF_PRIO", "inet6", 1);
     pair_workers(p);
-    unsetenv("UCX_TCP_AF_PRIO");
     assert_int_equal(listen_at(p, &addr, sizeof(addr), &listener), UMX_OK);
     assert_int_equal(umx_listener_address(listener, (void *)&addr, &len),
                      UMX_OK);
@@ -112,25 +98,6 @@ test_ipv6(void **state)
     assert_true(addr.sin6_port != 0);
     connect_and_talk(p, &addr, sizeof(addr));
     umx_listener_destroy(listener);
-}
-
-static void
-test_ipv6_where_ucx_does_not_use_it(void **state)
-{
-    pair               *p      = *state;
-    struct sockaddr_in6 addr   = {.sin6_family = AF_INET6,
-                                  .sin6_addr   = IN6ADDR_LOOPBACK_INIT,
-                                  .sin6_port   = htons(1)};
-    umx_connect_params  params = {.addr     = (void *)&addr,
-                                  .addr_len = sizeof(addr)};
-    umx_listener       *listener;
-    umx_ep             *ep;
-
-    pair_listen(p);
-    assert_int_equal(listen_at(p, &addr, sizeof(addr), &listener),
-                     UMX_ERR_UNREACHABLE);
-    assert_int_equal(umx_ep_connect(p->client_worker, &params, &ep),
-                     UMX_ERR_UNREACHABLE);
 }
 
 static void
@@ -264,7 +231,6 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_ipv4_and_a_port_of_the_systems_choice),
         PAIR_TEST(test_ipv6),
-        PAIR_TEST_ONCE(test_ipv6_where_ucx_does_not_use_it),
         PAIR_TEST_ONCE(test_an_address_in_use),
         PAIR_TEST_ONCE(test_an_address_of_another_host),
         PAIR_TEST_ONCE(test_bad_parameters),

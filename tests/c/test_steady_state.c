@@ -57,6 +57,21 @@ count_done(umx_request *req, umx_status status, void *arg)
     *(umx_status *)arg = status;
 }
 
+/* The first sends may wait for UCX's lanes to be connected. */
+static umx_status
+send_bytes(side *s, const umx_buffer *buffer)
+{
+    umx_request *req;
+    umx_status status = umx_channel_send(s->ep, 0, &pair_untagged, buffer, NULL,
+                                         &req);
+
+    if (status == UMX_INPROGRESS) {
+        status = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+        umx_request_release(req);
+    }
+    return status;
+}
+
 /* Send `bytes` if first, receive, send them back if not. */
 static umx_status
 exchange(side *s, uint64_t *bytes, bool is_first)
@@ -71,8 +86,7 @@ exchange(side *s, uint64_t *bytes, bool is_first)
     umx_status    status;
 
     if (is_first) {
-        status = umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL,
-                                  &req);
+        status = send_bytes(s, &buffer);
         if (status != UMX_OK) {
             return status;
         }
@@ -85,8 +99,7 @@ exchange(side *s, uint64_t *bytes, bool is_first)
     }
     status = (status == UMX_INPROGRESS) ? done : status;
     if (status == UMX_OK && !is_first) {
-        status = umx_channel_send(s->ep, 0, &pair_untagged, &buffer, NULL,
-                                  &req);
+        status = send_bytes(s, &buffer);
     }
     return status;
 }

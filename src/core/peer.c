@@ -1,0 +1,231 @@
+#include "core/peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/log.h"
+
+/* Making UCX's endpoint anew costs a millisecond at each side. */
+enum {
+    LINGER_MS = 2000
+};
+
+umi_peer *
+umi_peer_find(umx_worker *worker, const uint8_t *worker_id)
+{
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        umi_peer *peer = umi_container_of(link, umi_peer, link);
+
+        if (!peer->is_failed &&
+            memcmp(peer->worker_id, worker_id, UMI_WORKER_ID_SIZE) == 0) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+static void
+unlink_ep(umi_ep *ep)
+{
+    umi_link_remove(&ep->peer_link);
+    ep->peer   = NULL;
+    ep->handle = NULL;
+}
+
+/* ---- UCX's endpoint ------------------------------------------------------
+ */
+
+static void
+on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
+{
+    umi_peer *peer = arg;
+
+    (void)handle;
+    if (peer->is_failed) {
+        return;
+    }
+    peer->is_failed = true;
+    UMI_LIST_FOREACH_SAFE(link, &peer->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
+
+        if (ep->is_bound) {
+            ep->ucx_error = umi_ep_status(status);
+            umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+        } else {
+            unlink_ep(ep); /* its handshake gets another */
+        }
+    }
+    if (umi_list_is_empty(&peer->eps)) {
+        umi_timer_start(peer->worker, &peer->linger, 0);
+    }
+}
+
+static umx_status
+open_handle(umi_peer *peer, const void *address)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address     = address,
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_ucx_error, .arg = peer},
+    };
+
+    peer->worker->is_armed = false;
+    return (umx_status)ucp_ep_create(peer->worker->ucp, &params, &peer->handle);
+}
+
+static void
+on_closed(void *request, ucs_status_t status, void *arg)
+{
+    umx_worker *worker = arg;
+
+    (void)status;
+    ucp_request_free(request);
+    worker->closes_in_ucx--;
+}
+
+/* What is in UCX's hands completes with an error in later progress calls. */
+static void
+close_handle(umi_peer *peer)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags     = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send   = on_closed,
+        .user_data = peer->worker,
+    };
+    ucs_status_ptr_t request;
+
+    peer->worker->is_armed = false;
+    request                = ucp_ep_close_nbx(peer->handle, &params);
+    if (UCS_PTR_IS_PTR(request)) {
+        peer->worker->closes_in_ucx++;
+    } else if (UCS_PTR_IS_ERR(request)) {
+        umi_log(UMI_LOG_DEBUG, "closing UCX's endpoint: %s",
+                umx_status_string((umx_status)UCS_PTR_STATUS(request)));
+    }
+}
+
+static void
+note_shm(const char *transport, const char *device, void *arg)
+{
+    bool *has_shm = arg;
+
+    (void)device;
+    if (strcmp(transport, "sysv") == 0 || strcmp(transport, "posix") == 0 ||
+        strcmp(transport, "xpmem") == 0) {
+        *has_shm = true;
+    }
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+on_linger(umi_timer *timer)
+{
+    umi_peer_close(umi_container_of(timer, umi_peer, linger));
+}
+
+static umx_status
+peer_new(umx_worker *worker, const uint8_t *worker_id, const void *address,
+         umi_peer **peer_p)
+{
+    umi_peer  *peer = calloc(1, sizeof(*peer));
+    umx_status status;
+
+    if (peer == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    peer->worker = worker;
+    memcpy(peer->worker_id, worker_id, UMI_WORKER_ID_SIZE);
+    umi_list_init(&peer->eps);
+    umi_timer_init(&peer->linger, on_linger);
+    status = open_handle(peer, address);
+    if (status != UMX_OK) {
+        free(peer);
+        return status;
+    }
+    peer->id = ++worker->last_peer_id;
+    (void)!umi_transports(peer->handle, note_shm, &peer->has_shm);
+    umi_list_append(&worker->peers, &peer->link);
+    *peer_p = peer;
+    return UMX_OK;
+}
+
+umx_status
+umi_peer_get(umx_worker *worker, const uint8_t *worker_id, const void *address,
+             umi_peer **peer_p)
+{
+    *peer_p = umi_peer_find(worker, worker_id);
+    return (*peer_p != NULL) ? UMX_OK :
+                               peer_new(worker, worker_id, address, peer_p);
+}
+
+void
+umi_peer_close(umi_peer *peer)
+{
+    while (!umi_list_is_empty(&peer->eps)) {
+        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_link);
+
+        unlink_ep(ep);
+        ep->ucx_error = UMX_ERR_CONNECTION_RESET;
+        umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+    }
+    umi_timer_stop(&peer->linger);
+    umi_link_remove(&peer->link);
+    close_handle(peer);
+    free(peer);
+}
+
+umx_status
+umi_peer_renew(umi_peer *old, const void *address, umi_peer **peer_p)
+{
+    umx_status status = peer_new(old->worker, old->worker_id, address, peer_p);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    UMI_LIST_FOREACH_SAFE(link, &old->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
+
+        if (!ep->is_bound) {
+            unlink_ep(ep);
+            umi_peer_attach(*peer_p, ep);
+        }
+    }
+    umi_peer_close(old);
+    return UMX_OK;
+}
+
+void
+umi_peer_attach(umi_peer *peer, umi_ep *ep)
+{
+    ep->peer   = peer;
+    ep->handle = peer->handle;
+    umi_list_append(&peer->eps, &ep->peer_link);
+    umi_timer_stop(&peer->linger);
+}
+
+void
+umi_peer_detach(umi_ep *ep, bool is_graceful)
+{
+    umi_peer *peer = ep->peer;
+
+    if (peer == NULL) {
+        return;
+    }
+    unlink_ep(ep);
+    if (!umi_list_is_empty(&peer->eps)) {
+        return;
+    }
+    if (is_graceful && !peer->is_failed) {
+        umi_timer_start(peer->worker, &peer->linger,
+                        LINGER_MS * UINT64_C(1000000));
+    } else {
+        umi_peer_close(peer);
+    }
+}

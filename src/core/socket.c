@@ -1,0 +1,401 @@
+#include "core/socket.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/worker.h"
+#include "util/bytes.h"
+
+enum {
+    LENGTH_SIZE = 4,
+    BUFFER_SIZE = LENGTH_SIZE + UMI_SOCKET_MESSAGE_MAX
+};
+
+struct umi_socket_buffers {
+    size_t  in_len;
+    size_t  out_pos;
+    size_t  out_len;
+    bool    is_finishing; /* SHUT_WR once all is written */
+    bool    is_settling;  /* goes once all is written */
+    uint8_t in[BUFFER_SIZE];
+    uint8_t out[BUFFER_SIZE];
+};
+
+umx_status
+umi_status_from_errno(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+        return UMX_ERR_NOT_CONNECTED;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EAFNOSUPPORT:
+        return UMX_ERR_UNREACHABLE;
+    case ETIMEDOUT:
+        return UMX_ERR_TIMED_OUT;
+    case ECONNRESET:
+    case EPIPE:
+        return UMX_ERR_CONNECTION_RESET;
+    case EADDRINUSE:
+        return UMX_ERR_BUSY;
+    case EADDRNOTAVAIL:
+        return UMX_ERR_INVALID_ADDR;
+    case ENOMEM:
+    case ENOBUFS:
+        return UMX_ERR_NO_MEMORY;
+    default:
+        return UMX_ERR_IO_ERROR;
+    }
+}
+
+static void
+drop_buffers(umi_socket *sock)
+{
+    free(sock->buffers);
+    sock->buffers = NULL;
+}
+
+static bool
+is_settled(const umi_socket *sock)
+{
+    return sock->buffers == NULL || sock->buffers->is_settling;
+}
+
+/* ---- output --------------------------------------------------------------
+ */
+
+static void
+want_output(umi_socket *sock, bool wants)
+{
+    umi_watch_change(sock->worker, &sock->watch,
+                     wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+/* Write what there is. */
+static umx_status
+write_out(umi_socket *sock)
+{
+    umi_socket_buffers *buffers = sock->buffers;
+
+    while (buffers->out_pos < buffers->out_len) {
+        ssize_t n = send(sock->watch.fd, buffers->out + buffers->out_pos,
+                         buffers->out_len - buffers->out_pos, MSG_NOSIGNAL);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            want_output(sock, true);
+            return UMX_OK;
+        }
+        if (n < 0) {
+            return umi_status_from_errno(errno);
+        }
+        buffers->out_pos += (size_t)n;
+    }
+    buffers->out_pos = buffers->out_len = 0;
+    want_output(sock, false);
+    if (buffers->is_finishing) {
+        (void)shutdown(sock->watch.fd, SHUT_WR);
+    }
+    if (buffers->is_settling) {
+        drop_buffers(sock);
+    }
+    return UMX_OK;
+}
+
+umx_status
+umi_socket_send(umi_socket *sock, const void *data, size_t len)
+{
+    umi_socket_buffers *buffers = sock->buffers;
+    umi_writer          writer;
+
+    if (sock->watch.fd < 0 || is_settled(sock) || buffers->is_finishing) {
+        return UMX_ERR_CLOSED;
+    }
+    if (len > UMI_SOCKET_MESSAGE_MAX ||
+        buffers->out_len + LENGTH_SIZE + len > BUFFER_SIZE) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    umi_writer_init(&writer, buffers->out + buffers->out_len,
+                    LENGTH_SIZE + len);
+    umi_write_u32(&writer, (uint32_t)len);
+    umi_write_bytes(&writer, data, len);
+    buffers->out_len += LENGTH_SIZE + len;
+    return sock->is_connecting ? UMX_OK : write_out(sock);
+}
+
+void
+umi_socket_finish(umi_socket *sock)
+{
+    if (sock->watch.fd < 0 || is_settled(sock)) {
+        return;
+    }
+    sock->buffers->is_finishing = true;
+    if (!sock->is_connecting) {
+        (void)write_out(sock); /* a failure shows when reading */
+    }
+}
+
+/* ---- input ---------------------------------------------------------------
+ */
+
+/* Hand over what is complete. False if the peer speaks something else. */
+static bool
+take_messages(umi_socket *sock)
+{
+    while (!is_settled(sock) && sock->buffers->in_len >= LENGTH_SIZE) {
+        umi_socket_buffers *buffers = sock->buffers;
+        umi_reader          reader;
+        uint32_t            len;
+        size_t              used;
+
+        umi_reader_init(&reader, buffers->in, buffers->in_len);
+        len = umi_read_u32(&reader);
+        if (len > UMI_SOCKET_MESSAGE_MAX) {
+            return false;
+        }
+        used = LENGTH_SIZE + len;
+        if (buffers->in_len < used) {
+            return true;
+        }
+        sock->ops->on_message(sock, buffers->in + LENGTH_SIZE, len);
+        if (is_settled(sock)) {
+            return true; /* the rest is nobody's */
+        }
+        memmove(buffers->in, buffers->in + used, buffers->in_len - used);
+        buffers->in_len -= used;
+    }
+    return true;
+}
+
+/* Once settled, whatever comes but the end is wrong. */
+static umx_status
+read_settled(umi_socket *sock)
+{
+    char    byte;
+    ssize_t n = recv(sock->watch.fd, &byte, 1, 0);
+
+    if (n > 0) {
+        return UMX_ERR_PROTOCOL;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return UMX_OK;
+    }
+    return UMX_ERR_CONNECTION_RESET;
+}
+
+static umx_status
+read_in(umi_socket *sock)
+{
+    while (sock->watch.fd >= 0) {
+        umi_socket_buffers *buffers = sock->buffers;
+        ssize_t             n;
+
+        if (is_settled(sock)) {
+            return read_settled(sock);
+        }
+        n = recv(sock->watch.fd, buffers->in + buffers->in_len,
+                 BUFFER_SIZE - buffers->in_len, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return UMX_OK;
+        }
+        if (n < 0) {
+            return umi_status_from_errno(errno);
+        }
+        if (n == 0) {
+            return UMX_ERR_CONNECTION_RESET;
+        }
+        buffers->in_len += (size_t)n;
+        if (!take_messages(sock)) {
+            return UMX_ERR_PROTOCOL;
+        }
+    }
+    return UMX_OK;
+}
+
+static umx_status
+end_connecting(umi_socket *sock)
+{
+    int       error = 0;
+    socklen_t len   = sizeof(error);
+
+    if (getsockopt(sock->watch.fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        return umi_status_from_errno(error);
+    }
+    sock->is_connecting = false;
+    return UMX_OK;
+}
+
+static void
+on_ready(umi_watch *watch, uint32_t events)
+{
+    umi_socket *sock   = umi_container_of(watch, umi_socket, watch);
+    umx_status  status = UMX_OK;
+
+    if (sock->is_connecting) {
+        status = end_connecting(sock);
+    }
+    if (status == UMX_OK && (events & EPOLLOUT) && sock->buffers != NULL) {
+        status = write_out(sock);
+    }
+    if (status == UMX_OK && (events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
+        status = read_in(sock);
+    }
+    if (status != UMX_OK && sock->watch.fd >= 0) {
+        umi_watch_change(sock->worker, &sock->watch, 0);
+        sock->ops->on_end(sock, status);
+    }
+}
+
+/* ---- addresses ----------------------------------------------------------
+ */
+
+bool
+umi_address_is_valid(const struct sockaddr *addr, size_t len)
+{
+    if (addr == NULL || len < sizeof(addr->sa_family)) {
+        return false;
+    }
+    return (addr->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) ||
+           (addr->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+void
+umi_socket_init(umi_socket *sock, umx_worker *worker, const umi_socket_ops *ops)
+{
+    memset(sock, 0, sizeof(*sock));
+    sock->watch.fd = -1;
+    sock->worker   = worker;
+    sock->ops      = ops;
+}
+
+/* `fd` is the socket's, or closed. */
+static umx_status
+adopt(umi_socket *sock, int fd, uint32_t events)
+{
+    int        on = 1;
+    umx_status status;
+
+    sock->buffers = malloc(sizeof(*sock->buffers));
+    if (sock->buffers == NULL) {
+        close(fd);
+        return UMX_ERR_NO_MEMORY;
+    }
+    sock->buffers->in_len       = 0;
+    sock->buffers->out_pos      = 0;
+    sock->buffers->out_len      = 0;
+    sock->buffers->is_finishing = false;
+    sock->buffers->is_settling  = false;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    status = umi_watch_start(sock->worker, &sock->watch, fd, events, on_ready);
+    if (status != UMX_OK) {
+        drop_buffers(sock);
+        close(fd);
+    }
+    return status;
+}
+
+umx_status
+umi_socket_take(umi_socket *sock, int fd)
+{
+    return adopt(sock, fd, EPOLLIN);
+}
+
+umx_status
+umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
+                   size_t addr_len, const struct sockaddr *local,
+                   size_t local_len)
+{
+    int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                    0);
+
+    if (fd < 0) {
+        return umi_status_from_errno(errno);
+    }
+    if ((local != NULL && bind(fd, local, (socklen_t)local_len) != 0) ||
+        (connect(fd, addr, (socklen_t)addr_len) != 0 && errno != EINPROGRESS)) {
+        umx_status status = umi_status_from_errno(errno);
+
+        close(fd);
+        return status;
+    }
+    sock->is_connecting = true;
+    return adopt(sock, fd, EPOLLIN | EPOLLOUT);
+}
+
+void
+umi_socket_settle(umi_socket *sock)
+{
+    if (is_settled(sock)) {
+        return;
+    }
+    if (sock->buffers->out_pos < sock->buffers->out_len) {
+        sock->buffers->is_settling = true;
+    } else {
+        drop_buffers(sock);
+    }
+}
+
+void
+umi_socket_refuse(int fd, const void *data, size_t len)
+{
+    uint8_t    bytes[BUFFER_SIZE];
+    umi_writer writer;
+
+    umi_writer_init(&writer, bytes, sizeof(bytes));
+    umi_write_u32(&writer, (uint32_t)len);
+    umi_write_bytes(&writer, data, len);
+    (void)!send(fd, bytes, LENGTH_SIZE + len, MSG_NOSIGNAL);
+    (void)shutdown(fd, SHUT_WR);
+    /* Unread bytes would make close() a reset that overtakes the words. */
+    (void)!recv(fd, bytes, sizeof(bytes), 0);
+    close(fd);
+}
+
+void
+umi_socket_close(umi_socket *sock)
+{
+    int fd = sock->watch.fd;
+
+    drop_buffers(sock);
+    if (fd >= 0) {
+        umi_watch_stop(sock->worker, &sock->watch);
+        close(fd);
+    }
+}
+
+umx_status
+umi_socket_address(const umi_socket *sock, bool is_peer, struct sockaddr *addr,
+                   size_t *len_p)
+{
+    struct sockaddr_storage found;
+    socklen_t               len = sizeof(found);
+    int                     rc;
+
+    if (sock->watch.fd < 0) {
+        return UMX_ERR_CLOSED;
+    }
+    rc = is_peer ?
+             getpeername(sock->watch.fd, (struct sockaddr *)&found, &len) :
+             getsockname(sock->watch.fd, (struct sockaddr *)&found, &len);
+    if (rc != 0) {
+        return (errno == ENOTCONN) ? UMX_ERR_UNSUPPORTED :
+                                     umi_status_from_errno(errno);
+    }
+    if (*len_p < len) {
+        return UMX_ERR_BUFFER_TOO_SMALL;
+    }
+    memcpy(addr, &found, len);
+    *len_p = len;
+    return UMX_OK;
+}

@@ -1,0 +1,76 @@
+/* socket.h: a nonblocking TCP connection that carries messages of the
+ * handshake, each behind its length (u32, little-endian). Later it only tells,
+ * by staying open, that the peer lives.
+ *
+ * Callbacks run from umi_worker_run_watches(). They may close the socket.
+ * Thread: the worker's owner. */
+#ifndef UMI_SOCKET_H
+#define UMI_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include "core/watch.h"
+
+typedef struct umi_socket umi_socket;
+
+typedef struct umi_socket_ops {
+    /* A message; `data` is valid during the call. */
+    void (*on_message)(umi_socket *sock, const void *data, size_t len);
+    /* Nothing more will come; `status` says why: the connection could not be
+     * made, or is over. The socket is still the owner's to close. */
+    void (*on_end)(umi_socket *sock, umx_status status);
+} umi_socket_ops;
+
+typedef struct umi_socket_buffers umi_socket_buffers;
+
+struct umi_socket {
+    umi_watch             watch;
+    umx_worker           *worker;
+    const umi_socket_ops *ops;
+    umi_socket_buffers   *buffers; /* NULL once settled */
+    bool                  is_connecting;
+};
+
+enum {
+    UMI_SOCKET_MESSAGE_MAX = 16 * 1024
+};
+
+/* `fd` of a closed one is -1: a zeroed umi_socket must be initialised. */
+void umi_socket_init(umi_socket *sock, umx_worker *worker,
+                     const umi_socket_ops *ops);
+
+/* Start connecting; messages may be sent at once. */
+umx_status umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
+                              size_t addr_len, const struct sockaddr *local,
+                              size_t local_len);
+
+/* Take over an accepted connection; closes `fd` on failure. */
+umx_status umi_socket_take(umi_socket *sock, int fd);
+
+umx_status umi_socket_send(umi_socket *sock, const void *data, size_t len);
+
+/* After what has been sent: tell the peer that nothing more comes. */
+void umi_socket_finish(umi_socket *sock);
+
+/* No more messages either way: the buffers go. */
+void umi_socket_settle(umi_socket *sock);
+
+/* Say one thing to a connection that is not taken, and drop it. */
+void umi_socket_refuse(int fd, const void *data, size_t len);
+
+/* Idempotent. */
+void umi_socket_close(umi_socket *sock);
+
+/* The peer's or the own address, as umx_ep_peer_address(). */
+umx_status umi_socket_address(const umi_socket *sock, bool is_peer,
+                              struct sockaddr *addr, size_t *len_p);
+
+/* An IPv4 or IPv6 address that is all there. */
+bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
+
+/* What an errno of the socket calls means here. */
+umx_status umi_status_from_errno(int error);
+
+#endif

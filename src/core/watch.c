@@ -1,0 +1,126 @@
+#include "core/watch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/worker.h"
+#include "util/log.h"
+
+/* Connections come and go in all workers' threads; not on any hot path. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static umi_list        all      = {&all, &all};
+
+static void
+register_watch(umi_watch *watch)
+{
+    pthread_mutex_lock(&all_lock);
+    umi_list_append(&all, &watch->link);
+    pthread_mutex_unlock(&all_lock);
+}
+
+static void
+unregister_watch(umi_watch *watch)
+{
+    pthread_mutex_lock(&all_lock);
+    umi_link_remove(&watch->link);
+    pthread_mutex_unlock(&all_lock);
+}
+
+void
+umi_watch_before_fork(void)
+{
+    pthread_mutex_lock(&all_lock);
+}
+
+void
+umi_watch_after_fork(void)
+{
+    pthread_mutex_unlock(&all_lock);
+}
+
+/* Not taken off the epoll set: that is the parent's. */
+void
+umi_watch_in_child(void)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&all)) != NULL) {
+        umi_watch *watch = umi_container_of(link, umi_watch, link);
+
+        close(watch->fd);
+        watch->fd = -1;
+    }
+    pthread_mutex_unlock(&all_lock);
+}
+
+umx_status
+umi_watch_start(umx_worker *worker, umi_watch *watch, int fd, uint32_t events,
+                umi_watch_fn fn)
+{
+    struct epoll_event event = {.events = events, .data.ptr = watch};
+
+    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        umi_log(UMI_LOG_ERROR, "epoll_ctl: %s", strerror(errno));
+        return (errno == ENOMEM || errno == ENOSPC) ? UMX_ERR_NO_MEMORY :
+                                                      UMX_ERR_IO_ERROR;
+    }
+    watch->fd = fd;
+    watch->fn = fn;
+    register_watch(watch);
+    return UMX_OK;
+}
+
+void
+umi_watch_change(umx_worker *worker, umi_watch *watch, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = watch};
+
+    if (watch->fd >= 0) {
+        (void)epoll_ctl(worker->fd, EPOLL_CTL_MOD, watch->fd, &event);
+    }
+}
+
+void
+umi_watch_stop(umx_worker *worker, umi_watch *watch)
+{
+    struct epoll_event event = {0}; /* not NULL: Linux before 2.6.9 */
+
+    if (watch->fd < 0) {
+        return;
+    }
+    unregister_watch(watch);
+    (void)epoll_ctl(worker->fd, EPOLL_CTL_DEL, watch->fd, &event);
+    watch->fd = -1;
+    for (int i = 0; i < worker->num_ready; i++) {
+        if (worker->ready[i].data.ptr == watch) {
+            worker->ready[i].data.ptr = NULL;
+        }
+    }
+}
+
+void
+umi_worker_run_watches(umx_worker *worker)
+{
+    if (worker->num_ready != 0) {
+        return; /* from a callback */
+    }
+    worker->watch_countdown = worker->num_handshakes != 0 ?
+                                  UMI_POLLS_PER_WATCH_BUSY :
+                                  UMI_POLLS_PER_WATCH;
+    worker->num_ready = epoll_wait(worker->fd, worker->ready, UMI_MAX_READY, 0);
+    if (worker->num_ready < 0) {
+        worker->num_ready = 0; /* EINTR: next time */
+    }
+    for (int i = 0; i < worker->num_ready; i++) {
+        umi_watch *watch = worker->ready[i].data.ptr;
+
+        if (watch != NULL) { /* NULL: UCX's, or stopped meanwhile */
+            watch->fn(watch, worker->ready[i].events);
+            worker->activity++;
+        }
+    }
+    worker->num_ready = 0;
+}
