@@ -5,7 +5,6 @@ import socket
 import time
 
 import pytest
-from conftest import TLS
 
 import ucp
 from ucp.testing import connected_pair, live_objects
