@@ -1,0 +1,307 @@
+/* link: pair */
+/* Connections between two workers share UCX's endpoint, and agree on it. */
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static umi_peer *
+peer_of(umx_worker *worker)
+{
+    assert_false(umi_list_is_empty(&worker->peers));
+    return umi_container_of(worker->peers.next, umi_peer, link);
+}
+
+static unsigned
+count_peers(umx_worker *worker)
+{
+    unsigned count = 0;
+
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        (void)link;
+        count++;
+    }
+    return count;
+}
+
+/* Connect once more, in p->client and p->server. */
+static void
+connect_again(pair *p)
+{
+    p->server = NULL;
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL &&
+                      umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+}
+
+static void
+close_both(pair *p)
+{
+    op o;
+
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_CLOSED);
+    umx_ep_destroy(p->client);
+    umx_ep_destroy(p->server);
+    p->client = NULL;
+    p->server = NULL;
+}
+
+static void
+check_byte(pair *p, umx_ep *from, umx_ep *to, char byte)
+{
+    char in = 0;
+
+    assert_int_equal(pair_send(p, from, 0, pair_tag(1), &byte, 1), UMX_OK);
+    assert_int_equal(pair_recv(p, to, 0, pair_any, &in, 1), UMX_OK);
+    assert_int_equal(in, byte);
+}
+
+static void
+test_connections_share_ucxs_endpoint(void **state)
+{
+    pair   *p = *state;
+    umx_ep *client, *server;
+
+    pair_open(p);
+    client = p->client;
+    server = p->server;
+    connect_again(p);
+    assert_ptr_equal(umx_ep_handle(client), umx_ep_handle(p->client));
+    assert_ptr_equal(umx_ep_handle(server), umx_ep_handle(p->server));
+    check_byte(p, client, server, 'a');
+    check_byte(p, p->client, p->server, 'b');
+    check_byte(p, server, client, 'c');
+    close_both(p);
+    check_byte(p, client, server, 'd'); /* the other one lives on */
+    p->client = client;
+    p->server = server;
+}
+
+/* The end of one by force harms no other. */
+static void
+test_an_abort_is_of_one_connection(void **state)
+{
+    pair   *p = *state;
+    umx_ep *client, *server;
+
+    pair_open(p);
+    client = p->client;
+    server = p->server;
+    connect_again(p);
+    umx_ep_abort(client);
+    PAIR_UNTIL(p, umx_ep_get_state(server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(server), UMX_ERR_CONNECTION_RESET);
+    umx_ep_destroy(client);
+    umx_ep_destroy(server);
+    pair_settle(p);
+}
+
+static void
+test_ucxs_endpoint_waits_for_the_next_connection(void **state)
+{
+    pair    *p = *state;
+    uint64_t client_id, server_id;
+
+    pair_open(p);
+    client_id = peer_of(p->client_worker)->id;
+    server_id = peer_of(p->server_worker)->id;
+    for (int i = 0; i < 3; i++) {
+        close_both(p);
+        connect_again(p);
+        pair_settle(p);
+    }
+    assert_int_equal(peer_of(p->client_worker)->id, client_id);
+    assert_int_equal(peer_of(p->server_worker)->id, server_id);
+    close_both(p);
+    umi_timer_start(p->client_worker, &peer_of(p->client_worker)->linger, 0);
+    PAIR_UNTIL(p, count_peers(p->client_worker) == 0); /* but not for ever */
+}
+
+static void
+test_after_an_abort_ucxs_endpoint_goes(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    umx_ep_abort(p->client);
+    assert_int_equal(count_peers(p->client_worker), 0);
+    PAIR_UNTIL(p, count_peers(p->server_worker) == 0);
+}
+
+/* One side has dropped its endpoint, the other's is of no use any more. */
+static void
+check_stale(pair *p, bool is_client)
+{
+    pair_open(p);
+    pair_settle(p);
+    for (int i = 0; i < 3; i++) {
+        close_both(p);
+        umi_peer_close(
+            peer_of(is_client ? p->client_worker : p->server_worker));
+        connect_again(p);
+        pair_settle(p);
+        assert_int_equal(count_peers(p->client_worker), 1);
+        assert_int_equal(count_peers(p->server_worker), 1);
+        assert_int_equal(peer_of(p->server_worker)->remote_id,
+                         peer_of(p->client_worker)->id);
+    }
+}
+
+static void
+test_the_connecting_side_drops_its_endpoint(void **state)
+{
+    check_stale(*state, true);
+}
+
+static void
+test_the_listening_side_drops_its_endpoint(void **state)
+{
+    check_stale(*state, false);
+}
+
+/* With connections that do not know it yet. */
+static void
+test_connections_on_a_dropped_endpoint_fail(void **state)
+{
+    pair   *p = *state;
+    umx_ep *client, *server;
+
+    pair_open(p);
+    pair_settle(p);
+    client = p->client;
+    server = p->server;
+    umi_peer_close(peer_of(p->client_worker));
+    connect_again(p);
+    pair_settle(p);
+    assert_int_equal(umx_ep_get_state(client), UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(client), UMX_ERR_CONNECTION_RESET);
+    PAIR_UNTIL(p, umx_ep_get_state(server) == UMX_EP_FAILED);
+    umx_ep_destroy(client);
+    umx_ep_destroy(server);
+    pair_settle(p);
+}
+
+static void
+take_ep(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    (void)listener;
+    *(umx_ep **)arg = ep;
+}
+
+static void
+test_two_workers_connect_to_each_other_at_once(void **state)
+{
+    pair               *p          = *state;
+    umx_ep             *there      = NULL, *back;
+    struct sockaddr_in  addr       = {.sin_family = AF_INET};
+    size_t              len        = sizeof(addr);
+    umx_connect_params  connecting = {.addr     = (void *)&addr,
+                                      .addr_len = sizeof(addr)};
+    umx_listener_params listening  = {.addr      = (void *)&addr,
+                                      .addr_len  = sizeof(addr),
+                                      .on_accept = take_ep,
+                                      .arg       = &there};
+    umx_listener       *listener;
+
+    pair_listen(p);
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(
+        umx_listener_create(p->client_worker, &listening, &listener), UMX_OK);
+    assert_int_equal(umx_listener_address(listener, (void *)&addr, &len),
+                     UMX_OK);
+    pair_connect(p, 0);
+    assert_int_equal(umx_ep_connect(p->server_worker, &connecting, &back),
+                     UMX_OK);
+    PAIR_UNTIL(p, p->server != NULL && there != NULL);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN &&
+                      umx_ep_get_state(back) == UMX_EP_OPEN);
+    assert_int_equal(count_peers(p->client_worker), 1);
+    assert_int_equal(count_peers(p->server_worker), 1);
+    check_byte(p, p->client, p->server, 'a');
+    check_byte(p, back, there, 'b');
+    check_byte(p, there, back, 'c');
+    umx_ep_destroy(back);
+    umx_ep_destroy(there);
+    umx_listener_destroy(listener);
+}
+
+static void
+test_a_worker_connects_to_itself(void **state)
+{
+    pair                   *p = *state;
+    struct sockaddr_storage addr;
+    umx_connect_params      params = {.addr = (void *)&addr};
+    umx_ep                 *ep;
+
+    pair_listen(p);
+    params.addr_len = pair_address(p, &addr);
+    for (int i = 0; i < 2; i++) {
+        p->server = NULL;
+        assert_int_equal(umx_ep_connect(p->server_worker, &params, &ep),
+                         UMX_OK);
+        PAIR_UNTIL(p, p->server != NULL);
+        check_byte(p, ep, p->server, 'a');
+        check_byte(p, p->server, ep, 'b');
+        assert_int_equal(count_peers(p->server_worker), 1);
+        umx_ep_destroy(ep);
+        umx_ep_destroy(p->server);
+    }
+    p->server = NULL;
+}
+
+/* ---- out of descriptors --------------------------------------------------
+ */
+
+static void
+test_accepting_goes_on_when_there_are_descriptors_again(void **state)
+{
+    pair                   *p = *state;
+    struct sockaddr_storage addr;
+    struct rlimit           limit, none;
+    socklen_t               len;
+    int                     fd, next;
+
+    pair_listen(p);
+    len  = (socklen_t)pair_address(p, &addr);
+    fd   = socket(AF_INET, SOCK_STREAM, 0);
+    next = dup(fd); /* the lowest that is free */
+    close(next);
+    assert_int_equal(connect(fd, (void *)&addr, len), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none          = limit;
+    none.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    PAIR_UNTIL(p, umi_link_is_linked(&p->listener->pause.link));
+    assert_int_equal(p->listener->num_handshakes, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 1);
+    close(fd);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_connections_share_ucxs_endpoint),
+        PAIR_TEST(test_an_abort_is_of_one_connection),
+        PAIR_TEST(test_ucxs_endpoint_waits_for_the_next_connection),
+        PAIR_TEST(test_after_an_abort_ucxs_endpoint_goes),
+        PAIR_TEST(test_the_connecting_side_drops_its_endpoint),
+        PAIR_TEST(test_the_listening_side_drops_its_endpoint),
+        PAIR_TEST(test_connections_on_a_dropped_endpoint_fail),
+        PAIR_TEST(test_two_workers_connect_to_each_other_at_once),
+        PAIR_TEST(test_a_worker_connects_to_itself),
+        PAIR_TEST_ONCE(test_accepting_goes_on_when_there_are_descriptors_again),
+    };
+
+    return UNIT_RUN(tests);
+}
