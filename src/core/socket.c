@@ -267,6 +267,47 @@ umi_address_is_valid(const struct sockaddr *addr, size_t len)
            (addr->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
 }
 
+static bool
+is_loopback(const struct sockaddr *addr)
+{
+    const struct sockaddr_in  *in  = (const void *)addr;
+    const struct sockaddr_in6 *in6 = (const void *)addr;
+
+    return (addr->sa_family == AF_INET) ?
+               (ntohl(in->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET :
+               IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* The same host talks to itself from the address that it talks to. */
+static bool
+is_local(const struct sockaddr *own, const struct sockaddr *peer)
+{
+    const struct sockaddr_in  *own4  = (const void *)own;
+    const struct sockaddr_in6 *own6  = (const void *)own;
+    const struct sockaddr_in  *peer4 = (const void *)peer;
+    const struct sockaddr_in6 *peer6 = (const void *)peer;
+
+    if (is_loopback(own) || is_loopback(peer)) {
+        return true;
+    }
+    if (own->sa_family != peer->sa_family) {
+        return false;
+    }
+    return (own->sa_family == AF_INET) ?
+               own4->sin_addr.s_addr == peer4->sin_addr.s_addr :
+               IN6_ARE_ADDR_EQUAL(&own6->sin6_addr, &peer6->sin6_addr);
+}
+
+static void
+note_local(umi_socket *sock, int fd, const struct sockaddr *peer)
+{
+    struct sockaddr_storage own;
+    socklen_t               len = sizeof(own);
+
+    sock->is_local = getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
+                     is_local((struct sockaddr *)&own, peer);
+}
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -308,6 +349,12 @@ adopt(umi_socket *sock, int fd, uint32_t events)
 umx_status
 umi_socket_take(umi_socket *sock, int fd)
 {
+    struct sockaddr_storage peer;
+    socklen_t               len = sizeof(peer);
+
+    if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
+        note_local(sock, fd, (struct sockaddr *)&peer);
+    }
     return adopt(sock, fd, EPOLLIN);
 }
 
@@ -329,6 +376,7 @@ umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
         close(fd);
         return status;
     }
+    note_local(sock, fd, addr);
     sock->is_connecting = true;
     return adopt(sock, fd, EPOLLIN | EPOLLOUT);
 }

@@ -31,6 +31,7 @@ struct umi_socket {
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers; /* NULL once settled */
     bool                  is_connecting;
+    bool                  is_local; /* the peer is in our network namespace */
 };
 
 enum {

@@ -199,8 +199,10 @@ umx_worker_destroy(umx_worker *worker)
     }
     abort_all(worker);
     settle(worker);
-    if (worker->address != NULL) {
-        ucp_worker_release_address(worker->ucp, worker->address);
+    for (int i = 0; i < 2; i++) {
+        if (worker->addresses[i] != NULL) {
+            ucp_worker_release_address(worker->ucp, worker->addresses[i]);
+        }
     }
     close(worker->fd);
     ucp_worker_destroy(worker->ucp);
@@ -270,17 +272,26 @@ umi_worker_arm(umx_worker *worker)
 }
 
 umx_status
-umi_worker_address(umx_worker *worker, const void **address_p, size_t *len_p)
+umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
+                   size_t *len_p)
 {
-    umx_status status = UMX_OK;
+    ucp_worker_attr_t attr = {
+        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
+                      UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+        .address_flags = is_local ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
 
-    if (worker->address == NULL) {
-        status = (umx_status)ucp_worker_get_address(
-            worker->ucp, &worker->address, &worker->address_len);
+    if (worker->addresses[is_local] == NULL) {
+        umx_status status = (umx_status)ucp_worker_query(worker->ucp, &attr);
+
+        if (status != UMX_OK) {
+            return status;
+        }
+        worker->addresses[is_local]    = attr.address;
+        worker->address_lens[is_local] = attr.address_length;
     }
-    *address_p = worker->address;
-    *len_p     = worker->address_len;
-    return status;
+    *address_p = worker->addresses[is_local];
+    *len_p     = worker->address_lens[is_local];
+    return UMX_OK;
 }
 
 void

@@ -94,8 +94,8 @@ struct umx_worker {
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
     uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
-    ucp_address_t          *address; /* UCX's; NULL until needed */
-    size_t                  address_len;
+    ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
+    size_t                  address_lens[2];
     umi_list                peers;
     uint64_t                last_peer_id;
     umi_list                eps;
@@ -139,9 +139,11 @@ umi_worker_has_events(const umx_worker *worker)
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
 umx_status umi_worker_arm(umx_worker *worker);
 
-/* UCX's address of this worker, for as long as it lives. */
-umx_status umi_worker_address(umx_worker *worker, const void **address_p,
-                              size_t *len_p);
+/* UCX's address of this worker, for as long as it lives; `is_local`: for a peer
+ * in the same network namespace. For others without shared memory: that may be
+ * in reach, but UCX wakes its readers by a socket that is not. */
+umx_status umi_worker_address(umx_worker *worker, bool is_local,
+                              const void **address_p, size_t *len_p);
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
 static inline umx_status

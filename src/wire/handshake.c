@@ -109,7 +109,8 @@ fill_where(umx_ep *ep, umi_where *where)
     umx_worker *worker = umi_conn_worker(ep);
     const void *address;
     size_t      len;
-    umx_status  status = umi_worker_address(worker, &address, &len);
+    umx_status  status = umi_worker_address(worker, ep->socket.is_local,
+                                            &address, &len);
 
     if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
         status = UMX_ERR_OUT_OF_RANGE;

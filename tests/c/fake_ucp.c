@@ -377,12 +377,11 @@ ucp_worker_set_am_recv_handler(ucp_worker_h                  worker,
 }
 
 ucs_status_t
-ucp_worker_get_address(ucp_worker_h worker, ucp_address_t **address_p,
-                       size_t *len_p)
+ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t *attr)
 {
     FAIL_IF_TOLD();
-    *address_p = (ucp_address_t *)worker;
-    *len_p     = 8;
+    attr->address        = (ucp_address_t *)worker;
+    attr->address_length = 8;
     fake.live++;
     return UCS_OK;
 }

@@ -213,7 +213,7 @@ pair_where(umx_ep *ep, umi_where *where)
     const void *address;
     size_t      len;
 
-    assert_int_equal(umi_worker_address(ep->base.worker, &address, &len),
+    assert_int_equal(umi_worker_address(ep->base.worker, true, &address, &len),
                      UMX_OK);
     memcpy(where->worker_id, ep->base.worker->id, UMI_WHERE_ID_SIZE);
     where->endpoint    = ep->base.wire_id;

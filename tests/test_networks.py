@@ -1,0 +1,80 @@
+"""Two network namespaces joined by a veth pair: a network between two hosts."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HOST = "192.0.2.1"  # reserved for documentation, as is 192.0.2.2
+
+ECHO = """
+import asyncio, sys, ucp
+
+async def main(host, port):
+    if port == "0":
+        listener = ucp.create_listener(host=host)
+        print(listener.port, flush=True)
+        ep = await anext(listener)
+    else:
+        ep = await ucp.create_endpoint(host, int(port))
+    for size in (1, 1 << 20):
+        data = bytearray(size)
+        if port == "0":
+            await ep.recv(data)
+            await ep.send(data)
+        else:
+            await ep.send(b"x" * size)
+            await ep.recv(data)
+            assert data == b"x" * size
+    print(sorted({lane[0] for lane in ep.transports()}), flush=True)
+    await ep.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], capture_output=True, check=True, text=True)
+
+
+@pytest.fixture
+def namespaces():
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the command ip")
+    names = [f"ucptest{os.getpid()}{end}" for end in "ab"]
+    devices = [f"ucpt{os.getpid() % 100000}{end}" for end in "ab"]
+    with contextlib.ExitStack() as undo:
+        for name in names:
+            try:
+                ip("netns", "add", name)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
+            undo.callback(ip, "netns", "del", name)
+        first = ["link", "add", devices[0], "netns", names[0], "type", "veth"]
+        ip(*first, "peer", "name", devices[1], "netns", names[1])
+        for number, (name, device) in enumerate(zip(names, devices, strict=True), 1):
+            ip("-n", name, "addr", "add", f"192.0.2.{number}/24", "dev", device)
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", device, "up")
+        yield names
+
+
+def start(namespace, *arguments):
+    return subprocess.Popen(
+        ["ip", "netns", "exec", namespace, sys.executable, "-P", "-c", ECHO]
+        + list(arguments),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_peers_in_two_network_namespaces_use_the_network(namespaces):
+    with start(namespaces[0], HOST, "0") as server:
+        port = server.stdout.readline().strip()
+        with start(namespaces[1], HOST, port) as client:
+            assert client.communicate()[0] == "['tcp']\n"
+        assert server.communicate()[0] == "['tcp']\n"
+    assert (client.returncode, server.returncode) == (0, 0)
