@@ -64,8 +64,17 @@ def namespaces():
 
 def start(namespace, *arguments):
     return subprocess.Popen(
-        ["ip", "netns", "exec", namespace, sys.executable, "-P", "-c", ECHO]
-        + list(arguments),
+        [
+            "ip",
+            "netns",
+            "exec",
+            namespace,
+            sys.executable,
+            "-P",
+            "-c",
+            ECHO,
+            *arguments,
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )
