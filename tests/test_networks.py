@@ -62,28 +62,58 @@ def namespaces():
         yield names
 
 
-def start(namespace, *arguments):
+CUT_OFF = """
+import asyncio, sys, ucp
+
+async def main(host, port):
+    if port == "0":
+        listener = ucp.create_listener(host=host)
+        print(listener.port, flush=True)
+        ep = await anext(listener)
+    else:
+        ep = await ucp.create_endpoint(host, int(port))
+    await ep.send(b"x")
+    await ep.recv(bytearray(1))
+    receive = ep.recv(bytearray(1), tag=1)
+    send = ep.send(bytearray(64 << 20), tag=2)  # nobody receives it
+    print("connected", flush=True)
+    for request in receive, send:
+        try:
+            await request
+        except ucp.UCXConnectionReset as error:
+            print(error.status, flush=True)
+
+ucp.init(config=ucp.Config(heartbeat_ns=300_000_000))
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def start(namespace, program, *arguments):
+    command = [sys.executable, "-P", "-c", program, *arguments]
     return subprocess.Popen(
-        [
-            "ip",
-            "netns",
-            "exec",
-            namespace,
-            sys.executable,
-            "-P",
-            "-c",
-            ECHO,
-            *arguments,
-        ],
+        ["ip", "netns", "exec", namespace, *command],
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
 def test_peers_in_two_network_namespaces_use_the_network(namespaces):
-    with start(namespaces[0], HOST, "0") as server:
+    with start(namespaces[0], ECHO, HOST, "0") as server:
         port = server.stdout.readline().strip()
-        with start(namespaces[1], HOST, port) as client:
+        with start(namespaces[1], ECHO, HOST, port) as client:
             assert client.communicate()[0] == "['tcp']\n"
         assert server.communicate()[0] == "['tcp']\n"
+    assert (client.returncode, server.returncode) == (0, 0)
+
+
+def test_peers_cut_off_from_each_other_find_out(namespaces):
+    device = f"ucpt{os.getpid() % 100000}a"
+    with start(namespaces[0], CUT_OFF, HOST, "0") as server:
+        port = server.stdout.readline().strip()
+        with start(namespaces[1], CUT_OFF, HOST, port) as client:
+            assert server.stdout.readline() == "connected\n"
+            assert client.stdout.readline() == "connected\n"
+            ip("-n", namespaces[0], "link", "set", device, "down")
+            assert client.communicate()[0] == "-80\n-80\n"
+        assert server.communicate()[0] == "-80\n-80\n"
     assert (client.returncode, server.returncode) == (0, 0)

@@ -45,7 +45,10 @@ class Config:
     background."""
     connect_timeout_ns: int | None = None
     """Longest time the handshake of an accepted endpoint may take."""
-    """Bytes kept from a peer before its handshake ends; more drops it."""
+    heartbeat_ns: int | None = None
+    """A peer silent for this long is given up with UCXConnectionReset: one that
+    is stopped, or behind a network that has gone. 0 means never; longer than
+    any peer may hold its loop."""
     goodbye_bytes: int | None = None
     """Unread large-message bytes pulled in when the peer closes."""
     token: bytes | None = None

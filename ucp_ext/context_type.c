@@ -93,6 +93,7 @@ raise_option_error(mod_state *st, umx_status status,
     X(credit_rndv)        \
     X(close_timeout_ns)   \
     X(connect_timeout_ns) \
+    X(heartbeat_ns)       \
     X(goodbye_bytes)
 
 typedef struct config_field {

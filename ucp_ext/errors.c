@@ -29,7 +29,7 @@ static const struct {
     {UMX_ERR_UNREACHABLE, EXC_UCXUnreachable},
     {UMX_ERR_INVALID_ADDR, EXC_UCXUnreachable},
     {UMX_ERR_TIMED_OUT, EXC_UCXTimeout},
-    {UMX_ERR_ENDPOINT_TIMEOUT, EXC_UCXTimeout},
+    {UMX_ERR_ENDPOINT_TIMEOUT, EXC_UCXConnectionReset},
     {UMX_ERR_REJECTED, EXC_UCXRejected},
     {UMX_ERR_PROTOCOL, EXC_UCXProtocolError},
     {UMX_ERR_VERSION, EXC_UCXVersionError},

@@ -36,6 +36,10 @@ typedef struct umx_config {
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */
+    uint64_t heartbeat_ns;       /* a peer silent for this long is given up
+                                    with UMX_ERR_ENDPOINT_TIMEOUT; 0 = never,
+                                    else at least 1 ms, and longer than any
+                                    peer may be busy without progress */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
     const uint8_t *token;        /* shared secret, copied; NULL = none asked */

@@ -13,6 +13,8 @@
 
 enum {
     LENGTH_SIZE = 4,
+    BYTE_PING   = 1,
+    BYTE_PONG   = 2,
     BUFFER_SIZE = LENGTH_SIZE + UMI_SOCKET_MESSAGE_MAX
 };
 
@@ -172,20 +174,42 @@ take_messages(umi_socket *sock)
     return true;
 }
 
-/* Once settled, whatever comes but the end is wrong. */
+/* What does not fit into the socket is not needed: much is on its way then. */
+static void
+send_byte(umi_socket *sock, uint8_t byte)
+{
+    (void)!send(sock->watch.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void
+umi_socket_ping(umi_socket *sock)
+{
+    if (sock->watch.fd >= 0 && is_settled(sock)) {
+        send_byte(sock, BYTE_PING);
+    }
+}
+
 static umx_status
 read_settled(umi_socket *sock)
 {
-    char    byte;
-    ssize_t n = recv(sock->watch.fd, &byte, 1, 0);
+    uint8_t bytes[64];
+    ssize_t n = recv(sock->watch.fd, bytes, sizeof(bytes), 0);
 
-    if (n > 0) {
-        return UMX_ERR_PROTOCOL;
-    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return UMX_OK;
     }
-    return UMX_ERR_CONNECTION_RESET;
+    if (n <= 0) {
+        return UMX_ERR_CONNECTION_RESET;
+    }
+    sock->num_heard++;
+    for (ssize_t i = 0; i < n; i++) {
+        if (bytes[i] == BYTE_PING) {
+            send_byte(sock, BYTE_PONG);
+        } else if (bytes[i] != BYTE_PONG) {
+            return UMX_ERR_PROTOCOL;
+        }
+    }
+    return UMX_OK;
 }
 
 static umx_status

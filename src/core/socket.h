@@ -1,6 +1,7 @@
 /* socket.h: a nonblocking TCP connection that carries messages of the
- * handshake, each behind its length (u32, little-endian). Later it only tells,
- * by staying open, that the peer lives.
+ * handshake, each behind its length (u32, little-endian). Once settled it
+ * tells, by staying open, that the peer is there; and bytes ask (1) and answer
+ * (2) whether it moves.
  *
  * Callbacks run from umi_worker_run_watches(). They may close the socket.
  * Thread: the worker's owner. */
@@ -29,7 +30,8 @@ struct umi_socket {
     umi_watch             watch;
     umx_worker           *worker;
     const umi_socket_ops *ops;
-    umi_socket_buffers   *buffers; /* NULL once settled */
+    umi_socket_buffers   *buffers;   /* NULL once settled */
+    unsigned              num_heard; /* signs of life once settled; wraps */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
 };
@@ -57,6 +59,9 @@ void umi_socket_finish(umi_socket *sock);
 
 /* No more messages either way: the buffers go. */
 void umi_socket_settle(umi_socket *sock);
+
+/* Once settled: ask for a sign of life. */
+void umi_socket_ping(umi_socket *sock);
 
 /* Say one thing to a connection that is not taken, and drop it. */
 void umi_socket_refuse(int fd, const void *data, size_t len);

@@ -656,6 +656,7 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     if (ep == NULL) {
         return UMI_AM_REFUSED;
     }
+    ep->num_arrivals++;
     channel = umi_conn_channel(ep, header.channel);
     if (channel == NULL) {
         umi_conn_protocol_error(ep, "out of memory for a channel");

@@ -51,6 +51,7 @@ conn_free(umi_ep *base)
     umx_ep *ep = umi_conn_of(base);
 
     umi_timer_stop(&ep->timer);
+    umi_timer_stop(&ep->heartbeat);
     umi_socket_close(&ep->socket);
     umi_ep_fini(base);
     while (!umi_list_is_empty(&ep->channels)) {
@@ -105,6 +106,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_timer_init(&ep->timer, on_timer);
+    umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
     ep->state       = UMX_EP_CONNECTING;
     ep->handshake   = handshake;
@@ -345,6 +347,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         return;
     }
     umi_timer_stop(&ep->timer);
+    umi_timer_stop(&ep->heartbeat);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;

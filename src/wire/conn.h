@@ -56,6 +56,10 @@ struct umx_ep {
     umi_list        control; /* arrived control messages (umx_message) */
     unsigned        num_control;
     umi_timer       timer; /* handshake, then close */
+    umi_timer       heartbeat;
+    unsigned        num_arrivals; /* over UCX; wraps */
+    unsigned        num_heard;    /* heartbeat: what there was last time */
+    unsigned        num_silent;   /* quarters without anything */
     umi_retire      retire;
     umi_list        closers; /* requests of umx_ep_close() */
     char           *reason;  /* NULL: none */
@@ -148,6 +152,10 @@ void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
 void umi_close_complete_waiters(umx_ep *ep, umx_status status);
+
+/* heartbeat.c */
+void umi_heartbeat_init(umx_ep *ep);
+void umi_heartbeat_start(umx_ep *ep);
 
 /* control_io.c */
 int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);

@@ -124,6 +124,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     if (ep == NULL) {
         return UMI_AM_REFUSED;
     }
+    ep->num_arrivals++;
     if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
         umi_conn_protocol_error(ep, "oversized control message");
         return UMI_AM_REFUSED;

@@ -94,6 +94,7 @@ open_conn(umx_ep *ep)
     ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
                                                config_of(ep)->rndv_thresh_net;
     umi_conn_each_channel(ep, start_credit);
+    umi_heartbeat_start(ep);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
     } else {
