@@ -31,6 +31,10 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     }
 }
 
+enum {
+    DRAIN_HIGH = 16 << 20
+};
+
 typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
 
 /* An address tuple; None where UCX knows none. */
@@ -58,6 +62,8 @@ endpoint_new(WorkerObject *worker, umx_ep *ep)
     }
     self->worker = (WorkerObject *)Py_NewRef(worker);
     self->umx    = ep;
+    self->high   = DRAIN_HIGH;
+    self->low    = DRAIN_HIGH / 4;
     worker->st->num_endpoints++;
     umx_ep_set_on_state(ep, on_state, self);
     self->peer  = query_address(ep, umx_ep_peer_address);
@@ -505,6 +511,67 @@ endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+PyDoc_STRVAR(drain_doc,
+             "drain($self, /)\n--\n\n"
+             "Wait until sends have caught up: at once while pending_bytes is\n"
+             "at most the high limit, else until it is at most the low one.");
+
+static PyObject *
+endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req  = request_new(self->worker, self, REQUEST_DRAIN);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    if (self->umx != NULL && umx_ep_pending_bytes(self->umx) <= self->high &&
+        umx_ep_get_state(self->umx) == UMX_EP_OPEN) {
+        request_settle(req, UMX_OK);
+        return (PyObject *)req;
+    }
+    return request_post(req);
+}
+
+PyDoc_STRVAR(set_limits_doc,
+             "set_limits($self, high, low=None)\n--\n\n"
+             "Limits of drain() in bytes; low is a quarter of high by\n"
+             "default. Without a call: 16 MiB and 4 MiB.");
+
+static PyObject *
+endpoint_set_limits(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                    PyObject *kwnames)
+{
+    static const char *const keywords[] = {"high", "low"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    PyObject                *values[2];
+    uint64_t                 high, low;
+
+    if (args_parse("set_limits", args, nargs, kwnames, keywords, 2, 2, 1,
+                   values) < 0) {
+        return NULL;
+    }
+    high = PyLong_AsUnsignedLongLong(values[0]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    low = high / 4;
+    if (values[1] != NULL && values[1] != Py_None) {
+        low = PyLong_AsUnsignedLongLong(values[1]);
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+    }
+    if (low > high) {
+        return PyErr_Format(PyExc_ValueError,
+                            "low (%R) must not be above high (%R)", values[1],
+                            values[0]);
+    }
+    self->high = high;
+    self->low  = low;
+    Py_RETURN_NONE;
+}
+
 static int
 check_open(EndpointObject *self, const char *op)
 {
@@ -673,6 +740,15 @@ get_unsent_bytes(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+get_pending_bytes(PyObject *op, void *Py_UNUSED(closure))
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    return PyLong_FromUnsignedLongLong(
+        self->umx != NULL ? umx_ep_pending_bytes(self->umx) : 0);
+}
+
+static PyObject *
 get_worker(PyObject *op, void *Py_UNUSED(closure))
 {
     return Py_NewRef(((EndpointObject *)op)->worker);
@@ -720,6 +796,9 @@ static PyMethodDef endpoint_methods[] = {
     {"abort", endpoint_abort, METH_NOARGS, abort_doc},
     {"closed", endpoint_closed, METH_NOARGS, closed_doc},
     {"flush", endpoint_flush, METH_NOARGS, flush_doc},
+    {"drain", endpoint_drain, METH_NOARGS, drain_doc},
+    {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
+     set_limits_doc},
     {"info", endpoint_info, METH_NOARGS, info_doc},
     {"transports", endpoint_transports, METH_NOARGS, transports_doc},
     {"close_after_recv", endpoint_close_after_recv, METH_O,
@@ -737,6 +816,8 @@ static PyGetSetDef endpoint_getset[] = {
     {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
     {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
     {"recv_count", get_recv_count, NULL, "Messages received.", NULL},
+    {"pending_bytes", get_pending_bytes, NULL,
+     "Bytes of sends that are not complete.", NULL},
     {"unsent_bytes", get_unsent_bytes, NULL,
      "Bytes not sent when a close was forced.", NULL},
     {"worker", get_worker, NULL, "The Worker.", NULL},

@@ -57,6 +57,7 @@ static const char *const kind_names[] = {
     [REQUEST_RECV_MESSAGE] = "recv_message",
     [REQUEST_MESSAGE_RECV] = "Message.recv",
     [REQUEST_FLUSH]        = "flush",
+    [REQUEST_DRAIN]        = "drain",
     [REQUEST_CLOSE]        = "close",
     [REQUEST_CONNECT]      = "connect",
     [REQUEST_CLOSE_ALL]    = "close_all",
@@ -391,7 +392,8 @@ on_done(umx_request *op, umx_status status, void *arg)
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_CLOSE) {
+    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
+        req->kind != REQUEST_CLOSE) {
         req->info = *umx_request_info(op);
     }
     if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
@@ -437,6 +439,8 @@ post_one(RequestObject *req, const umx_op_params *params)
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
                    umx_worker_flush(umx, params, &req->op);
+    case REQUEST_DRAIN:
+        return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
         return umx_ep_close(ep, req->timeout_ns, params, &req->op);
     case REQUEST_CONNECT:

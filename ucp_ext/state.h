@@ -166,6 +166,8 @@ typedef struct EndpointObject {
     PyObject *local;
     PyObject *on_close;
     bool      is_close_called;
+    uint64_t  high; /* limits of drain(), bytes */
+    uint64_t  low;
     PyObject *weakrefs;
 } EndpointObject;
 
@@ -256,6 +258,7 @@ typedef enum request_kind {
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
     REQUEST_FLUSH,
+    REQUEST_DRAIN,
     REQUEST_CLOSE,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,

@@ -126,6 +126,18 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
              umx_request **req_p);
 
+/** Bytes of channel sends that are not complete: posted, or waiting. */
+UMX_API uint64_t umx_ep_pending_bytes(const umx_ep *ep);
+
+/**
+ * Completes once that is at most `low`: backpressure for a program that sends
+ * without waiting for each send. Fails as the endpoint does.
+ * @return UMX_OK if it is so already; UMX_INPROGRESS
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_ep_drain(umx_ep *ep, uint64_t low, const struct umx_op_params *params,
+             umx_request **req_p);
+
 /** Peer's and own address of the connection; UMX_ERR_UNSUPPORTED if UCX knows
  * none. `*len_p` in and out. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_peer_address(const umx_ep    *ep,

@@ -61,6 +61,9 @@ struct umx_request {
         struct {
             void *handle; /* UCX's request, to cancel it */
         } raw;
+        struct {
+            uint64_t low;
+        } drain;
     } u;
 };
 

@@ -178,6 +178,7 @@ umx_channel_send(umx_ep *ep, uint16_t id, const umx_match *match,
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
         !choose_protocol(channel, buf, &is_rndv)) {
         umi_list_append(&channel->waiting, &req->link);
+        ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;
     }
@@ -186,6 +187,7 @@ umx_channel_send(umx_ep *ep, uint16_t id, const umx_match *match,
         umi_request_free(req);
         return (status == UMX_OK) ? status : end_status(ep, status);
     }
+    ep->pending_bytes += buf->len;
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -217,6 +219,10 @@ send_finish(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
+    ep->pending_bytes -= req->buf.len;
+    if (!umi_list_is_empty(&ep->drainers)) {
+        umi_drain_check(ep);
+    }
     if (req->status >= 0 && req->u.send.is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }

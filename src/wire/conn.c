@@ -105,6 +105,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->channels);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
+    umi_list_init(&ep->drainers);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -359,6 +360,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
     umi_close_complete_waiters(ep, status);
+    umi_drain_fail(ep, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
         umi_message_free(umi_container_of(ep->control.next, umx_message, link));
     }

@@ -61,8 +61,10 @@ struct umx_ep {
     unsigned        num_heard;    /* heartbeat: what there was last time */
     unsigned        num_silent;   /* quarters without anything */
     umi_retire      retire;
-    umi_list        closers; /* requests of umx_ep_close() */
-    char           *reason;  /* NULL: none */
+    umi_list        closers;       /* requests of umx_ep_close() */
+    umi_list        drainers;      /* and of umx_ep_drain() */
+    uint64_t        pending_bytes; /* of sends that are not complete */
+    char           *reason;        /* NULL: none */
     const char     *protocol_error;
     uint64_t        unsent_bytes;
     uint64_t        recv_count;
@@ -152,6 +154,10 @@ void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
 void umi_close_complete_waiters(umx_ep *ep, umx_status status);
+
+/* drain.c */
+void umi_drain_check(umx_ep *ep); /* sends have completed */
+void umi_drain_fail(umx_ep *ep, umx_status status);
 
 /* heartbeat.c */
 void umi_heartbeat_init(umx_ep *ep);
