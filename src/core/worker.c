@@ -23,7 +23,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->orphans);
-    atomic_init(&worker->retired, NULL);
+    umi_mpsc_init(&worker->retired);
     umi_ptr_map_init(&worker->eps_by_handle);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -162,6 +162,7 @@ umx_worker_destroy(umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
+    worker->is_ending = true;
     abort_all(worker);
     settle(worker);
     ucp_worker_destroy(worker->ucp);
@@ -302,14 +303,13 @@ run_ep_events(umx_worker *worker)
 static void
 run_retired(umx_worker *worker)
 {
-    umi_retire *retire = atomic_exchange_explicit(&worker->retired, NULL,
-                                                  memory_order_acquire);
+    umi_mpsc_node *node = umi_mpsc_take(&worker->retired);
 
-    while (retire != NULL) {
-        umi_retire *next = retire->next;
+    while (node != NULL) {
+        umi_retire *retire = umi_container_of(node, umi_retire, node);
 
+        node = node->next;
         retire->fn(retire);
-        retire = next;
     }
 }
 
@@ -362,19 +362,50 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
-    umi_retire *head;
-
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
-    head = atomic_load_explicit(&worker->retired, memory_order_relaxed);
+    if (umi_mpsc_push(&worker->retired, &retire->node)) {
+        umx_worker_signal(worker);
+    }
+}
 
-    do {
-        retire->next = head;
-    } while (!atomic_compare_exchange_weak_explicit(
-        &worker->retired, &head, retire, memory_order_release,
-        memory_order_relaxed));
-    umx_worker_signal(worker);
+/* ---- calls from other threads --------------------------------------------
+ */
+
+typedef struct call {
+    umi_retire  retire;
+    umx_worker *worker;
+    umx_call_fn fn;
+    void       *arg;
+} call;
+
+static void
+run_call(umi_retire *retire)
+{
+    call *self = umi_container_of(retire, call, retire);
+
+    self->fn(self->worker, self->worker->is_ending ? UMX_ERR_CANCELED : UMX_OK,
+             self->arg);
+    free(self);
+}
+
+umx_status
+umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
+{
+    call *self;
+
+    if (worker->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    *self = (call){
+        .retire = {.fn = run_call}, .worker = worker, .fn = fn, .arg = arg};
+    umi_worker_retire(worker, &self->retire);
+    return UMX_OK;
 }
 
 /* ---- timers --------------------------------------------------------------

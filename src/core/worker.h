@@ -4,7 +4,6 @@
 #define UMI_WORKER_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <ucp/api/ucp.h>
 #include <umx/worker.h>
 
@@ -12,6 +11,7 @@
 #include "core/endpoint.h"
 #include "core/request.h"
 #include "util/list.h"
+#include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/ptr_map.h"
 
@@ -38,7 +38,7 @@ struct umi_timer {
 
 /* Pushed by any thread, run by the owner. */
 typedef struct umi_retire {
-    struct umi_retire *next;
+    umi_mpsc_node node;
     void (*fn)(struct umi_retire *retire);
 } umi_retire;
 
@@ -69,6 +69,7 @@ struct umx_worker {
     bool         is_armed;
     bool         is_running; /* completions are being run */
     bool         has_events; /* something is on the lists below */
+    bool         is_ending;  /* being destroyed */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     pthread_t    owner;
@@ -76,9 +77,9 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list              ep_events; /* umi_ep.event_link */
-    umi_list              accepts;   /* umi_accept.link */
-    _Atomic(umi_retire *) retired;   /* (any) */
+    umi_list ep_events; /* umi_ep.event_link */
+    umi_list accepts;   /* umi_accept.link */
+    umi_mpsc retired;   /* (any) umi_retire.node */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
@@ -120,7 +121,7 @@ static inline bool
 umi_worker_has_events(const umx_worker *worker)
 {
     return !umi_list_is_empty(&worker->done) || worker->has_events ||
-           atomic_load_explicit(&worker->retired, memory_order_relaxed) != NULL;
+           !umi_mpsc_is_empty(&worker->retired);
 }
 
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
