@@ -75,6 +75,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         goto destroy_ucp;
     }
     umi_context_hold(context);
+    umi_fork_add_worker(worker);
     *worker_p = worker;
     return UMX_OK;
 
@@ -163,6 +164,7 @@ umx_worker_destroy(umx_worker *worker)
         return; /* the parent's: leaking it is all a child may do */
     }
     worker->is_ending = true;
+    umi_fork_remove_worker(worker);
     abort_all(worker);
     settle(worker);
     ucp_worker_destroy(worker->ucp);

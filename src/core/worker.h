@@ -93,6 +93,7 @@ struct umx_worker {
     umi_list                orphans; /* requests without endpoint in UCX */
     unsigned                num_closing;
     unsigned                closes_in_ucx;
+    umi_link                fork_link; /* fork.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
