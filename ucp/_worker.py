@@ -7,8 +7,8 @@ A worker is closed by whatever ends its loop first:
   gracefully and waits for them. So a program may return from its main
   coroutine right after its last ``send``.
 - ``reset()``, or the interpreter's exit.
-- The next use of ucp in the thread, when the loop was closed without the
-  above.
+- The next use of ucp in the thread, or in any thread if that one has ended,
+  when the loop was closed without the above.
 
 Calls outside of a running loop share one worker per thread; it moves only in
 ``progress()``.
@@ -209,17 +209,29 @@ def _close_now(worker: Worker) -> None:
 
 
 def _close_orphans() -> None:
-    """Close this thread's workers whose loop was closed under them."""
+    """Close workers whose loop was closed under them, or whose thread ended."""
     for worker in list(_workers.values()):
-        if worker.loop is None or not worker.loop.is_closed():
-            continue
+        ended = worker.loop is None or worker.loop.is_closed()
         if worker.thread is threading.current_thread():
+            ended = worker.loop is not None and worker.loop.is_closed()
+        if ended and _take_over(worker):
             _close_now(worker)
+
+
+def _take_over(worker: Worker) -> bool:
+    """True if ``worker`` is this thread's, now that its own has ended."""
+    if worker.thread is threading.current_thread():
+        return True
+    if worker.thread.is_alive():
+        return False
+    worker._adopt()
+    worker.thread = threading.current_thread()
+    return True
 
 
 def _close_at_exit() -> None:
     for worker in list(_workers.values()):
-        if worker.thread is threading.current_thread():
+        if _take_over(worker):
             try:
                 _close_now(worker)
             except UCXBaseException as exc:
@@ -249,6 +261,7 @@ def reset() -> None:
             thread uses ucp; names them and changes nothing.
     """
     gc.collect()
+    _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
     if using:
         raise UCXError(

@@ -553,6 +553,7 @@ request_post(RequestObject *req)
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
+        release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
     } else {

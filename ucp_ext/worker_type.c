@@ -92,6 +92,37 @@ worker_report_exception(WorkerObject *worker, const char *message)
     Py_DECREF(exc);
 }
 
+/* Clears the exception, if there is one. */
+static bool
+loop_is_closed(WorkerObject *self)
+{
+    PyObject *result;
+    int       is_closed;
+
+    PyErr_Clear();
+    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
+    is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
+
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return is_closed != 0;
+}
+
+/* Nobody is left to hear. */
+static bool
+failed_as_loop_is_closed(WorkerObject *worker)
+{
+    PyObject *exc       = PyErr_GetRaisedException();
+    bool      is_closed = loop_is_closed(worker);
+
+    if (is_closed) {
+        Py_DECREF(exc);
+    } else {
+        PyErr_SetRaisedException(exc);
+    }
+    return is_closed;
+}
+
 static int
 call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
 {
@@ -105,10 +136,10 @@ call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
         result = PyObject_Vectorcall(worker->call_soon, args,
                                      call->arg != NULL ? 2 : 1, NULL);
     } else {
-        return 0; /* closed, or no loop: nobody is left to hear */
+        return 0; /* closed, or no loop */
     }
     if (result == NULL) {
-        return -1;
+        return (!is_direct && failed_as_loop_is_closed(worker)) ? 0 : -1;
     }
     Py_DECREF(result);
     return 0;
@@ -214,22 +245,6 @@ cancel_timer(WorkerObject *worker)
         Py_XDECREF(result);
         Py_DECREF(timer);
     }
-}
-
-/* Clears the exception, if there is one. */
-static bool
-loop_is_closed(WorkerObject *self)
-{
-    PyObject *result;
-    int       is_closed;
-
-    PyErr_Clear();
-    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
-    is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
-
-    PyErr_Clear();
-    Py_XDECREF(result);
-    return is_closed != 0;
 }
 
 static NOINLINE void
@@ -681,6 +696,21 @@ worker_submit_call(PyObject *op, PyObject *callable)
     Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(adopt_doc, "_adopt($self, /)\n--\n\n"
+                        "Take the worker over from a thread that has ended.");
+
+static PyObject *
+worker_adopt(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (self->umx != NULL && !worker_is_forked(self)) {
+        umx_worker_adopt(self->umx);
+        self->thread = compat_thread_id();
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(disown_doc,
              "_disown($self, /)\n--\n\n"
              "In a forked child: from now on this is the parent's.");
@@ -1061,6 +1091,7 @@ static PyMethodDef worker_methods[] = {
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
     {"_submit", worker_submit_call, METH_O, submit_doc},
+    {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},
     {"_on_readable", worker_on_readable, METH_NOARGS, NULL},
     {"_on_drain", worker_on_drain, METH_NOARGS, NULL},

@@ -2,8 +2,8 @@
  * @file worker.h  A progress engine: everything under it moves only when its
  * owner calls one of the functions marked (P) here.
  *
- * Thread: the thread that created the worker owns it. All calls are the
- * owner's unless marked "any thread".
+ * Thread: the thread that created the worker owns it, until another adopts
+ * it. All calls are the owner's unless marked "any thread".
  *
  * Callbacks: UCX's callbacks only queue. Your callbacks (request, accept,
  * endpoint state) run inside (P) calls after UCX has returned, may call
@@ -91,6 +91,11 @@ typedef void (*umx_call_fn)(umx_worker *worker, umx_status status, void *arg);
  */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_submit(umx_worker *worker,
                                                     umx_call_fn fn, void *arg);
+
+/** Make the calling thread the owner. The one before has ended, or will not
+ * call anything any more that is the owner's; the program sees to it that this
+ * happened before. */
+UMX_API void umx_worker_adopt(umx_worker *worker);
 
 /** True for the owner thread in the owner process. Any thread. */
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);

@@ -44,7 +44,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
 {
     ucp_worker_params_t params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
     };
     umx_worker *worker;
     umx_status  status;
@@ -210,6 +210,12 @@ bool
 umx_worker_is_owner(const umx_worker *worker)
 {
     return umi_worker_check(worker) == UMX_OK;
+}
+
+void
+umx_worker_adopt(umx_worker *worker)
+{
+    worker->owner = pthread_self();
 }
 
 void

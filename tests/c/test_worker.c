@@ -292,6 +292,35 @@ note_status(umx_worker *worker, umx_status status, void *arg)
     *(umx_status *)arg = status;
 }
 
+static void *
+create_worker(void *arg)
+{
+    umx_worker *worker;
+
+    return (umx_worker_create(arg, &worker) == UMX_OK) ? worker : NULL;
+}
+
+static void
+test_a_worker_is_adopted_from_a_thread_that_ended(void **state)
+{
+    pair      *p = *state;
+    pthread_t  thread;
+    void      *result;
+    umx_status status = UMX_ERR_BUSY;
+
+    pair_listen(p);
+    assert_int_equal(pthread_create(&thread, NULL, create_worker, p->context),
+                     0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_non_null(result);
+    umx_worker_adopt(result);
+    assert_true(umx_worker_is_owner(result));
+    assert_int_equal(umx_worker_submit(result, note_status, &status), UMX_OK);
+    drain_until_idle(result);
+    assert_int_equal(status, UMX_OK);
+    umx_worker_destroy(result);
+}
+
 static void
 test_destroying_cancels_submitted_calls(void **state)
 {
@@ -667,6 +696,7 @@ main(void)
         PAIR_TEST_ONCE(test_drain_has_a_budget),
         PAIR_TEST_ONCE(test_other_threads_give_back_by_retiring),
         PAIR_TEST_ONCE(test_calls_from_other_threads_run_in_the_owner),
+        PAIR_TEST_ONCE(test_a_worker_is_adopted_from_a_thread_that_ended),
         PAIR_TEST_ONCE(test_destroying_cancels_submitted_calls),
         PAIR_TEST_ONCE(test_other_threads_are_refused),
         PAIR_TEST_ONCE(test_a_forked_child_is_refused),
