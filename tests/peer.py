@@ -92,6 +92,20 @@ class Peer:
         return status
 
 
+def visit(port):
+    """What a child process of a test does: say hello, get a megabyte."""
+    asyncio.run(_visit(port))
+
+
+async def _visit(port):
+    import ucp
+
+    ep = await ucp.create_endpoint("127.0.0.1", port)
+    await ep.send(b"hello")
+    assert await ep.recv_obj() == bytes(1_000_000)
+    await ep.close()
+
+
 async def _readable(fd):
     loop = asyncio.get_running_loop()
     event = asyncio.Event()

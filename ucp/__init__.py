@@ -6,6 +6,7 @@
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
+#   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
 #   _listener  a listening port          _address   addresses of this host
 #   exceptions the tree, drawn           core       names of ucx-py

@@ -7,8 +7,8 @@ A worker is closed by whatever ends its loop first:
   gracefully and waits for them. So a program may return from its main
   coroutine right after its last ``send``.
 - ``reset()``, or the interpreter's exit.
-- The next use of ucp in the thread, when the loop was closed without the
-  above.
+- The next use of ucp in the thread, or in any thread if that one has ended,
+  when the loop was closed without the above.
 
 Calls outside of a running loop share one worker per thread; it moves only in
 ``progress()``.
@@ -21,15 +21,21 @@ import atexit
 import gc
 import os
 import threading
-from collections.abc import AsyncGenerator, Awaitable
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, ParamSpec, TypeVar, overload
 from weakref import WeakSet
 
 from . import _context, _ext
 from ._context import logger
 from ._endpoint import Endpoint
 from ._listener import Listener
+from ._submit import Submission
 from .exceptions import UCXBaseException, UCXError
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class Worker(_ext.Worker):
@@ -39,9 +45,17 @@ class Worker(_ext.Worker):
     other framework drive it.
     """
 
-    __slots__ = ("_guard", "endpoints", "listeners", "tasks", "thread")
+    __slots__ = (
+        "_guard",
+        "_submissions",
+        "endpoints",
+        "listeners",
+        "tasks",
+        "thread",
+    )
 
     _guard: AsyncGenerator[None, None] | None
+    _submissions: set[Submission]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
     tasks: set[asyncio.Task[object]]
@@ -50,6 +64,61 @@ class Worker(_ext.Worker):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self.endpoints)} endpoints"
         return f"<ucp.Worker of {self.loop!r}, {state}>"
+
+    @overload
+    def submit(self, work: Awaitable[_T], /) -> Future[_T]: ...
+    @overload
+    def submit(
+        self,
+        work: Callable[_P, Awaitable[_T]],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> Future[_T]: ...
+    @overload
+    def submit(
+        self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> Future[_T]: ...
+    def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run ``work`` in the worker's thread; callable from any thread.
+
+        ``worker.submit(ep.send, buffer).result()`` sends from a thread
+        without an event loop. What one thread submits starts in that order,
+        in the context variables of the caller.
+
+        Args:
+            work: coroutine or other awaitable; or a function, called with
+                ``args`` and ``kwargs``, whose result is awaited if it can be.
+                The function must not block: it runs in the event loop, or
+                inside ``progress()`` of a worker without one, which cannot
+                await.
+
+        Returns:
+            The future result. Cancelling it keeps ``work`` from starting and
+            cancels what it awaits. Cancelled as well when the worker closes.
+            Waiting for it in the worker's own thread would wait for ever.
+
+        Raises:
+            RuntimeError: the worker is closed, or the parent process's.
+        """
+        submission = Submission(self, work, args, kwargs)
+        self._submissions.add(submission)
+        try:
+            self._submit(submission.run)
+        except BaseException:
+            self._submissions.discard(submission)
+            raise
+        return submission.future
+
+    def close(self) -> None:
+        """Destroy the worker and all under it.
+
+        Listeners stop, endpoints are closed by force, pending requests and
+        submissions are cancelled.
+        """
+        super().close()
+        for submission in list(self._submissions):
+            submission.abandon()
 
 
 _Key = asyncio.AbstractEventLoop | threading.Thread
@@ -82,6 +151,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     worker.endpoints = WeakSet()
     worker.listeners = WeakSet()
     worker.tasks = set()
+    worker._submissions = set()
     worker.thread = threading.current_thread()
     worker._guard = None
     _workers[loop or worker.thread] = worker
@@ -139,17 +209,29 @@ def _close_now(worker: Worker) -> None:
 
 
 def _close_orphans() -> None:
-    """Close this thread's workers whose loop was closed under them."""
+    """Close workers whose loop was closed under them, or whose thread ended."""
     for worker in list(_workers.values()):
-        if worker.loop is None or not worker.loop.is_closed():
-            continue
+        ended = worker.loop is None or worker.loop.is_closed()
         if worker.thread is threading.current_thread():
+            ended = worker.loop is not None and worker.loop.is_closed()
+        if ended and _take_over(worker):
             _close_now(worker)
+
+
+def _take_over(worker: Worker) -> bool:
+    """True if ``worker`` is this thread's, now that its own has ended."""
+    if worker.thread is threading.current_thread():
+        return True
+    if worker.thread.is_alive():
+        return False
+    worker._adopt()
+    worker.thread = threading.current_thread()
+    return True
 
 
 def _close_at_exit() -> None:
     for worker in list(_workers.values()):
-        if worker.thread is threading.current_thread():
+        if _take_over(worker):
             try:
                 _close_now(worker)
             except UCXBaseException as exc:
@@ -158,6 +240,8 @@ def _close_at_exit() -> None:
 
 def _forget_after_fork() -> None:
     """The child's objects are the parent's: it starts with none."""
+    for worker in _workers.values():
+        worker._disown()
     _workers.clear()
     _context.forget_context()
 
@@ -177,6 +261,7 @@ def reset() -> None:
             thread uses ucp; names them and changes nothing.
     """
     gc.collect()
+    _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
     if using:
         raise UCXError(

@@ -102,12 +102,14 @@ tell_dropped(EndpointObject *self)
     PyObject *exc;
 
     if (self->on_close == NULL || self->is_close_called ||
-        !worker_is_mine(self->worker)) {
+        worker_is_forked(self->worker)) {
         return;
     }
     exc = PyErr_GetRaisedException();
     worker_defer_call(self->worker, self->on_close, NULL);
-    worker_after_call(self->worker);
+    if (worker_is_mine(self->worker)) {
+        worker_after_call(self->worker);
+    } /* else: umx_ep_retire() has woken its thread, which runs it */
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
@@ -463,7 +465,7 @@ endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
 
-    if (self->worker->umx == NULL) {
+    if (self->worker->umx == NULL || worker_is_forked(self->worker)) {
         Py_RETURN_NONE;
     }
     if (worker_check(self->worker) < 0) {
@@ -478,8 +480,10 @@ endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 static umx_ep_state
 current_state(const EndpointObject *self)
 {
-    return (self->worker->umx == NULL) ? UMX_EP_CLOSED :
-                                         umx_ep_get_state(self->umx);
+    if (self->worker->umx == NULL || worker_is_forked(self->worker)) {
+        return UMX_EP_CLOSED;
+    }
+    return umx_ep_get_state(self->umx);
 }
 
 PyDoc_STRVAR(closed_doc,

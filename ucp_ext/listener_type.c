@@ -273,7 +273,7 @@ listener_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     ListenerObject *self = (ListenerObject *)op;
 
     if (self->umx != NULL && self->worker->umx != NULL &&
-        worker_check(self->worker) < 0) {
+        !worker_is_forked(self->worker) && worker_check(self->worker) < 0) {
         return NULL;
     }
     listener_shut(self);
@@ -287,7 +287,8 @@ listener_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     ListenerObject *self = (ListenerObject *)op;
 
-    return PyBool_FromLong(self->umx == NULL || self->worker->umx == NULL);
+    return PyBool_FromLong(self->umx == NULL || self->worker->umx == NULL ||
+                           worker_is_forked(self->worker));
 }
 
 static PyObject *

@@ -26,8 +26,28 @@ message_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* Unread, it goes back to its queue; dropped in another thread it stays taken
- * until the worker goes. */
+static void
+give_back(umx_worker *worker, umx_status status, void *arg)
+{
+    (void)worker;
+    (void)status;
+    umx_message_return(arg);
+}
+
+void
+message_give_back(WorkerObject *worker, umx_message *message)
+{
+    if (worker_is_forked(worker)) {
+        return; /* the parent's, which has it still */
+    }
+    if (worker->umx == NULL || worker_is_mine(worker)) {
+        umx_message_return(message);
+    } else {
+        (void)worker_submit(worker, give_back, message);
+    }
+}
+
+/* Unread, it goes back to its queue. */
 static void
 message_dealloc(PyObject *op)
 {
@@ -36,8 +56,8 @@ message_dealloc(PyObject *op)
     WorkerObject  *worker = self->endpoint->worker;
 
     PyObject_GC_UnTrack(op);
-    if (self->umx != NULL && (worker->umx == NULL || worker_is_mine(worker))) {
-        umx_message_return(self->umx);
+    if (self->umx != NULL) {
+        message_give_back(worker, self->umx);
     }
     worker->st->num_messages--;
     Py_CLEAR(self->endpoint);

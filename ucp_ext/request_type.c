@@ -166,9 +166,8 @@ return_message(RequestObject *self)
     umx_message *message = self->message;
 
     self->message = NULL;
-    if (message != NULL &&
-        (self->worker->umx == NULL || worker_is_mine(self->worker))) {
-        umx_message_return(message); /* elsewhere it stays taken */
+    if (message != NULL) {
+        message_give_back(self->worker, message);
     }
 }
 
@@ -348,6 +347,7 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
         worker->wakes    = req->next;
         req->next        = NULL;
         req->is_in_wakes = false;
+        is_direct        = is_direct && worker->raised == NULL;
         run_callbacks(req, is_direct);
         Py_DECREF(req);
         if (is_direct &&
@@ -556,6 +556,10 @@ request_post(RequestObject *req)
         if (!req->is_settled && req->worker->loop != NULL) {
             worker_schedule_drain(req->worker);
         }
+    } else if (worker_is_forked(req->worker)) {
+        release_many(req);
+        request_settle(req,
+                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
     } else {
         req->is_deferred = true;
     }
@@ -899,20 +903,44 @@ request_abandon(RequestObject *self)
 /* ---- awaiting ------------------------------------------------------------
  */
 
-static NOINLINE int
-refuse_foreign_thread(RequestObject *self)
+/* The running loop, or None. */
+static PyObject *
+running_loop(void)
 {
-    PyErr_Format(PyExc_RuntimeError,
-                 "this Request of %R is awaited in another thread than its "
-                 "worker's, whose loop is %R",
-                 self->endpoint != NULL ? (PyObject *)self->endpoint :
-                                          (PyObject *)self->worker,
-                 self->worker->loop != NULL ? self->worker->loop : Py_None);
-    return -1;
+    PyObject *module = PyImport_ImportModule("asyncio.events");
+    PyObject *loop   = NULL;
+
+    if (module != NULL) {
+        loop = PyObject_CallMethod(module, "_get_running_loop", NULL);
+        Py_DECREF(module);
+    }
+    return loop;
 }
 
-/* Poll, then drain and arm; true if that settled it. */
-static bool
+static NOINLINE PySendResult
+refuse_foreign_thread(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+    PyObject     *loop;
+
+    if (worker_is_forked(worker)) {
+        (void)errors_raise(self->st, UMX_ERR_FORKED, kind_names[self->kind],
+                           NULL);
+        return PYGEN_ERROR;
+    }
+    loop = running_loop();
+    if (loop != NULL) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%R of the loop %R is awaited in another thread, in the "
+                     "loop %R",
+                     self, worker->loop != NULL ? worker->loop : Py_None, loop);
+        Py_DECREF(loop);
+    }
+    return PYGEN_ERROR;
+}
+
+/* Poll, then drain and arm. UMX_INPROGRESS: not settled by that. */
+static umx_status
 wait_inline(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
@@ -920,18 +948,18 @@ wait_inline(RequestObject *self)
 
     if (umx_worker_spin(worker->umx, &self->is_settled)) {
         worker_after_call(worker);
-        return true;
+        return UMX_OK;
     }
     status = umx_worker_drain(worker->umx);
     worker_after_call(worker);
-    if (self->is_settled) {
-        return true;
+    if (self->is_settled || status < 0) {
+        return status < 0 ? status : UMX_OK;
     }
     if (status != UMX_OK && worker->loop != NULL) {
         worker_schedule_drain(worker);
     }
     worker_update_timer(worker);
-    return false;
+    return UMX_INPROGRESS;
 }
 
 /* Has the loop been kept waiting for too long? */
@@ -966,20 +994,43 @@ yield_itself(RequestObject *self, PyObject **out)
     return PYGEN_NEXT;
 }
 
+/* The await ends with the exception that is set. */
+static NOINLINE PySendResult
+end_await(RequestObject *self)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    if (!request_abandon(self)) {
+        undo_result(self);
+    }
+    PyErr_SetRaisedException(exc);
+    return PYGEN_ERROR;
+}
+
 static NOINLINE PySendResult
 step_pending(RequestObject *self, PyObject **out)
 {
     WorkerObject *worker = self->worker;
+    umx_status    status = UMX_INPROGRESS;
 
     if (!worker_is_mine(worker)) {
-        (void)!refuse_foreign_thread(self);
-        return PYGEN_ERROR;
+        return refuse_foreign_thread(self);
     }
     if (self->is_deferred) {
         self->is_deferred = false;
         post_now(self);
     }
-    if (!self->is_settled && (self->has_yielded || !wait_inline(self))) {
+    if (!self->is_settled && !self->has_yielded) {
+        status = wait_inline(self);
+    }
+    if (status < 0) {
+        (void)errors_raise(self->st, status, kind_names[self->kind], NULL);
+        return end_await(self);
+    }
+    if (worker_raise_kept(worker) < 0) {
+        return end_await(self);
+    }
+    if (!self->is_settled) {
         return yield_itself(self, out);
     }
     if (!self->has_let_loop && loop_is_due(worker)) {

@@ -139,18 +139,22 @@ typedef struct WorkerObject {
     PyObject_HEAD mod_state *st;
     umx_worker              *umx; /* NULL once closed */
     ContextObject           *context;
-    uintptr_t                thread; /* the owner's compat_thread_id() */
-    PyObject                *loop;   /* or NULL */
-    PyTypeObject            *endpoint_class;
-    PyTypeObject            *listener_class;
-    PyObject                *call_soon;  /* loop.call_soon */
-    PyObject                *drain_call; /* self._drain, for call_soon */
-    PyObject                *timer;      /* TimerHandle or NULL */
-    uint64_t       timer_ns;  /* deadline the timer was set for; 0: none */
-    uint64_t       last_loop; /* ticks when the loop last had its turn */
-    unsigned       inline_count;
-    bool           in_callback; /* called by the loop: no task is running */
-    bool           is_drain_scheduled;
+    uintptr_t                thread; /* the owner's compat_thread_id(); 0 in
+                                        a forked child */
+    PyObject     *loop;              /* or NULL */
+    PyTypeObject *endpoint_class;
+    PyTypeObject *listener_class;
+    PyObject     *call_soon;  /* loop.call_soon */
+    PyObject     *drain_call; /* self._drain, for call_soon */
+    PyObject     *timer;      /* TimerHandle or NULL */
+    uint64_t      timer_ns;   /* deadline the timer was set for; 0: none */
+    uint64_t      last_loop;  /* ticks when the loop last had its turn */
+    unsigned      inline_count;
+    bool          in_callback; /* called by the loop: no task is running */
+    bool          is_drain_scheduled;
+    bool          is_shutting;
+    PyObject     *raised; /* KeyboardInterrupt or SystemExit, see
+                             worker_raise_kept() */
     RequestObject *wakes; /* requests whose callbacks are to run */
     RequestObject *wakes_tail;
     pending_call  *calls;
@@ -343,8 +347,15 @@ void worker_update_timer(WorkerObject *worker);
 /* Make a Python call once libumx has returned. */
 void worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg);
 
-/* An exception nobody awaits: to the loop's exception handler. */
+/* An exception nobody awaits: to the loop's exception handler, or kept if it
+ * is to end the program. */
 void worker_report_exception(WorkerObject *worker, const char *message);
+
+/* Raise the exception that was kept: -1. */
+int worker_raise_kept(WorkerObject *worker);
+
+/* umx_worker_submit(); false if the worker is closed. Any thread. */
+bool worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
 
 /* -1 with RuntimeError unless this thread owns the open worker. */
 int worker_check(WorkerObject *worker);
@@ -353,6 +364,13 @@ static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
     return worker->thread == compat_thread_id();
+}
+
+/* True in a child: the worker is the parent's. */
+static inline bool
+worker_is_forked(const WorkerObject *worker)
+{
+    return worker->thread == 0;
 }
 
 /* ---- making objects ------------------------------------------------------
@@ -365,6 +383,9 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *timeout);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* Back to its queue, by the worker's thread. Any thread. */
+void message_give_back(WorkerObject *worker, umx_message *message);
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     listener_spec, message_spec;

@@ -32,12 +32,48 @@ worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg)
     worker->calls_tail = call;
 }
 
+/* As asyncio does: these end the program, not the callback. */
+static bool
+ends_program(PyObject *exc)
+{
+    return PyErr_GivenExceptionMatches(exc, PyExc_KeyboardInterrupt) ||
+           PyErr_GivenExceptionMatches(exc, PyExc_SystemExit);
+}
+
+/* To be raised when C has returned to Python. */
+static void
+keep_exception(WorkerObject *worker, PyObject *exc)
+{
+    if (worker->raised == NULL) {
+        worker->raised = exc;
+    } else {
+        Py_DECREF(exc);
+    }
+}
+
+int
+worker_raise_kept(WorkerObject *worker)
+{
+    PyObject *exc = worker->raised;
+
+    if (LIKELY(exc == NULL)) {
+        return 0;
+    }
+    worker->raised = NULL;
+    PyErr_SetRaisedException(exc);
+    return -1;
+}
+
 void
 worker_report_exception(WorkerObject *worker, const char *message)
 {
     PyObject *exc = PyErr_GetRaisedException();
     PyObject *context, *result = NULL;
 
+    if (ends_program(exc)) {
+        keep_exception(worker, exc);
+        return;
+    }
     if (worker->loop == NULL) {
         PyErr_SetRaisedException(exc);
         PyErr_WriteUnraisable((PyObject *)worker);
@@ -56,6 +92,37 @@ worker_report_exception(WorkerObject *worker, const char *message)
     Py_DECREF(exc);
 }
 
+/* Clears the exception, if there is one. */
+static bool
+loop_is_closed(WorkerObject *self)
+{
+    PyObject *result;
+    int       is_closed;
+
+    PyErr_Clear();
+    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
+    is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
+
+    PyErr_Clear();
+    Py_XDECREF(result);
+    return is_closed != 0;
+}
+
+/* Nobody is left to hear. */
+static bool
+failed_as_loop_is_closed(WorkerObject *worker)
+{
+    PyObject *exc       = PyErr_GetRaisedException();
+    bool      is_closed = loop_is_closed(worker);
+
+    if (is_closed) {
+        Py_DECREF(exc);
+    } else {
+        PyErr_SetRaisedException(exc);
+    }
+    return is_closed;
+}
+
 static int
 call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
 {
@@ -69,10 +136,10 @@ call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
         result = PyObject_Vectorcall(worker->call_soon, args,
                                      call->arg != NULL ? 2 : 1, NULL);
     } else {
-        return 0; /* closed, or no loop: nobody is left to hear */
+        return 0; /* closed, or no loop */
     }
     if (result == NULL) {
-        return -1;
+        return (!is_direct && failed_as_loop_is_closed(worker)) ? 0 : -1;
     }
     Py_DECREF(result);
     return 0;
@@ -85,6 +152,7 @@ run_calls(WorkerObject *worker, bool is_direct)
         pending_call *call = worker->calls;
 
         worker->calls = call->next;
+        is_direct     = is_direct && worker->raised == NULL;
         if (call_one(worker, call, is_direct || worker->loop == NULL) < 0) {
             worker_report_exception(worker, "a callback of ucp failed");
         }
@@ -143,9 +211,20 @@ worker_schedule_drain(WorkerObject *worker)
         return; /* drive() looks again before it returns */
     }
     handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
-    if (handle == NULL) {
-        PyErr_Clear(); /* the loop is closed */
-        return;
+    if (UNLIKELY(handle == NULL)) {
+        PyObject *exc = PyErr_GetRaisedException();
+
+        if (!ends_program(exc)) {
+            Py_DECREF(exc); /* the loop is closed */
+            return;
+        }
+        /* A signal's handler raised in the middle of it. */
+        keep_exception(worker, exc);
+        handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
+        if (handle == NULL) {
+            PyErr_Clear();
+            return;
+        }
     }
     worker->is_drain_scheduled = true;
     Py_DECREF(handle);
@@ -166,22 +245,6 @@ cancel_timer(WorkerObject *worker)
         Py_XDECREF(result);
         Py_DECREF(timer);
     }
-}
-
-/* Clears the exception, if there is one. */
-static bool
-loop_is_closed(WorkerObject *self)
-{
-    PyObject *result;
-    int       is_closed;
-
-    PyErr_Clear();
-    result = PyObject_CallMethodNoArgs(self->loop, NAME(self->st, is_closed));
-    is_closed = (result == NULL) ? 1 : PyObject_IsTrue(result);
-
-    PyErr_Clear();
-    Py_XDECREF(result);
-    return is_closed != 0;
 }
 
 static NOINLINE void
@@ -234,13 +297,18 @@ worker_update_timer(WorkerObject *worker)
     }
 }
 
-/* Called by the loop: no task is running. Ends armed, or scheduled. */
-static void
+/* Called by the loop: no task is running. Ends armed, or scheduled. Returns
+ * None, or NULL with what is to end the program. */
+static PyObject *
 drive(WorkerObject *worker)
 {
     uint64_t   start  = compat_ticks();
     umx_status status = UMX_OK;
+    int        rc;
 
+    if (UNLIKELY(!worker_is_mine(worker))) {
+        Py_RETURN_NONE; /* the parent's loop, run on in a forked child */
+    }
     Py_INCREF(worker);
     worker->last_loop   = start;
     worker->in_callback = true;
@@ -249,7 +317,7 @@ drive(WorkerObject *worker)
         settle_closers(worker);
         request_run_wakes(worker, true);
         run_calls(worker, true);
-        if (worker->umx == NULL || status != UMX_OK ||
+        if (worker->umx == NULL || status != UMX_OK || worker->raised != NULL ||
             compat_ticks() - start > worker->st->fair_ticks) {
             break;
         }
@@ -265,14 +333,15 @@ drive(WorkerObject *worker)
         worker_update_timer(worker);
     }
     log_deliver(worker->st);
+    rc = worker_raise_kept(worker);
     Py_DECREF(worker);
+    return (rc < 0) ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
 worker_on_readable(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    drive((WorkerObject *)op);
-    Py_RETURN_NONE;
+    return drive((WorkerObject *)op);
 }
 
 /* Scheduled by call_soon() or call_later(). */
@@ -286,8 +355,7 @@ worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
         self->timer_ns = 0; /* it was the timer: set it anew */
         Py_CLEAR(self->timer);
     }
-    drive(self);
-    Py_RETURN_NONE;
+    return drive(self);
 }
 
 /* ---- life ----------------------------------------------------------------
@@ -350,6 +418,7 @@ worker_shut(WorkerObject *self)
         Py_CLEAR(self->call_soon);
     }
     self->in_callback = true; /* collect what completes */
+    self->is_shutting = true;
     umx_worker_destroy(umx);
     self->umx = NULL;
     settle_closers(self);
@@ -424,6 +493,7 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->call_soon);
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
+    Py_VISIT(self->raised);
     return 0;
 }
 
@@ -436,6 +506,7 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->call_soon);
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
+    Py_CLEAR(self->raised);
     return 0;
 }
 
@@ -451,11 +522,12 @@ worker_dealloc(PyObject *op)
         PyObject_ClearWeakRefs(op);
     }
     if (self->umx != NULL) {
-        /* In another thread UCX may not be touched: it is leaked. */
+        /* In another thread or process UCX may not be touched: it is leaked. */
         (void)worker_clear(op);
         if (worker_is_mine(self)) {
             worker_shut(self);
-        } else if (PyErr_WarnEx(PyExc_ResourceWarning,
+        } else if (!worker_is_forked(self) &&
+                   PyErr_WarnEx(PyExc_ResourceWarning,
                                 "a ucp Worker was dropped in another thread "
                                 "than its own without close()",
                                 1) < 0) {
@@ -483,11 +555,11 @@ worker_check(WorkerObject *self)
         PyErr_SetString(PyExc_RuntimeError, "the worker is closed");
         return -1;
     }
-    if (umx_worker_is_owner(self->umx)) {
+    if (umx_worker_is_owner(self->umx) && worker_is_mine(self)) {
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError,
-                    worker_is_mine(self) ?
+                    worker_is_forked(self) ?
                         "the worker belongs to the parent process" :
                         "the worker belongs to another thread");
     return -1;
@@ -524,7 +596,8 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
         !umx_worker_is_armed(self->umx)) {
         worker_schedule_drain(self);
     }
-    return PyLong_FromUnsignedLong(events);
+    return (worker_raise_kept(self) < 0) ? NULL :
+                                           PyLong_FromUnsignedLong(events);
 }
 
 PyDoc_STRVAR(drain_doc,
@@ -544,6 +617,9 @@ worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     status = umx_worker_drain(self->umx);
     worker_after_call(self);
     worker_update_timer(self);
+    if (worker_raise_kept(self) < 0) {
+        return NULL;
+    }
     if (status < 0) {
         return errors_raise(self->st, status, "drain", NULL);
     }
@@ -560,14 +636,89 @@ worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
-    if (self->umx == NULL) {
+    if (self->umx == NULL || worker_is_forked(self)) {
         Py_RETURN_NONE;
     }
-    if (!worker_is_mine(self)) {
-        (void)worker_check(self);
+    if (worker_check(self) < 0) {
         return NULL;
     }
     worker_shut(self);
+    return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
+}
+
+/* ---- other threads and processes -----------------------------------------
+ */
+
+bool
+worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg)
+{
+    return worker->umx != NULL && !worker->is_shutting &&
+           umx_worker_submit(worker->umx, fn, arg) == UMX_OK;
+}
+
+static void
+on_submitted(umx_worker *umx, umx_status status, void *arg)
+{
+    PyObject *pair = arg; /* (worker, callable) */
+
+    (void)umx;
+    (void)status; /* once closed: the loop calls it, if there is one still */
+    worker_defer_call((WorkerObject *)PyTuple_GET_ITEM(pair, 0),
+                      PyTuple_GET_ITEM(pair, 1), NULL);
+    Py_DECREF(pair);
+}
+
+PyDoc_STRVAR(submit_doc, "_submit($self, callable, /)\n--\n\n"
+                         "Have the worker's thread call it. Any thread.");
+
+static PyObject *
+worker_submit_call(PyObject *op, PyObject *callable)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    PyObject     *pair;
+
+    if (self->umx == NULL || self->is_shutting) {
+        PyErr_SetString(PyExc_RuntimeError, "the worker is closed");
+        return NULL;
+    }
+    if (worker_is_forked(self)) {
+        (void)worker_check(self);
+        return NULL;
+    }
+    pair = PyTuple_Pack(2, op, callable);
+    if (pair == NULL) {
+        return NULL;
+    }
+    if (!worker_submit(self, on_submitted, pair)) {
+        Py_DECREF(pair);
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(adopt_doc, "_adopt($self, /)\n--\n\n"
+                        "Take the worker over from a thread that has ended.");
+
+static PyObject *
+worker_adopt(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (self->umx != NULL && !worker_is_forked(self)) {
+        umx_worker_adopt(self->umx);
+        self->thread = compat_thread_id();
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(disown_doc,
+             "_disown($self, /)\n--\n\n"
+             "In a forked child: from now on this is the parent's.");
+
+static PyObject *
+worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    ((WorkerObject *)op)->thread = 0;
     Py_RETURN_NONE;
 }
 
@@ -877,7 +1028,9 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 static PyObject *
 get_closed(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(((WorkerObject *)op)->umx == NULL);
+    WorkerObject *self = (WorkerObject *)op;
+
+    return PyBool_FromLong(self->umx == NULL || worker_is_forked(self));
 }
 
 static PyObject *
@@ -937,6 +1090,9 @@ static PyMethodDef worker_methods[] = {
     {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, tag_recv_doc},
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_submit", worker_submit_call, METH_O, submit_doc},
+    {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
+    {"_disown", worker_disown, METH_NOARGS, disown_doc},
     {"_on_readable", worker_on_readable, METH_NOARGS, NULL},
     {"_on_drain", worker_on_drain, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

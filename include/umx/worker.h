@@ -2,8 +2,8 @@
  * @file worker.h  A progress engine: everything under it moves only when its
  * owner calls one of the functions marked (P) here.
  *
- * Thread: the thread that created the worker owns it. All calls are the
- * owner's unless marked "any thread".
+ * Thread: the thread that created the worker owns it, until another adopts
+ * it. All calls are the owner's unless marked "any thread".
  *
  * Callbacks: UCX's callbacks only queue. Your callbacks (request, accept,
  * endpoint state) run inside (P) calls after UCX has returned, may call
@@ -79,6 +79,23 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_wait(umx_worker *worker,
 
 /** Make the fd readable. Any thread. */
 UMX_API void umx_worker_signal(umx_worker *worker);
+
+/** @param status UMX_OK, or UMX_ERR_CANCELED: the worker is being destroyed */
+typedef void (*umx_call_fn)(umx_worker *worker, umx_status status, void *arg);
+
+/**
+ * Have the owner call `fn`, inside a (P) call; wakes it. The calls of one
+ * thread run in their order. Any thread, and no lock is taken; not after
+ * umx_worker_destroy() has been called.
+ * @return UMX_OK: `fn` will be called, once; UMX_ERR_NO_MEMORY; UMX_ERR_FORKED
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_submit(umx_worker *worker,
+                                                    umx_call_fn fn, void *arg);
+
+/** Make the calling thread the owner. The one before has ended, or will not
+ * call anything any more that is the owner's; the program sees to it that this
+ * happened before. */
+UMX_API void umx_worker_adopt(umx_worker *worker);
 
 /** True for the owner thread in the owner process. Any thread. */
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);

@@ -7,7 +7,6 @@
 #include <umx/version.h>
 
 #include "core/config.h"
-#include "core/watch.h"
 #include "util/log.h"
 
 /* Lowest minor version of UCX's API that will do: asking for the header's own
@@ -19,15 +18,7 @@ enum {
 static const uint64_t ucx_features = UCP_FEATURE_TAG | UCP_FEATURE_AM |
                                      UCP_FEATURE_WAKEUP;
 
-static unsigned       fork_generation;
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
-
-static void
-fork_in_child(void)
-{
-    fork_generation++;
-    umi_watch_in_child();
-}
 
 static ucs_log_func_rc_t
 take_ucx_line(const char *file, unsigned line, const char *function,
@@ -59,14 +50,7 @@ take_ucx_line(const char *file, unsigned line, const char *function,
 static void
 process_init(void)
 {
-    pthread_atfork(umi_watch_before_fork, umi_watch_after_fork, fork_in_child);
     ucs_log_push_handler(take_ucx_line);
-}
-
-unsigned
-umi_fork_generation(void)
-{
-    return fork_generation;
 }
 
 void
@@ -136,7 +120,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         return UMX_ERR_NO_MEMORY;
     }
     atomic_init(&context->refs, 1);
-    context->generation = fork_generation;
+    context->generation = umi_fork_generation();
     status              = umi_config_read(params, &config, bad_option_p);
     if (status != UMX_OK) {
         goto free_context;
@@ -145,9 +129,14 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto release_config;
     }
+    status = umi_fork_enter();
+    if (status != UMX_OK) {
+        goto release_config;
+    }
     status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
                                           config, &context->ucp);
     if (status != UMX_OK) {
+        umi_fork_leave();
         goto release_config;
     }
     ucp_config_release(config);
@@ -175,8 +164,9 @@ umx_context_release(umx_context *context)
         return;
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
-    if (context->generation == fork_generation) {
+    if (context->generation == umi_fork_generation()) {
         ucp_cleanup(context->ucp);
+        umi_fork_leave();
     }
     free(context);
 }

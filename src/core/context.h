@@ -6,6 +6,8 @@
 #include <ucp/api/ucp.h>
 #include <umx/context.h>
 
+#include "core/fork.h"
+
 enum {
     UMI_TOKEN_MAX = 256
 };
@@ -19,10 +21,6 @@ struct umx_context {
 };
 
 void umi_context_hold(umx_context *context);
-
-/* Grows by one in every forked child: an object of another generation is the
- * parent's. */
-unsigned umi_fork_generation(void);
 
 /* Print into memory with one of UCX's functions that write to a stream. */
 typedef void (*umi_print_fn)(FILE *stream, const void *arg);

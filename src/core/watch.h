@@ -18,7 +18,7 @@ struct umi_watch {
     umi_link     link; /* of all watches of the process */
 };
 
-/* Handlers for pthread_atfork(). The child closes its copies: else a peer would
+/* For fork.c. The child closes its copies: else a peer would
  * not see the end of the parent before that of the child. */
 void umi_watch_before_fork(void);
 void umi_watch_after_fork(void);

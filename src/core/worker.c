@@ -27,7 +27,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->orphans);
-    atomic_init(&worker->retired, NULL);
+    umi_mpsc_init(&worker->retired);
     umi_slots_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -72,7 +72,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
 {
     ucp_worker_params_t params = {
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
     };
     umx_worker *worker;
     umx_status  status;
@@ -107,6 +107,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         goto destroy_ucp;
     }
     umi_context_hold(context);
+    umi_fork_add_worker(worker);
     *worker_p = worker;
     return UMX_OK;
 
@@ -197,6 +198,8 @@ umx_worker_destroy(umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
+    worker->is_ending = true;
+    umi_fork_remove_worker(worker);
     abort_all(worker);
     settle(worker);
     for (int i = 0; i < 2; i++) {
@@ -248,6 +251,12 @@ bool
 umx_worker_is_owner(const umx_worker *worker)
 {
     return umi_worker_check(worker) == UMX_OK;
+}
+
+void
+umx_worker_adopt(umx_worker *worker)
+{
+    worker->owner = pthread_self();
 }
 
 void
@@ -335,14 +344,13 @@ run_ep_events(umx_worker *worker)
 static void
 run_retired(umx_worker *worker)
 {
-    umi_retire *retire = atomic_exchange_explicit(&worker->retired, NULL,
-                                                  memory_order_acquire);
+    umi_mpsc_node *node = umi_mpsc_take(&worker->retired);
 
-    while (retire != NULL) {
-        umi_retire *next = retire->next;
+    while (node != NULL) {
+        umi_retire *retire = umi_container_of(node, umi_retire, node);
 
+        node = node->next;
         retire->fn(retire);
-        retire = next;
     }
 }
 
@@ -394,19 +402,50 @@ umi_worker_run_events(umx_worker *worker)
 void
 umi_worker_retire(umx_worker *worker, umi_retire *retire)
 {
-    umi_retire *head;
-
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
-    head = atomic_load_explicit(&worker->retired, memory_order_relaxed);
+    if (umi_mpsc_push(&worker->retired, &retire->node)) {
+        umx_worker_signal(worker);
+    }
+}
 
-    do {
-        retire->next = head;
-    } while (!atomic_compare_exchange_weak_explicit(
-        &worker->retired, &head, retire, memory_order_release,
-        memory_order_relaxed));
-    umx_worker_signal(worker);
+/* ---- calls from other threads --------------------------------------------
+ */
+
+typedef struct call {
+    umi_retire  retire;
+    umx_worker *worker;
+    umx_call_fn fn;
+    void       *arg;
+} call;
+
+static void
+run_call(umi_retire *retire)
+{
+    call *self = umi_container_of(retire, call, retire);
+
+    self->fn(self->worker, self->worker->is_ending ? UMX_ERR_CANCELED : UMX_OK,
+             self->arg);
+    free(self);
+}
+
+umx_status
+umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
+{
+    call *self;
+
+    if (worker->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    self = malloc(sizeof(*self));
+    if (self == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    *self = (call){
+        .retire = {.fn = run_call}, .worker = worker, .fn = fn, .arg = arg};
+    umi_worker_retire(worker, &self->retire);
+    return UMX_OK;
 }
 
 /* ---- timers --------------------------------------------------------------

@@ -4,7 +4,6 @@
 #define UMI_WORKER_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <ucp/api/ucp.h>
 #include <umx/worker.h>
@@ -13,6 +12,7 @@
 #include "core/endpoint.h"
 #include "core/request.h"
 #include "util/list.h"
+#include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/slots.h"
 
@@ -39,7 +39,7 @@ struct umi_timer {
 
 /* Pushed by any thread, run by the owner. */
 typedef struct umi_retire {
-    struct umi_retire *next;
+    umi_mpsc_node node;
     void (*fn)(struct umi_retire *retire);
 } umi_retire;
 
@@ -76,6 +76,7 @@ struct umx_worker {
     bool         is_armed;
     bool         is_running; /* completions are being run */
     bool         has_events; /* something is on the lists below */
+    bool         is_ending;  /* being destroyed */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -85,8 +86,8 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list              ep_events; /* umi_ep.event_link */
-    _Atomic(umi_retire *) retired;   /* (any) */
+    umi_list ep_events; /* umi_ep.event_link */
+    umi_mpsc retired;   /* (any) umi_retire.node */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
@@ -105,6 +106,7 @@ struct umx_worker {
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
+    umi_link                fork_link; /* fork.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -133,7 +135,7 @@ static inline bool
 umi_worker_has_events(const umx_worker *worker)
 {
     return !umi_list_is_empty(&worker->done) || worker->has_events ||
-           atomic_load_explicit(&worker->retired, memory_order_relaxed) != NULL;
+           !umi_mpsc_is_empty(&worker->retired);
 }
 
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */

@@ -65,6 +65,9 @@ umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
     uint64_t  longest = umi_ticks_from_ns(worker->context->config.drain_ns);
     uint64_t  budget, start, last_event, now;
 
+    if (worker->generation != umi_fork_generation()) {
+        return *done_p; /* a poll would take the parent's messages */
+    }
     /* Often it is there already. */
     umx_worker_poll(worker);
     if (*done_p) {

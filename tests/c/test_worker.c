@@ -213,6 +213,128 @@ test_other_threads_give_back_by_retiring(void **state)
     assert_int_equal(stats.listeners, 0);
 }
 
+typedef struct caller {
+    umx_worker *worker;
+    pthread_t   thread;
+    unsigned    count; /* to submit */
+    unsigned    seen;
+    bool        is_in_order;
+} caller;
+
+typedef struct submission {
+    caller  *caller;
+    unsigned number;
+} submission;
+
+static void
+on_call(umx_worker *worker, umx_status status, void *arg)
+{
+    submission *self = arg;
+    caller     *from = self->caller;
+
+    from->is_in_order = from->is_in_order && status == UMX_OK &&
+                        worker == from->worker && umx_worker_is_owner(worker) &&
+                        self->number == from->seen;
+    from->seen++;
+    free(self);
+}
+
+static void *
+submit_many(void *arg)
+{
+    caller *self = arg;
+
+    for (unsigned i = 0; i < self->count; i++) {
+        submission *call = malloc(sizeof(*call));
+
+        *call = (submission){.caller = self, .number = i};
+        if (umx_worker_submit(self->worker, on_call, call) != UMX_OK) {
+            abort();
+        }
+    }
+    return NULL;
+}
+
+static void
+test_calls_from_other_threads_run_in_the_owner(void **state)
+{
+    pair    *p = *state;
+    caller   callers[4];
+    unsigned left = 0;
+
+    pair_listen(p);
+    drain_until_idle(p->client_worker);
+    for (size_t i = 0; i < 4; i++) {
+        callers[i] = (caller){
+            .worker = p->client_worker, .count = 500, .is_in_order = true};
+        assert_int_equal(
+            pthread_create(&callers[i].thread, NULL, submit_many, &callers[i]),
+            0);
+    }
+    do { /* asleep in between: each must be woken for */
+        assert_int_equal(
+            umx_worker_wait(p->client_worker, UMX_TIMEOUT_INFINITE), UMX_OK);
+        left = 0;
+        for (size_t i = 0; i < 4; i++) {
+            left += callers[i].count - callers[i].seen;
+        }
+    } while (left > 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
+        assert_true(callers[i].is_in_order);
+    }
+}
+
+static void
+note_status(umx_worker *worker, umx_status status, void *arg)
+{
+    (void)worker;
+    *(umx_status *)arg = status;
+}
+
+static void *
+create_worker(void *arg)
+{
+    umx_worker *worker;
+
+    return (umx_worker_create(arg, &worker) == UMX_OK) ? worker : NULL;
+}
+
+static void
+test_a_worker_is_adopted_from_a_thread_that_ended(void **state)
+{
+    pair      *p = *state;
+    pthread_t  thread;
+    void      *result;
+    umx_status status = UMX_ERR_BUSY;
+
+    pair_listen(p);
+    assert_int_equal(pthread_create(&thread, NULL, create_worker, p->context),
+                     0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_non_null(result);
+    umx_worker_adopt(result);
+    assert_true(umx_worker_is_owner(result));
+    assert_int_equal(umx_worker_submit(result, note_status, &status), UMX_OK);
+    drain_until_idle(result);
+    assert_int_equal(status, UMX_OK);
+    umx_worker_destroy(result);
+}
+
+static void
+test_destroying_cancels_submitted_calls(void **state)
+{
+    pair       *p = *state;
+    umx_worker *worker;
+    umx_status  status = UMX_OK;
+
+    pair_listen(p);
+    assert_int_equal(umx_worker_create(p->context, &worker), UMX_OK);
+    assert_int_equal(umx_worker_submit(worker, note_status, &status), UMX_OK);
+    umx_worker_destroy(worker);
+    assert_int_equal(status, UMX_ERR_CANCELED);
+}
+
 /* What every call of the owner answers to somebody else. */
 static bool
 all_refuse(pair *p, umx_status expected)
@@ -283,8 +405,11 @@ test_a_forked_child_is_refused(void **state)
     assert_true(pid >= 0);
     if (pid == 0) {
         umx_worker *worker;
+        umx_status  called;
         bool        is_ok = all_refuse(p, UMX_ERR_FORKED) &&
-                     umx_worker_create(p->context, &worker) == UMX_ERR_FORKED;
+                     umx_worker_create(p->context, &worker) == UMX_ERR_FORKED &&
+                     umx_worker_submit(p->client_worker, note_status,
+                                       &called) == UMX_ERR_FORKED;
 
         umx_ep_destroy(p->client);
         umx_listener_destroy(p->listener);
@@ -570,6 +695,9 @@ main(void)
         PAIR_TEST_ONCE(test_draining_in_a_callback_is_put_off),
         PAIR_TEST_ONCE(test_drain_has_a_budget),
         PAIR_TEST_ONCE(test_other_threads_give_back_by_retiring),
+        PAIR_TEST_ONCE(test_calls_from_other_threads_run_in_the_owner),
+        PAIR_TEST_ONCE(test_a_worker_is_adopted_from_a_thread_that_ended),
+        PAIR_TEST_ONCE(test_destroying_cancels_submitted_calls),
         PAIR_TEST_ONCE(test_other_threads_are_refused),
         PAIR_TEST_ONCE(test_a_forked_child_is_refused),
         PAIR_TEST(test_destroying_with_everything_open),

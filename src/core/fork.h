@@ -1,0 +1,19 @@
+/* fork.h: what a fork() leaves a child with. Thread: any. */
+#ifndef UMI_FORK_H
+#define UMI_FORK_H
+
+#include <umx/worker.h>
+
+/* Grows by one in every forked child: an object of another generation is the
+ * parent's. */
+unsigned umi_fork_generation(void);
+
+/* Around the life of each context of UCX. */
+umx_status umi_fork_enter(void);
+void       umi_fork_leave(void);
+
+/* Around the life of each worker: its sockets are closed in a child. */
+void umi_fork_add_worker(umx_worker *worker);
+void umi_fork_remove_worker(umx_worker *worker);
+
+#endif

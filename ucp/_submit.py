@@ -1,0 +1,115 @@
+"""Calls from other threads, on their way to a worker's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from ._worker import Worker
+
+
+class Submission:
+    """One call. Its future is pending until the result is there.
+
+    It settles the future exactly once, in the worker's thread.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        work: Callable[..., object] | Awaitable[object],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self.future: Future[Any] = Future()
+        self._worker = worker
+        self._work = work
+        self._args = args
+        self._kwargs = kwargs
+        self._context = contextvars.copy_context()
+        self._awaited: asyncio.Future[Any] | None = None
+        self._is_settled = False
+
+    def run(self) -> None:
+        """Called in the worker's thread."""
+        if not self._is_settled:
+            self._context.run(self._start)
+
+    def _start(self) -> None:
+        if self.future.cancelled():
+            self.abandon()
+            return
+        try:
+            result: object = self._work
+            if not inspect.isawaitable(result):
+                work = cast(Callable[..., object], self._work)
+                result = work(*self._args, **self._kwargs)
+            if inspect.isawaitable(result):
+                self._await(result)
+                return
+        except BaseException as exc:
+            self._settle(exc, None)
+            if isinstance(exc, SystemExit | KeyboardInterrupt):
+                raise
+        else:
+            self._settle(None, result)
+
+    def _await(self, awaitable: Awaitable[object]) -> None:
+        loop = self._worker.loop
+        if loop is None:
+            _close(awaitable)
+            raise RuntimeError("a worker without an event loop cannot await")
+        self._awaited = asyncio.ensure_future(awaitable, loop=loop)
+        self._awaited.add_done_callback(self._on_done)
+        self.future.add_done_callback(self._on_cancel)
+
+    def _on_done(self, awaited: asyncio.Future[Any]) -> None:
+        if awaited.cancelled():
+            self.future.cancel()
+            self._settle(None, None)
+        elif (exc := awaited.exception()) is not None:
+            self._settle(exc, None)
+        else:
+            self._settle(None, awaited.result())
+
+    def _on_cancel(self, future: Future[Any]) -> None:
+        """Called in whichever thread ended ``future``."""
+        if future.cancelled() and self._awaited is not None:
+            try:
+                self._worker._submit(self._awaited.cancel)
+            except RuntimeError:
+                pass  # closed: that has ended everything
+
+    def abandon(self) -> None:
+        """Cancel it; in the worker's thread."""
+        if self._is_settled:
+            return
+        if self._awaited is None:
+            _close(self._work)
+        elif not self._awaited.get_loop().is_closed():
+            self._awaited.cancel()
+        self.future.cancel()
+        self._settle(None, None)
+
+    def _settle(self, exc: BaseException | None, result: object) -> None:
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self._worker._submissions.discard(self)
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if exc is not None:
+            self.future.set_exception(exc)
+        else:
+            self.future.set_result(result)
+
+
+def _close(work: object) -> None:
+    """Tell a coroutine that nobody will await it."""
+    if inspect.iscoroutine(work):
+        work.close()
