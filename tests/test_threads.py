@@ -126,9 +126,7 @@ def test_a_request_of_another_threads_loop_names_both_loops():
                 match=r"^<ucp\.Request recv, pending> of the loop <.*> is awaited "
                 r"in another thread, in the loop <.*>$",
             ) as caught:
-                await asyncio.to_thread(
-                    asyncio.run, wait(client.recv(bytearray(1)))
-                )
+                await asyncio.to_thread(asyncio.run, wait(client.recv(bytearray(1))))
             assert repr(asyncio.get_running_loop()) in str(caught.value)
 
     asyncio.run(main())

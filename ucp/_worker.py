@@ -33,7 +33,6 @@ from ._listener import Listener
 from ._submit import Submission
 from .exceptions import UCXBaseException, UCXError
 
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -1,5 +1,6 @@
 """What a type checker knows about the package; test_typing.py runs mypy."""
 
+from concurrent.futures import Future
 from typing import assert_type
 
 import ucp
@@ -30,6 +31,17 @@ async def listen() -> None:
         assert_type(listener.port, int)
         async for ep in listener:
             assert_type(ep, ucp.Endpoint)
+
+
+async def word() -> str:
+    return "word"
+
+
+def submit(worker: ucp.Worker, ep: ucp.Endpoint) -> None:
+    assert_type(worker.submit(int, "1"), Future[int])
+    assert_type(worker.submit(word), Future[str])
+    assert_type(worker.submit(word()), Future[str])
+    assert_type(worker.submit(ep.recv_into, bytearray(1)), Future[int])
 
 
 def module() -> None:
