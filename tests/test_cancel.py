@@ -118,6 +118,20 @@ async def test_a_receive_cancelled_when_done_gives_its_message_back(size):
         assert await server.recv_obj() == b"after"
 
 
+@pytest.mark.parametrize("size", [8, 20_000, 4 << 20])
+async def test_a_message_cancelled_when_read_goes_back(size):
+    async with connected_pair() as (client, server):
+        send = client.send(b"a" * size)
+        request = (await server.recv_message()).recv(bytearray(size))
+        while not request.done():
+            ucp.progress()  # not the loop: it would resume the task
+        await cancelled(asyncio.get_running_loop().create_task(request))
+        await send
+        await client.send(b"after")
+        assert await server.recv_obj() == b"a" * size
+        assert await server.recv_obj() == b"after"
+
+
 async def _wait(request):
     await request
 

@@ -363,7 +363,8 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
 static bool
 is_channel_recv(const RequestObject *req)
 {
-    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO;
+    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
+           req->kind == REQUEST_MESSAGE_RECV;
 }
 
 void
