@@ -2,6 +2,7 @@
 # make test   C tests, C tests under ASan and UBSan, Python tests
 # make bench  build with the peers to compare with, and measure
 # make lint   ruff, mypy, stubtest, clang-format
+# make fuzz   libFuzzer on all that decodes; needs clang
 # make soak   what must not grow, very often; random programs: hours
 # make asan   the extension under ASan and UBSan, Python tests with it
 # make clean  remove all that these made
@@ -35,8 +36,8 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo test test-c test-python soak bench lint lint-python lint-c asan clean \
-        cmocka
+.PHONY: demo test test-c test-python soak fuzz bench lint lint-python lint-c \
+        asan clean cmocka
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -49,6 +50,7 @@ test: test-c test-python
 test-c: cmocka $(VENV)/.ucp
 	$(make_c) check
 	$(make_c) asan
+	$(make_c) replay
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
@@ -71,6 +73,9 @@ soak: $(VENV)/.ucp $(VENV)/.test
 	done
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_model.py
+
+fuzz: $(VENV)/.ucp
+	$(make_c) fuzz
 
 bench: $(VENV)/.ucp $(VENV)/.bench
 	set -e; for name in latency bandwidth message_rate connect; do \
