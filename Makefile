@@ -2,6 +2,8 @@
 # make test   C tests, C tests under ASan and UBSan, Python tests
 # make bench  build with the peers to compare with, and measure
 # make lint   ruff, mypy, stubtest, clang-format
+# make fuzz   libFuzzer on all that decodes; needs clang
+# make soak   what must not grow, very often; random programs: hours
 # make asan   the extension under ASan and UBSan, Python tests with it
 # make clean  remove all that these made
 #
@@ -34,8 +36,8 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo test test-c test-python bench lint lint-python lint-c asan clean \
-        cmocka
+.PHONY: demo test test-c test-python soak fuzz bench lint lint-python lint-c \
+        asan clean cmocka
 .NOTPARALLEL:
 
 demo: $(VENV)/.ucp
@@ -48,10 +50,32 @@ test: test-c test-python
 test-c: cmocka $(VENV)/.ucp
 	$(make_c) check
 	$(make_c) asan
+	$(make_c) replay
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
 	$(safe) timeout 2400 $(bin)/python -m pytest $(PYTEST_ARGS)
+
+# Each in a process of its own, over shared memory and over tcp.
+CONNECTS = 100000
+MESSAGES = 1000000
+CANCELS  = 100000
+KILLS    = 300
+PROGRAMS = 3000
+
+soak: $(VENV)/.ucp $(VENV)/.test
+	set -e; for transport in '' --tcp; do \
+	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
+	            "cancels $(CANCELS)" "kills $(KILLS)"; do \
+	        echo "soak $$what $$transport"; \
+	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
+	    done; \
+	done
+	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
+	    tests/test_model.py
+
+fuzz: $(VENV)/.ucp
+	$(make_c) fuzz
 
 bench: $(VENV)/.ucp $(VENV)/.bench
 	set -e; for name in latency bandwidth message_rate connect; do \

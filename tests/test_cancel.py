@@ -118,6 +118,33 @@ async def test_a_receive_cancelled_when_done_gives_its_message_back(size):
         assert await server.recv_obj() == b"after"
 
 
+@pytest.mark.parametrize("method", ["recv", "recv_many"])
+async def test_a_cancelled_receive_of_a_short_message_gives_it_back(method):
+    async with connected_pair() as (client, server):
+        buffer = bytearray(100)
+        receive = {"recv": server.recv, "recv_many": server.recv_many}[method]
+        request = receive(buffer if method == "recv" else [buffer])
+        await client.send(b"short")
+        while not request.done():
+            ucp.progress()
+        await cancelled(asyncio.get_running_loop().create_task(request))
+        assert await server.recv_obj() == b"short"
+
+
+@pytest.mark.parametrize("size", [8, 20_000, 4 << 20])
+async def test_a_message_cancelled_when_read_goes_back(size):
+    async with connected_pair() as (client, server):
+        send = client.send(b"a" * size)
+        request = (await server.recv_message()).recv(bytearray(size))
+        while not request.done():
+            ucp.progress()  # not the loop: it would resume the task
+        await cancelled(asyncio.get_running_loop().create_task(request))
+        await send
+        await client.send(b"after")
+        assert await server.recv_obj() == b"a" * size
+        assert await server.recv_obj() == b"after"
+
+
 async def _wait(request):
     await request
 

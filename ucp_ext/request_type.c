@@ -364,7 +364,15 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
 static bool
 is_channel_recv(const RequestObject *req)
 {
-    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO;
+    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
+           req->kind == REQUEST_MESSAGE_RECV;
+}
+
+/* Are the bytes of a whole message in the buffer? */
+static bool
+has_message(umx_status status)
+{
+    return status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH;
 }
 
 void
@@ -378,7 +386,7 @@ request_settle(RequestObject *req, umx_status status)
     }
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    if (is_channel_recv(req) && status == UMX_OK) {
+    if (is_channel_recv(req) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
         buffer_release(&req->hold);
@@ -817,7 +825,7 @@ unrecv_items(RequestObject *self)
     for (Py_ssize_t i = 0; i < many->count; i++) {
         many_item *item = &many->items[i];
 
-        if (item->op == NULL && item->status == UMX_OK) {
+        if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
             (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
                                       &item->hold.buf);

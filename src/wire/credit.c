@@ -64,7 +64,9 @@ umi_credit_read(umi_channel *channel, size_t len, bool is_rndv)
         read->messages++;
         read->bytes += len;
     }
-    if (is_grant_due(channel) && !channel->owes_credit) {
+    /* A peer that has said goodbye sends no more, and may be gone already. */
+    if (is_grant_due(channel) && !channel->owes_credit &&
+        !channel->ep->has_goodbye) {
         channel->owes_credit = true;
         umi_conn_due(channel->ep, UMI_DUE_CREDIT);
     }

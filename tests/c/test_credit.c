@@ -270,6 +270,34 @@ test_truncated_messages_give_credit_back(void **state)
     }
 }
 
+/* A peer that has closed wants no credit. It may be gone before we know: then
+ * there is nobody to send to, and that must not look like a failure. */
+static void
+test_a_closed_peer_gets_no_credit(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    o;
+
+    p->config.credit_messages = 4;
+    pair_open(p);
+    for (int i = 0; i < 4; i++) {
+        op_send(&o, p->client, 0, pair_tag(1), "x", 1);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    while (!op_is_done(&o)) {
+        umx_worker_poll(p->server_worker);
+        umx_worker_poll(p->client_worker); /* the last to act */
+    }
+    for (int i = 0; i < 4; i++) {
+        op_recv(&o, p->server, 0, pair_any, &byte, 1);
+        assert_int_equal(o.status, UMX_OK);
+    }
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_CLOSED);
+}
+
 int
 main(void)
 {
@@ -284,6 +312,7 @@ main(void)
         PAIR_TEST_ONCE(test_a_waiting_send_can_be_cancelled),
         PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
         PAIR_TEST(test_truncated_messages_give_credit_back),
+        PAIR_TEST(test_a_closed_peer_gets_no_credit),
     };
 
     return UNIT_RUN(tests);

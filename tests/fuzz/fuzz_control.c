@@ -1,11 +1,5 @@
-/* fuzz_control.c: libFuzzer target for umi_control_decode(). What is accepted
- * must encode to the very bytes that were decoded. To run, from the root:
- *
- *   clang -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined \
- *       -fno-sanitize-recover=all -Iinclude -Isrc \
- *       tests/fuzz/fuzz_control.c src/wire/control.c -o fuzz_control
- *   ./fuzz_control -max_len=4096 -max_total_time=60
- */
+/* fuzz_control.c: umi_control_decode(). What is accepted must encode to the
+ * very bytes that were decoded; what is refused, for a reason. */
 #include "wire/control.h"
 
 #include <stdlib.h>

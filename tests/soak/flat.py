@@ -1,0 +1,109 @@
+"""What must not grow, measured."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import sys
+import threading
+
+import ucp
+from ucp import _ext
+from ucp.testing import live_objects
+
+# Each object of a type counts as a reference to it: one that is not given back
+# is seen here even when the object itself is gone.
+_TYPES = [
+    *(_ext.Context, _ext.Worker, _ext.Endpoint, _ext.Listener),
+    *(_ext.Message, ucp.Endpoint, ucp.Listener),
+]
+
+# Requests are kept for the next use, with their references, at most so many.
+_FREE_REQUESTS = 256
+
+# Not 0: the allocators of C and Python keep and split pages as they like, and
+# UCX's pools double; 100 KiB are usual. It does not depend on the count: with
+# the full counts a leak of 42 bytes a connect or cancel, 4 bytes a message, is
+# found.
+_RSS_LIMIT = 4 << 20
+
+# Python objects that come and go by chance: cached integers and frames, the
+# loop's heap of timers, code that specializes itself.
+_BLOCKS_LIMIT = 2000
+
+
+# Longest time that closes in the background may take.
+_BACKGROUND_S = 20
+
+
+class Flat:
+    def warm_up(self, name, count):
+        """How often to run before it counts: pools and caches fill."""
+        return min(max(count // 10, 2), 20 if name == "kills" else 2000)
+
+    async def start(self):
+        await _until(lambda: not ucp.current_worker().stats()["endpoints"])
+        self._before = _counters()
+        self._requests = sys.getrefcount(_ext.Request)
+        self._fds = _num_fds()
+        self._memory = _memory()
+
+    async def stop(self):
+        """A line about the growth; AssertionError if there was too much."""
+        # UCX closes sockets later than endpoints, in a thread of its own: so
+        # there may have been more at the start, too.
+        await _until(lambda: _num_fds() <= self._fds and _counters() == self._before)
+        assert _num_fds() <= self._fds, os.listdir("/proc/self/fd")
+        after, memory = _counters(), _memory()
+        assert after == self._before, _difference(self._before, after)
+        requests = sys.getrefcount(_ext.Request) - self._requests
+        assert requests <= _FREE_REQUESTS, requests
+        rss, blocks = (b - a for a, b in zip(self._memory, memory, strict=True))
+        text = f"rss {rss / 1024:+.0f} KiB, blocks {blocks:+d}"
+        assert rss <= _RSS_LIMIT, text
+        assert blocks <= _BLOCKS_LIMIT, text
+        return text
+
+
+def _counters():
+    """What must be exactly as it was."""
+    gc.collect()
+    stats = ucp.current_worker().stats()
+    counters = {f"live {key}": value for key, value in live_objects().items()}
+    for key in ("requests_in_use", "endpoints", "listeners", "unexpected_messages"):
+        counters[f"worker {key}"] = stats[key]
+    counters["protocol_errors"] = stats["protocol_errors"]
+    counters["threads"] = threading.active_count()
+    for each in _TYPES:
+        counters[f"references to {each.__module__}.{each.__name__}"] = sys.getrefcount(
+            each
+        )
+    return counters
+
+
+def _num_fds():
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def _until(condition):
+    """For what ends in the background; what does not is found after it."""
+    try:
+        async with asyncio.timeout(_BACKGROUND_S):
+            while not condition():
+                gc.collect()
+                await asyncio.sleep(0)
+    except TimeoutError:
+        pass
+
+
+def _memory():
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as statm:
+        pages = int(statm.read().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE"), sys.getallocatedblocks()
+
+
+def _difference(before, after):
+    return {
+        key: (before[key], after[key]) for key in before if before[key] != after[key]
+    }
