@@ -106,11 +106,11 @@ async def test_async_with_closes():
 async def test_an_endpoint_dropped_after_send_has_sent(connect_peer):
     peer, ep = await connect_peer()
     await ep.send(b"last words")
-    await ep.send(bytes(100_000))
+    await ep.send(bytes(50_000))
     del ep
     text = "bytes(await ep.recv_obj())"
     assert await peer.do(text) == b"last words"
-    assert await peer.do("len(await ep.recv_obj())") == 100_000
+    assert await peer.do("len(await ep.recv_obj())") == 50_000
 
 
 async def test_a_dropped_endpoint_goes_away(connect_peer):
