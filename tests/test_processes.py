@@ -19,7 +19,7 @@ _PRELUDE = """
 import asyncio, os, signal, sys, threading, traceback, ucp, uvloop
 from ucp.testing import connected_pair
 
-signal.alarm(50)  # the time limit of whatever forks from this
+signal.alarm(50)  # the time limit; a child does not inherit it
 
 async def ping_pong():
     async with connected_pair() as (client, server):
@@ -31,6 +31,7 @@ async def ping_pong():
 def in_child(function):
     pid = os.fork()
     if pid == 0:
+        signal.alarm(50)
         status = 1
         try:
             function()
@@ -344,6 +345,7 @@ def test_a_child_that_leaves_normally_is_quiet():
         loop.run_until_complete(main())
         pid = os.fork()
         if pid == 0:
+            signal.alarm(50)
             asyncio.run(ping_pong())
             sys.exit(0)
         end_of(pid)
