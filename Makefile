@@ -3,6 +3,7 @@
 # make bench  build with the peers to compare with, and measure
 # make lint   ruff, mypy, stubtest, clang-format
 # make fuzz   libFuzzer on all that decodes; needs clang
+# make coverage   lines and branches of src/ that the C tests reach
 # make soak   what must not grow, very often; random programs: hours
 # make asan   the extension under ASan and UBSan, Python tests with it
 # make clean  remove all that these made
@@ -36,7 +37,7 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo test test-c test-python soak fuzz bench lint lint-python lint-c \
+.PHONY: demo test test-c test-python soak fuzz coverage bench lint lint-python lint-c \
         asan clean cmocka
 .NOTPARALLEL:
 
@@ -76,6 +77,9 @@ soak: $(VENV)/.ucp $(VENV)/.test
 
 fuzz: $(VENV)/.ucp
 	$(make_c) fuzz
+
+coverage: cmocka $(VENV)/.ucp
+	$(make_c) coverage
 
 bench: $(VENV)/.ucp $(VENV)/.bench
 	set -e; for name in latency bandwidth message_rate connect; do \

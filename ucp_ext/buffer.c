@@ -245,14 +245,11 @@ parse_typestr(interface *face)
         return bad_interface(face, "'typestr' has an unknown kind");
     }
     itemsize = strtol(text + 2, &end, 10);
-    if (text[1] == 'U') {
-        itemsize *= 4;
-    }
-    if (end == text + 2 || (*end != '\0' && *end != '[') || itemsize < 0 ||
-        text[1] == 't') {
+    if (!Py_ISDIGIT(text[2]) || (*end != '\0' && *end != '[') ||
+        itemsize > INT_MAX || text[1] == 't') { /* NumPy's limit, too */
         return bad_interface(face, "'typestr' has no usable item size");
     }
-    face->itemsize = itemsize;
+    face->itemsize = (text[1] == 'U') ? 4 * itemsize : itemsize;
     if (__builtin_mul_overflow(face->nitems, face->itemsize, &face->nbytes)) {
         return bad_interface(face, "'shape' is too large");
     }
@@ -377,11 +374,15 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
 {
     PyObject  *offset = PyDict_GetItemString(face->dict, "offset");
     Py_ssize_t at     = (offset == NULL) ? 0 : PyLong_AsSsize_t(offset);
+    int        rc;
 
     if (at == -1 && PyErr_Occurred()) {
         return -1;
     }
-    if (acquire_exporter(face->data, is_writable, hold) < 0) {
+    Py_INCREF(face->data); /* a __buffer__ in Python might empty the dict */
+    rc = acquire_exporter(face->data, is_writable, hold);
+    Py_DECREF(face->data);
+    if (rc < 0) {
         return -1;
     }
     if (at < 0 || at > hold->view.len || face->nbytes > hold->view.len - at) {

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/hash.h"
+
 enum {
     KIB = 1024,
     MIB = 1024 * 1024
@@ -537,6 +539,9 @@ test_unrecv_puts_back_in_order(void **state)
         assert_int_equal(byte, c);
         assert_int_equal(o.info.tag, c);
     }
+    buffer.memtype = UMX_MEMTYPE_CUDA;
+    assert_int_equal(umx_channel_unrecv(p->server, 0, &ops[0].info, &buffer),
+                     UMX_ERR_UNSUPPORTED);
     buffer.len = 0; /* shorter than the message */
     assert_int_equal(umx_channel_unrecv(p->server, 0, &ops[0].info, &buffer),
                      UMX_ERR_INVALID_PARAM);
@@ -631,6 +636,43 @@ test_cancel_between_completion_and_report(void **state)
         assert_int_equal(recv_byte(p, pair_tag(2)), 2);
     } else {
         assert_int_equal(o.status, UMX_OK); /* they came in two bursts */
+    }
+    assert_int_equal(umx_ep_recv_count(p->server), 2);
+}
+
+/* The same for one that is longer than its message. */
+static void
+test_cancel_between_completion_and_report_of_a_short_message(void **state)
+{
+    pair         *p        = *state;
+    char          byte     = 0;
+    char          bytes[2] = {0};
+    chain         c;
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = cancel_other, .arg = &c};
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_match     first  = pair_tag(1);
+    umx_match     second = pair_tag(2);
+    umx_request  *req;
+    umx_recv_info info;
+    op            o, sent;
+
+    pair_open(p);
+    second.flags = UMX_MATCH_EXACT;
+    assert_int_equal(
+        umx_channel_recv(p->server, 0, &first, &buffer, &params, &req, &info),
+        UMX_INPROGRESS);
+    op_recv(&o, p->server, 0, second, bytes, 2);
+    c.victim = o.req;
+    for (uint64_t tag = 1; tag <= 2; tag++) {
+        op_send(&sent, p->client, 0, pair_tag(tag), "s", 1);
+        assert_int_equal(sent.status, UMX_OK);
+    }
+    (void)op_wait(p, &o);
+    if (o.status == UMX_ERR_CANCELED) {
+        assert_int_equal(recv_byte(p, pair_tag(2)), 's');
+    } else {
+        assert_int_equal(o.status, UMX_ERR_LENGTH_MISMATCH); /* two bursts */
     }
     assert_int_equal(umx_ep_recv_count(p->server), 2);
 }
@@ -970,6 +1012,42 @@ test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
                      UMI_AM_REFUSED);
 }
 
+/* ---- the end, in the middle of something ---------------------------------
+ */
+
+/* The peer's last message is being pulled in when its reader gives up. */
+static void
+test_abort_while_the_last_message_is_pulled_in(void **state)
+{
+    enum {
+        LEN = 16 * MIB
+    };
+    pair *p   = *state;
+    char *out = calloc(1, LEN);
+    op    sent, closed;
+
+    assert_non_null(out);
+    pair_open(p);
+    op_send(&sent, p->client, 0, pair_tag(1), out, LEN);
+    op_close(&closed, p->client, UMX_TIMEOUT_INFINITE);
+    PAIR_UNTIL(p, p->server->num_landing != 0 || op_is_done(&closed));
+    umx_ep_abort(p->server);
+    (void)op_wait(p, &sent);
+    (void)op_wait(p, &closed);
+    assert_int_equal(sent.calls, 1);
+    assert_int_equal(closed.calls, 1);
+    free(out);
+}
+
+static void
+test_the_hash_of_tags_does_not_change(void **state)
+{
+    (void)state;
+    /* Peers of another version, in another process, must get the same. */
+    assert_true(umx_tag_hash("abc", 3) == umi_siphash("abc", 3));
+    assert_true(umx_tag_hash("abc", 3) != umx_tag_hash("abd", 3));
+}
+
 int
 main(void)
 {
@@ -994,6 +1072,7 @@ main(void)
         PAIR_TEST(test_a_cancelled_receive_takes_nothing),
         PAIR_TEST_ONCE(test_a_cancelled_recv_message_takes_nothing),
         PAIR_TEST(test_cancel_between_completion_and_report),
+        PAIR_TEST(test_cancel_between_completion_and_report_of_a_short_message),
         PAIR_TEST(test_cancel_of_a_landing_receive_keeps_the_message),
         PAIR_TEST(test_a_landing_message_can_be_claimed),
         PAIR_TEST(test_a_cancelled_claimant_passes_the_message_on),
@@ -1007,6 +1086,8 @@ main(void)
             test_an_early_message_that_comes_twice_breaks_the_connection),
         PAIR_TEST_ONCE(test_a_malformed_header_is_refused_and_counted),
         PAIR_TEST_ONCE(test_data_of_an_endpoint_that_is_gone_is_refused),
+        PAIR_TEST(test_abort_while_the_last_message_is_pulled_in),
+        cmocka_unit_test(test_the_hash_of_tags_does_not_change),
     };
 
     return UNIT_RUN(tests);

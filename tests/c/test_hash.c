@@ -1,10 +1,13 @@
+/* link: wrap=getrandom */
 #include "util/hash.h"
 
 #include "unit.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static void
 assert_hex(const uint8_t digest[UMI_SHA256_SIZE], const char *expected)
@@ -249,6 +252,52 @@ test_many_random_bytes(void **state)
     }
 }
 
+/* What the next calls fail with, the last first; 0: not at all. */
+static int next_errors[2];
+
+ssize_t __real_getrandom(void *data, size_t len, unsigned flags);
+ssize_t __wrap_getrandom(void *data, size_t len, unsigned flags);
+
+ssize_t
+__wrap_getrandom(void *data, size_t len, unsigned flags)
+{
+    int error = next_errors[1];
+
+    next_errors[1] = next_errors[0];
+    next_errors[0] = 0;
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    return __real_getrandom(data, len, flags);
+}
+
+static void
+test_a_signal_does_not_stop_random_bytes(void **state)
+{
+    static const uint8_t zeros[32];
+    uint8_t              a[32] = {0};
+
+    (void)state;
+    next_errors[0] = EINTR;
+    next_errors[1] = EINTR;
+    assert_true(umi_random_bytes(a, sizeof(a)));
+    assert_memory_not_equal(a, zeros, sizeof(a));
+}
+
+static void
+test_no_random_bytes_are_no_nonce(void **state)
+{
+    uint8_t a[32];
+
+    (void)state;
+    next_errors[1] = ENOSYS;
+    assert_false(umi_random_bytes(a, sizeof(a)));
+    next_errors[0] = ENOSYS;
+    next_errors[1] = EINTR;
+    assert_false(umi_random_bytes(a, sizeof(a)));
+}
+
 int
 main(void)
 {
@@ -264,6 +313,8 @@ main(void)
         cmocka_unit_test(test_equal_sees_every_bit),
         cmocka_unit_test(test_random_bytes_fill_exactly),
         cmocka_unit_test(test_many_random_bytes),
+        cmocka_unit_test(test_a_signal_does_not_stop_random_bytes),
+        cmocka_unit_test(test_no_random_bytes_are_no_nonce),
     };
 
     return UNIT_RUN(tests);
