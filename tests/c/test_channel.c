@@ -658,6 +658,7 @@ test_cancel_between_completion_and_report_of_a_short_message(void **state)
     op            o, sent;
 
     pair_open(p);
+    pair_settle(p); /* lanes are connected: sends finish at once */
     second.flags = UMX_MATCH_EXACT;
     assert_int_equal(
         umx_channel_recv(p->server, 0, &first, &buffer, &params, &req, &info),
