@@ -79,35 +79,30 @@ async def test_no_wake_up_is_lost_where_queues_are_full(start_peer, transport, s
         ucp.reset()
 
 
+FLOOD = """
+async def flood(size):
+    data = bytes(size)
+    while True:
+        await ep.send(data)
+"""
+
+
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("size", [8, 20_000, 1_000_000])
 async def test_a_stream_of_messages_lets_others_run(connect_peer, size):
-    """However fast messages come, each 200 us of them are followed by a turn of
-    the loop. Counted in messages: a core does not move 20 GB/s, or 20 million
-    messages a second, one by one."""
+    """Messages come as fast as they are taken, until others have had their
+    turns: for ever, if they get none."""
     peer, ep = await connect_peer()
-    count = 3000 if size < 100_000 else 600
-    sending = peer.begin(f"for _ in range({count}): await ep.send(bytes({size}))")
-    turns = 0
-    running = True
+    await peer.do(FLOOD)
+    peer.begin(f"await flood({size})")
 
     async def take_turns():
-        nonlocal turns
-        while running:
-            turns += 1
+        for _ in range(50):
             await asyncio.sleep(0)
 
-    other = asyncio.create_task(take_turns())
-    longest = between = 0
-    before = turns
+    others = asyncio.create_task(take_turns())
     data = bytearray(size)
-    for _ in range(count):
+    while not others.done():
         await ep.recv(data)
-        between = between + 1 if turns == before else 0
-        longest = max(longest, between)
-        before = turns
-    running = False
-    await other
-    await peer.result(sending)
-    assert turns > 0
-    assert longest * max(size, 1000) < 4_000_000  # 200 us at 20 GB/s
+    assert await peer.do("1 + 1") == 2  # the sender's loop has its turns, too
+    ep.abort()
