@@ -72,7 +72,7 @@ umi_conn_send_control(umx_ep *ep, const umi_control *control)
     }
     status = post_control(ep, control);
     if (status < 0) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_close_on_error(ep, status); /* the peer may have said GOODBYE */
     }
 }
 
