@@ -40,6 +40,12 @@ def ip(*words):
     return subprocess.run(["ip", *words], capture_output=True, check=True, text=True)
 
 
+def wait_up(name, device):
+    """UCX takes its devices when it starts: the link has to be up by then."""
+    while "state UP" not in ip("-n", name, "link", "show", device).stdout:
+        pass
+
+
 @pytest.fixture
 def namespaces():
     if os.geteuid() != 0 or shutil.which("ip") is None:
@@ -59,6 +65,8 @@ def namespaces():
             ip("-n", name, "addr", "add", f"192.0.2.{number}/24", "dev", device)
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", device, "up")
+        for name, device in zip(names, devices, strict=True):
+            wait_up(name, device)
         yield names
 
 
@@ -88,13 +96,18 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@contextlib.contextmanager
 def start(namespace, program, *arguments):
     command = [sys.executable, "-P", "-c", program, *arguments]
-    return subprocess.Popen(
+    with subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_peers_in_two_network_namespaces_use_the_network(namespaces):
