@@ -555,6 +555,7 @@ ucs_status_t
 ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr)
 {
     (void)ep;
+    (void)attr; /* before UCX 1.14 */
     FAIL_IF_TOLD();
 #if UCP_API_VERSION >= UCP_VERSION(1, 14)
     if (attr->field_mask & UCP_EP_ATTR_FIELD_TRANSPORTS) {
