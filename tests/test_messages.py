@@ -225,6 +225,26 @@ async def test_recv_many_reports_each_failure():
     ]
 
 
+@pytest.mark.parametrize("method", ["recv", "recv_into", "recv_many"])
+async def test_a_failure_that_was_waited_for_consumes_its_messages(method):
+    async with connected_pair() as (client, server):
+        buffers = [bytearray(1 if method == "recv_into" else 100), bytearray(8)]
+        receives = {
+            "recv": lambda: server.recv(buffers[0]),
+            "recv_into": lambda: server.recv_into(buffers[0]),
+            "recv_many": lambda: server.recv_many(buffers),
+        }
+        task = asyncio.ensure_future(receives[method]())
+        await asyncio.sleep(0)  # it has yielded
+        await client.send(b"12345678")
+        if method == "recv_many":
+            await client.send(b"12345678")
+        with pytest.raises(ucp.UCXError if method == "recv_many" else ValueError):
+            await task
+        await client.send(b"next")
+        assert await server.recv_obj() == b"next"
+
+
 async def test_worker_recv_gets_forced_tags():
     async with connected_pair() as (client, _server):
         back = np.zeros(10)

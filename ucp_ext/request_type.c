@@ -796,14 +796,20 @@ request_value(RequestObject *self)
     }
 }
 
-static PySendResult
-hand_out(RequestObject *self, PyObject **out)
+static void
+mark_handed_out(RequestObject *self)
 {
     self->is_handed_out = true;
     if (self->can_unrecv) {
         self->can_unrecv = false;
         buffer_release(&self->hold);
     }
+}
+
+static PySendResult
+hand_out(RequestObject *self, PyObject **out)
+{
+    mark_handed_out(self);
     if (UNLIKELY(self->many != NULL) && self->status == UMX_OK) {
         release_many(self);
     }
@@ -1174,7 +1180,10 @@ request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
                      nargs);
         return NULL;
     }
-    if (!request_abandon(self)) {
+    /* A task's wake-up takes our exception from result() and throws it in. */
+    if (self->exception != NULL && args[0] == self->exception) {
+        mark_handed_out(self);
+    } else if (!request_abandon(self)) {
         undo_result(self);
     }
     raise_thrown(args[0], nargs > 1 ? args[1] : NULL,
