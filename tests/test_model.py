@@ -523,7 +523,7 @@ def test_programs_behave_as_the_model_says(hosts):
     run_state_machine_as_test(
         program,
         settings=settings(
-            max_examples=_EXAMPLES or 40,
+            max_examples=_EXAMPLES or 80,
             stateful_step_count=60 if _EXAMPLES else 30,
             derandomize=not _EXAMPLES,
             database=None,
