@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "util/log.h"
 
@@ -67,32 +66,18 @@ env_has(const char *key)
     return getenv(name) != NULL;
 }
 
-/* The value in `params`, or NULL. */
-static const char *
-option_value(const umx_context_params *params, const char *key)
-{
-    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
-        return NULL;
-    }
-    for (size_t i = 0; i < params->num_options; i++) {
-        if (strcmp(params->options[i].key, key) == 0) {
-            return params->options[i].value;
-        }
-    }
-    return NULL;
-}
-
 static bool
 options_have(const umx_context_params *params, const char *key)
 {
-    return option_value(params, key) != NULL;
-}
-
-static bool
-is_env_first(const umx_context_params *params)
-{
-    return (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
-           (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+    if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
+        return false;
+    }
+    for (size_t i = 0; i < params->num_options; i++) {
+        if (strcmp(params->options[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The MM_ settings are inherited by POSIX_ and SYSV_: a user who sets the
@@ -200,7 +185,8 @@ static umx_status
 apply_options(const umx_context_params *params, ucp_config_t *config,
               int *bad_option_p)
 {
-    bool env_first = is_env_first(params);
+    bool env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
 
     if (!(params->field_mask & UMX_CONTEXT_FIELD_OPTIONS)) {
         return UMX_OK;

@@ -59,6 +59,20 @@ umi_request_complete(umx_request *req, umx_status status)
 }
 
 void
+umi_request_complete_all(umi_list *list, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umi_request_complete(umi_container_of(link, umx_request, link), status);
+    }
+}
+
+void
+umi_request_cancel_queued(umx_request *req)
+{
+    umi_request_complete(req, UMX_ERR_CANCELED);
+}
+
+void
 umx_request_cancel(umx_request *req)
 {
     if (req->is_done || req->is_cancelled) {

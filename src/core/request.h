@@ -79,4 +79,10 @@ void umi_request_free(umx_request *req);
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
+/* The same for every request on `list`. */
+void umi_request_complete_all(umi_list *list, umx_status status);
+
+/* umi_request_ops.cancel of a request that only waits on a list. */
+void umi_request_cancel_queued(umx_request *req);
+
 #endif

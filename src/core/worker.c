@@ -141,22 +141,14 @@ settle(umx_worker *worker)
     }
 }
 
-static void
-complete_list(umi_list *list)
-{
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umi_request_complete(umi_container_of(link, umx_request, link),
-                             UMX_ERR_CANCELED);
-    }
-}
-
 /* UCX is gone: nothing will complete these any more. */
 static void
 complete_leftovers(umx_worker *worker)
 {
-    complete_list(&worker->orphans);
+    umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
     UMI_LIST_FOREACH(link, &worker->eps) {
-        complete_list(&umi_container_of(link, umi_ep, link)->inflight);
+        umi_request_complete_all(
+            &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
     }
     umi_worker_run_events(worker);
 }

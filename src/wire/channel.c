@@ -148,10 +148,7 @@ umx_channel_send(umx_ep *ep, uint16_t id, const umx_match *match,
     umx_request *req;
     bool         is_rndv;
 
-    if (ep->base.worker == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    status = umi_worker_check(ep->base.worker);
+    status = umi_conn_check(ep);
     if (status != UMX_OK) {
         return status;
     }
@@ -279,18 +276,10 @@ umi_channel_waiting_bytes(const umi_channel *channel)
     return bytes;
 }
 
-static void
-fail_list(umi_list *list, umx_status status)
-{
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umi_request_complete(request_of(link), status);
-    }
-}
-
 void
 umi_channel_fail_waiting(umi_channel *channel, umx_status status)
 {
-    fail_list(&channel->waiting, status);
+    umi_request_complete_all(&channel->waiting, status);
 }
 
 /* ---- the queue of messages -----------------------------------------------
@@ -777,10 +766,7 @@ check_recv(umx_ep *ep, uint16_t id, umi_channel **channel_p)
 {
     umx_status status;
 
-    if (ep->base.worker == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    status = umi_worker_check(ep->base.worker);
+    status = umi_conn_check(ep);
     if (status != UMX_OK) {
         return status;
     }

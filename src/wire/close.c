@@ -276,24 +276,10 @@ umi_close_on_error(umx_ep *ep, umx_status status)
     }
 }
 
-static void
-cancel_close(umx_request *req)
-{
-    umi_request_complete(req, UMX_ERR_CANCELED);
-}
-
 static const umi_request_ops close_ops = {
     .name   = "close",
-    .cancel = cancel_close,
+    .cancel = umi_request_cancel_queued,
 };
-
-void
-umi_close_complete_waiters(umx_ep *ep, umx_status status)
-{
-    UMI_LIST_FOREACH_SAFE(link, &ep->closers) {
-        umi_request_complete(umi_container_of(link, umx_request, link), status);
-    }
-}
 
 umx_status
 umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,

@@ -359,8 +359,8 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
-    umi_close_complete_waiters(ep, status);
-    umi_drain_fail(ep, pending_status(ep));
+    umi_request_complete_all(&ep->closers, status);
+    umi_request_complete_all(&ep->drainers, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
         umi_message_free(umi_container_of(ep->control.next, umx_message, link));
     }

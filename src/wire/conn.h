@@ -108,6 +108,15 @@ umi_conn_find(const umx_worker *worker, uint64_t id)
     return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
+/* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
+ * what umi_worker_check() says. */
+static inline umx_status
+umi_conn_check(const umx_ep *ep)
+{
+    return (ep->base.worker == NULL) ? UMX_ERR_CLOSED :
+                                       umi_worker_check(ep->base.worker);
+}
+
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
 /* The channel; made on first use; NULL when out of memory. */
@@ -153,11 +162,9 @@ void umi_close_check_arrived(umx_ep *ep);
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
-void umi_close_complete_waiters(umx_ep *ep, umx_status status);
 
 /* drain.c */
 void umi_drain_check(umx_ep *ep); /* sends have completed */
-void umi_drain_fail(umx_ep *ep, umx_status status);
 
 /* heartbeat.c */
 void umi_heartbeat_init(umx_ep *ep);

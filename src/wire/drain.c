@@ -1,15 +1,9 @@
 /* drain.c: waiting until what was sent and is not complete has become less. */
 #include "wire/conn.h"
 
-static void
-cancel_drain(umx_request *req)
-{
-    umi_request_complete(req, UMX_ERR_CANCELED);
-}
-
 static const umi_request_ops drain_ops = {
     .name   = "drain",
-    .cancel = cancel_drain,
+    .cancel = umi_request_cancel_queued,
 };
 
 void
@@ -24,25 +18,13 @@ umi_drain_check(umx_ep *ep)
     }
 }
 
-void
-umi_drain_fail(umx_ep *ep, umx_status status)
-{
-    UMI_LIST_FOREACH_SAFE(link, &ep->drainers) {
-        umi_request_complete(umi_container_of(link, umx_request, link), status);
-    }
-}
-
 umx_status
 umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
              umx_request **req_p)
 {
     umx_request *req;
-    umx_status   status;
+    umx_status   status = umi_conn_check(ep);
 
-    if (ep->base.worker == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    status = umi_worker_check(ep->base.worker);
     if (status != UMX_OK) {
         return status;
     }
