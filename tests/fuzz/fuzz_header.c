@@ -37,7 +37,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (header.kind != data[0] || header.flags != data[1] ||
         header.channel != little_endian(data + 2, 2) ||
         header.seq != little_endian(data + 4, 4) ||
-        header.tag != little_endian(data + 8, 8)) {
+        header.tag != little_endian(data + 8, 8) ||
+        header.endpoint != little_endian(data + 16, 8)) {
         abort();
     }
     return 0;
