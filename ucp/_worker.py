@@ -105,14 +105,15 @@ class Worker(_ext.Worker):
         Raises:
             RuntimeError: the worker is closed, or the parent process's.
         """
-        submission = Submission(self, work, args, kwargs)
+        future: Future[Any] = Future()
+        submission = Submission(self, future, work, args, kwargs)
         self._submissions.add(submission)
         try:
             self._submit(submission.run)
         except BaseException:
             self._submissions.discard(submission)
             raise
-        return submission.future
+        return future
 
     @contextmanager
     def run_in_thread(self) -> Iterator[None]:
