@@ -6,7 +6,7 @@
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
-#   _submit    calls from other threads
+#   _submit    calls from other threads    sync  blocking calls
 #   _endpoint  a connection              _connect   making both
 #   _listener  a listening port          _address   addresses of this host
 #   exceptions the tree, drawn           core       names of ucx-py
@@ -23,7 +23,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions
+from . import core, exceptions, sync
 from ._address import get_address
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -125,5 +125,6 @@ __all__ = [
     "progress",
     "recv",
     "reset",
+    "sync",
     "which_ucx",
 ]

@@ -317,6 +317,10 @@ atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+# Called by reset(), first.
+before_reset: list[Callable[[], None]] = []
+
+
 def reset() -> None:
     """Shut down all of UCX; the next call starts it anew.
 
@@ -328,6 +332,8 @@ def reset() -> None:
             thread uses ucp; names them and changes nothing.
     """
     gc.collect()
+    for prepare in before_reset:
+        prepare()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
     if using:
