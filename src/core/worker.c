@@ -28,6 +28,10 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->timers);
     umi_list_init(&worker->orphans);
     umi_list_init(&worker->am_users);
+    umi_list_init(&worker->tag_recvs);
+    umi_list_init(&worker->tag_waiters);
+    umi_list_init(&worker->tag_returned);
+    umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
     umi_slots_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
@@ -127,7 +131,8 @@ settle(umx_worker *worker)
 
     for (;;) {
         bool is_settled = worker->closes_in_ucx == 0 &&
-                          umi_list_is_empty(&worker->orphans);
+                          umi_list_is_empty(&worker->orphans) &&
+                          umi_list_is_empty(&worker->tag_recvs);
 
         UMI_LIST_FOREACH(link, &worker->eps) {
             umi_ep *ep = umi_container_of(link, umi_ep, link);
@@ -147,6 +152,7 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
+    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
     UMI_LIST_FOREACH(link, &worker->eps) {
         umi_request_complete_all(
             &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
@@ -174,6 +180,8 @@ abort_all(umx_worker *worker)
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
+    cancel_list(&worker->tag_recvs);
+    worker->hooks->abort_tags(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -238,6 +246,7 @@ umx_worker_destroy(umx_worker *worker)
         worker->ucp = NULL;
     }
     complete_leftovers(worker);
+    worker->hooks->abort_tags(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
@@ -411,6 +420,7 @@ umi_worker_run_events(umx_worker *worker)
         if (worker->has_events) {
             worker->has_events = false;
             run_ep_events(worker);
+            worker->hooks->look_for_tags(worker);
         }
         run_retired(worker);
         run_done(worker);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/tag.h"
 #include "util/log.h"
 #include "wire/am.h"
 
@@ -12,8 +13,10 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
+    .look_for_tags = umi_tag_look,
     .abort_ep      = abort_conn,
     .fini          = umi_am_users_fini,
+    .abort_tags    = umi_tag_abort,
 };
 
 umx_status
@@ -295,6 +298,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             umi_conn_each_channel(ep, umi_channel_send_waiting);
+            umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
     }
@@ -354,9 +358,13 @@ unsent_bytes(umx_ep *ep)
     UMI_LIST_FOREACH(link, &ep->base.inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->ops == &umi_channel_send_ops) {
+        if (req->ops == &umi_channel_send_ops ||
+            req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
+    }
+    UMI_LIST_FOREACH(link, &ep->base.waiting) {
+        bytes += umi_container_of(link, umx_request, link)->buf.len;
     }
     return bytes;
 }
@@ -402,12 +410,13 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
-    umi_ep_cancel_receives(&ep->base, pending_status(ep));
+    umi_ep_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
     umi_peer_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
+    umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
