@@ -125,8 +125,11 @@ void
 umi_channel_credit(umi_channel *channel, umx_message *message)
 {
     if (!message->is_counted) {
+        size_t len = message->info.length;
+
         message->is_counted = true;
-        umi_credit_read(channel, message->info.length, message->is_announced);
+        umi_credit_unkeep(channel, len, message->is_announced);
+        umi_credit_read(channel, len, message->is_announced);
     }
 }
 
@@ -318,8 +321,13 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
                 const umx_recv_info *info, const umi_am_arrival *arrival)
 {
     int          verdict = UMI_AM_CONSUMED;
-    umx_message *message = umi_message_keep(channel->ep, arrival, &verdict);
+    umx_message *message;
 
+    if (!umi_credit_keep(channel, arrival->len, arrival->is_rndv)) {
+        umi_conn_protocol_error(channel->ep, "a message beyond its credit");
+        return UMI_AM_REFUSED;
+    }
+    message = umi_message_keep(channel->ep, arrival, &verdict);
     if (message == NULL) {
         umi_conn_protocol_error(channel->ep, "out of memory for a message");
         return UMI_AM_REFUSED;

@@ -28,6 +28,7 @@ typedef struct umi_channel {
     umi_limits          tx_limits; /* what the peer allows of them */
     umi_limits          rx_read;
     umi_limits          rx_granted;
+    umi_limits          rx_kept; /* not read yet */
     umi_list            waiting;
     umi_list            posted;
     umi_list            unexpected;
@@ -131,6 +132,10 @@ uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 /* credit.c */
 bool umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv);
 void umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv);
+/* An arriving message is to be kept. False: the peer had no credit for it. */
+bool umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv);
+/* One that was kept has been read. */
+void umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
 /* The CREDIT message that is due. */

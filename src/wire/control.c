@@ -7,6 +7,7 @@
 
 #include "util/bytes.h"
 #include "wire/header.h"
+#include "util/hash.h"
 
 #define CONTROL_HEADER_SIZE 8
 
@@ -68,23 +69,34 @@ write_where(umi_writer *w, const umi_where *where)
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
     umi_write_u64(w, where->endpoint);
+    umi_write_u64(w, umi_siphash(where->address, where->address_len));
     umi_write_u16(w, where->address_len);
     umi_write_bytes(w, where->address, where->address_len);
     return true;
 }
 
+/* UCX takes an address on trust: a byte that is wrong may abort the process. */
 static const char *
 read_where(umi_reader *r, umi_where *where)
 {
+    uint64_t sum;
+
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
     where->endpoint    = umi_read_u64(r);
+    sum                = umi_read_u64(r);
     where->address_len = umi_read_u16(r);
     if (where->address_len > UMI_ADDRESS_MAX) {
         return "worker address too long";
     }
     where->address = umi_read_bytes(r, where->address_len);
-    if (!r->is_bad && (where->endpoint == 0 || where->address_len == 0)) {
+    if (r->is_bad) {
+        return NULL;
+    }
+    if (where->endpoint == 0 || where->address_len == 0) {
         return "an endpoint that is nowhere";
+    }
+    if (umi_siphash(where->address, where->address_len) != sum) {
+        return "worker address is damaged";
     }
     return NULL;
 }

@@ -34,8 +34,8 @@
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64, messages u32, rndv u32
  *   where         worker id 16 bytes, endpoint u64 (the sender's number for
- *                 it: in front of what it is sent), address_len u16, UCX
- *                 worker address
+ *                 it: in front of what it is sent), sum u64 (SipHash of the
+ *                 address), address_len u16, UCX worker address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H

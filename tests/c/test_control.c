@@ -316,7 +316,7 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 8 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
@@ -349,7 +349,7 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    75,   0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    83,   0,    /* header */
         0x02, 0x01, 0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
@@ -359,6 +359,7 @@ test_bytes_of_hello_are_frozen(void **state)
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
         9,    0,    0,    0,    0,    0,    0,    0,
         0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
     };
     umi_control control = make(UMI_HELLO);
@@ -442,6 +443,23 @@ test_decode_refuses_nowhere(void **state)
 
         assert_false(umi_control_decode(&decoded, data, len, &why));
         assert_string_equal(why, "an endpoint that is nowhere");
+    }
+}
+
+/* UCX aborts the process over some addresses that are none. */
+static void
+test_decode_refuses_each_damaged_bit_of_an_address(void **state)
+{
+    umi_control hello = make(UMI_HELLO);
+    uint8_t     data[UMI_CONTROL_MAX];
+    size_t      len   = umi_control_encode(&hello, data);
+    size_t      first = len - hello.u.hello.where.address_len;
+
+    (void)state;
+    for (size_t bit = 8 * first; bit < 8 * len; bit++) {
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_refused(data, len, "worker address is damaged");
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
 
@@ -596,9 +614,9 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[68] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[69] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 70 + UMI_ADDRESS_MAX + 1),
+    body[76] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[77] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_HELLO, body, 78 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -785,6 +803,7 @@ main(void)
         cmocka_unit_test(test_kinds_are_frozen),
         cmocka_unit_test(test_empty_lengths),
         cmocka_unit_test(test_decode_refuses_nowhere),
+        cmocka_unit_test(test_decode_refuses_each_damaged_bit_of_an_address),
         cmocka_unit_test(test_longest_messages_fit),
         cmocka_unit_test(test_encode_refuses_long_lengths),
         cmocka_unit_test(test_encode_refuses_unknown_kinds),
