@@ -6,8 +6,8 @@
 #include "wire/control.h"
 
 #include "util/bytes.h"
-#include "wire/header.h"
 #include "util/hash.h"
+#include "wire/header.h"
 
 #define CONTROL_HEADER_SIZE 8
 
