@@ -8,6 +8,7 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
+#   _channel   a lane of it
 #   _listener  a listening port          _address   addresses of this host
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
@@ -25,6 +26,7 @@ _loader.load()
 
 from . import core, exceptions
 from ._address import get_address
+from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
     Config,
@@ -77,6 +79,7 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 __all__ = [
     "ANY",
+    "Channel",
     "Config",
     "Context",
     "Endpoint",

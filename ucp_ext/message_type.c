@@ -1,7 +1,7 @@
 #include "state.h"
 
 PyObject *
-message_new(EndpointObject *endpoint, umx_message *message)
+message_new(EndpointObject *endpoint, uint16_t channel, umx_message *message)
 {
     mod_state     *st   = endpoint->worker->st;
     PyTypeObject  *type = st->message_type;
@@ -12,6 +12,7 @@ message_new(EndpointObject *endpoint, umx_message *message)
         return NULL;
     }
     self->endpoint = (EndpointObject *)Py_NewRef(endpoint);
+    self->channel  = channel;
     self->umx      = message;
     self->info     = *umx_message_info(message);
     st->num_messages++;
@@ -99,6 +100,7 @@ message_recv(PyObject *op, PyObject *buffer)
         Py_DECREF(req);
         return NULL;
     }
+    req->channel = self->channel;
     req->message = self->umx;
     req->info    = self->info;
     self->umx    = NULL;

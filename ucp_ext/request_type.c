@@ -114,6 +114,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->channel       = 0;
     return req;
 }
 
@@ -422,15 +423,15 @@ post_one(RequestObject *req, const umx_op_params *params)
 
     switch ((request_kind)req->kind) {
     case REQUEST_SEND:
-        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op);
+        return umx_channel_send(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op);
     case REQUEST_RECV:
     case REQUEST_RECV_INTO:
-        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op, &req->info);
+        return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op, &req->info);
     case REQUEST_RECV_MESSAGE:
-        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
-                                        &req->message);
+        return umx_channel_recv_message(ep, req->channel, &req->match, params,
+                                        &req->op, &req->message);
     case REQUEST_MESSAGE_RECV: {
         umx_message *message = req->message;
 
@@ -497,11 +498,11 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->kind == REQUEST_SEND_MANY) {
-        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
-                                &item->op);
+        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
+                                params, &item->op);
     }
-    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
-                            &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
+                            params, &item->op, &item->info);
 }
 
 static void
@@ -756,7 +757,7 @@ make_result(RequestObject *self)
         umx_message *message = self->message;
 
         self->message = NULL;
-        return message_new(self->endpoint, message);
+        return message_new(self->endpoint, self->channel, message);
     }
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
@@ -833,8 +834,8 @@ unrecv_items(RequestObject *self)
 
         if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
-                                      &item->hold.buf);
+            (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                      &item->info, &item->hold.buf);
         }
     }
 }
@@ -850,8 +851,8 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
-                                  &self->hold.buf);
+        (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                  &self->info, &self->hold.buf);
         buffer_release(&self->hold);
     }
     return_message(self);

@@ -77,6 +77,7 @@ typedef struct mod_state {
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
+    PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
@@ -184,8 +185,14 @@ typedef struct ListenerObject {
     PyObject                   *weakrefs;
 } ListenerObject;
 
+typedef struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+} ChannelObject;
+
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      channel;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
 } MessageObject;
@@ -293,6 +300,7 @@ struct RequestObject {
     bool           is_handed_out;
     bool           is_in_wakes;
     bool           can_unrecv; /* the message may go back to its queue */
+    uint16_t       channel;
     umx_status     status;
     umx_match      match;
     umx_recv_info  info;
@@ -331,6 +339,25 @@ void request_run_wakes(WorkerObject *worker, bool is_direct);
 
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
+
+/* ---- messages of endpoints and channels (messages.c) ---------------------
+ */
+
+#define MESSAGE_METHODS(X) \
+    X(send)                \
+    X(recv)                \
+    X(recv_into)           \
+    X(send_many)           \
+    X(recv_many)           \
+    X(recv_message)        \
+    X(probe)
+
+#define DECLARE(name)                                                  \
+    PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
+                              PyObject *const *args, Py_ssize_t nargs, \
+                              PyObject *kwnames);
+MESSAGE_METHODS(DECLARE)
+#undef DECLARE
 
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
@@ -382,13 +409,14 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout);
 /* Takes over `message`. */
-PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+PyObject *message_new(EndpointObject *endpoint, uint16_t channel,
+                      umx_message *message);
 
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec;
+    channel_spec, listener_spec, message_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);
