@@ -8,7 +8,7 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
-#   _channel   a lane of it
+#   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
@@ -40,6 +40,7 @@ from ._endpoint import Endpoint
 from ._ext import ANY, Context, Message, Request
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._peer import Peer, PeerInfo
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -85,6 +86,8 @@ __all__ = [
     "Endpoint",
     "Listener",
     "Message",
+    "Peer",
+    "PeerInfo",
     "Request",
     "UCXAuthError",
     "UCXBaseException",

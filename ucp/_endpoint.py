@@ -8,6 +8,7 @@ from typing import Self
 
 from . import _context, _ext
 from ._channel import Channel, Objects
+from ._peer import Peer, PeerInfo
 from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
 
 _CONTROL = 65535
@@ -87,6 +88,25 @@ class Endpoint(Objects, _ext.Endpoint):
         They do not queue behind the program's data.
         """
         return Channel(self, _CONTROL)
+
+    @property
+    def peer(self) -> Peer:
+        """Who is at the other end; what is not known is None."""
+        host, port = (self.peer_address or (None, None))[:2]
+        pid, version = self.peer_id or (None, None)
+        return Peer(host, port, pid, version)
+
+    async def peer_info(self) -> PeerInfo:
+        """Ask what the peer is and how it fares.
+
+        Its library answers whenever its worker makes progress. A peer that
+        never does is waited for: use a timeout.
+
+        Raises:
+            UCXProtocolError: the answer is no such information.
+            Otherwise as ``recv``.
+        """
+        return PeerInfo.parse(await self._peer_info())
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
         """Close once ``n`` messages have been received.

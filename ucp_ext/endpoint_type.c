@@ -215,7 +215,7 @@ endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (args_timeout(timeout, fallback_ns, &req->timeout_ns) < 0) {
+    if (args_timeout(timeout, fallback_ns, &req->ns) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -445,6 +445,90 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+/* ---- the peer -----------------------------------------------------------
+ */
+
+static PyObject *
+ask(PyObject *op, request_kind kind)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req  = request_new(self->worker, self, kind);
+
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(ping_doc,
+             "ping($self, /)\n--\n\n"
+             "Ask the peer for a sign of life; awaits the seconds until its\n"
+             "answer. Its library answers whenever its worker makes progress.\n"
+             "A peer that never does is waited for: use a timeout.");
+
+static PyObject *
+endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_PING);
+}
+
+PyDoc_STRVAR(peer_info_doc,
+             "_peer_info($self, /)\n--\n\n"
+             "Ask what the peer is and how it fares; awaits a JSON text.");
+
+static PyObject *
+endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_PEER_INFO);
+}
+
+PyDoc_STRVAR(close_listener_doc,
+             "close_listener($self, /)\n--\n\n"
+             "Close the peer's listener that accepted this endpoint, if it\n"
+             "allows that; awaitable. Open endpoints live on. UCXRejected if\n"
+             "it does not, UCXError if this side accepted the peer.");
+
+static PyObject *
+endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_CLOSE_LISTENER);
+}
+
+PyDoc_STRVAR(stats_doc,
+             "stats($self, /)\n--\n\n"
+             "Messages and bytes sent (handed to UCX) and received (arrived,\n"
+             "read or not), sends that wait, messages no receive asked for.");
+
+static PyObject *
+endpoint_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    umx_ep_stats    stats;
+
+    if (check_open(self, "stats") < 0) {
+        return NULL;
+    }
+    umx_ep_query(self->umx, &stats);
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "sent_messages",
+        stats.sent_messages, "sent_bytes", stats.sent_bytes,
+        "received_messages", stats.received_messages, "received_bytes",
+        stats.received_bytes, "pending_bytes", umx_ep_pending_bytes(self->umx),
+        "waiting_sends", stats.waiting_sends, "unexpected_messages",
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes);
+}
+
+static PyObject *
+get_peer_id(PyObject *op, void *Py_UNUSED(closure))
+{
+    umx_peer_id peer;
+
+    if (umx_ep_peer_id(((EndpointObject *)op)->umx, &peer) != UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(kN)", (unsigned long)peer.pid,
+                         PyUnicode_FromFormat("%u.%u.%u", peer.version[0],
+                                              peer.version[1],
+                                              peer.version[2]));
+}
+
 /* ---- attributes ----------------------------------------------------------
  */
 
@@ -575,6 +659,11 @@ static PyMethodDef endpoint_methods[] = {
      set_limits_doc},
     {"info", endpoint_info, METH_NOARGS, info_doc},
     {"transports", endpoint_transports, METH_NOARGS, transports_doc},
+    {"ping", endpoint_ping, METH_NOARGS, ping_doc},
+    {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
+    {"close_listener", endpoint_close_listener, METH_NOARGS,
+     close_listener_doc},
+    {"stats", endpoint_stats, METH_NOARGS, stats_doc},
     {"close_after_recv", endpoint_close_after_recv, METH_O,
      close_after_recv_doc},
     {NULL, NULL, 0, NULL},
@@ -589,6 +678,9 @@ static PyGetSetDef endpoint_getset[] = {
      NULL},
     {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
     {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
+    {"peer_id", get_peer_id, NULL,
+     "The peer's (pid, version of ucp); None before the handshake's end.",
+     NULL},
     {"recv_count", get_recv_count, NULL, "Messages received.", NULL},
     {"pending_bytes", get_pending_bytes, NULL,
      "Bytes of sends that are not complete.", NULL},

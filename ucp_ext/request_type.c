@@ -49,20 +49,23 @@ struct many {
 };
 
 static const char *const kind_names[] = {
-    [REQUEST_SEND]         = "send",
-    [REQUEST_TAG_SEND]     = "send",
-    [REQUEST_RECV]         = "recv",
-    [REQUEST_RECV_INTO]    = "recv_into",
-    [REQUEST_TAG_RECV]     = "recv",
-    [REQUEST_RECV_MESSAGE] = "recv_message",
-    [REQUEST_MESSAGE_RECV] = "Message.recv",
-    [REQUEST_FLUSH]        = "flush",
-    [REQUEST_DRAIN]        = "drain",
-    [REQUEST_CLOSE]        = "close",
-    [REQUEST_CONNECT]      = "connect",
-    [REQUEST_CLOSE_ALL]    = "close_all",
-    [REQUEST_SEND_MANY]    = "send_many",
-    [REQUEST_RECV_MANY]    = "recv_many",
+    [REQUEST_SEND]           = "send",
+    [REQUEST_TAG_SEND]       = "send",
+    [REQUEST_RECV]           = "recv",
+    [REQUEST_RECV_INTO]      = "recv_into",
+    [REQUEST_TAG_RECV]       = "recv",
+    [REQUEST_RECV_MESSAGE]   = "recv_message",
+    [REQUEST_MESSAGE_RECV]   = "Message.recv",
+    [REQUEST_FLUSH]          = "flush",
+    [REQUEST_DRAIN]          = "drain",
+    [REQUEST_CLOSE]          = "close",
+    [REQUEST_PING]           = "ping",
+    [REQUEST_PEER_INFO]      = "peer_info",
+    [REQUEST_CLOSE_LISTENER] = "close_listener",
+    [REQUEST_CONNECT]        = "connect",
+    [REQUEST_CLOSE_ALL]      = "close_all",
+    [REQUEST_SEND_MANY]      = "send_many",
+    [REQUEST_RECV_MANY]      = "recv_many",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -401,9 +404,11 @@ on_done(umx_request *op, umx_status status, void *arg)
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
-        req->kind != REQUEST_CLOSE) {
+    if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
+    }
+    if (req->kind == REQUEST_PING) {
+        req->ns = umx_request_time_ns(op);
     }
     if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
         req->message = umx_request_message(op);
@@ -451,7 +456,13 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_DRAIN:
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
-        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+        return umx_ep_close(ep, req->ns, params, &req->op);
+    case REQUEST_PING:
+        return umx_ep_ping(ep, params, &req->op);
+    case REQUEST_PEER_INFO:
+        return umx_ep_peer_info(ep, params, &req->op);
+    case REQUEST_CLOSE_LISTENER:
+        return umx_ep_close_listener(ep, params, &req->op);
     case REQUEST_CONNECT:
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
@@ -758,6 +769,13 @@ make_result(RequestObject *self)
 
         self->message = NULL;
         return message_new(self->endpoint, self->channel, message);
+    }
+    case REQUEST_PING:
+        return PyFloat_FromDouble((double)self->ns * 1e-9);
+    case REQUEST_PEER_INFO: {
+        const char *text = umx_ep_peer_info_text(self->endpoint->umx);
+
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     }
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");

@@ -180,6 +180,7 @@ typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     PyObject                   *on_accept;
+    PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
     PyObject                   *weakrefs;
@@ -271,6 +272,9 @@ typedef enum request_kind {
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
+    REQUEST_PING,
+    REQUEST_PEER_INFO,
+    REQUEST_CLOSE_LISTENER,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
@@ -309,7 +313,7 @@ struct RequestObject {
     PyObject      *peer;    /* CONNECT: the address */
     umx_message   *message; /* RECV_MESSAGE: until handed out */
     struct many   *many;
-    uint64_t       timeout_ns;
+    uint64_t       ns; /* CLOSE: timeout; PING: time until the answer */
     PyObject      *result;
     PyObject      *exception;
     PyObject      *callback; /* the usual one */
@@ -407,7 +411,7 @@ worker_is_forked(const WorkerObject *worker)
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout);
+                       PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, uint16_t channel,
                       umx_message *message);
