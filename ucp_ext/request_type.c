@@ -62,6 +62,9 @@ static const char *const kind_names[] = {
     [REQUEST_FLUSH]           = "flush",
     [REQUEST_DRAIN]           = "drain",
     [REQUEST_CLOSE]           = "close",
+    [REQUEST_PING]            = "ping",
+    [REQUEST_PEER_INFO]       = "peer_info",
+    [REQUEST_CLOSE_LISTENER]  = "close_listener",
     [REQUEST_CONNECT]         = "connect",
     [REQUEST_CLOSE_ALL]       = "close_all",
     [REQUEST_SEND_MANY]       = "send_many",
@@ -117,6 +120,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->channel       = 0;
     return req;
 }
 
@@ -424,9 +428,11 @@ on_done(umx_request *op, umx_status status, void *arg)
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
-        req->kind != REQUEST_CLOSE) {
+    if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
+    }
+    if (req->kind == REQUEST_PING) {
+        req->ns = umx_request_time_ns(op);
     }
     if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
@@ -446,24 +452,24 @@ post_one(RequestObject *req, const umx_op_params *params)
 
     switch ((request_kind)req->kind) {
     case REQUEST_SEND:
-        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op);
+        return umx_channel_send(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op);
     case REQUEST_RECV:
     case REQUEST_RECV_INTO:
-        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op, &req->info);
+        return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op, &req->info);
     case REQUEST_AM_SEND:
         return umx_am_send(
-            ep, req->am_id,
+            ep, req->channel,
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
-        return umx_am_recv(ep, req->am_id, params, &req->op, &req->message);
+        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
-        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
-                                        &req->message);
+        return umx_channel_recv_message(ep, req->channel, &req->match, params,
+                                        &req->op, &req->message);
     case REQUEST_MESSAGE_RECV: {
         umx_message *message = req->message;
 
@@ -483,7 +489,13 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_DRAIN:
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
-        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+        return umx_ep_close(ep, req->ns, params, &req->op);
+    case REQUEST_PING:
+        return umx_ep_ping(ep, params, &req->op);
+    case REQUEST_PEER_INFO:
+        return umx_ep_peer_info(ep, params, &req->op);
+    case REQUEST_CLOSE_LISTENER:
+        return umx_ep_close_listener(ep, params, &req->op);
     case REQUEST_CONNECT:
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
@@ -530,11 +542,11 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->kind == REQUEST_SEND_MANY) {
-        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
-                                &item->op);
+        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
+                                params, &item->op);
     }
-    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
-                            &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
+                            params, &item->op, &item->info);
 }
 
 static void
@@ -806,6 +818,13 @@ make_result(RequestObject *self)
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_PING:
+        return PyFloat_FromDouble((double)self->ns * 1e-9);
+    case REQUEST_PEER_INFO: {
+        const char *text = umx_ep_peer_info_text(self->endpoint->umx);
+
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    }
     case REQUEST_AM_RECV:
         return am_result(self);
     case REQUEST_CONNECT:
@@ -883,8 +902,8 @@ unrecv_items(RequestObject *self)
 
         if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
-                                      &item->hold.buf);
+            (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                      &item->info, &item->hold.buf);
         }
     }
 }

@@ -77,6 +77,7 @@ typedef struct mod_state {
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
+    PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
@@ -182,10 +183,16 @@ typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     PyObject                   *on_accept;
+    PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
     PyObject                   *weakrefs;
 } ListenerObject;
+
+typedef struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+} ChannelObject;
 
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
@@ -273,6 +280,9 @@ typedef enum request_kind {
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
+    REQUEST_PING,
+    REQUEST_PEER_INFO,
+    REQUEST_CLOSE_LISTENER,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
@@ -302,6 +312,7 @@ struct RequestObject {
     bool           is_handed_out;
     bool           is_in_wakes;
     bool           can_unrecv; /* the message may go back to its queue */
+    uint16_t       channel;    /* or the id of active messages */
     umx_status     status;
     umx_match      match;
     umx_recv_info  info;
@@ -310,9 +321,8 @@ struct RequestObject {
     PyObject      *peer;    /* CONNECT: the address */
     umx_message   *message; /* RECV_MESSAGE: until handed out */
     PyObject      *header;  /* bytes in front of the message, or NULL */
-    uint16_t       am_id;
     struct many   *many;
-    uint64_t       timeout_ns;
+    uint64_t       ns; /* CLOSE: timeout; PING: time until the answer */
     PyObject      *result;
     PyObject      *exception;
     PyObject      *callback; /* the usual one */
@@ -376,6 +386,25 @@ PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
 
+/* ---- messages of endpoints and channels (messages.c) ---------------------
+ */
+
+#define MESSAGE_METHODS(X) \
+    X(send)                \
+    X(recv)                \
+    X(recv_into)           \
+    X(send_many)           \
+    X(recv_many)           \
+    X(recv_message)        \
+    X(probe)
+
+#define DECLARE(name)                                                  \
+    PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
+                              PyObject *const *args, Py_ssize_t nargs, \
+                              PyObject *kwnames);
+MESSAGE_METHODS(DECLARE)
+#undef DECLARE
+
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
 
@@ -424,7 +453,7 @@ worker_is_forked(const WorkerObject *worker)
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout);
+                       PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
@@ -438,7 +467,7 @@ void message_drop(WorkerObject *worker, umx_message *message);
 void message_give_back(WorkerObject *worker, umx_message *message);
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec;
+    channel_spec, listener_spec, message_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);
