@@ -46,7 +46,9 @@ struct umx_request {
     union {
         struct {
             uint64_t            header[3];
+            umx_message        *longer; /* instead of `header`, or NULL */
             struct umi_channel *channel;
+            uint32_t            header_len;
             bool                is_rndv;
             bool is_unread; /* rendezvous: the peer has closed before */
         } send;
