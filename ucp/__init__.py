@@ -38,7 +38,7 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request
+from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._peer import Peer, PeerInfo
@@ -91,6 +91,7 @@ __all__ = [
     "Peer",
     "PeerInfo",
     "Request",
+    "TagMessage",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
