@@ -676,7 +676,7 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (!req->is_settled && req->worker->loop != NULL) {
+        if (!req->is_settled) {
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
@@ -1046,9 +1046,7 @@ cancel_operation(RequestObject *self)
             }
         }
     }
-    if (self->worker->loop != NULL) {
-        worker_schedule_drain(self->worker);
-    }
+    worker_schedule_drain(self->worker);
 }
 
 /* False if there was nothing to cancel. */
@@ -1123,7 +1121,7 @@ wait_inline(RequestObject *self)
     if (self->is_settled || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
-    if (status != UMX_OK && worker->loop != NULL) {
+    if (status != UMX_OK) {
         worker_schedule_drain(worker);
     }
     worker_update_timer(worker);
@@ -1204,8 +1202,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!self->has_let_loop && loop_is_due(worker)) {
         return let_loop(self, out);
     }
-    if (worker->loop != NULL && worker->umx != NULL &&
-        !umx_worker_is_armed(worker->umx)) {
+    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
         worker_schedule_drain(worker);
     }
     return hand_out(self, out);
