@@ -100,7 +100,7 @@ child_role(int argc, char **argv, const child_entry *entries, int count)
     if (argc < 2) {
         return;
     }
-    alarm(UNIT_TIME_LIMIT_S);
+    unit_limit_time();
     for (int i = 0; i < count; i++) {
         if (strcmp(argv[1], entries[i].role) == 0) {
             exit(entries[i].run(argc > 2 ? argv[2] : NULL));

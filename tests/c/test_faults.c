@@ -766,6 +766,6 @@ main(void)
         cmocka_unit_test(test_options_are_parsed),
     };
 
-    alarm(UNIT_TIME_LIMIT_S);
+    unit_limit_time();
     return cmocka_run_group_tests(tests, setup, teardown);
 }
