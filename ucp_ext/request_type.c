@@ -1238,22 +1238,34 @@ request_await(PyObject *op)
     return Py_NewRef(op);
 }
 
-/* StopIteration(value), from a cached instance while nobody else has it: to
- * build one costs more than the rest of the await. */
+/* A cached StopIteration while nobody else has it: to build one costs more than
+ * the rest of the await. NULL with an exception. */
+static PyObject *
+cached_stop_iteration(mod_state *st)
+{
+    if (st->stop_iteration == NULL || Py_REFCNT(st->stop_iteration) != 1) {
+        Py_XSETREF(st->stop_iteration,
+                   PyObject_CallNoArgs(PyExc_StopIteration));
+    }
+    return Py_XNewRef(st->stop_iteration);
+}
+
+/* StopIteration(value). The cached one lives on with its value, so it is for
+ * numbers only: another object would stay alive until the next await. */
 static void
 set_stop_iteration(mod_state *st, PyObject *value)
 {
-    PyObject *stop = st->stop_iteration;
+    PyObject *stop;
 
-    if (stop == NULL || Py_REFCNT(stop) != 1) {
-        Py_XDECREF(stop);
-        st->stop_iteration = stop = PyObject_CallNoArgs(PyExc_StopIteration);
-        if (stop == NULL) {
-            return;
-        }
+    if (!PyLong_CheckExact(value)) {
+        stop = PyObject_CallNoArgs(PyExc_StopIteration);
+    } else {
+        stop = cached_stop_iteration(st);
     }
-    Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
-    PyErr_SetRaisedException(Py_NewRef(stop));
+    if (stop != NULL) {
+        Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+        PyErr_SetRaisedException(stop);
+    }
 }
 
 static PyObject *
