@@ -4,8 +4,8 @@
  * succeeded, and arming is refused with BUSY while there is something left to
  * progress. An armed fd does not cover an operation posted later that went
  * pending (a full FIFO). Hence:
- *   - drain: progress until nothing happens, run completions (they may post),
- *     arm; on BUSY, or if anything was posted meanwhile, again;
+ *   - drain: progress until nothing happens, run completions (they may post or
+ *     close), again if there were any; arm; on BUSY again;
  *   - every post that UCX did not finish clears `is_armed`; whoever sleeps
  *     drains first.
  * Otherwise an idle program either hangs or burns a core. */
@@ -40,9 +40,10 @@ umx_worker_poll(umx_worker *worker)
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
-    uint64_t   budget   = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t   start    = umi_ticks();
-    unsigned   calls    = 0;
+    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
+    uint64_t   start  = umi_ticks();
+    unsigned   calls  = 0;
+    unsigned   before;
     bool       is_first = true;
     umx_status status   = umi_worker_check(worker);
 
@@ -54,9 +55,11 @@ umx_worker_drain(umx_worker *worker)
     }
     umi_worker_run_timers(worker);
     for (;;) {
+        before = worker->activity;
         while (umx_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first = false;
+            before   = worker->activity;
             if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
@@ -67,7 +70,12 @@ umx_worker_drain(umx_worker *worker)
             umi_worker_run_watches(worker);
             continue;
         }
-        status = umi_worker_arm(worker);
+        /* What has run since UCX's last turn may have left it work that arming
+         * does not see: closing an endpoint puts off what it cancels. */
+        status = UMX_ERR_BUSY;
+        if (worker->activity == before) {
+            status = umi_worker_arm(worker);
+        }
         if (status == UMX_OK) {
             return UMX_OK;
         }

@@ -525,6 +525,23 @@ test_a_pending_operation_disarms(void **state)
     fake.is_pending = false;
 }
 
+/* UCX finishes a close in later progress, for which no event comes. */
+static void
+test_a_close_during_a_drain_is_progressed_by_it(void **state)
+{
+    burst *b    = *state;
+    int    peer = accept(b->peer, NULL, NULL);
+
+    assert_true(peer >= 0);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    fake.is_pending = true;
+    close(peer);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(b->worker->closes_in_ucx, 0);
+    fake.is_pending = false;
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -546,6 +563,7 @@ main(void)
         BURST_TEST(test_arming_is_tried_again_when_busy),
         BURST_TEST(test_arming_fails),
         BURST_TEST(test_a_pending_operation_disarms),
+        BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
     };
 
     return UNIT_RUN(tests);
