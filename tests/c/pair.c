@@ -348,7 +348,7 @@ op_posted(op *o, umx_status status)
     if (status == UMX_INPROGRESS) {
         assert_non_null(o->req);
     } else {
-        o->req = NULL;
+        assert_null(o->req); /* written on UMX_INPROGRESS only */
     }
 }
 
