@@ -1,4 +1,5 @@
 #include "wire/control.h"
+#include "wire/header.h"
 
 #include "unit.h"
 
@@ -76,11 +77,11 @@ make(int kind)
         c.u.goodbye.raw_tags   = 0x4142434445464748u;
         c.u.goodbye.count      = 2;
         c.u.goodbye.is_last    = true;
-        c.u.goodbye.entries[0] = (umi_goodbye_entry){0x0102, 0x51525354};
-        c.u.goodbye.entries[1] = (umi_goodbye_entry){0xffff, 0xfffffffe};
+        c.u.goodbye.entries[0] = (umi_goodbye_entry){0x010102, 0x51525354};
+        c.u.goodbye.entries[1] = (umi_goodbye_entry){0x3ffff, 0xfffffffe};
         break;
     case UMI_CREDIT:
-        c.u.credit.channel = 0x0506;
+        c.u.credit.channel = 0x020506;
         c.u.credit.limits  = limits;
         break;
     case UMI_PING:
@@ -324,9 +325,9 @@ test_sizes_are_frozen(void **state)
         [UMI_AUTH]        = HEADER_SIZE + 32,
         [UMI_WELCOME]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 32 + WHERE_SIZE + 16,
         [UMI_REJECT]      = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 6,
+        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
         [UMI_GOODBYE_ACK] = HEADER_SIZE,
-        [UMI_CREDIT]      = HEADER_SIZE + 2 + 16,
+        [UMI_CREDIT]      = HEADER_SIZE + 4 + 16,
         [UMI_PING]        = HEADER_SIZE + 8,
         [UMI_PONG]        = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N] = HEADER_SIZE + 8,
@@ -373,12 +374,12 @@ static void
 test_bytes_of_goodbye_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  6,    0,    27,   0,    /* header */
+        'U',  'M',  'X',  '1',  6,    0,    31,   0,    /* header */
         0xe7, 0xff, 0xff, 0xff,                         /* code */
         0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, /* raw tags */
         2,    0,    1,                                  /* count, is_last */
-        0x02, 0x01, 0x54, 0x53, 0x52, 0x51,             /* entries */
-        0xff, 0xff, 0xfe, 0xff, 0xff, 0xff,
+        0x02, 0x01, 0x01, 0x00, 0x54, 0x53, 0x52, 0x51, /* entries */
+        0xff, 0xff, 0x03, 0x00, 0xfe, 0xff, 0xff, 0xff,
     };
     umi_control control = make(UMI_GOODBYE);
     uint8_t     data[UMI_CONTROL_MAX];
@@ -476,7 +477,7 @@ test_longest_messages_fit(void **state)
     goodbye.u.goodbye.count         = UMI_GOODBYE_MAX;
     info.u.info.text_len            = UMI_TEXT_MAX;
     for (unsigned i = 0; i < UMI_GOODBYE_MAX; i++) {
-        goodbye.u.goodbye.entries[i].channel  = (uint16_t)(257 * i);
+        goodbye.u.goodbye.entries[i].channel  = UMI_CHANNEL_0 + 257 * i;
         goodbye.u.goodbye.entries[i].next_seq = 0x01010101u * i;
     }
     assert_round_trip(&hello);
@@ -678,6 +679,26 @@ test_decode_refuses_a_reason_that_is_no_failure(void **state)
     assert_round_trip(&control);
 }
 
+/* Else a peer could make us keep as many channels as it likes. */
+static void
+test_decode_refuses_unknown_kinds_of_channels(void **state)
+{
+    static const uint32_t channels[] = {0, 0xffff, 0x40000, UINT32_MAX};
+    umi_control           credit     = make(UMI_CREDIT);
+    umi_control           goodbye    = make(UMI_GOODBYE);
+    uint8_t               data[UMI_CONTROL_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++) {
+        credit.u.credit.channel              = channels[i];
+        goodbye.u.goodbye.entries[1].channel = channels[i];
+        assert_refused(data, umi_control_encode(&credit, data),
+                       "no such kind of channel");
+        assert_refused(data, umi_control_encode(&goodbye, data),
+                       "no such kind of channel");
+    }
+}
+
 static void
 test_decode_of_nothing(void **state)
 {
@@ -793,6 +814,7 @@ main(void)
         cmocka_unit_test(test_decode_refuses_long_lengths),
         cmocka_unit_test(test_decode_refuses_is_last_above_1),
         cmocka_unit_test(test_decode_refuses_a_reason_that_is_no_failure),
+        cmocka_unit_test(test_decode_refuses_unknown_kinds_of_channels),
         cmocka_unit_test(test_decode_of_nothing),
         cmocka_unit_test(test_random_inputs),
     };
