@@ -28,14 +28,16 @@ enum {
     NUM_ACCEPTED    = 2,
     MAX_STEPS       = 64, /* fake_ucp.c has so many descriptors */
     SETUP_TOKEN     = 1,
-    SETUP_PENDING   = 2
+    SETUP_PENDING   = 2,
+    FAKE_HEADER_MAX = 64
 };
 
 enum what {
     SAY,      /* bytes of the socket */
     END,      /* of the socket */
     CONTROL,  /* an active message: bytes of a control message */
-    MESSAGE,  /* header of 24 bytes, whose endpoint is put right, and data */
+    MESSAGE,  /* a header of 24 bytes, whose endpoint is put right; with the
+                 user's the length of that u8; data */
     ANNOUNCE, /* the same, by rendezvous */
     BREAK,    /* of UCX's endpoint */
     RECEIVE,  /* our side: each of the bytes is a length; odd: untagged */
@@ -182,19 +184,24 @@ close_worker(void)
 static void
 arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
 {
-    umi_header header = {0};
-    size_t     size   = (len < sizeof(header)) ? len : sizeof(header);
+    _Alignas(umi_header) uint8_t bytes[FAKE_HEADER_MAX] = {0};
+    umi_header                  *header                 = (umi_header *)bytes;
+    size_t size = (len < sizeof(*header)) ? len : sizeof(*header);
 
     if (what == CONTROL) {
         fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, &ep->base.wire_id,
                     sizeof(ep->base.wire_id), data, len, false);
         return;
     }
-    if (size != 0) {
-        memcpy(&header, data, size);
+    if (len > sizeof(*header) && data[0] == UMI_KIND_AM) {
+        size += data[size] % (sizeof(bytes) - sizeof(*header));
+        size = (len < size) ? len : size;
     }
-    header.endpoint = ep->base.wire_id;
-    fake_arrive(umx_ep_handle(ep), UMI_AM_DATA, &header, size, data + size,
+    if (size != 0) {
+        memcpy(bytes, data, size);
+    }
+    header->endpoint = ep->base.wire_id;
+    fake_arrive(umx_ep_handle(ep), UMI_AM_DATA, bytes, size, data + size,
                 len - size, what == ANNOUNCE);
 }
 
