@@ -35,6 +35,7 @@ struct umx_request {
     bool                   is_cancelled; /* umx_request_cancel() was called */
     bool                   is_posted;    /* in UCX's hands */
     umx_done_fn            on_done;
+    umx_done_fn            on_lost; /* NULL: none, or it has run */
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;

@@ -19,6 +19,7 @@ typedef struct fake_state {
     ucs_status_t fail_status; /* how */
     const char  *failed;      /* name of the one that did, or NULL */
     bool         is_pending;  /* operations wait for progress */
+    bool         is_wedged;   /* they stay so, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */
