@@ -32,7 +32,7 @@ class Acceptor:
         self.queue: asyncio.Queue[Endpoint | None] = asyncio.Queue()
         self.callback = callback
         self.on_error = on_error
-        self._loop = loop
+        self.loop = loop
         self._accepted = accepted
         self._tasks = tasks
         self._context = contextvars.copy_context()
@@ -42,11 +42,11 @@ class Acceptor:
         endpoint = cast(Endpoint, ep)
         if self.callback is None:
             self.queue.put_nowait(endpoint)
-        elif self._loop is None:
+        elif self.loop is None:
             self._run(self.callback, endpoint)
         else:
             # Not now: this may be the middle of some task's await.
-            self._loop.call_soon(
+            self.loop.call_soon(
                 self._run, self.callback, endpoint, context=self._context
             )
 
@@ -67,12 +67,12 @@ class Acceptor:
             self._report(exc, ep)
             return
         if asyncio.iscoroutine(result):
-            if self._loop is None:
+            if self.loop is None:
                 result.close()
                 raise RuntimeError(
                     "a coroutine function needs a listener made in a running event loop"
                 )
-            task = self._loop.create_task(result, context=self._context.copy())
+            task = self.loop.create_task(result, context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._task_done)
 
@@ -84,8 +84,8 @@ class Acceptor:
                 self._report(exc, None)
 
     def _report(self, exc: BaseException, ep: Endpoint | None) -> None:
-        if self._loop is not None:
-            self._loop.call_exception_handler(
+        if self.loop is not None:
+            self.loop.call_exception_handler(
                 {
                     "message": "exception in the callback of a ucp listener",
                     "exception": exc,
@@ -138,6 +138,12 @@ class Listener(_ext.Listener):
         return self
 
     async def __anext__(self) -> Endpoint:
+        loop = asyncio.get_running_loop()
+        if self._acceptor.loop is not loop:
+            raise RuntimeError(
+                f"{self!r} of the loop {self._acceptor.loop!r} is iterated over "
+                f"in the loop {loop!r}"
+            )
         endpoint = await self._acceptor.next()
         if endpoint is None:
             raise StopAsyncIteration
