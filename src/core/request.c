@@ -21,6 +21,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     req->is_kept      = true;
     req->is_cancelled = false;
     req->is_posted    = false;
+    req->is_lost      = false;
     req->on_done      = NULL;
     req->on_lost      = NULL;
     req->arg          = NULL;
@@ -47,6 +48,7 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
+    req->worker->stats.requests_lost -= req->is_lost;
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
         umi_ep_release(ep);
