@@ -44,6 +44,7 @@ typedef struct many_item {
 struct many {
     Py_ssize_t count;
     Py_ssize_t pending;
+    Py_ssize_t lost; /* of these */
     bool       has_failed;
     many_item  items[];
 };
@@ -404,16 +405,16 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
-    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
-        req->info.length < req->hold.buf.len) {
-        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
-    }
-    req->status = status;
-    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         buffer_release(&req->hold);
         release_many(req);
         return;
     }
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
+    req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
     if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
@@ -463,6 +464,21 @@ on_done(umx_request *op, umx_status status, void *arg)
     }
     settle_posted(req, status);
     Py_DECREF(req);
+}
+
+/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    (void)op;
+    if (req->state == REQUEST_PENDING) {
+        req->status     = status;
+        req->state      = REQUEST_DONE;
+        req->is_settled = true;
+        link_wake(req);
+    }
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -592,6 +608,20 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     }
 }
 
+/* Of one endpoint all are lost at once. */
+static void
+on_item_lost(umx_request *op, umx_status status, void *arg)
+{
+    many_item     *item = arg;
+    RequestObject *req  = item->parent;
+
+    item->status = status;
+    if (++req->many->lost == req->many->pending) {
+        req->many->has_failed = true;
+        on_lost(op, status, req);
+    }
+}
+
 static umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
@@ -609,8 +639,10 @@ static void
 post_many(RequestObject *req)
 {
     struct many  *many   = req->many;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_item_done};
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_item_done,
+                            .on_lost = on_item_lost};
 
     for (Py_ssize_t i = 0; i < many->count; i++) {
         many_item *item = &many->items[i];
@@ -633,9 +665,12 @@ post_many(RequestObject *req)
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
-    umx_status status;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_done,
+                            .arg     = req,
+                            .on_lost = on_lost};
+    umx_status    status;
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
