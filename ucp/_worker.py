@@ -24,10 +24,11 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
 from weakref import WeakSet
 
 from . import _context, _ext
+from ._callback import Callback
 from ._context import logger
 from ._endpoint import Endpoint
 from ._listener import Listener
@@ -36,6 +37,7 @@ from .exceptions import UCXBaseException, UCXError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_AmHandler = Callable[[Endpoint, _ext.Message], object]
 
 
 class Worker(_ext.Worker):
@@ -114,6 +116,71 @@ class Worker(_ext.Worker):
             self._submissions.discard(submission)
             raise
         return future
+
+    def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
+        """Decorate what handles the active messages of that id.
+
+        ``handler(ep, message)``, a function or a coroutine function, is called
+        in the loop with each active message that no ``am_recv`` waits for, on
+        any endpoint of the worker, in the order of sending. The bytes are
+        ``memoryview(message)`` if ``message.is_here``, without a copy, for as
+        long as the view or the message lives (the sender's credit comes back
+        when they go); else ``await message.recv(buffer)`` gets them. What
+        stands in ``message.header`` is the sender's.
+
+        Args:
+            id: 16 to 65535. An earlier handler is replaced.
+
+        Raises:
+            ValueError: not an id.
+            TypeError: not callable.
+        """
+
+        def set_handler(handler: _AmHandler) -> _AmHandler:
+            self.set_am_handler(id, handler)
+            return handler
+
+        return set_handler
+
+    def set_am_handler(self, id: int, handler: _AmHandler | None) -> None:
+        """As ``am_handler``; None: messages wait for ``am_recv`` again."""
+        if handler is None:
+            self._set_am_handler(id, None)
+            return
+        if not callable(handler):
+            raise TypeError(f"a handler is callable, {handler!r} is not")
+        callback = Callback(
+            handler,
+            self.loop,
+            self.tasks,
+            f"exception in the handler of active messages {id}",
+        )
+
+        def on_message(message: _ext.Message) -> None:
+            callback.soon(message.endpoint, message)
+
+        self._set_am_handler(id, on_message)
+
+    def register_am_allocator(
+        self, allocator: Callable[[int], Any] | None, kind: str = "host"
+    ) -> None:
+        """What ``am_recv`` makes its buffers with; None: bytearray.
+
+        Args:
+            allocator: called with a number of bytes; gives a writable buffer
+                of that many.
+            kind: "host", or "cuda" for messages sent from memory of a GPU by
+                rendezvous. Short ones always arrive in host memory.
+
+        Raises:
+            ValueError: no such kind.
+            TypeError: not callable.
+        """
+        if kind not in ("host", "cuda"):
+            raise ValueError(f"kind must be 'host' or 'cuda', not {kind!r}")
+        if allocator is not None and not callable(allocator):
+            raise TypeError(f"an allocator is callable, {allocator!r} is not")
+        self._set_am_allocator(kind == "cuda", allocator)
 
     @contextmanager
     def run_in_thread(self) -> Iterator[None]:
@@ -375,6 +442,13 @@ def progress() -> int:
     return current_worker().progress()
 
 
+def register_am_allocator(
+    allocator: Callable[[int], Any] | None, allocator_type: str = "host"
+) -> None:
+    """``Worker.register_am_allocator`` of the current worker."""
+    current_worker().register_am_allocator(allocator, allocator_type)
+
+
 def continuous_ucx_progress(
     event_loop: asyncio.AbstractEventLoop | None = None,
 ) -> None:
@@ -396,15 +470,19 @@ async def flush() -> None:
         await current_worker().flush()
 
 
-async def recv(buffer: Any, tag: int) -> None:
+async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
     Args:
         buffer: writable and contiguous; of the message's length.
-        tag: 64 bits; all of them count.
+        tag: 64 bits; all of them count. ``Worker.recv`` has a mask, and takes
+            shorter messages.
 
     Raises:
         UCXMsgTruncated: the lengths differ; the message is consumed.
+        OverflowError: the tag is negative, or longer than 64 bits.
+
+    When cancelled nothing is lost: the next receive gets the message.
     """
     await current_worker().tag_recv(buffer, tag)
 

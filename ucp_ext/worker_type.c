@@ -530,6 +530,9 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
+    Py_VISIT(self->am_handlers);
+    Py_VISIT(self->am_host_allocator);
+    Py_VISIT(self->am_device_allocator);
     return 0;
 }
 
@@ -543,6 +546,9 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
+    Py_CLEAR(self->am_host_allocator);
+    Py_CLEAR(self->am_device_allocator);
+    am_clear_handlers(self);
     return 0;
 }
 
@@ -945,13 +951,13 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
         stats.requests_in_use, "requests_peak", stats.requests_peak,
-        "endpoints", stats.endpoints, "listeners", stats.listeners,
-        "unexpected_messages", stats.unexpected_messages, "unexpected_bytes",
-        stats.unexpected_bytes, "protocol_errors", stats.protocol_errors,
-        "wakeups", stats.wakeups, "spins", stats.spins, "spin_hits",
-        stats.spin_hits);
+        "requests_lost", stats.requests_lost, "endpoints", stats.endpoints,
+        "listeners", stats.listeners, "unexpected_messages",
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
+        "protocol_errors", stats.protocol_errors, "wakeups", stats.wakeups,
+        "spins", stats.spins, "spin_hits", stats.spin_hits);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -969,47 +975,6 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     req = request_new(self, NULL, REQUEST_FLUSH);
     return (req == NULL) ? NULL : request_post(req);
-}
-
-PyDoc_STRVAR(tag_recv_doc,
-             "tag_recv($self, buffer, tag, mask=0xffffffffffffffff)\n--\n\n"
-             "Receive a message sent with force_tag=True by any peer.");
-
-static PyObject *
-worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                PyObject *kwnames)
-{
-    static const char *const keywords[] = {"buffer", "tag", "mask"};
-    WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[3];
-    RequestObject           *req;
-    umx_match                mask;
-
-    if (args_parse("tag_recv", args, nargs, kwnames, keywords, 3, 3, 2,
-                   values) < 0 ||
-        worker_check(self) < 0) {
-        return NULL;
-    }
-    mask.tag = UINT64_MAX;
-    if (!PyLong_Check(values[1]) ||
-        (values[2] != NULL && !PyLong_Check(values[2]))) {
-        PyErr_SetString(PyExc_TypeError, "tag and mask must be int");
-        return NULL;
-    }
-    if (values[2] != NULL && args_tag(self->st, values[2], &mask) < 0) {
-        return NULL;
-    }
-    req = request_new(self, NULL, REQUEST_TAG_RECV);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (args_tag(self->st, values[1], &req->match) < 0 ||
-        buffer_acquire(self->st, values[0], true, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->match.mask = mask.tag;
-    return request_post(req);
 }
 
 /* ---- connecting ----------------------------------------------------------
@@ -1105,20 +1070,22 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
-             "       timeout=None)\n--\n\n"
+             "       timeout=None, on_remote_close=None)\n--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
-             "on_accept(endpoint) for each peer whose handshake is complete.");
+             "on_accept(endpoint) for each peer whose handshake is complete.\n"
+             "With on_remote_close accepted peers may close it; that is\n"
+             "called then.");
 
 static PyObject *
 worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames)
 {
     static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout"};
+                                           "timeout", "on_remote_close"};
     WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[4];
+    PyObject                *values[5];
 
-    if (args_parse("listen", args, nargs, kwnames, keywords, 4, 2, 2, values) <
+    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
             0 ||
         worker_check(self) < 0) {
         return NULL;
@@ -1128,7 +1095,8 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                      Py_TYPE(values[1])->tp_name);
         return NULL;
     }
-    return listener_new(self, values[0], values[1], values[2], values[3]);
+    return listener_new(self, values[0], values[1], values[2], values[3],
+                        values[4]);
 }
 
 /* ---- attributes ----------------------------------------------------------
@@ -1196,9 +1164,20 @@ static PyMethodDef worker_methods[] = {
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
-    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, tag_recv_doc},
+    {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
+    {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
+    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
+    {"recv_message", KEYWORDS_FUNC(worker_recv_message), KEYWORDS,
+     worker_recv_message_doc},
+    {"probe", KEYWORDS_FUNC(worker_probe), KEYWORDS, worker_probe_doc},
+    {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
+     worker_tag_probe_doc},
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
+     NULL},
+    {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
+     NULL},
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},

@@ -24,8 +24,13 @@ typedef struct umi_worker_hooks {
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* Messages with UCX's tags may have come. */
+    void (*look_for_tags)(umx_worker *worker);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
+    void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
+    /* The last of it: free what the layer has in the worker. */
+    void (*fini)(umx_worker *worker);
 } umi_worker_hooks;
 
 typedef struct umi_timer umi_timer;
@@ -78,6 +83,7 @@ struct umx_worker {
     bool         is_shared;  /* by threads that have a lock */
     bool         has_events; /* something is on the lists below */
     bool         is_ending;  /* being destroyed */
+    bool         is_ended;   /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -87,12 +93,16 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list ep_events; /* umi_ep.event_link */
-    umi_mpsc retired;   /* (any) umi_retire.node */
+    umi_list  ep_events; /* umi_ep.event_link */
+    umi_mpsc  retired;   /* (any) umi_retire.node */
+    uint64_t  busy_ns;   /* since when UCX cannot be armed for nothing; or 0 */
+    umi_timer nap;       /* ends a sleep that UCX cannot end */
+    bool      is_deaf;   /* UCX's event fd does not wake the owner */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     int                     fd; /* epoll set: UCX's event fd and watches */
+    int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
     uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
@@ -103,7 +113,15 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                orphans; /* requests without endpoint in UCX */
+    umi_list                am_users;  /* the layer above's */
+    struct umi_addressed   *addressed; /* the same; or NULL */
+    unsigned                num_memory_holds;
+    umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                tag_recvs;    /* with UCX's tags, in order */
+    umi_list                tag_waiters;  /* requests, see ops/tag.h */
+    umi_list                tag_returned; /* umx_tag_message.link */
+    umi_list                tag_taken;    /* the same, in the user's hands */
+    uint32_t                tag_seq;
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
@@ -118,6 +136,16 @@ umx_status umi_worker_create(umx_context            *context,
                              const umi_worker_hooks *hooks,
                              umx_worker            **worker_p);
 
+/* UCX's worker and the pools outlive umx_worker_destroy() until all holds are
+ * released: the user reads from their memory. */
+static inline void
+umi_worker_hold_memory(umx_worker *worker)
+{
+    worker->num_memory_holds++;
+}
+
+void umi_worker_release_memory(umx_worker *worker);
+
 /* Run what UCX reported: endpoint events, connection requests, retired
  * objects, then completions, until nothing is left. */
 void umi_worker_run_events(umx_worker *worker);
@@ -130,6 +158,9 @@ umi_worker_progress(umx_worker *worker)
 
     if (events != 0) {
         worker->is_armed = false;
+        if (!umi_list_is_empty(&worker->tag_waiters)) {
+            worker->has_events = true;
+        }
     }
     return events;
 }
@@ -163,6 +194,9 @@ umi_worker_check(const umx_worker *worker)
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
+
+/* event_fd.c */
+void umi_nap_init(umx_worker *worker);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);

@@ -40,8 +40,10 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(worker->messages.in_use, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
-    UMI_LIST_FOREACH(link, &worker->timers) { /* none but of idle peers */
-        assert_true(is_linger(worker, umi_container_of(link, umi_timer, link)));
+    UMI_LIST_FOREACH(link, &worker->timers) {
+        umi_timer *timer = umi_container_of(link, umi_timer, link);
+
+        assert_true(is_linger(worker, timer) || timer == &worker->nap);
     }
 }
 
@@ -348,7 +350,7 @@ op_posted(op *o, umx_status status)
     if (status == UMX_INPROGRESS) {
         assert_non_null(o->req);
     } else {
-        o->req = NULL;
+        assert_null(o->req); /* written on UMX_INPROGRESS only */
     }
 }
 
@@ -383,6 +385,31 @@ op_recv_message(op *o, umx_ep *ep, uint16_t channel, umx_match match)
     op_posted(o, umx_channel_recv_message(ep, channel, &match, &params, &o->req,
                                           &o->message));
     if (o->status == UMX_OK) {
+        o->info = *umx_message_info(o->message);
+    }
+}
+
+void
+op_am_send(op *o, umx_ep *ep, uint16_t id, const void *header,
+           size_t header_len, const void *data, size_t len)
+{
+    umx_op_params params = op_params(o);
+    umx_buffer    buf    = {.data    = (void *)(uintptr_t)data,
+                            .len     = len,
+                            .memtype = UMX_MEMTYPE_HOST};
+
+    op_posted(o,
+              umx_am_send(ep, id, header, header_len, &buf, &params, &o->req));
+}
+
+void
+op_am_recv(op *o, umx_ep *ep, uint16_t id)
+{
+    umx_op_params params = op_params(o);
+
+    params.on_done = on_message_done;
+    op_posted(o, umx_am_recv(ep, id, &params, &o->req, &o->message));
+    if (o->message != NULL) {
         o->info = *umx_message_info(o->message);
     }
 }
