@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from . import _connect, _endpoint, _listener, _worker
-from ._endpoint import Tag
+from ._channel import Tag
 from ._ext import ANY, AnyTag
 from .exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
