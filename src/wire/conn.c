@@ -5,6 +5,7 @@
 
 #include "ops/tag.h"
 #include "util/log.h"
+#include "wire/stream.h"
 #include "wire/am.h"
 
 static void abort_conn(umi_ep *base);
@@ -311,6 +312,9 @@ visit_due(umx_ep *ep)
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
+    }
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
     }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);

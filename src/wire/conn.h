@@ -28,7 +28,8 @@ enum umi_conn_due {
     UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
     UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
     UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9  /* active messages wait for handlers */
+    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
+    UMI_DUE_STREAM      = 1u << 10 /* pieces came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
@@ -138,6 +139,9 @@ umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
 
 /* Why nothing can be sent; UMX_OK if it can. */
 umx_status umi_conn_send_status(const umx_ep *ep);
+
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
