@@ -10,6 +10,7 @@
 #   _endpoint  a connection              _connect   making both
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -51,6 +52,7 @@ from ._worker import (
     get_ucp_worker_info,
     progress,
     recv,
+    register_am_allocator,
     reset,
 )
 from .exceptions import (
@@ -130,6 +132,7 @@ __all__ = [
     "init",
     "progress",
     "recv",
+    "register_am_allocator",
     "reset",
     "which_ucx",
 ]

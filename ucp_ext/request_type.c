@@ -49,23 +49,26 @@ struct many {
 };
 
 static const char *const kind_names[] = {
-    [REQUEST_SEND]           = "send",
-    [REQUEST_TAG_SEND]       = "send",
-    [REQUEST_RECV]           = "recv",
-    [REQUEST_RECV_INTO]      = "recv_into",
-    [REQUEST_TAG_RECV]       = "recv",
-    [REQUEST_RECV_MESSAGE]   = "recv_message",
-    [REQUEST_MESSAGE_RECV]   = "Message.recv",
-    [REQUEST_FLUSH]          = "flush",
-    [REQUEST_DRAIN]          = "drain",
-    [REQUEST_CLOSE]          = "close",
-    [REQUEST_PING]           = "ping",
-    [REQUEST_PEER_INFO]      = "peer_info",
-    [REQUEST_CLOSE_LISTENER] = "close_listener",
-    [REQUEST_CONNECT]        = "connect",
-    [REQUEST_CLOSE_ALL]      = "close_all",
-    [REQUEST_SEND_MANY]      = "send_many",
-    [REQUEST_RECV_MANY]      = "recv_many",
+    [REQUEST_SEND]            = "send",
+    [REQUEST_TAG_SEND]        = "send",
+    [REQUEST_AM_SEND]         = "am_send",
+    [REQUEST_RECV]            = "recv",
+    [REQUEST_RECV_INTO]       = "recv_into",
+    [REQUEST_TAG_RECV]        = "recv",
+    [REQUEST_RECV_MESSAGE]    = "recv_message",
+    [REQUEST_MESSAGE_RECV]    = "Message.recv",
+    [REQUEST_AM_RECV]         = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE] = "am_recv_message",
+    [REQUEST_FLUSH]           = "flush",
+    [REQUEST_DRAIN]           = "drain",
+    [REQUEST_CLOSE]           = "close",
+    [REQUEST_PING]            = "ping",
+    [REQUEST_PEER_INFO]       = "peer_info",
+    [REQUEST_CLOSE_LISTENER]  = "close_listener",
+    [REQUEST_CONNECT]         = "connect",
+    [REQUEST_CLOSE_ALL]       = "close_all",
+    [REQUEST_SEND_MANY]       = "send_many",
+    [REQUEST_RECV_MANY]       = "recv_many",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -163,9 +166,8 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->more_callbacks);
 }
 
-/* A message that nobody took goes back to its queue. */
-static void
-return_message(RequestObject *self)
+void
+request_return_message(RequestObject *self)
 {
     umx_message *message = self->message;
 
@@ -182,6 +184,7 @@ request_clear(PyObject *op)
 
     clear_callbacks(self);
     Py_CLEAR(self->peer);
+    Py_CLEAR(self->header);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
@@ -205,7 +208,7 @@ request_dealloc(PyObject *op)
         PyObject_ClearWeakRefs(op);
     }
     if (UNLIKELY(self->message != NULL)) {
-        return_message(self);
+        request_return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
         release_many(self);
@@ -369,7 +372,8 @@ static bool
 is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV;
+           req->kind == REQUEST_MESSAGE_RECV ||
+           (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
 /* Are the bytes of a whole message in the buffer? */
@@ -398,6 +402,26 @@ request_settle(RequestObject *req, umx_status status)
     link_wake(req);
 }
 
+/* The operation gives a message: not its bytes, or these in a second step. */
+static bool
+wants_message(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV_MESSAGE ||
+           req->kind == REQUEST_AM_RECV_MESSAGE ||
+           (req->kind == REQUEST_AM_RECV && req->result == NULL);
+}
+
+static void
+settle_posted(RequestObject *req, umx_status status)
+{
+    if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
+        req->message != NULL && req->state == REQUEST_PENDING &&
+        !am_start(req)) {
+        return;
+    }
+    request_settle(req, status);
+}
+
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
@@ -410,10 +434,10 @@ on_done(umx_request *op, umx_status status, void *arg)
     if (req->kind == REQUEST_PING) {
         req->ns = umx_request_time_ns(op);
     }
-    if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
+    if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
     }
-    request_settle(req, status);
+    settle_posted(req, status);
     Py_DECREF(req);
 }
 
@@ -434,6 +458,15 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_RECV_INTO:
         return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
                                 params, &req->op, &req->info);
+    case REQUEST_AM_SEND:
+        return umx_am_send(
+            ep, req->channel,
+            req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
+            req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
+            &req->hold.buf, params, &req->op);
+    case REQUEST_AM_RECV:
+    case REQUEST_AM_RECV_MESSAGE:
+        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
         return umx_channel_recv_message(ep, req->channel, &req->match, params,
                                         &req->op, &req->message);
@@ -564,8 +597,22 @@ post_now(RequestObject *req)
         return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    request_settle(req,
-                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+void
+request_post_message(RequestObject *req, umx_message *message)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
+
+    status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+    } else {
+        request_settle(req, status);
+    }
 }
 
 PyObject *
@@ -764,11 +811,12 @@ make_result(RequestObject *self)
     case REQUEST_RECV_INTO:
     case REQUEST_MESSAGE_RECV:
         return PyLong_FromSize_t(self->info.length);
-    case REQUEST_RECV_MESSAGE: {
+    case REQUEST_RECV_MESSAGE:
+    case REQUEST_AM_RECV_MESSAGE: {
         umx_message *message = self->message;
 
         self->message = NULL;
-        return message_new(self->endpoint, self->channel, message);
+        return message_new(self->endpoint, message);
     }
     case REQUEST_PING:
         return PyFloat_FromDouble((double)self->ns * 1e-9);
@@ -777,6 +825,8 @@ make_result(RequestObject *self)
 
         return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     }
+    case REQUEST_AM_RECV:
+        return am_result(self);
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
         return NULL;
@@ -858,6 +908,20 @@ unrecv_items(RequestObject *self)
     }
 }
 
+static void
+unrecv(RequestObject *self)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (self->header != NULL) {
+        header = PyBytes_AS_STRING(self->header);
+        len    = PyBytes_GET_SIZE(self->header);
+    }
+    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+                              (size_t)len, &self->hold.buf);
+}
+
 /* Nobody will take the result: messages go back to their queue. */
 static void
 undo_result(RequestObject *self)
@@ -869,11 +933,10 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
-                                  &self->info, &self->hold.buf);
+        unrecv(self);
         buffer_release(&self->hold);
     }
-    return_message(self);
+    request_return_message(self);
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
         self->endpoint->umx != NULL) {
         unrecv_items(self);
@@ -1286,8 +1349,7 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check_settled(self) < 0) {
         return NULL;
     }
-    if (self->kind == REQUEST_RECV_MESSAGE && self->message != NULL &&
-        self->has_yielded && !self->is_handed_out) {
+    if (self->message != NULL && self->has_yielded && !self->is_handed_out) {
         Py_RETURN_NONE;
     }
     return request_value(self);
@@ -1515,6 +1577,7 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
+    {"_fetch", request_fetch, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

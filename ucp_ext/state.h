@@ -160,7 +160,10 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers; /* of close_all() */
+    RequestObject *closers;           /* of close_all() */
+    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    PyObject      *am_host_allocator; /* or NULL */
+    PyObject      *am_device_allocator;
     PyObject      *weakrefs;
 } WorkerObject;
 
@@ -193,9 +196,11 @@ typedef struct ChannelObject {
 
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
-    uint16_t                      channel;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
+    bool       is_consumed; /* dropped, it does not return to its queue */
+    Py_ssize_t num_views;   /* exports of its bytes */
+    PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
 
 /* ---- buffers (buffer.c) --------------------------------------------------
@@ -264,11 +269,14 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_AM_SEND,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
+    REQUEST_AM_RECV,
+    REQUEST_AM_RECV_MESSAGE,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
@@ -304,7 +312,7 @@ struct RequestObject {
     bool           is_handed_out;
     bool           is_in_wakes;
     bool           can_unrecv; /* the message may go back to its queue */
-    uint16_t       channel;
+    uint16_t       channel;    /* or AM id */
     umx_status     status;
     umx_match      match;
     umx_recv_info  info;
@@ -312,6 +320,7 @@ struct RequestObject {
     umx_ep        *ep;      /* CONNECT: until open */
     PyObject      *peer;    /* CONNECT: the address */
     umx_message   *message; /* RECV_MESSAGE: until handed out */
+    PyObject      *header;  /* bytes in front of the message, or NULL */
     struct many   *many;
     uint64_t       ns; /* CLOSE: timeout; PING: time until the answer */
     PyObject      *result;
@@ -340,6 +349,39 @@ void request_settle(RequestObject *req, umx_status status);
 /* Run callbacks of settled requests: at once in their context when the loop
  * called us, by call_soon otherwise. */
 void request_run_wakes(WorkerObject *worker, bool is_direct);
+
+/* A message that nobody took goes back to its queue. */
+void request_return_message(RequestObject *req);
+
+/* Receive `message` into the held buffer. */
+void request_post_message(RequestObject *req, umx_message *message);
+
+/* ---- active messages (am.c) ----------------------------------------------
+ */
+
+/* A message for AM_RECV: true if it is complete; else its bytes are fetched. */
+bool am_start(RequestObject *req);
+
+/* What am_recv() gives; NULL with an exception: the message stays. */
+PyObject *am_result(RequestObject *req);
+
+/* Forget the handlers, if libumx can: not while another thread has it. */
+void am_clear_handlers(WorkerObject *worker);
+
+PyObject *request_fetch(PyObject *op, PyObject *ignored);
+
+#define METHOD(name)                                                  \
+    PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
+                   PyObject *kwnames)
+METHOD(endpoint_am_send);
+METHOD(endpoint_am_recv);
+METHOD(endpoint_am_recv_message);
+METHOD(endpoint_am_probe);
+#undef METHOD
+PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
+                                Py_ssize_t nargs);
+PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
 
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
@@ -413,8 +455,13 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
-PyObject *message_new(EndpointObject *endpoint, uint16_t channel,
-                      umx_message *message);
+PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* The user's header of a message, as bytes. */
+PyObject *message_header(const umx_message *message);
+
+/* Done with it, by the worker's thread. Any thread. */
+void message_drop(WorkerObject *worker, umx_message *message);
 
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);

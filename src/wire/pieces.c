@@ -19,7 +19,7 @@ static const umi_outgoing what = {
 static umx_status
 check_send(umx_ep *ep, umi_channel **channel_p)
 {
-    umx_status status = umi_channel_check(ep, UMI_STREAM_0, channel_p);
+    umx_status status = umi_channel_check_recv(ep, UMI_STREAM_0, channel_p);
 
     return (status == UMX_OK) ? umi_conn_send_status(ep) : status;
 }

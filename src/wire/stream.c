@@ -491,7 +491,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     umx_request *req;
     umx_status   status;
 
-    status = umi_channel_check(ep, UMI_STREAM_0, &channel);
+    status = umi_channel_check_recv(ep, UMI_STREAM_0, &channel);
     if (status != UMX_OK) {
         return status;
     }
@@ -523,7 +523,7 @@ umx_status
 umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
 {
     umi_channel *channel;
-    umx_status   status = umi_channel_check(ep, UMI_STREAM_0, &channel);
+    umx_status   status = umi_channel_check_recv(ep, UMI_STREAM_0, &channel);
 
     if (status != UMX_OK) {
         return status;
