@@ -52,6 +52,8 @@ static const char *const kind_names[] = {
     [REQUEST_SEND]            = "send",
     [REQUEST_TAG_SEND]        = "send",
     [REQUEST_AM_SEND]         = "am_send",
+    [REQUEST_STREAM_SEND]     = "stream_send",
+    [REQUEST_STREAM_RECV]     = "stream_recv",
     [REQUEST_RECV]            = "recv",
     [REQUEST_RECV_INTO]       = "recv_into",
     [REQUEST_TAG_RECV]        = "recv",
@@ -373,6 +375,7 @@ is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
@@ -464,6 +467,11 @@ post_one(RequestObject *req, const umx_op_params *params)
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_SEND:
+        return umx_stream_send(ep, &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_RECV:
+        return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
+                               &req->op, &req->info);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
         return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
@@ -810,6 +818,7 @@ make_result(RequestObject *self)
     switch (self->kind) {
     case REQUEST_RECV_INTO:
     case REQUEST_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
     case REQUEST_RECV_MESSAGE:
     case REQUEST_AM_RECV_MESSAGE: {
@@ -914,6 +923,11 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);

@@ -89,7 +89,8 @@ insert_by_place(umi_list *list, umx_message *message)
 {
     umi_link *pos = list->prev;
 
-    while (pos != list && umi_message_at(pos)->info.tag > message->info.tag) {
+    while (pos != list &&
+           umi_stream_place(umi_message_at(pos)) > umi_stream_place(message)) {
         pos = pos->prev;
     }
     umi_link_insert_before(pos->next, &message->link);

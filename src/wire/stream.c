@@ -195,7 +195,7 @@ fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
     if (len > room(req)) {
         len = room(req);
     }
-    copy(req, message->info.tag + message->read,
+    copy(req, umi_stream_place(message),
          (const char *)message->data + message->read, len);
     message->read += len;
     if (message->read == message->info.length) {
@@ -229,7 +229,8 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
-    if (req->u.stream.filled != 0 && message->info.tag < req->u.stream.place) {
+    if (req->u.stream.filled != 0 &&
+        umi_stream_place(message) < req->u.stream.place) {
         /* Given back by an earlier receive: those bytes are first. */
         if (req->u.stream.num_landing != 0) {
             return false;

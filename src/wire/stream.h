@@ -14,6 +14,13 @@ umi_channel_is_stream(const umi_channel *channel)
     return channel->id >> 16 == UMI_KIND_STREAM;
 }
 
+/* The place of its first unread byte. */
+static inline uint64_t
+umi_stream_place(const umx_message *message)
+{
+    return message->info.tag + message->read;
+}
+
 /* A piece that is next in order, inside UCX's callback. True: it went straight
  * to a receive; false: keep it, and offer it. */
 bool umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival);

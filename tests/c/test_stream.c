@@ -516,6 +516,24 @@ test_bytes_put_back_return_to_their_place(void **state)
     read_out(p, p->server, 0, 30, 7);
 }
 
+/* The piece that they come from is still there, read in part. */
+static void
+test_bytes_put_back_come_before_the_rest_of_their_piece(void **state)
+{
+    pair *p = *state;
+    op    o[2], send;
+
+    pair_open(p);
+    op_write(&send, p->client, out, 100);
+    for (size_t i = 0; i < 2; i++) {
+        op_read(&o[i], p->server, in + i * 30, 30, UMX_STREAM_WAITALL);
+        assert_int_equal(op_wait(p, &o[i]), UMX_OK);
+    }
+    unread(p->server, &o[1], in + 30);
+    read_out(p, p->server, 30, 20, 10);
+    read_out(p, p->server, 50, 50, 50);
+}
+
 /* A receive that has begun with later bytes starts anew. */
 static void
 test_bytes_put_back_come_before_those_of_a_waiting_receive(void **state)
@@ -964,6 +982,7 @@ main(void)
         PAIR_TEST(test_a_receive_cancelled_between_completion_and_report),
         PAIR_TEST(test_bytes_put_back_return_to_their_place),
         PAIR_TEST(test_bytes_put_back_come_before_those_of_a_waiting_receive),
+        PAIR_TEST(test_bytes_put_back_come_before_the_rest_of_their_piece),
         PAIR_TEST_ONCE(test_put_back_is_checked),
         PAIR_TEST(test_a_send_of_which_nothing_has_left_is_withdrawn),
         PAIR_TEST(test_a_send_that_has_begun_goes_on_to_its_end),
