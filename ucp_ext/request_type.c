@@ -75,6 +75,8 @@ static const char *const kind_names[] = {
     [REQUEST_TAG_WAIT]         = "probe",
     [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
     [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -384,6 +386,7 @@ is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
@@ -534,6 +537,11 @@ post_one(RequestObject *req, const umx_op_params *params)
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_SEND:
+        return umx_stream_send(ep, &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_RECV:
+        return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
+                               &req->op, &req->info);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
         return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
@@ -903,6 +911,7 @@ make_result(RequestObject *self)
     case REQUEST_MESSAGE_RECV:
     case REQUEST_TAG_RECV_INTO:
     case REQUEST_TAG_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
     case REQUEST_TAG_WAIT:
         return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
@@ -1016,6 +1025,11 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);

@@ -73,6 +73,27 @@ struct umx_request {
             uint64_t low;
         } drain;
         struct {
+            struct umi_channel *channel;
+            uint64_t            place; /* of the first byte in the stream */
+            size_t              filled;
+            size_t              good; /* of `filled`: before what failed */
+            unsigned            num_landing;
+            umx_status          status;
+            bool                is_wait_all;
+            bool                is_ended;
+            bool                is_returning; /* see channel.num_returning */
+        } stream;
+        struct {
+            struct umx_request *target;
+            size_t              at; /* in its buffer */
+        } land;
+        struct {
+            struct umi_channel *channel;
+            unsigned            count;
+            unsigned            pending;
+            umx_status          status;
+        } pieces;
+        struct {
             uint64_t token;   /* 0: not sent */
             uint64_t time_ns; /* of sending, then until the answer */
             uint8_t  kind;

@@ -8,6 +8,7 @@
 #include "wire/addressed.h"
 #include "wire/am.h"
 #include "wire/route.h"
+#include "wire/stream.h"
 
 /* How long after its end an endpoint waits for what UCX has of it. */
 enum {
@@ -366,6 +367,9 @@ visit_due(umx_ep *ep)
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
+    }
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
     }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);

@@ -39,6 +39,8 @@ umi_channel_id(unsigned kind, uint16_t number)
 
 #define UMI_CHANNEL_0 ((uint32_t)UMI_KIND_MESSAGE << 16)
 
+#define UMI_STREAM_0 ((uint32_t)UMI_KIND_STREAM << 16)
+
 static inline bool
 umi_channel_id_is_valid(uint32_t id)
 {
