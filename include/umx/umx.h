@@ -9,6 +9,7 @@
 #include <umx/endpoint.h>
 #include <umx/listener.h>
 #include <umx/request.h>
+#include <umx/rma.h>
 #include <umx/status.h>
 #include <umx/tag.h>
 #include <umx/types.h>

@@ -100,7 +100,7 @@ struct umx_worker {
     int                     fd; /* epoll set: UCX's event fd and watches */
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;
