@@ -9,6 +9,7 @@
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
 #   _listener  a listening port          _address   addresses of this host
+#   _memory    what peers may reach
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -35,9 +36,10 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request
+from ._ext import ANY, Context, Message, RemoteMemory, Request
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._memory import Memory
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -59,6 +61,7 @@ from .exceptions import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -81,7 +84,9 @@ __all__ = [
     "Context",
     "Endpoint",
     "Listener",
+    "Memory",
     "Message",
+    "RemoteMemory",
     "Request",
     "UCXAuthError",
     "UCXBaseException",
@@ -91,6 +96,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",

@@ -256,12 +256,13 @@ def reset() -> None:
     background, at most the close timeout.
 
     Raises:
-        UCXError: endpoints or listeners are open, or a loop in another
-            thread uses ucp; names them and changes nothing.
+        UCXError: endpoints, listeners or memories are open, or a loop in
+            another thread uses ucp; names them and changes nothing.
     """
     gc.collect()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
+    using += [repr(memory) for memory in _context.memories if not memory.closed]
     if using:
         raise UCXError(
             "Trying to reset UCX but not all Endpoints and/or Listeners "

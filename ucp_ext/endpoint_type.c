@@ -515,6 +515,21 @@ endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
+                         "The peer's memory of that key, as a RemoteMemory.");
+
+static PyObject *
+endpoint_remote(PyObject *op, PyObject *key)
+{
+    EndpointObject *self  = (EndpointObject *)op;
+    umx_ep_state    state = current_state(self);
+
+    if (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) {
+        return errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    }
+    return remote_new(self, key);
+}
+
 PyDoc_STRVAR(drain_doc,
              "drain($self, /)\n--\n\n"
              "Wait until sends have caught up: at once while pending_bytes is\n"
@@ -800,6 +815,7 @@ static PyMethodDef endpoint_methods[] = {
     {"abort", endpoint_abort, METH_NOARGS, abort_doc},
     {"closed", endpoint_closed, METH_NOARGS, closed_doc},
     {"flush", endpoint_flush, METH_NOARGS, flush_doc},
+    {"remote", endpoint_remote, METH_O, remote_doc},
     {"drain", endpoint_drain, METH_NOARGS, drain_doc},
     {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
      set_limits_doc},

@@ -34,6 +34,8 @@
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
     X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXInvalidKey, "UCXError ValueError",                               \
+      "The key is damaged, of another process, or its memory is closed.") \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -78,6 +80,8 @@ typedef struct mod_state {
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
     PyTypeObject  *message_type;
+    PyTypeObject  *memory_type;
+    PyTypeObject  *remote_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -97,6 +101,8 @@ typedef struct mod_state {
     size_t num_endpoints;
     size_t num_listeners;
     size_t num_messages;
+    size_t num_memories;
+    size_t num_remotes;
 } mod_state;
 
 enum name_index {
@@ -190,6 +196,23 @@ typedef struct MessageObject {
     umx_recv_info                 info;
 } MessageObject;
 
+typedef struct MemoryObject {
+    PyObject_HEAD mod_state *st;
+    ContextObject           *context;
+    umx_memh                *umx;  /* NULL once closed and out of use */
+    struct buffer_hold      *hold; /* of a registered buffer; libumx's */
+    Py_ssize_t               exports;
+    bool                     is_readonly;
+    bool                     is_closed;
+    PyObject                *weakrefs;
+} MemoryObject;
+
+typedef struct RemoteObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_rkey                     *umx;
+    uint64_t                      nbytes;
+} RemoteObject;
+
 /* ---- buffers (buffer.c) --------------------------------------------------
  */
 
@@ -256,7 +279,13 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
-    REQUEST_RECV,
+    REQUEST_PUT,
+    REQUEST_GET,
+    REQUEST_PUT_MANY,
+    REQUEST_GET_MANY,
+    REQUEST_PUT_SIGNAL,
+    REQUEST_ATOMIC,
+    REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
     REQUEST_RECV_MESSAGE,
@@ -267,7 +296,8 @@ typedef enum request_kind {
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
-    REQUEST_RECV_MANY
+    REQUEST_RECV_MANY,
+    REQUEST_FETCH
 } request_kind;
 
 typedef enum request_state {
@@ -277,6 +307,14 @@ typedef enum request_state {
 } request_state;
 
 struct many;
+
+/* What a *_MANY operation on a peer's memory moves. */
+typedef struct rma_list {
+    Py_ssize_t    count;
+    size_t        len;   /* bytes of all */
+    umx_rma_item *items; /* behind `holds` */
+    buffer_hold   holds[];
+} rma_list;
 
 struct RequestObject {
     PyObject_HEAD mod_state *st;
@@ -301,6 +339,11 @@ struct RequestObject {
     PyObject      *peer;    /* CONNECT: the address */
     umx_message   *message; /* RECV_MESSAGE: until handed out */
     struct many   *many;
+    PyObject      *remote; /* a peer's memory: the RemoteObject */
+    rma_list      *list;
+    uint64_t       offset;
+    umx_atomic     atomic;
+    uint64_t       old; /* what `atomic` found */
     uint64_t       timeout_ns;
     PyObject      *result;
     PyObject      *exception;
@@ -317,6 +360,9 @@ RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
 
 /* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
 int request_hold_many(RequestObject *req, PyObject *buffers);
+
+/* A list for req->list; NULL with an exception. */
+rma_list *request_new_list(Py_ssize_t count);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
@@ -384,11 +430,13 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
+PyObject *remote_new(EndpointObject *endpoint, PyObject *key);
+
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec;
+    listener_spec, message_spec, memory_spec, remote_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);
