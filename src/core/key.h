@@ -22,7 +22,7 @@ enum {
     UMI_KEY_SEGMENT  = 1u << 1, /* `segment` can be mapped */
 
     UMI_RKEY_MAX = 4096,
-    UMI_KEY_MIN  = 58, /* bytes of a key without rkey */
+    UMI_KEY_MIN  = 54, /* bytes of a key without rkey */
     UMI_KEY_MAX  = UMI_KEY_MIN + UMI_RKEY_MAX
 };
 

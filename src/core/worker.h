@@ -26,6 +26,9 @@ typedef struct umi_worker_hooks {
     void (*on_connection)(umx_listener *listener, int fd);
     /* Messages with UCX's tags may have come. */
     void (*look_for_tags)(umx_worker *worker);
+    /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
+     * it has under way itself is done. May be NULL. */
+    umx_status (*hold_flush)(umx_request *req);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
     /* The last of it: free what the layer has in the worker. */

@@ -3,10 +3,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/rkey.h"
 #include "mem/memtype.h"
 #include "ops/atomic.h"
 #include "wire/conn.h"
+#include "wire/rma.h"
 
 /* ---- checks --------------------------------------------------------------
  */
@@ -78,7 +78,8 @@ check_atomic(umx_rkey *rkey, const umx_atomic *atomic)
     if (umx_rkey_is_readonly(rkey)) {
         return UMX_ERR_READONLY;
     }
-    if (!umi_atomic_is_valid(atomic)) {
+    if (!umi_atomic_is_valid(atomic) ||
+        (rkey->key.address + atomic->offset) % atomic->size != 0) {
         return UMX_ERR_INVALID_PARAM;
     }
     return is_in_range(rkey, atomic->offset, atomic->size) ?
@@ -143,6 +144,37 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
     return status;
 }
 
+/* ---- which way -----------------------------------------------------------
+ */
+
+/* Behind a fence, what is under way on the other way comes first. */
+static bool
+is_mapped(const umx_rkey *rkey)
+{
+    const umi_rma *rma = umi_conn_of(rkey->ep)->rma;
+
+    return rkey->data != NULL && (rma == NULL || !rma->is_fenced);
+}
+
+static umx_status
+ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+          bool is_write, const umx_op_params *params, umx_request **req_p)
+{
+    umx_request *req = umi_rma_ask(rkey, params);
+    umx_rma_item merged;
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count;) {
+        i = merge(items, count, i, &merged);
+        umi_rma_ask_transfer(req, rkey, &merged, is_write);
+    }
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
 /* ---- public --------------------------------------------------------------
  */
 
@@ -152,15 +184,12 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
 {
     umx_status status = check_items(rkey, items, count, is_write);
 
-    (void)params;
-    (void)req_p;
     if (status != UMX_OK) {
         return status;
     }
-    if (rkey->data == NULL) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return copy_items(rkey, items, count, is_write);
+    return is_mapped(rkey) ?
+               copy_items(rkey, items, count, is_write) :
+               ask_items(rkey, items, count, is_write, params, req_p);
 }
 
 umx_status
@@ -195,25 +224,31 @@ umx_status
 umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
                const umx_op_params *params, umx_request **req_p)
 {
-    umx_status status = check(rkey);
-    uint64_t   before;
+    umx_status   status = check(rkey);
+    umx_request *req;
+    uint64_t     before;
 
-    (void)params;
-    (void)req_p;
     if (status == UMX_OK) {
         status = check_atomic(rkey, atomic);
     }
     if (status != UMX_OK) {
         return status;
     }
-    if (rkey->data == NULL) {
-        return UMX_ERR_UNSUPPORTED;
+    if (is_mapped(rkey)) {
+        before = umi_atomic_apply(atomic, rkey->data + atomic->offset);
+        if (old != NULL) {
+            *old = before;
+        }
+        return UMX_OK;
     }
-    before = umi_atomic_apply(atomic, rkey->data + atomic->offset);
-    if (old != NULL) {
-        *old = before;
+    req = umi_rma_ask(rkey, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
-    return UMX_OK;
+    umi_rma_ask_atomic(req, rkey, atomic, old, 0);
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
 }
 
 umx_status
@@ -221,34 +256,66 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p)
 {
-    umx_status status = check_items(rkey, item, 1, true);
+    umx_status   status = check_items(rkey, item, 1, true);
+    umx_request *req;
 
-    (void)params;
-    (void)req_p;
     if (status == UMX_OK) {
         status = check_atomic(rkey, signal);
     }
     if (status != UMX_OK) {
         return status;
     }
-    if (rkey->data == NULL) {
-        return UMX_ERR_UNSUPPORTED;
+    if (is_mapped(rkey)) {
+        status = copy_items(rkey, item, 1, true);
+        if (status == UMX_OK) {
+            (void)umi_atomic_apply(signal, rkey->data + signal->offset);
+        }
+        return status;
     }
-    status = copy_items(rkey, item, 1, true);
-    if (status == UMX_OK) {
-        (void)umi_atomic_apply(signal, rkey->data + signal->offset);
+    req = umi_rma_ask(rkey, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
-    return status;
+    umi_rma_ask_transfer(req, rkey, item, true);
+    if (req->u.rma.status == UMX_OK) {
+        umi_rma_ask_atomic(req, rkey, signal, NULL,
+                           UMI_RMA_FENCE | UMI_RMA_SIGNAL);
+    }
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+static void
+fence(umx_ep *ep)
+{
+    if (umi_rma_is_busy(ep)) {
+        ep->rma->is_fence_due = true;
+        ep->rma->is_fenced    = true;
+    }
 }
 
 umx_status
 umx_ep_fence(umx_ep *ep)
 {
-    return umi_conn_check(ep);
+    umx_status status = umi_conn_check(ep);
+
+    if (status == UMX_OK) {
+        fence(ep);
+    }
+    return status;
 }
 
 umx_status
 umx_worker_fence(umx_worker *worker)
 {
-    return umi_worker_check(worker);
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        fence(umi_conn_of(umi_container_of(link, umi_ep, link)));
+    }
+    return UMX_OK;
 }
