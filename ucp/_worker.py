@@ -323,6 +323,16 @@ async def flush() -> None:
         await current_worker().flush()
 
 
+def fence() -> None:
+    """Have operations on peers' memory executed in order from here on.
+
+    On each endpoint those that come later are executed after those before.
+    Waits for nothing.
+    """
+    if _context.current_context() is not None:
+        current_worker().fence()
+
+
 async def recv(buffer: Any, tag: int) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
@@ -340,6 +350,7 @@ __all__ = [
     "Worker",
     "continuous_ucx_progress",
     "current_worker",
+    "fence",
     "flush",
     "get_ucp_worker",
     "get_ucp_worker_info",

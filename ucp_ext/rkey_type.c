@@ -283,8 +283,11 @@ parse_value(PyObject *value, unsigned size, uint64_t *value_p)
     *value_p = (uint64_t)number;
     if (overflow > 0 && size == 8) {
         *value_p = PyLong_AsUnsignedLongLong(index);
-    } else if (overflow != 0 ||
-               (size == 4 && (number < INT32_MIN || number > UINT32_MAX))) {
+        overflow = PyErr_Occurred() != NULL;
+        PyErr_Clear();
+    }
+    if (overflow != 0 ||
+        (size == 4 && (number < INT32_MIN || number > UINT32_MAX))) {
         PyErr_Format(PyExc_OverflowError, "%R does not fit in %d bits", value,
                      8 * (int)size);
     }
