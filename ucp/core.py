@@ -14,6 +14,7 @@ from ._endpoint import Endpoint
 from ._listener import Listener
 from ._worker import (
     continuous_ucx_progress,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -28,6 +29,7 @@ __all__ = [
     "continuous_ucx_progress",
     "create_endpoint",
     "create_listener",
+    "fence",
     "flush",
     "get_active_transports",
     "get_config",
