@@ -181,7 +181,7 @@ abort_all(umx_worker *worker)
     }
     cancel_list(&worker->orphans);
     cancel_list(&worker->tag_recvs);
-    worker->hooks->abort_tags(worker);
+    worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -246,7 +246,7 @@ umx_worker_destroy(umx_worker *worker)
         worker->ucp = NULL;
     }
     complete_leftovers(worker);
-    worker->hooks->abort_tags(worker); /* receives that had been cancelled */
+    worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
@@ -288,6 +288,12 @@ umx_worker_adopt(umx_worker *worker)
 }
 
 void
+umx_worker_share(umx_worker *worker, bool is_shared)
+{
+    worker->is_shared = is_shared;
+}
+
+void
 umx_worker_signal(umx_worker *worker)
 {
     ucp_worker_signal(worker->ucp);
@@ -305,6 +311,7 @@ umi_worker_arm(umx_worker *worker)
     umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
 
     worker->is_armed = (status == UMX_OK);
+    worker->num_armed += worker->is_armed;
     return status;
 }
 

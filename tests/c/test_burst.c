@@ -54,7 +54,7 @@ connect_to_mute(burst *b, umi_limits limits)
     assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
     welcome.u.welcome.major  = UMX_WIRE_VERSION;
     welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 8, address};
+    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
     welcome.u.welcome.peer   = 1;
     pair_hear(b->ep, &welcome);
 }
@@ -417,7 +417,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
     hello.u.hello.major  = UMX_WIRE_VERSION;
     hello.u.hello.limits = (umi_limits){100, 100, 100};
-    hello.u.hello.where  = (umi_where){{2}, 1, 8, address};
+    hello.u.hello.where  = (umi_where){{2}, 1, 7, 0, 8, address};
     open.u.open.peer     = 1;
     umx_ep_set_on_state(b->ep, destroy_listener, b);
     fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
@@ -459,7 +459,8 @@ test_a_spin_that_pays_restores_the_budget(void **state)
     assert_int_equal(
         umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
         UMX_INPROGRESS);
-    spin->max_ticks = umi_ticks_from_ns(SECOND_NS); /* more than 20 polls */
+    b->worker->context->config.drain_ns = 60 * SECOND_NS;
+    spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS); /* not a limit here */
     spin->ticks     = 0; /* backed off; the next spin is a probe */
     spin->skip      = 0;
     spin->backoff   = 64;
@@ -595,6 +596,26 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     fake.is_pending = false;
 }
 
+/* Something came, and the fd does not say so. */
+static void
+test_who_was_not_woken_overslept(void **state)
+{
+    burst *b = *state;
+    char   in;
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, &in, 1);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker)); /* asleep since now */
+    assert_false(umx_worker_overslept(b->worker)); /* nothing to do */
+    give(b, 0, 1, false);
+    assert_true(umx_worker_overslept(b->worker));
+    assert_true(op_is_done(&o));
+    assert_false(umx_worker_overslept(b->worker)); /* awake */
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker));
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -619,6 +640,7 @@ main(void)
         BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
         BURST_TEST(
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
+        BURST_TEST(test_who_was_not_woken_overslept),
     };
 
     return UNIT_RUN(tests);
