@@ -49,20 +49,31 @@ struct many {
 };
 
 static const char *const kind_names[] = {
-    [REQUEST_SEND]         = "send",
-    [REQUEST_TAG_SEND]     = "send",
-    [REQUEST_RECV]         = "recv",
-    [REQUEST_RECV_INTO]    = "recv_into",
-    [REQUEST_TAG_RECV]     = "recv",
-    [REQUEST_RECV_MESSAGE] = "recv_message",
-    [REQUEST_MESSAGE_RECV] = "Message.recv",
-    [REQUEST_FLUSH]        = "flush",
-    [REQUEST_DRAIN]        = "drain",
-    [REQUEST_CLOSE]        = "close",
-    [REQUEST_CONNECT]      = "connect",
-    [REQUEST_CLOSE_ALL]    = "close_all",
-    [REQUEST_SEND_MANY]    = "send_many",
-    [REQUEST_RECV_MANY]    = "recv_many",
+    [REQUEST_SEND]             = "send",
+    [REQUEST_TAG_SEND]         = "send",
+    [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_RECV]             = "recv",
+    [REQUEST_RECV_INTO]        = "recv_into",
+    [REQUEST_TAG_RECV]         = "recv",
+    [REQUEST_RECV_MESSAGE]     = "recv_message",
+    [REQUEST_MESSAGE_RECV]     = "Message.recv",
+    [REQUEST_AM_RECV]          = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
+    [REQUEST_FLUSH]            = "flush",
+    [REQUEST_DRAIN]            = "drain",
+    [REQUEST_CLOSE]            = "close",
+    [REQUEST_PING]             = "ping",
+    [REQUEST_PEER_INFO]        = "peer_info",
+    [REQUEST_CLOSE_LISTENER]   = "close_listener",
+    [REQUEST_CONNECT]          = "connect",
+    [REQUEST_CLOSE_ALL]        = "close_all",
+    [REQUEST_SEND_MANY]        = "send_many",
+    [REQUEST_RECV_MANY]        = "recv_many",
+    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_TAG_RECV_INTO]    = "recv",
+    [REQUEST_TAG_WAIT]         = "probe",
+    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
+    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -114,6 +125,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->channel       = 0;
     return req;
 }
 
@@ -159,15 +171,19 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->more_callbacks);
 }
 
-/* A message that nobody took goes back to its queue. */
-static void
-return_message(RequestObject *self)
+void
+request_return_message(RequestObject *self)
 {
-    umx_message *message = self->message;
+    umx_message     *message     = self->message;
+    umx_tag_message *tag_message = self->tag_message;
 
-    self->message = NULL;
+    self->message     = NULL;
+    self->tag_message = NULL;
     if (message != NULL) {
         message_give_back(self->worker, message);
+    }
+    if (tag_message != NULL) {
+        tag_message_give_back(self->worker, tag_message);
     }
 }
 
@@ -178,6 +194,7 @@ request_clear(PyObject *op)
 
     clear_callbacks(self);
     Py_CLEAR(self->peer);
+    Py_CLEAR(self->header);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
@@ -200,8 +217,8 @@ request_dealloc(PyObject *op)
     if (UNLIKELY(self->weakrefs != NULL)) {
         PyObject_ClearWeakRefs(op);
     }
-    if (UNLIKELY(self->message != NULL)) {
-        return_message(self);
+    if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
+        request_return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
         release_many(self);
@@ -365,7 +382,16 @@ static bool
 is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV;
+           req->kind == REQUEST_MESSAGE_RECV ||
+           (req->kind == REQUEST_AM_RECV && req->result != NULL);
+}
+
+static bool
+is_tag_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_TAG_RECV ||
+           req->kind == REQUEST_TAG_RECV_INTO ||
+           req->kind == REQUEST_TAG_MESSAGE_RECV;
 }
 
 /* Are the bytes of a whole message in the buffer? */
@@ -378,6 +404,10 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
     req->status = status;
     if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
         buffer_release(&req->hold);
@@ -386,12 +416,32 @@ request_settle(RequestObject *req, umx_status status)
     }
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    if (is_channel_recv(req) && has_message(status)) {
+    if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
         buffer_release(&req->hold);
     }
     link_wake(req);
+}
+
+/* The operation gives a message: not its bytes, or these in a second step. */
+static bool
+wants_message(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV_MESSAGE ||
+           req->kind == REQUEST_AM_RECV_MESSAGE ||
+           (req->kind == REQUEST_AM_RECV && req->result == NULL);
+}
+
+static void
+settle_posted(RequestObject *req, umx_status status)
+{
+    if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
+        req->message != NULL && req->state == REQUEST_PENDING &&
+        !am_start(req)) {
+        return;
+    }
+    request_settle(req, status);
 }
 
 static void
@@ -400,19 +450,53 @@ on_done(umx_request *op, umx_status status, void *arg)
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
-        req->kind != REQUEST_CLOSE) {
+    if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
     }
-    if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
-        req->message = umx_request_message(op);
+    if (req->kind == REQUEST_PING) {
+        req->ns = umx_request_time_ns(op);
     }
-    request_settle(req, status);
+    if (wants_message(req) && status == UMX_OK) {
+        req->message = umx_request_message(op);
+    } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
+        req->tag_message = umx_request_tag_message(op);
+    }
+    settle_posted(req, status);
     Py_DECREF(req);
 }
 
 /* ---- posting -------------------------------------------------------------
  */
+
+/* UCX's own tags. */
+static umx_status
+post_tag(RequestObject *req, const umx_op_params *params)
+{
+    umx_ep          *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker      *umx = req->worker->umx;
+    uint64_t         tag = req->match.tag, mask = req->match.mask;
+    umx_tag_message *message;
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_TAG_SEND:
+        return umx_tag_send(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_SEND_SYNC:
+        return umx_tag_send_sync(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        return umx_tag_recv(umx, ep, tag, mask, &req->hold.buf, params,
+                            &req->op, &req->info);
+    case REQUEST_TAG_WAIT:
+        return umx_tag_wait(umx, tag, mask, params, &req->op, &req->info);
+    case REQUEST_TAG_RECV_MESSAGE:
+        return umx_tag_recv_message(umx, tag, mask, params, &req->op,
+                                    &req->tag_message);
+    default: /* REQUEST_TAG_MESSAGE_RECV */
+        message          = req->tag_message;
+        req->tag_message = NULL;
+        return umx_tag_message_recv(message, &req->hold.buf, params, &req->op);
+    }
+}
 
 static umx_status
 post_one(RequestObject *req, const umx_op_params *params)
@@ -422,27 +506,30 @@ post_one(RequestObject *req, const umx_op_params *params)
 
     switch ((request_kind)req->kind) {
     case REQUEST_SEND:
-        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op);
+        return umx_channel_send(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op);
     case REQUEST_RECV:
     case REQUEST_RECV_INTO:
-        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op, &req->info);
+        return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op, &req->info);
+    case REQUEST_AM_SEND:
+        return umx_am_send(
+            ep, req->channel,
+            req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
+            req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
+            &req->hold.buf, params, &req->op);
+    case REQUEST_AM_RECV:
+    case REQUEST_AM_RECV_MESSAGE:
+        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
-        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
-                                        &req->message);
+        return umx_channel_recv_message(ep, req->channel, &req->match, params,
+                                        &req->op, &req->message);
     case REQUEST_MESSAGE_RECV: {
         umx_message *message = req->message;
 
         req->message = NULL;
         return umx_message_recv(message, &req->hold.buf, params, &req->op);
     }
-    case REQUEST_TAG_SEND:
-        return umx_tag_send(ep, req->match.tag, &req->hold.buf, params,
-                            &req->op);
-    case REQUEST_TAG_RECV:
-        return umx_tag_recv(umx, ep, req->match.tag, req->match.mask,
-                            &req->hold.buf, params, &req->op, &req->info);
     case REQUEST_FLUSH:
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
@@ -450,7 +537,21 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_DRAIN:
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
-        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+        return umx_ep_close(ep, req->ns, params, &req->op);
+    case REQUEST_PING:
+        return umx_ep_ping(ep, params, &req->op);
+    case REQUEST_PEER_INFO:
+        return umx_ep_peer_info(ep, params, &req->op);
+    case REQUEST_CLOSE_LISTENER:
+        return umx_ep_close_listener(ep, params, &req->op);
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_WAIT:
+    case REQUEST_TAG_RECV_MESSAGE:
+    case REQUEST_TAG_MESSAGE_RECV:
+        return post_tag(req, params);
     case REQUEST_CONNECT:
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
@@ -497,11 +598,11 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->kind == REQUEST_SEND_MANY) {
-        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
-                                &item->op);
+        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
+                                params, &item->op);
     }
-    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
-                            &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
+                            params, &item->op, &item->info);
 }
 
 static void
@@ -552,8 +653,22 @@ post_now(RequestObject *req)
         return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    request_settle(req,
-                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+void
+request_post_message(RequestObject *req, umx_message *message)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
+
+    status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+    } else {
+        request_settle(req, status);
+    }
 }
 
 PyObject *
@@ -561,7 +676,7 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (!req->is_settled && req->worker->loop != NULL) {
+        if (!req->is_settled) {
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
@@ -751,13 +866,34 @@ make_result(RequestObject *self)
     switch (self->kind) {
     case REQUEST_RECV_INTO:
     case REQUEST_MESSAGE_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_MESSAGE_RECV:
         return PyLong_FromSize_t(self->info.length);
-    case REQUEST_RECV_MESSAGE: {
+    case REQUEST_TAG_WAIT:
+        return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
+                             self->info.tag);
+    case REQUEST_TAG_RECV_MESSAGE: {
+        umx_tag_message *message = self->tag_message;
+
+        self->tag_message = NULL;
+        return tag_message_new(self->worker, message);
+    }
+    case REQUEST_RECV_MESSAGE:
+    case REQUEST_AM_RECV_MESSAGE: {
         umx_message *message = self->message;
 
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_PING:
+        return PyFloat_FromDouble((double)self->ns * 1e-9);
+    case REQUEST_PEER_INFO: {
+        const char *text = umx_ep_peer_info_text(self->endpoint->umx);
+
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    }
+    case REQUEST_AM_RECV:
+        return am_result(self);
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
         return NULL;
@@ -833,10 +969,24 @@ unrecv_items(RequestObject *self)
 
         if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
-                                      &item->hold.buf);
+            (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                      &item->info, &item->hold.buf);
         }
     }
+}
+
+static void
+unrecv(RequestObject *self)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (self->header != NULL) {
+        header = PyBytes_AS_STRING(self->header);
+        len    = PyBytes_GET_SIZE(self->header);
+    }
+    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+                              (size_t)len, &self->hold.buf);
 }
 
 /* Nobody will take the result: messages go back to their queue. */
@@ -850,16 +1000,20 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
-                                  &self->hold.buf);
+        if (is_tag_recv(self)) {
+            (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
+        } else {
+            unrecv(self);
+        }
         buffer_release(&self->hold);
     }
-    return_message(self);
+    request_return_message(self);
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
         self->endpoint->umx != NULL) {
         unrecv_items(self);
     }
     worker_after_call(worker);
+    worker_schedule_drain(worker); /* another receive may have got it */
 }
 
 static void
@@ -892,9 +1046,7 @@ cancel_operation(RequestObject *self)
             }
         }
     }
-    if (self->worker->loop != NULL) {
-        worker_schedule_drain(self->worker);
-    }
+    worker_schedule_drain(self->worker);
 }
 
 /* False if there was nothing to cancel. */
@@ -969,7 +1121,7 @@ wait_inline(RequestObject *self)
     if (self->is_settled || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
-    if (status != UMX_OK && worker->loop != NULL) {
+    if (status != UMX_OK) {
         worker_schedule_drain(worker);
     }
     worker_update_timer(worker);
@@ -1050,8 +1202,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!self->has_let_loop && loop_is_due(worker)) {
         return let_loop(self, out);
     }
-    if (worker->loop != NULL && worker->umx != NULL &&
-        !umx_worker_is_armed(worker->umx)) {
+    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
         worker_schedule_drain(worker);
     }
     return hand_out(self, out);
@@ -1279,7 +1430,7 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check_settled(self) < 0) {
         return NULL;
     }
-    if (self->kind == REQUEST_RECV_MESSAGE && self->message != NULL &&
+    if ((self->message != NULL || self->tag_message != NULL) &&
         self->has_yielded && !self->is_handed_out) {
         Py_RETURN_NONE;
     }
@@ -1508,6 +1659,7 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
+    {"_fetch", request_fetch, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -51,6 +51,7 @@ typedef enum exception_index {
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
+    X(call_soon_threadsafe)     \
     X(call_later)               \
     X(call_exception_handler)   \
     X(cancel)                   \
@@ -77,7 +78,9 @@ typedef struct mod_state {
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
+    PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
+    PyTypeObject  *tag_message_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -159,8 +162,17 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers; /* of close_all() */
-    PyObject      *weakrefs;
+    RequestObject *closers;           /* of close_all() */
+    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    PyObject      *am_host_allocator; /* or NULL */
+    PyObject      *am_device_allocator;
+    /* worker_thread.c */
+    uintptr_t helper;          /* compat_thread_id() of it, or 0 */
+    int       wake_fd;         /* or -1: not shared */
+    bool      is_stop_due;     /* the helper is to end */
+    bool      is_woken;        /* wake_fd is readable */
+    uint64_t  helper_deadline; /* of its sleep */
+    PyObject *weakrefs;
 } WorkerObject;
 
 typedef struct EndpointObject {
@@ -179,16 +191,31 @@ typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     PyObject                   *on_accept;
+    PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
     PyObject                   *weakrefs;
 } ListenerObject;
 
+typedef struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+} ChannelObject;
+
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
+    bool       is_consumed; /* dropped, it does not return to its queue */
+    Py_ssize_t num_views;   /* exports of its bytes */
+    PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
+
+typedef struct TagMessageObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_tag_message            *umx; /* NULL once received */
+    umx_recv_info               info;
+} TagMessageObject;
 
 /* ---- buffers (buffer.c) --------------------------------------------------
  */
@@ -226,6 +253,9 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
 /* None, ANY, int, str, bytes or tuple as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
 
+/* An int of 64 bits, or what has __index__; `name` is for errors. */
+int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
+
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 
@@ -256,14 +286,25 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_AM_SEND,
+    REQUEST_TAG_SEND_SYNC,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
+    REQUEST_TAG_RECV_INTO,
+    REQUEST_TAG_WAIT,
+    REQUEST_TAG_RECV_MESSAGE,
+    REQUEST_TAG_MESSAGE_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
+    REQUEST_AM_RECV,
+    REQUEST_AM_RECV_MESSAGE,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
+    REQUEST_PING,
+    REQUEST_PEER_INFO,
+    REQUEST_CLOSE_LISTENER,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
@@ -286,29 +327,32 @@ struct RequestObject {
     volatile bool            is_settled; /* what umx_worker_spin() watches */
     uint8_t                  kind;
     uint8_t                  state;
-    bool           is_deferred;  /* not posted yet: made in another thread */
-    bool           has_yielded;  /* itself, to a task */
-    bool           is_blocking;  /* _asyncio_future_blocking */
-    bool           has_let_loop; /* a bare None was yielded for fairness */
-    bool           is_handed_out;
-    bool           is_in_wakes;
-    bool           can_unrecv; /* the message may go back to its queue */
-    umx_status     status;
-    umx_match      match;
-    umx_recv_info  info;
-    buffer_hold    hold;
-    umx_ep        *ep;      /* CONNECT: until open */
-    PyObject      *peer;    /* CONNECT: the address */
-    umx_message   *message; /* RECV_MESSAGE: until handed out */
-    struct many   *many;
-    uint64_t       timeout_ns;
-    PyObject      *result;
-    PyObject      *exception;
-    PyObject      *callback; /* the usual one */
-    PyObject      *context;
-    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
-    RequestObject *next;
-    PyObject      *weakrefs;
+    bool             is_deferred;  /* not posted yet: made in another thread */
+    bool             has_yielded;  /* itself, to a task */
+    bool             is_blocking;  /* _asyncio_future_blocking */
+    bool             has_let_loop; /* a bare None was yielded for fairness */
+    bool             is_handed_out;
+    bool             is_in_wakes;
+    bool             can_unrecv; /* the message may go back to its queue */
+    uint16_t         channel;    /* or the id of active messages */
+    umx_status       status;
+    umx_match        match;
+    umx_recv_info    info;
+    buffer_hold      hold;
+    umx_ep          *ep;          /* CONNECT: until open */
+    PyObject        *peer;        /* CONNECT: the address */
+    umx_message     *message;     /* RECV_MESSAGE: until handed out */
+    umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
+    PyObject        *header;      /* bytes in front of the message, or NULL */
+    struct many     *many;
+    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
+    PyObject        *result;
+    PyObject        *exception;
+    PyObject        *callback; /* the usual one */
+    PyObject        *context;
+    PyObject        *more_callbacks; /* list of (callback, context) or NULL */
+    RequestObject   *next;
+    PyObject        *weakrefs;
 };
 
 /* A pending request; NULL with an exception. */
@@ -329,8 +373,60 @@ void request_settle(RequestObject *req, umx_status status);
  * called us, by call_soon otherwise. */
 void request_run_wakes(WorkerObject *worker, bool is_direct);
 
+/* A message that nobody took goes back to its queue. */
+void request_return_message(RequestObject *req);
+
+/* Receive `message` into the held buffer. */
+void request_post_message(RequestObject *req, umx_message *message);
+
+/* ---- active messages (am.c) ----------------------------------------------
+ */
+
+/* A message for AM_RECV: true if it is complete; else its bytes are fetched. */
+bool am_start(RequestObject *req);
+
+/* What am_recv() gives; NULL with an exception: the message stays. */
+PyObject *am_result(RequestObject *req);
+
+/* Forget the handlers, if libumx can: not while another thread has it. */
+void am_clear_handlers(WorkerObject *worker);
+
+PyObject *request_fetch(PyObject *op, PyObject *ignored);
+
+#define METHOD(name)                                                  \
+    PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
+                   PyObject *kwnames)
+METHOD(endpoint_am_send);
+METHOD(endpoint_am_recv);
+METHOD(endpoint_am_recv_message);
+METHOD(endpoint_am_probe);
+#undef METHOD
+PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
+                                Py_ssize_t nargs);
+PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
+
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
+
+/* ---- messages of endpoints and channels (messages.c) ---------------------
+ */
+
+#define MESSAGE_METHODS(X) \
+    X(send)                \
+    X(recv)                \
+    X(recv_into)           \
+    X(send_many)           \
+    X(recv_many)           \
+    X(recv_message)        \
+    X(probe)
+
+#define DECLARE(name)                                                  \
+    PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
+                              PyObject *const *args, Py_ssize_t nargs, \
+                              PyObject *kwnames);
+MESSAGE_METHODS(DECLARE)
+#undef DECLARE
 
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
@@ -361,9 +457,18 @@ bool worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
 int worker_check(WorkerObject *worker);
 
 static inline bool
+worker_is_helper(const WorkerObject *worker)
+{
+    return UNLIKELY(worker->helper != 0) &&
+           worker->helper == compat_thread_id();
+}
+
+/* May this thread call what is the owner's? */
+static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
-    return worker->thread == compat_thread_id();
+    return LIKELY(worker->thread == compat_thread_id()) ||
+           worker_is_helper(worker);
 }
 
 /* True in a child: the worker is the parent's. */
@@ -373,6 +478,20 @@ worker_is_forked(const WorkerObject *worker)
     return worker->thread == 0;
 }
 
+/* ---- the helper thread (worker_thread.c) ---------------------------------
+ */
+
+/* Methods of Worker. */
+PyObject *worker_share(PyObject *op, PyObject *is_shared);
+PyObject *worker_run(PyObject *op, PyObject *ignored);
+
+/* There is a helper: have it drain, and look at the next deadline. */
+void worker_wake_helper(WorkerObject *worker);
+
+/* Sleep without the GIL until drain is due, at most `limit_ns`; the helper also
+ * until it is woken. Signals end it. */
+void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
+
 /* ---- making objects ------------------------------------------------------
  */
 
@@ -380,15 +499,43 @@ worker_is_forked(const WorkerObject *worker)
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout);
+                       PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* The user's header of a message, as bytes. */
+PyObject *message_header(const umx_message *message);
+
+/* Done with it, by the worker's thread. Any thread. */
+void message_drop(WorkerObject *worker, umx_message *message);
 
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
+/* Takes over `message`. */
+PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
+
+/* As message_give_back(). */
+void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
+
+/* Worker's methods for UCX's own tags (worker_tags.c). */
+PyObject *worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+PyObject *worker_recv_message(PyObject *op, PyObject *const *args,
+                              Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
+PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames);
+extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
+    worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

@@ -68,6 +68,9 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
 /** Replace the callback, as `on_accept` does for an endpoint it was given. */
 UMX_API void umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg);
 
+/** What the callback is given; NULL without one. */
+UMX_API void *umx_ep_get_arg(const umx_ep *ep);
+
 UMX_API umx_ep_state umx_ep_get_state(const umx_ep *ep);
 
 /** Why it is FAILED or CLOSED: UMX_OK after a graceful close of ours,
@@ -84,7 +87,8 @@ UMX_API const char *umx_ep_reason(const umx_ep *ep);
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
- * once. At the deadline: by force.
+ * once. At the deadline: by force. An endpoint that is connecting goes on with
+ * that if sends wait for it; else it is aborted.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT (closed by force, see
  * umx_ep_unsent_bytes()); UMX_ERR_CONNECTION_RESET (the peer went first).

@@ -24,8 +24,13 @@ typedef struct umi_worker_hooks {
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* Messages with UCX's tags may have come. */
+    void (*look_for_tags)(umx_worker *worker);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
+    void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
+    /* The last of it: free what the layer has in the worker. */
+    void (*fini)(umx_worker *worker);
 } umi_worker_hooks;
 
 typedef struct umi_timer umi_timer;
@@ -75,8 +80,10 @@ struct umx_worker {
     umi_list     done;
     bool         is_armed;
     bool         is_running; /* completions are being run */
+    bool         is_shared;  /* by threads that have a lock */
     bool         has_events; /* something is on the lists below */
     bool         is_ending;  /* being destroyed */
+    bool         is_ended;   /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -102,11 +109,21 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                orphans; /* requests without endpoint in UCX */
+    umi_list                am_users;  /* the layer above's */
+    struct umi_addressed   *addressed; /* the same; or NULL */
+    unsigned                num_memory_holds;
+    umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                tag_recvs;    /* with UCX's tags, in order */
+    umi_list                tag_waiters;  /* requests, see ops/tag.h */
+    umi_list                tag_returned; /* umx_tag_message.link */
+    umi_list                tag_taken;    /* the same, in the user's hands */
+    uint32_t                tag_seq;
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    umi_link                fork_link; /* fork.c's */
+    uint64_t                num_armed;  /* times */
+    uint64_t                seen_armed; /* by umx_worker_overslept() */
+    umi_link                fork_link;  /* fork.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -114,6 +131,16 @@ struct umx_worker {
 umx_status umi_worker_create(umx_context            *context,
                              const umi_worker_hooks *hooks,
                              umx_worker            **worker_p);
+
+/* UCX's worker and the pools outlive umx_worker_destroy() until all holds are
+ * released: the user reads from their memory. */
+static inline void
+umi_worker_hold_memory(umx_worker *worker)
+{
+    worker->num_memory_holds++;
+}
+
+void umi_worker_release_memory(umx_worker *worker);
 
 /* Run what UCX reported: endpoint events, connection requests, retired
  * objects, then completions, until nothing is left. */
@@ -127,6 +154,9 @@ umi_worker_progress(umx_worker *worker)
 
     if (events != 0) {
         worker->is_armed = false;
+        if (!umi_list_is_empty(&worker->tag_waiters)) {
+            worker->has_events = true;
+        }
     }
     return events;
 }
@@ -154,8 +184,9 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK :
-                                                          UMX_ERR_WRONG_THREAD;
+    return (pthread_equal(worker->owner, pthread_self()) || worker->is_shared) ?
+               UMX_OK :
+               UMX_ERR_WRONG_THREAD;
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);

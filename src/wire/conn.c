@@ -3,15 +3,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/tag.h"
 #include "util/log.h"
+#include "wire/addressed.h"
+#include "wire/am.h"
+#include "wire/route.h"
 
 static void abort_conn(umi_ep *base);
+
+static void
+abort_worker(umx_worker *worker)
+{
+    umi_tag_abort(worker);
+    umi_addressed_abort(worker);
+}
+
+static void
+fini_worker(umx_worker *worker)
+{
+    umi_am_users_fini(worker);
+    umi_addressed_fini(worker);
+}
 
 static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
+    .look_for_tags = umi_tag_look,
     .abort_ep      = abort_conn,
+    .abort         = abort_worker,
+    .fini          = fini_worker,
 };
 
 umx_status
@@ -61,7 +82,11 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    if (ep->accepted_by != NULL) {
+        umi_listener_release(ep->accepted_by);
+    }
     free(ep->reason);
+    free(ep->info);
     free(ep);
 }
 
@@ -101,11 +126,13 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         free(handshake);
         return status;
     }
-    umi_channel_init(&ep->channel0, ep, 0);
+    umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
     umi_list_init(&ep->channels);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
+    umi_list_init(&ep->asks);
+    umi_link_init(&ep->addressed_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -118,16 +145,59 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     return UMX_OK;
 }
 
+umx_status
+umi_conn_end_status(const umx_ep *ep, umx_status status)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    if (ep->state == UMX_EP_FAILED) {
+        return ep->error;
+    }
+    return status;
+}
+
+umx_status
+umi_conn_send_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+    case UMX_EP_OPEN:
+        return ep->is_closing ? UMX_ERR_CLOSED : UMX_OK;
+    case UMX_EP_FAILED:
+        return ep->error;
+    case UMX_EP_DRAINING:
+    case UMX_EP_CLOSED:
+        break;
+    }
+    return UMX_ERR_CLOSED;
+}
+
+bool
+umi_conn_may_read(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
+           ep->state == UMX_EP_FAILED ||
+           (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
+}
+
 /* ---- channels ------------------------------------------------------------
  */
 
 static umi_channel *
-find_channel(umx_ep *ep, uint16_t id)
+find_channel(umx_ep *ep, uint32_t id)
 {
+    if (ep->recent != NULL && ep->recent->id == id) {
+        return ep->recent;
+    }
     UMI_LIST_FOREACH(link, &ep->channels) {
         umi_channel *channel = umi_container_of(link, umi_channel, link);
 
         if (channel->id == id) {
+            ep->recent = channel;
             return channel;
         }
     }
@@ -135,11 +205,11 @@ find_channel(umx_ep *ep, uint16_t id)
 }
 
 umi_channel *
-umi_conn_channel(umx_ep *ep, uint16_t id)
+umi_conn_channel(umx_ep *ep, uint32_t id)
 {
     umi_channel *channel;
 
-    if (id == 0) {
+    if (id == UMI_CHANNEL_0) {
         return &ep->channel0;
     }
     channel = find_channel(ep, id);
@@ -151,6 +221,7 @@ umi_conn_channel(umx_ep *ep, uint16_t id)
         return NULL;
     }
     umi_channel_init(channel, ep, id);
+    channel->user = umi_am_user_find(ep->base.worker, id);
     umi_credit_start(channel, &ep->peer_limits);
     umi_list_append(&ep->channels, &channel->link);
     return channel;
@@ -240,6 +311,13 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
+    if (take_due(ep, UMI_DUE_ROUTE)) {
+        umi_route_step(ep);
+    }
+    /* Before what the peer has asked: it may ask to close the listener. */
+    if (take_due(ep, UMI_DUE_ACCEPT)) {
+        accept_conn(ep);
+    }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
     }
@@ -249,6 +327,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             umi_conn_each_channel(ep, umi_channel_send_waiting);
+            umi_ask_send_waiting(ep);
+            umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
     }
@@ -262,8 +342,8 @@ visit_due(umx_ep *ep)
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
-    if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
+    if (take_due(ep, UMI_DUE_AM)) {
+        umi_am_run(ep);
     }
     if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
         ep->on_state(ep, ep->state, ep->error, ep->arg);
@@ -273,16 +353,20 @@ visit_due(umx_ep *ep)
 void
 umi_conn_visit(umi_ep *base)
 {
-    umx_ep  *ep     = umi_conn_of(base);
-    unsigned events = base->events;
+    umx_ep  *ep      = umi_conn_of(base);
+    unsigned events  = base->events;
+    unsigned attempt = ep->attempt;
 
     base->events = 0;
+    if (events & UMI_EP_EVENT_ERROR) {
+        ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
+    }
     while (ep->due != 0) {
         visit_due(ep);
     }
     umi_close_advance(ep); /* the last raw tag send may have completed */
     /* After what had arrived before the connection broke. */
-    if (events & UMI_EP_EVENT_ERROR) {
+    if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
             visit_due(ep);
@@ -305,9 +389,13 @@ unsent_bytes(umx_ep *ep)
     UMI_LIST_FOREACH(link, &ep->base.inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->ops == &umi_channel_send_ops) {
+        if (req->ops == &umi_channel_send_ops ||
+            req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
+    }
+    UMI_LIST_FOREACH(link, &ep->base.waiting) {
+        bytes += umi_container_of(link, umx_request, link)->buf.len;
     }
     return bytes;
 }
@@ -347,20 +435,26 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
         return;
     }
+    if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
+        ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
+        return;
+    }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
-    umi_ep_cancel_receives(&ep->base, pending_status(ep));
+    umi_ep_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
     umi_peer_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
+    umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
+    umi_request_complete_all(&ep->asks, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
         umi_message_free(umi_container_of(ep->control.next, umx_message, link));
     }
@@ -424,11 +518,16 @@ umx_ep_destroy(umx_ep *ep)
         umi_worker_check(ep->base.worker) == UMX_OK) {
         switch (ep->state) {
         case UMX_EP_CONNECTING:
-            umx_ep_abort(ep);
-            break;
+            if (!umi_close_is_needed(ep)) {
+                umx_ep_abort(ep);
+                break;
+            }
+            /* fallthrough */
         case UMX_EP_OPEN:
-            umi_close_start(
-                ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            if (!ep->is_closing) {
+                umi_close_start(
+                    ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            }
             break;
         case UMX_EP_DRAINING:
             break;
@@ -470,10 +569,18 @@ umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
     ep->arg      = arg;
 }
 
+void *
+umx_ep_get_arg(const umx_ep *ep)
+{
+    return ep->arg;
+}
+
 umx_ep_state
 umx_ep_get_state(const umx_ep *ep)
 {
-    return ep->state;
+    return (ep->state == UMX_EP_CONNECTING && ep->is_closing) ?
+               UMX_EP_DRAINING :
+               ep->state;
 }
 
 umx_status

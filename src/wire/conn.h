@@ -15,6 +15,8 @@
 #include "wire/channel.h"
 #include "wire/control.h"
 
+#include <umx/control.h>
+
 /* Things to do at the next visit. */
 enum umi_conn_due {
     UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
@@ -25,25 +27,29 @@ enum umi_conn_due {
     UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
     UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
     UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8  /* the peer broke the protocol */
+    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10 /* connecting: try the next host */
 };
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener *listener;    /* held; NULL on the connecting side */
-    bool          has_hello;   /* connecting side: has had a CHALLENGE */
-    bool          is_welcomed; /* listening side: WELCOME sent */
-    bool          is_rejected; /* listening side: the peer should go now */
-    uint8_t       worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void         *address;                       /* of its worker; owned */
-    uint8_t       client_nonce[UMI_NONCE_SIZE];
-    uint8_t       server_nonce[UMI_NONCE_SIZE];
+    umx_listener     *listener;    /* held; NULL on the connecting side */
+    bool              has_hello;   /* connecting side: has had a CHALLENGE */
+    bool              is_welcomed; /* listening side: WELCOME sent */
+    bool              is_rejected; /* listening side: the peer should go now */
+    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
+    void             *address;                       /* of its worker; owned */
+    struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t           client_nonce[UMI_NONCE_SIZE];
+    uint8_t           server_nonce[UMI_NONCE_SIZE];
 } umi_handshake;
 
 struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
+    umi_channel    *recent;   /* found last; NULL at first */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
@@ -66,6 +72,14 @@ struct umx_ep {
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
+    umi_list        asks;        /* what the peer has not answered */
+    unsigned        num_asked;   /* sent and not answered: given up, too */
+    uint64_t        last_ask;    /* token */
+    umx_listener   *accepted_by; /* held; NULL on the connecting side */
+    char           *info;        /* the peer's last INFO, or NULL */
+    uint32_t        peer_pid;
+    uint32_t        peer_version;
+    umx_ep_stats    stats;
     uint64_t        unsent_bytes;
     uint64_t        recv_count;
     uint64_t        close_after;   /* 0: never */
@@ -79,6 +93,10 @@ struct umx_ep {
     bool            is_goodbye_sent;
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
+    uint64_t        close_deadline_ns;
+    unsigned        attempt;          /* to connect; grows */
+    umi_link        addressed_link;   /* umi_addressed.waiting */
+    bool            is_ended_untaken; /* counted there */
 };
 
 static inline umx_ep *
@@ -108,6 +126,9 @@ umi_conn_find(const umx_worker *worker, uint64_t id)
     return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
+/* True if the user may read what has arrived. */
+bool umi_conn_may_read(const umx_ep *ep);
+
 /* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
  * what umi_worker_check() says. */
 static inline umx_status
@@ -117,10 +138,17 @@ umi_conn_check(const umx_ep *ep)
                                        umi_worker_check(ep->base.worker);
 }
 
+/* The status with which an operation on `ep` ends when UCX reports `status`:
+ * UCX tells that something broke, the endpoint knows why. */
+umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
+
+/* Why nothing can be sent; UMX_OK if it can. */
+umx_status umi_conn_send_status(const umx_ep *ep);
+
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
 /* The channel; made on first use; NULL when out of memory. */
-umi_channel *umi_conn_channel(umx_ep *ep, uint16_t id);
+umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
 
 /* Call `fn` for every channel. */
 void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));
@@ -145,11 +173,18 @@ void umi_conn_send_control(umx_ep *ep, const umi_control *control);
 
 /* handshake.c */
 void umi_handshake_init(umx_ep *ep);
+/* The socket is connecting: say HELLO. */
+void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
 
 /* close.c */
+/* `ep` is open; or connecting, then the close goes on once it is open. */
 void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* `ep` was closed while it was connecting, and is open now. */
+void umi_close_resume(umx_ep *ep);
+/* `ep` is connecting: is there anything to deliver? */
+bool umi_close_is_needed(umx_ep *ep);
 /* Progress of a close: all sends posted? then GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
@@ -162,6 +197,16 @@ void umi_close_check_arrived(umx_ep *ep);
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
+
+/* ask.c: questions to the peer */
+void umi_ask_send_waiting(umx_ep *ep);
+/* The peer has answered; the peer asks. */
+void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_ask_answer(umx_ep *ep, const umi_control *question);
+
+/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+ * terminator; its length. */
+size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 
 /* drain.c */
 void umi_drain_check(umx_ep *ep); /* sends have completed */

@@ -6,6 +6,8 @@
 #include "wire/control.h"
 
 #include "util/bytes.h"
+#include "util/hash.h"
+#include "wire/header.h"
 
 #define CONTROL_HEADER_SIZE 8
 
@@ -67,23 +69,38 @@ write_where(umi_writer *w, const umi_where *where)
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
     umi_write_u64(w, where->endpoint);
+    umi_write_u32(w, where->pid);
+    umi_write_u32(w, where->version);
+    umi_write_u64(w, umi_siphash(where->address, where->address_len));
     umi_write_u16(w, where->address_len);
     umi_write_bytes(w, where->address, where->address_len);
     return true;
 }
 
+/* UCX takes an address on trust: a byte that is wrong may abort the process. */
 static const char *
 read_where(umi_reader *r, umi_where *where)
 {
+    uint64_t sum;
+
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
     where->endpoint    = umi_read_u64(r);
+    where->pid         = umi_read_u32(r);
+    where->version     = umi_read_u32(r);
+    sum                = umi_read_u64(r);
     where->address_len = umi_read_u16(r);
     if (where->address_len > UMI_ADDRESS_MAX) {
         return "worker address too long";
     }
     where->address = umi_read_bytes(r, where->address_len);
-    if (!r->is_bad && (where->endpoint == 0 || where->address_len == 0)) {
+    if (r->is_bad) {
+        return NULL;
+    }
+    if (where->endpoint == 0 || where->address_len == 0) {
         return "an endpoint that is nowhere";
+    }
+    if (umi_siphash(where->address, where->address_len) != sum) {
+        return "worker address is damaged";
     }
     return NULL;
 }
@@ -179,7 +196,7 @@ write_goodbye(umi_writer *w, const umi_control *control)
     umi_write_u16(w, control->u.goodbye.count);
     umi_write_u8(w, control->u.goodbye.is_last ? 1 : 0);
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        umi_write_u16(w, control->u.goodbye.entries[i].channel);
+        umi_write_u32(w, control->u.goodbye.entries[i].channel);
         umi_write_u32(w, control->u.goodbye.entries[i].next_seq);
     }
     return true;
@@ -202,10 +219,27 @@ read_goodbye(umi_reader *r, umi_control *control)
     }
     control->u.goodbye.is_last = (is_last == 1);
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        control->u.goodbye.entries[i].channel  = umi_read_u16(r);
+        uint32_t channel = umi_read_u32(r);
+
+        if (!r->is_bad && !umi_channel_id_is_valid(channel)) {
+            return "no such kind of channel";
+        }
+        control->u.goodbye.entries[i].channel  = channel;
         control->u.goodbye.entries[i].next_seq = umi_read_u32(r);
     }
     return NULL;
+}
+
+/* ---- LISTENER_CLOSED ---- */
+
+static const char *
+read_listener_closed(umi_reader *r, umi_control *control)
+{
+    control->u.listener_closed.token  = umi_read_u64(r);
+    control->u.listener_closed.status = (int32_t)umi_read_u32(r);
+    return (control->u.listener_closed.status > 0) ?
+               "status is neither success nor failure" :
+               NULL;
 }
 
 /* ---- whole messages ---- */
@@ -233,20 +267,26 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_GOODBYE:
         return write_goodbye(w, control);
     case UMI_CREDIT:
-        umi_write_u16(w, control->u.credit.channel);
+        umi_write_u32(w, control->u.credit.channel);
         write_limits(w, &control->u.credit.limits);
         return true;
     case UMI_PING:
     case UMI_PONG:
-        umi_write_u64(w, control->u.ping.token);
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        umi_write_u64(w, control->u.ask.token);
         return true;
     case UMI_CLOSE_AFTER_N:
         umi_write_u64(w, control->u.close_after_n.n);
         return true;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
+        return true;
+    case UMI_LISTENER_CLOSED:
+        umi_write_u64(w, control->u.listener_closed.token);
+        umi_write_u32(w, (uint32_t)control->u.listener_closed.status);
         return true;
     case UMI_INFO:
+        umi_write_u64(w, control->u.info.token);
         return write_text(w, control->u.info.text, control->u.info.text_len);
     }
     return false;
@@ -275,20 +315,26 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_GOODBYE:
         return read_goodbye(r, control);
     case UMI_CREDIT:
-        control->u.credit.channel = umi_read_u16(r);
+        control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
-        return NULL;
+        return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
+                   NULL :
+                   "no such kind of channel";
     case UMI_PING:
     case UMI_PONG:
-        control->u.ping.token = umi_read_u64(r);
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        control->u.ask.token = umi_read_u64(r);
         return NULL;
     case UMI_CLOSE_AFTER_N:
         control->u.close_after_n.n = umi_read_u64(r);
         return NULL;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
         return NULL;
+    case UMI_LISTENER_CLOSED:
+        return read_listener_closed(r, control);
     case UMI_INFO:
+        control->u.info.token = umi_read_u64(r);
         return read_text(r, &control->u.info.text, &control->u.info.text_len);
     }
     return "unknown kind";

@@ -54,7 +54,7 @@ connect_to_mute(burst *b, umi_limits limits)
     assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
     welcome.u.welcome.major  = UMX_WIRE_VERSION;
     welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 8, address};
+    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
     welcome.u.welcome.peer   = 1;
     pair_hear(b->ep, &welcome);
 }
@@ -141,6 +141,7 @@ goodbye_after(burst *b, uint32_t next_seq)
     goodbye.kind                          = UMI_GOODBYE;
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = next_seq;
     say(b, &goodbye);
 }
@@ -416,7 +417,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
     hello.u.hello.major  = UMX_WIRE_VERSION;
     hello.u.hello.limits = (umi_limits){100, 100, 100};
-    hello.u.hello.where  = (umi_where){{2}, 1, 8, address};
+    hello.u.hello.where  = (umi_where){{2}, 1, 7, 0, 8, address};
     open.u.open.peer     = 1;
     umx_ep_set_on_state(b->ep, destroy_listener, b);
     fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
@@ -526,6 +527,26 @@ test_a_pending_operation_disarms(void **state)
     fake.is_pending = false;
 }
 
+/* Something came, and the fd does not say so. */
+static void
+test_who_was_not_woken_overslept(void **state)
+{
+    burst *b = *state;
+    char   in;
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, &in, 1);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker)); /* asleep since now */
+    assert_false(umx_worker_overslept(b->worker)); /* nothing to do */
+    give(b, 0, 1, false);
+    assert_true(umx_worker_overslept(b->worker));
+    assert_true(op_is_done(&o));
+    assert_false(umx_worker_overslept(b->worker)); /* awake */
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker));
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -547,6 +568,7 @@ main(void)
         BURST_TEST(test_arming_is_tried_again_when_busy),
         BURST_TEST(test_arming_fails),
         BURST_TEST(test_a_pending_operation_disarms),
+        BURST_TEST(test_who_was_not_woken_overslept),
     };
 
     return UNIT_RUN(tests);

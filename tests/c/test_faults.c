@@ -200,7 +200,7 @@ open_client(life *l, bool has_token)
     fake.is_paused           = false;
     welcome.u.welcome.major  = UMX_WIRE_VERSION;
     welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 8, address};
+    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
     welcome.u.welcome.peer   = 1;
     if (umx_ep_connect(l->worker, &params, &l->client) != UMX_OK) {
         l->client = NULL;
@@ -248,7 +248,7 @@ open_server(life *l, bool has_token)
     connect_to_listener(l);
     hello.u.hello.major  = UMX_WIRE_VERSION;
     hello.u.hello.limits = limits;
-    hello.u.hello.where  = (umi_where){{2}, 2, 8, address};
+    hello.u.hello.where  = (umi_where){{2}, 2, 7, 0, 8, address};
     open.u.open.peer     = 1;
     if (find_server(l) != NULL) {
         pair_hear(find_server(l), &hello);
@@ -409,8 +409,9 @@ peer_closes(life *l)
     goodbye.kind                          = UMI_GOODBYE;
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 2;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = 11;
-    goodbye.u.goodbye.entries[1].channel  = 77;
+    goodbye.u.goodbye.entries[1].channel  = UMI_CHANNEL_0 + 77;
     say(l->server, &goodbye); /* before what it counts */
     run(l);
     send_to(l->server, 8, 8, LARGE, true);
@@ -426,7 +427,7 @@ exchange_control(life *l, umx_ep *ep)
     const umi_control ask    = {.kind = UMI_INFO_REQUEST};
     umi_control       credit = {.kind = UMI_CREDIT};
 
-    credit.u.credit.channel = 21;
+    credit.u.credit.channel = UMI_CHANNEL_0 + 21;
     credit.u.credit.limits  = limits;
     say(ep, &ping);
     say(ep, &ask);
