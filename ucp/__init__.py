@@ -9,6 +9,7 @@
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
 #   _listener  a listening port          _address   addresses of this host
+#   _addressed worker addresses
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -25,6 +26,13 @@ _loader.load()
 
 from . import core, exceptions
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._connect import create_endpoint, create_listener
 from ._context import (
     Config,
@@ -69,6 +77,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -84,6 +93,7 @@ __all__ = [
     "Message",
     "Request",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -102,15 +112,18 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
@@ -121,7 +134,9 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
     "progress",
     "recv",

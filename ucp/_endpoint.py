@@ -7,13 +7,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _context, _ext
-from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
+from .exceptions import (
+    UCXCloseError,
+    UCXConnectionReset,
+    UCXError,
+    UCXTimeout,
+    UCXWorkerGone,
+)
 
 Tag = int | str | bytes | tuple[Any, ...]
 
 
 class Endpoint(_ext.Endpoint):
-    """A connection to one peer, made by create_endpoint() or a listener.
+    """A connection to one peer, made by create_endpoint() and its like.
 
     ``send`` and ``recv`` and everything else on the way of a message are
     methods of the base class, written in C. Belongs to the event loop it was
@@ -63,10 +69,10 @@ class Endpoint(_ext.Endpoint):
         except UCXTimeout as exc:
             exc.unsent_bytes = self.unsent_bytes
             raise
-        except UCXConnectionReset as exc:
+        except (UCXConnectionReset, UCXWorkerGone) as exc:
             # The peer is gone, so closed is what it is. The sends that this
             # failed have raised.
-            _context.logger.debug("%r: closed by a reset: %s", self, exc)
+            _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def send_obj(self, obj: object, tag: Tag | None = None) -> _ext.Request[None]:
         """Send a buffer whose length the peer need not know; awaitable.
