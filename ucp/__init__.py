@@ -8,8 +8,10 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
+#   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _addressed worker addresses
+#   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -33,6 +35,7 @@ from ._addressed import (
     get_ucx_address_from_buffer,
     get_worker_address,
 )
+from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
     Config,
@@ -46,6 +49,7 @@ from ._endpoint import Endpoint
 from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._peer import Peer, PeerInfo
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -56,6 +60,7 @@ from ._worker import (
     get_ucp_worker_info,
     progress,
     recv,
+    register_am_allocator,
     reset,
 )
 from .exceptions import (
@@ -86,11 +91,14 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 __all__ = [
     "ANY",
+    "Channel",
     "Config",
     "Context",
     "Endpoint",
     "Listener",
     "Message",
+    "Peer",
+    "PeerInfo",
     "Request",
     "TagMessage",
     "UCXAddress",
@@ -140,6 +148,7 @@ __all__ = [
     "init",
     "progress",
     "recv",
+    "register_am_allocator",
     "reset",
     "which_ucx",
 ]

@@ -51,23 +51,29 @@ struct many {
 static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
-    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_AM_SEND]          = "am_send",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
-    [REQUEST_TAG_RECV_INTO]    = "recv",
-    [REQUEST_TAG_WAIT]         = "probe",
-    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
-    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
     [REQUEST_RECV_MESSAGE]     = "recv_message",
     [REQUEST_MESSAGE_RECV]     = "Message.recv",
+    [REQUEST_AM_RECV]          = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
     [REQUEST_FLUSH]            = "flush",
     [REQUEST_DRAIN]            = "drain",
     [REQUEST_CLOSE]            = "close",
+    [REQUEST_PING]             = "ping",
+    [REQUEST_PEER_INFO]        = "peer_info",
+    [REQUEST_CLOSE_LISTENER]   = "close_listener",
     [REQUEST_CONNECT]          = "connect",
     [REQUEST_CLOSE_ALL]        = "close_all",
     [REQUEST_SEND_MANY]        = "send_many",
     [REQUEST_RECV_MANY]        = "recv_many",
+    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_TAG_RECV_INTO]    = "recv",
+    [REQUEST_TAG_WAIT]         = "probe",
+    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
+    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -119,6 +125,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->channel       = 0;
     return req;
 }
 
@@ -164,9 +171,8 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->more_callbacks);
 }
 
-/* A message that nobody took goes back to its queue. */
-static void
-return_message(RequestObject *self)
+void
+request_return_message(RequestObject *self)
 {
     umx_message     *message     = self->message;
     umx_tag_message *tag_message = self->tag_message;
@@ -188,6 +194,7 @@ request_clear(PyObject *op)
 
     clear_callbacks(self);
     Py_CLEAR(self->peer);
+    Py_CLEAR(self->header);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
@@ -211,7 +218,7 @@ request_dealloc(PyObject *op)
         PyObject_ClearWeakRefs(op);
     }
     if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
-        return_message(self);
+        request_return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
         release_many(self);
@@ -375,7 +382,8 @@ static bool
 is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV;
+           req->kind == REQUEST_MESSAGE_RECV ||
+           (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
 static bool
@@ -416,22 +424,44 @@ request_settle(RequestObject *req, umx_status status)
     link_wake(req);
 }
 
+/* The operation gives a message: not its bytes, or these in a second step. */
+static bool
+wants_message(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV_MESSAGE ||
+           req->kind == REQUEST_AM_RECV_MESSAGE ||
+           (req->kind == REQUEST_AM_RECV && req->result == NULL);
+}
+
+static void
+settle_posted(RequestObject *req, umx_status status)
+{
+    if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
+        req->message != NULL && req->state == REQUEST_PENDING &&
+        !am_start(req)) {
+        return;
+    }
+    request_settle(req, status);
+}
+
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
-        req->kind != REQUEST_CLOSE) {
+    if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
     }
-    if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
+    if (req->kind == REQUEST_PING) {
+        req->ns = umx_request_time_ns(op);
+    }
+    if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
     } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
         req->tag_message = umx_request_tag_message(op);
     }
-    request_settle(req, status);
+    settle_posted(req, status);
     Py_DECREF(req);
 }
 
@@ -476,15 +506,24 @@ post_one(RequestObject *req, const umx_op_params *params)
 
     switch ((request_kind)req->kind) {
     case REQUEST_SEND:
-        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op);
+        return umx_channel_send(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op);
     case REQUEST_RECV:
     case REQUEST_RECV_INTO:
-        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op, &req->info);
+        return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op, &req->info);
+    case REQUEST_AM_SEND:
+        return umx_am_send(
+            ep, req->channel,
+            req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
+            req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
+            &req->hold.buf, params, &req->op);
+    case REQUEST_AM_RECV:
+    case REQUEST_AM_RECV_MESSAGE:
+        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
-        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
-                                        &req->message);
+        return umx_channel_recv_message(ep, req->channel, &req->match, params,
+                                        &req->op, &req->message);
     case REQUEST_MESSAGE_RECV: {
         umx_message *message = req->message;
 
@@ -498,7 +537,13 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_DRAIN:
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
-        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+        return umx_ep_close(ep, req->ns, params, &req->op);
+    case REQUEST_PING:
+        return umx_ep_ping(ep, params, &req->op);
+    case REQUEST_PEER_INFO:
+        return umx_ep_peer_info(ep, params, &req->op);
+    case REQUEST_CLOSE_LISTENER:
+        return umx_ep_close_listener(ep, params, &req->op);
     case REQUEST_TAG_SEND:
     case REQUEST_TAG_SEND_SYNC:
     case REQUEST_TAG_RECV:
@@ -553,11 +598,11 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->kind == REQUEST_SEND_MANY) {
-        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
-                                &item->op);
+        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
+                                params, &item->op);
     }
-    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
-                            &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
+                            params, &item->op, &item->info);
 }
 
 static void
@@ -608,8 +653,22 @@ post_now(RequestObject *req)
         return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    request_settle(req,
-                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+void
+request_post_message(RequestObject *req, umx_message *message)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
+
+    status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+    } else {
+        request_settle(req, status);
+    }
 }
 
 PyObject *
@@ -819,12 +878,22 @@ make_result(RequestObject *self)
         self->tag_message = NULL;
         return tag_message_new(self->worker, message);
     }
-    case REQUEST_RECV_MESSAGE: {
+    case REQUEST_RECV_MESSAGE:
+    case REQUEST_AM_RECV_MESSAGE: {
         umx_message *message = self->message;
 
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_PING:
+        return PyFloat_FromDouble((double)self->ns * 1e-9);
+    case REQUEST_PEER_INFO: {
+        const char *text = umx_ep_peer_info_text(self->endpoint->umx);
+
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    }
+    case REQUEST_AM_RECV:
+        return am_result(self);
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
         return NULL;
@@ -900,10 +969,24 @@ unrecv_items(RequestObject *self)
 
         if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
-                                      &item->hold.buf);
+            (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                      &item->info, &item->hold.buf);
         }
     }
+}
+
+static void
+unrecv(RequestObject *self)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (self->header != NULL) {
+        header = PyBytes_AS_STRING(self->header);
+        len    = PyBytes_GET_SIZE(self->header);
+    }
+    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+                              (size_t)len, &self->hold.buf);
 }
 
 /* Nobody will take the result: messages go back to their queue. */
@@ -920,12 +1003,11 @@ undo_result(RequestObject *self)
         if (is_tag_recv(self)) {
             (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
         } else {
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
-                                      &self->hold.buf);
+            unrecv(self);
         }
         buffer_release(&self->hold);
     }
-    return_message(self);
+    request_return_message(self);
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
         self->endpoint->umx != NULL) {
         unrecv_items(self);
@@ -1568,6 +1650,7 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
+    {"_fetch", request_fetch, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

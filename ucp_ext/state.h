@@ -79,6 +79,7 @@ typedef struct mod_state {
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
+    PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
     PyTypeObject  *tag_message_type;
     PyTypeObject  *address_type;
@@ -163,8 +164,11 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers;      /* of close_all() */
-    PyObject      *on_addressed; /* or NULL */
+    RequestObject *closers;           /* of close_all() */
+    PyObject      *on_addressed;      /* or NULL */
+    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    PyObject      *am_host_allocator; /* or NULL */
+    PyObject      *am_device_allocator;
     PyObject      *weakrefs;
 } WorkerObject;
 
@@ -184,15 +188,24 @@ typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     PyObject                   *on_accept;
+    PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
     PyObject                   *weakrefs;
 } ListenerObject;
 
+typedef struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+} ChannelObject;
+
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
+    bool       is_consumed; /* dropped, it does not return to its queue */
+    Py_ssize_t num_views;   /* exports of its bytes */
+    PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
 
 typedef struct TagMessageObject {
@@ -270,6 +283,7 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_AM_SEND,
     REQUEST_TAG_SEND_SYNC,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
@@ -280,9 +294,14 @@ typedef enum request_kind {
     REQUEST_TAG_MESSAGE_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
+    REQUEST_AM_RECV,
+    REQUEST_AM_RECV_MESSAGE,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
+    REQUEST_PING,
+    REQUEST_PEER_INFO,
+    REQUEST_CLOSE_LISTENER,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
@@ -312,6 +331,7 @@ struct RequestObject {
     bool             is_handed_out;
     bool             is_in_wakes;
     bool             can_unrecv; /* the message may go back to its queue */
+    uint16_t         channel;    /* or the id of active messages */
     umx_status       status;
     umx_match        match;
     umx_recv_info    info;
@@ -320,8 +340,9 @@ struct RequestObject {
     PyObject        *peer;        /* CONNECT: the address */
     umx_message     *message;     /* RECV_MESSAGE: until handed out */
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
+    PyObject        *header;      /* bytes in front of the message, or NULL */
     struct many     *many;
-    uint64_t         timeout_ns;
+    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
     PyObject        *callback; /* the usual one */
@@ -349,8 +370,60 @@ void request_settle(RequestObject *req, umx_status status);
  * called us, by call_soon otherwise. */
 void request_run_wakes(WorkerObject *worker, bool is_direct);
 
+/* A message that nobody took goes back to its queue. */
+void request_return_message(RequestObject *req);
+
+/* Receive `message` into the held buffer. */
+void request_post_message(RequestObject *req, umx_message *message);
+
+/* ---- active messages (am.c) ----------------------------------------------
+ */
+
+/* A message for AM_RECV: true if it is complete; else its bytes are fetched. */
+bool am_start(RequestObject *req);
+
+/* What am_recv() gives; NULL with an exception: the message stays. */
+PyObject *am_result(RequestObject *req);
+
+/* Forget the handlers, if libumx can: not while another thread has it. */
+void am_clear_handlers(WorkerObject *worker);
+
+PyObject *request_fetch(PyObject *op, PyObject *ignored);
+
+#define METHOD(name)                                                  \
+    PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
+                   PyObject *kwnames)
+METHOD(endpoint_am_send);
+METHOD(endpoint_am_recv);
+METHOD(endpoint_am_recv_message);
+METHOD(endpoint_am_probe);
+#undef METHOD
+PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
+                                Py_ssize_t nargs);
+PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
+
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
+
+/* ---- messages of endpoints and channels (messages.c) ---------------------
+ */
+
+#define MESSAGE_METHODS(X) \
+    X(send)                \
+    X(recv)                \
+    X(recv_into)           \
+    X(send_many)           \
+    X(recv_many)           \
+    X(recv_message)        \
+    X(probe)
+
+#define DECLARE(name)                                                  \
+    PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
+                              PyObject *const *args, Py_ssize_t nargs, \
+                              PyObject *kwnames);
+MESSAGE_METHODS(DECLARE)
+#undef DECLARE
 
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
@@ -400,9 +473,15 @@ worker_is_forked(const WorkerObject *worker)
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout);
+                       PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* The user's header of a message, as bytes. */
+PyObject *message_header(const umx_message *message);
+
+/* Done with it, by the worker's thread. Any thread. */
+void message_drop(WorkerObject *worker, umx_message *message);
 
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
@@ -447,7 +526,7 @@ extern const char worker_get_address_doc[], worker_connect_address_doc[],
     worker_take_addressed_doc[], worker_withdraw_address_doc[];
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec, tag_message_spec, address_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec, address_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

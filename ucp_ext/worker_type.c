@@ -495,6 +495,9 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
     Py_VISIT(self->on_addressed);
+    Py_VISIT(self->am_handlers);
+    Py_VISIT(self->am_host_allocator);
+    Py_VISIT(self->am_device_allocator);
     return 0;
 }
 
@@ -509,6 +512,9 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
     Py_CLEAR(self->on_addressed);
+    Py_CLEAR(self->am_host_allocator);
+    Py_CLEAR(self->am_device_allocator);
+    am_clear_handlers(self);
     return 0;
 }
 
@@ -957,20 +963,22 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
-             "       timeout=None)\n--\n\n"
+             "       timeout=None, on_remote_close=None)\n--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
-             "on_accept(endpoint) for each peer whose handshake is complete.");
+             "on_accept(endpoint) for each peer whose handshake is complete.\n"
+             "With on_remote_close accepted peers may close it; that is\n"
+             "called then.");
 
 static PyObject *
 worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames)
 {
     static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout"};
+                                           "timeout", "on_remote_close"};
     WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[4];
+    PyObject                *values[5];
 
-    if (args_parse("listen", args, nargs, kwnames, keywords, 4, 2, 2, values) <
+    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
             0 ||
         worker_check(self) < 0) {
         return NULL;
@@ -980,7 +988,8 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                      Py_TYPE(values[1])->tp_name);
         return NULL;
     }
-    return listener_new(self, values[0], values[1], values[2], values[3]);
+    return listener_new(self, values[0], values[1], values[2], values[3],
+                        values[4]);
 }
 
 /* ---- attributes ----------------------------------------------------------
@@ -1065,6 +1074,10 @@ static PyMethodDef worker_methods[] = {
      worker_take_addressed_doc},
     {"withdraw_address", worker_withdraw_address, METH_NOARGS,
      worker_withdraw_address_doc},
+    {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
+     NULL},
+    {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
+     NULL},
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},

@@ -7,6 +7,7 @@
 #include <umx/buffer.h>
 #include <umx/channel.h>
 #include <umx/context.h>
+#include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/listener.h>
 #include <umx/request.h>

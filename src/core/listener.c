@@ -165,6 +165,9 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     if (params->field_mask & UMX_LISTENER_FIELD_TIMEOUT) {
         listener->timeout_ns = params->timeout_ns;
     }
+    if (params->field_mask & UMX_LISTENER_FIELD_ON_REMOTE_CLOSE) {
+        listener->on_remote_close = params->on_remote_close;
+    }
     if (params->field_mask & UMX_LISTENER_FIELD_BACKLOG) {
         if (params->backlog < 1) {
             status = UMX_ERR_INVALID_PARAM;
@@ -217,6 +220,9 @@ umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 {
     listener->on_accept = fn;
     listener->arg       = arg;
+    if (fn == NULL) {
+        listener->on_remote_close = NULL;
+    }
 }
 
 void

@@ -82,7 +82,11 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    if (ep->accepted_by != NULL) {
+        umi_listener_release(ep->accepted_by);
+    }
     free(ep->reason);
+    free(ep->info);
     free(ep);
 }
 
@@ -127,6 +131,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
+    umi_list_init(&ep->asks);
     umi_link_init(&ep->addressed_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
@@ -309,6 +314,10 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_ROUTE)) {
         umi_route_step(ep);
     }
+    /* Before what the peer has asked: it may ask to close the listener. */
+    if (take_due(ep, UMI_DUE_ACCEPT)) {
+        accept_conn(ep);
+    }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
     }
@@ -318,6 +327,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             umi_conn_each_channel(ep, umi_channel_send_waiting);
+            umi_ask_send_waiting(ep);
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
@@ -331,9 +341,6 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN) {
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
-    }
-    if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
     }
     if (take_due(ep, UMI_DUE_AM)) {
         umi_am_run(ep);
@@ -447,6 +454,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
+    umi_request_complete_all(&ep->asks, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
         umi_message_free(umi_container_of(ep->control.next, umx_message, link));
     }
@@ -559,6 +567,12 @@ umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
 {
     ep->on_state = fn;
     ep->arg      = arg;
+}
+
+void *
+umx_ep_get_arg(const umx_ep *ep)
+{
+    return ep->arg;
 }
 
 umx_ep_state

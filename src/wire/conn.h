@@ -15,6 +15,8 @@
 #include "wire/channel.h"
 #include "wire/control.h"
 
+#include <umx/control.h>
+
 /* Things to do at the next visit. */
 enum umi_conn_due {
     UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
@@ -70,6 +72,14 @@ struct umx_ep {
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
+    umi_list        asks;        /* what the peer has not answered */
+    unsigned        num_asked;   /* sent and not answered: given up, too */
+    uint64_t        last_ask;    /* token */
+    umx_listener   *accepted_by; /* held; NULL on the connecting side */
+    char           *info;        /* the peer's last INFO, or NULL */
+    uint32_t        peer_pid;
+    uint32_t        peer_version;
+    umx_ep_stats    stats;
     uint64_t        unsent_bytes;
     uint64_t        recv_count;
     uint64_t        close_after;   /* 0: never */
@@ -187,6 +197,16 @@ void umi_close_check_arrived(umx_ep *ep);
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
+
+/* ask.c: questions to the peer */
+void umi_ask_send_waiting(umx_ep *ep);
+/* The peer has answered; the peer asks. */
+void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_ask_answer(umx_ep *ep, const umi_control *question);
+
+/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+ * terminator; its length. */
+size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 
 /* drain.c */
 void umi_drain_check(umx_ep *ep); /* sends have completed */

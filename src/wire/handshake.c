@@ -18,6 +18,7 @@
  * before OPEN has been read waits. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <umx/version.h>
 
 #include "util/hash.h"
@@ -126,7 +127,10 @@ fill_where(umx_ep *ep, umi_where *where)
         return false;
     }
     memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
-    where->endpoint    = ep->base.wire_id;
+    where->endpoint = ep->base.wire_id;
+    where->pid      = (uint32_t)getpid();
+    where->version  = UMX_VERSION_MAJOR << 16 | UMX_VERSION_MINOR << 8 |
+                     UMX_VERSION_PATCH;
     where->address     = address;
     where->address_len = (uint16_t)len;
     return true;
@@ -234,6 +238,8 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     }
     ep->handshake->listener = listener;
     umi_listener_hold(listener);
+    ep->accepted_by = listener;
+    umi_listener_hold(listener);
     listener->num_handshakes++;
     umi_timer_start(worker, &ep->timer, listener->timeout_ns);
 }
@@ -308,6 +314,8 @@ keep_hello(umx_ep *ep, const umi_control *control)
     memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
     ep->peer_limits    = control->u.hello.limits;
     ep->base.remote_id = where->endpoint;
+    ep->peer_pid       = where->pid;
+    ep->peer_version   = where->version;
     handshake->address = malloc(where->address_len);
     if (handshake->address == NULL) {
         return false;
@@ -488,6 +496,8 @@ on_welcome(umx_ep *ep, const umi_control *control)
         return;
     }
     ep->base.remote_id = control->u.welcome.where.endpoint;
+    ep->peer_pid       = control->u.welcome.where.pid;
+    ep->peer_version   = control->u.welcome.where.version;
     ep->peer_limits    = control->u.welcome.limits;
     answer.u.open.peer = ep->base.peer->id;
     if (say(ep, &answer)) {
