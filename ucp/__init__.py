@@ -39,7 +39,7 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request
+from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._peer import Peer, PeerInfo
@@ -94,6 +94,7 @@ __all__ = [
     "PeerInfo",
     "Request",
     "StreamTransport",
+    "TagMessage",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",

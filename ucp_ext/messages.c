@@ -2,17 +2,6 @@
  * an endpoint is its channel 0, and the one with raw tags. */
 #include "state.h"
 
-static int
-check_forced_tag(PyObject *tag)
-{
-    if (tag == NULL || !PyLong_Check(tag)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "force_tag=True needs a tag that is an int");
-        return -1;
-    }
-    return 0;
-}
-
 /* A request for a message of `channel`. */
 static inline RequestObject *
 new_request(EndpointObject *self, uint16_t channel, request_kind kind)
@@ -45,10 +34,12 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     }
     if (values[2] != NULL) {
         is_forced = PyObject_IsTrue(values[2]);
-        if (is_forced < 0 || (is_forced && check_forced_tag(values[1]) < 0)) {
+        if (is_forced < 0) {
             return NULL;
         }
     }
+    /* As in ucx-py: without a tag there is nothing to force. */
+    is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
     if (!is_recv && values[1] == st->any) {
         PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
         return NULL;
@@ -62,7 +53,9 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(st, values[1], &req->match) < 0 ||
+    req->match.mask = UINT64_MAX;
+    if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
+                     args_tag(st, values[1], &req->match)) < 0 ||
         buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;

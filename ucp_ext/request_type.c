@@ -44,33 +44,39 @@ typedef struct many_item {
 struct many {
     Py_ssize_t count;
     Py_ssize_t pending;
+    Py_ssize_t lost; /* of these */
     bool       has_failed;
     many_item  items[];
 };
 
 static const char *const kind_names[] = {
-    [REQUEST_SEND]            = "send",
-    [REQUEST_TAG_SEND]        = "send",
-    [REQUEST_AM_SEND]         = "am_send",
-    [REQUEST_STREAM_SEND]     = "stream_send",
-    [REQUEST_STREAM_RECV]     = "stream_recv",
-    [REQUEST_RECV]            = "recv",
-    [REQUEST_RECV_INTO]       = "recv_into",
-    [REQUEST_TAG_RECV]        = "recv",
-    [REQUEST_RECV_MESSAGE]    = "recv_message",
-    [REQUEST_MESSAGE_RECV]    = "Message.recv",
-    [REQUEST_AM_RECV]         = "am_recv",
-    [REQUEST_AM_RECV_MESSAGE] = "am_recv_message",
-    [REQUEST_FLUSH]           = "flush",
-    [REQUEST_DRAIN]           = "drain",
-    [REQUEST_CLOSE]           = "close",
-    [REQUEST_PING]            = "ping",
-    [REQUEST_PEER_INFO]       = "peer_info",
-    [REQUEST_CLOSE_LISTENER]  = "close_listener",
-    [REQUEST_CONNECT]         = "connect",
-    [REQUEST_CLOSE_ALL]       = "close_all",
-    [REQUEST_SEND_MANY]       = "send_many",
-    [REQUEST_RECV_MANY]       = "recv_many",
+    [REQUEST_SEND]             = "send",
+    [REQUEST_TAG_SEND]         = "send",
+    [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
+    [REQUEST_RECV]             = "recv",
+    [REQUEST_RECV_INTO]        = "recv_into",
+    [REQUEST_TAG_RECV]         = "recv",
+    [REQUEST_RECV_MESSAGE]     = "recv_message",
+    [REQUEST_MESSAGE_RECV]     = "Message.recv",
+    [REQUEST_AM_RECV]          = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
+    [REQUEST_FLUSH]            = "flush",
+    [REQUEST_DRAIN]            = "drain",
+    [REQUEST_CLOSE]            = "close",
+    [REQUEST_PING]             = "ping",
+    [REQUEST_PEER_INFO]        = "peer_info",
+    [REQUEST_CLOSE_LISTENER]   = "close_listener",
+    [REQUEST_CONNECT]          = "connect",
+    [REQUEST_CLOSE_ALL]        = "close_all",
+    [REQUEST_SEND_MANY]        = "send_many",
+    [REQUEST_RECV_MANY]        = "recv_many",
+    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_TAG_RECV_INTO]    = "recv",
+    [REQUEST_TAG_WAIT]         = "probe",
+    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
+    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -171,11 +177,16 @@ clear_callbacks(RequestObject *self)
 void
 request_return_message(RequestObject *self)
 {
-    umx_message *message = self->message;
+    umx_message     *message     = self->message;
+    umx_tag_message *tag_message = self->tag_message;
 
-    self->message = NULL;
+    self->message     = NULL;
+    self->tag_message = NULL;
     if (message != NULL) {
         message_give_back(self->worker, message);
+    }
+    if (tag_message != NULL) {
+        tag_message_give_back(self->worker, tag_message);
     }
 }
 
@@ -209,7 +220,7 @@ request_dealloc(PyObject *op)
     if (UNLIKELY(self->weakrefs != NULL)) {
         PyObject_ClearWeakRefs(op);
     }
-    if (UNLIKELY(self->message != NULL)) {
+    if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
         request_return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
@@ -379,6 +390,14 @@ is_channel_recv(const RequestObject *req)
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
+static bool
+is_tag_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_TAG_RECV ||
+           req->kind == REQUEST_TAG_RECV_INTO ||
+           req->kind == REQUEST_TAG_MESSAGE_RECV;
+}
+
 /* Are the bytes of a whole message in the buffer? */
 static bool
 has_message(umx_status status)
@@ -389,15 +408,19 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
-    req->status = status;
-    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         buffer_release(&req->hold);
         release_many(req);
         return;
     }
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
+    req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    if (is_channel_recv(req) && has_message(status)) {
+    if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
         buffer_release(&req->hold);
@@ -439,13 +462,60 @@ on_done(umx_request *op, umx_status status, void *arg)
     }
     if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
+    } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
+        req->tag_message = umx_request_tag_message(op);
     }
     settle_posted(req, status);
     Py_DECREF(req);
 }
 
+/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    (void)op;
+    if (req->state == REQUEST_PENDING) {
+        req->status     = status;
+        req->state      = REQUEST_DONE;
+        req->is_settled = true;
+        link_wake(req);
+    }
+}
+
 /* ---- posting -------------------------------------------------------------
  */
+
+/* UCX's own tags. */
+static umx_status
+post_tag(RequestObject *req, const umx_op_params *params)
+{
+    umx_ep          *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker      *umx = req->worker->umx;
+    uint64_t         tag = req->match.tag, mask = req->match.mask;
+    umx_tag_message *message;
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_TAG_SEND:
+        return umx_tag_send(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_SEND_SYNC:
+        return umx_tag_send_sync(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        return umx_tag_recv(umx, ep, tag, mask, &req->hold.buf, params,
+                            &req->op, &req->info);
+    case REQUEST_TAG_WAIT:
+        return umx_tag_wait(umx, tag, mask, params, &req->op, &req->info);
+    case REQUEST_TAG_RECV_MESSAGE:
+        return umx_tag_recv_message(umx, tag, mask, params, &req->op,
+                                    &req->tag_message);
+    default: /* REQUEST_TAG_MESSAGE_RECV */
+        message          = req->tag_message;
+        req->tag_message = NULL;
+        return umx_tag_message_recv(message, &req->hold.buf, params, &req->op);
+    }
+}
 
 static umx_status
 post_one(RequestObject *req, const umx_op_params *params)
@@ -484,12 +554,6 @@ post_one(RequestObject *req, const umx_op_params *params)
         req->message = NULL;
         return umx_message_recv(message, &req->hold.buf, params, &req->op);
     }
-    case REQUEST_TAG_SEND:
-        return umx_tag_send(ep, req->match.tag, &req->hold.buf, params,
-                            &req->op);
-    case REQUEST_TAG_RECV:
-        return umx_tag_recv(umx, ep, req->match.tag, req->match.mask,
-                            &req->hold.buf, params, &req->op, &req->info);
     case REQUEST_FLUSH:
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
@@ -504,6 +568,14 @@ post_one(RequestObject *req, const umx_op_params *params)
         return umx_ep_peer_info(ep, params, &req->op);
     case REQUEST_CLOSE_LISTENER:
         return umx_ep_close_listener(ep, params, &req->op);
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_WAIT:
+    case REQUEST_TAG_RECV_MESSAGE:
+    case REQUEST_TAG_MESSAGE_RECV:
+        return post_tag(req, params);
     case REQUEST_CONNECT:
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
@@ -544,6 +616,20 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     }
 }
 
+/* Of one endpoint all are lost at once. */
+static void
+on_item_lost(umx_request *op, umx_status status, void *arg)
+{
+    many_item     *item = arg;
+    RequestObject *req  = item->parent;
+
+    item->status = status;
+    if (++req->many->lost == req->many->pending) {
+        req->many->has_failed = true;
+        on_lost(op, status, req);
+    }
+}
+
 static umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
@@ -561,8 +647,10 @@ static void
 post_many(RequestObject *req)
 {
     struct many  *many   = req->many;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_item_done};
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_item_done,
+                            .on_lost = on_item_lost};
 
     for (Py_ssize_t i = 0; i < many->count; i++) {
         many_item *item = &many->items[i];
@@ -585,9 +673,12 @@ post_many(RequestObject *req)
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
-    umx_status status;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_done,
+                            .arg     = req,
+                            .on_lost = on_lost};
+    umx_status    status;
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
@@ -628,7 +719,7 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (!req->is_settled && req->worker->loop != NULL) {
+        if (!req->is_settled) {
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
@@ -819,7 +910,18 @@ make_result(RequestObject *self)
     case REQUEST_RECV_INTO:
     case REQUEST_MESSAGE_RECV:
     case REQUEST_STREAM_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_MESSAGE_RECV:
         return PyLong_FromSize_t(self->info.length);
+    case REQUEST_TAG_WAIT:
+        return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
+                             self->info.tag);
+    case REQUEST_TAG_RECV_MESSAGE: {
+        umx_tag_message *message = self->tag_message;
+
+        self->tag_message = NULL;
+        return tag_message_new(self->worker, message);
+    }
     case REQUEST_RECV_MESSAGE:
     case REQUEST_AM_RECV_MESSAGE: {
         umx_message *message = self->message;
@@ -947,7 +1049,11 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        unrecv(self);
+        if (is_tag_recv(self)) {
+            (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
+        } else {
+            unrecv(self);
+        }
         buffer_release(&self->hold);
     }
     request_return_message(self);
@@ -956,6 +1062,7 @@ undo_result(RequestObject *self)
         unrecv_items(self);
     }
     worker_after_call(worker);
+    worker_schedule_drain(worker); /* another receive may have got it */
 }
 
 static void
@@ -988,9 +1095,7 @@ cancel_operation(RequestObject *self)
             }
         }
     }
-    if (self->worker->loop != NULL) {
-        worker_schedule_drain(self->worker);
-    }
+    worker_schedule_drain(self->worker);
 }
 
 /* False if there was nothing to cancel. */
@@ -1065,7 +1170,7 @@ wait_inline(RequestObject *self)
     if (self->is_settled || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
-    if (status != UMX_OK && worker->loop != NULL) {
+    if (status != UMX_OK) {
         worker_schedule_drain(worker);
     }
     worker_update_timer(worker);
@@ -1146,8 +1251,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!self->has_let_loop && loop_is_due(worker)) {
         return let_loop(self, out);
     }
-    if (worker->loop != NULL && worker->umx != NULL &&
-        !umx_worker_is_armed(worker->umx)) {
+    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
         worker_schedule_drain(worker);
     }
     return hand_out(self, out);
@@ -1183,22 +1287,34 @@ request_await(PyObject *op)
     return Py_NewRef(op);
 }
 
-/* StopIteration(value), from a cached instance while nobody else has it: to
- * build one costs more than the rest of the await. */
+/* A cached StopIteration while nobody else has it: to build one costs more than
+ * the rest of the await. NULL with an exception. */
+static PyObject *
+cached_stop_iteration(mod_state *st)
+{
+    if (st->stop_iteration == NULL || Py_REFCNT(st->stop_iteration) != 1) {
+        Py_XSETREF(st->stop_iteration,
+                   PyObject_CallNoArgs(PyExc_StopIteration));
+    }
+    return Py_XNewRef(st->stop_iteration);
+}
+
+/* StopIteration(value). The cached one lives on with its value, so it is for
+ * numbers only: another object would stay alive until the next await. */
 static void
 set_stop_iteration(mod_state *st, PyObject *value)
 {
-    PyObject *stop = st->stop_iteration;
+    PyObject *stop;
 
-    if (stop == NULL || Py_REFCNT(stop) != 1) {
-        Py_XDECREF(stop);
-        st->stop_iteration = stop = PyObject_CallNoArgs(PyExc_StopIteration);
-        if (stop == NULL) {
-            return;
-        }
+    if (!PyLong_CheckExact(value)) {
+        stop = PyObject_CallNoArgs(PyExc_StopIteration);
+    } else {
+        stop = cached_stop_iteration(st);
     }
-    Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
-    PyErr_SetRaisedException(Py_NewRef(stop));
+    if (stop != NULL) {
+        Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+        PyErr_SetRaisedException(stop);
+    }
 }
 
 static PyObject *
@@ -1363,7 +1479,8 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check_settled(self) < 0) {
         return NULL;
     }
-    if (self->message != NULL && self->has_yielded && !self->is_handed_out) {
+    if ((self->message != NULL || self->tag_message != NULL) &&
+        self->has_yielded && !self->is_handed_out) {
         Py_RETURN_NONE;
     }
     return request_value(self);

@@ -51,6 +51,7 @@ typedef enum exception_index {
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
+    X(call_soon_threadsafe)     \
     X(call_later)               \
     X(call_exception_handler)   \
     X(cancel)                   \
@@ -79,6 +80,7 @@ typedef struct mod_state {
     PyTypeObject  *listener_type;
     PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
+    PyTypeObject  *tag_message_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -164,7 +166,13 @@ typedef struct WorkerObject {
     PyObject      *am_handlers;       /* dict of id and callable, or NULL */
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
-    PyObject      *weakrefs;
+    /* worker_thread.c */
+    uintptr_t helper;          /* compat_thread_id() of it, or 0 */
+    int       wake_fd;         /* or -1: not shared */
+    bool      is_stop_due;     /* the helper is to end */
+    bool      is_woken;        /* wake_fd is readable */
+    uint64_t  helper_deadline; /* of its sleep */
+    PyObject *weakrefs;
 } WorkerObject;
 
 typedef struct EndpointObject {
@@ -203,6 +211,12 @@ typedef struct MessageObject {
     PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
 
+typedef struct TagMessageObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_tag_message            *umx; /* NULL once received */
+    umx_recv_info               info;
+} TagMessageObject;
+
 /* ---- buffers (buffer.c) --------------------------------------------------
  */
 
@@ -239,6 +253,9 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
 /* None, ANY, int, str, bytes or tuple as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
 
+/* An int of 64 bits, or what has __index__; `name` is for errors. */
+int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
+
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 
@@ -271,9 +288,14 @@ typedef enum request_kind {
     REQUEST_TAG_SEND,
     REQUEST_AM_SEND,
     REQUEST_STREAM_SEND,
+    REQUEST_TAG_SEND_SYNC,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
+    REQUEST_TAG_RECV_INTO,
+    REQUEST_TAG_WAIT,
+    REQUEST_TAG_RECV_MESSAGE,
+    REQUEST_TAG_MESSAGE_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
     REQUEST_AM_RECV,
@@ -307,31 +329,32 @@ struct RequestObject {
     volatile bool            is_settled; /* what umx_worker_spin() watches */
     uint8_t                  kind;
     uint8_t                  state;
-    bool           is_deferred;  /* not posted yet: made in another thread */
-    bool           has_yielded;  /* itself, to a task */
-    bool           is_blocking;  /* _asyncio_future_blocking */
-    bool           has_let_loop; /* a bare None was yielded for fairness */
-    bool           is_handed_out;
-    bool           is_in_wakes;
-    bool           can_unrecv; /* the message may go back to its queue */
-    uint16_t       channel;    /* or AM id */
-    umx_status     status;
-    umx_match      match;
-    umx_recv_info  info;
-    buffer_hold    hold;
-    umx_ep        *ep;      /* CONNECT: until open */
-    PyObject      *peer;    /* CONNECT: the address */
-    umx_message   *message; /* RECV_MESSAGE: until handed out */
-    PyObject      *header;  /* bytes in front of the message, or NULL */
-    struct many   *many;
-    uint64_t       ns; /* CLOSE: timeout; PING: time until the answer */
-    PyObject      *result;
-    PyObject      *exception;
-    PyObject      *callback; /* the usual one */
-    PyObject      *context;
-    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
-    RequestObject *next;
-    PyObject      *weakrefs;
+    bool             is_deferred;  /* not posted yet: made in another thread */
+    bool             has_yielded;  /* itself, to a task */
+    bool             is_blocking;  /* _asyncio_future_blocking */
+    bool             has_let_loop; /* a bare None was yielded for fairness */
+    bool             is_handed_out;
+    bool             is_in_wakes;
+    bool             can_unrecv; /* the message may go back to its queue */
+    uint16_t         channel;    /* or the id of active messages */
+    umx_status       status;
+    umx_match        match;
+    umx_recv_info    info;
+    buffer_hold      hold;
+    umx_ep          *ep;          /* CONNECT: until open */
+    PyObject        *peer;        /* CONNECT: the address */
+    umx_message     *message;     /* RECV_MESSAGE: until handed out */
+    umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
+    PyObject        *header;      /* bytes in front of the message, or NULL */
+    struct many     *many;
+    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
+    PyObject        *result;
+    PyObject        *exception;
+    PyObject        *callback; /* the usual one */
+    PyObject        *context;
+    PyObject        *more_callbacks; /* list of (callback, context) or NULL */
+    RequestObject   *next;
+    PyObject        *weakrefs;
 };
 
 /* A pending request; NULL with an exception. */
@@ -444,9 +467,18 @@ bool worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
 int worker_check(WorkerObject *worker);
 
 static inline bool
+worker_is_helper(const WorkerObject *worker)
+{
+    return UNLIKELY(worker->helper != 0) &&
+           worker->helper == compat_thread_id();
+}
+
+/* May this thread call what is the owner's? */
+static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
-    return worker->thread == compat_thread_id();
+    return LIKELY(worker->thread == compat_thread_id()) ||
+           worker_is_helper(worker);
 }
 
 /* True in a child: the worker is the parent's. */
@@ -455,6 +487,20 @@ worker_is_forked(const WorkerObject *worker)
 {
     return worker->thread == 0;
 }
+
+/* ---- the helper thread (worker_thread.c) ---------------------------------
+ */
+
+/* Methods of Worker. */
+PyObject *worker_share(PyObject *op, PyObject *is_shared);
+PyObject *worker_run(PyObject *op, PyObject *ignored);
+
+/* There is a helper: have it drain, and look at the next deadline. */
+void worker_wake_helper(WorkerObject *worker);
+
+/* Sleep without the GIL until drain is due, at most `limit_ns`; the helper also
+ * until it is woken. Signals end it. */
+void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
 
 /* ---- making objects ------------------------------------------------------
  */
@@ -476,8 +522,30 @@ void message_drop(WorkerObject *worker, umx_message *message);
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
+/* Takes over `message`. */
+PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
+
+/* As message_give_back(). */
+void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
+
+/* Worker's methods for UCX's own tags (worker_tags.c). */
+PyObject *worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+PyObject *worker_recv_message(PyObject *op, PyObject *const *args,
+                              Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
+PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames);
+extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
+    worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    channel_spec, listener_spec, message_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

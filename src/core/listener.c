@@ -97,7 +97,7 @@ retire_listener(umi_retire *retire)
 static umx_status
 open_socket(umx_listener *listener, const umx_listener_params *params)
 {
-    int on = 1;
+    int on = 1, off = 0;
     int fd = socket(params->addr->sa_family,
                     SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -105,6 +105,9 @@ open_socket(umx_listener *listener, const umx_listener_params *params)
         return umi_status_from_errno(errno);
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (params->addr->sa_family == AF_INET6) { /* "::" is IPv4, too */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
     if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 ||
         listen(fd, (int)listener->backlog) != 0) {
         umx_status status = umi_status_from_errno(errno);

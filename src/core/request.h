@@ -34,7 +34,9 @@ struct umx_request {
     bool                   is_kept;      /* released by the user */
     bool                   is_cancelled; /* umx_request_cancel() was called */
     bool                   is_posted;    /* in UCX's hands */
+    bool                   is_lost;      /* there for good, it seems */
     umx_done_fn            on_done;
+    umx_done_fn            on_lost; /* or NULL */
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;

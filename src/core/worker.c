@@ -34,6 +34,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
     umi_slots_init(&worker->eps_by_id);
+    umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
 }
@@ -53,10 +54,9 @@ static umx_status
 open_fd(umx_worker *worker)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    int                ucx_fd;
     umx_status         status;
 
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &ucx_fd);
+    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->ucx_fd);
     if (status != UMX_OK) {
         return status;
     }
@@ -64,7 +64,7 @@ open_fd(umx_worker *worker)
     if (worker->fd < 0) {
         return umi_status_from_errno(errno);
     }
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, ucx_fd, &event) != 0) {
+    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, worker->ucx_fd, &event) != 0) {
         status = umi_status_from_errno(errno);
         close(worker->fd);
     }
@@ -181,7 +181,7 @@ abort_all(umx_worker *worker)
     }
     cancel_list(&worker->orphans);
     cancel_list(&worker->tag_recvs);
-    worker->hooks->abort_tags(worker);
+    worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -246,7 +246,7 @@ umx_worker_destroy(umx_worker *worker)
         worker->ucp = NULL;
     }
     complete_leftovers(worker);
-    worker->hooks->abort_tags(worker); /* receives that had been cancelled */
+    worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
@@ -288,6 +288,12 @@ umx_worker_adopt(umx_worker *worker)
 }
 
 void
+umx_worker_share(umx_worker *worker, bool is_shared)
+{
+    worker->is_shared = is_shared;
+}
+
+void
 umx_worker_signal(umx_worker *worker)
 {
     ucp_worker_signal(worker->ucp);
@@ -305,6 +311,7 @@ umi_worker_arm(umx_worker *worker)
     umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
 
     worker->is_armed = (status == UMX_OK);
+    worker->num_armed += worker->is_armed;
     return status;
 }
 

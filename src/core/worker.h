@@ -28,9 +28,9 @@ typedef struct umi_worker_hooks {
     void (*look_for_tags)(umx_worker *worker);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
+    void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
     /* The last of it: free what the layer has in the worker. */
     void (*fini)(umx_worker *worker);
-    void (*abort_tags)(umx_worker *worker);
 } umi_worker_hooks;
 
 typedef struct umi_timer umi_timer;
@@ -80,6 +80,7 @@ struct umx_worker {
     umi_list     done;
     bool         is_armed;
     bool         is_running; /* completions are being run */
+    bool         is_shared;  /* by threads that have a lock */
     bool         has_events; /* something is on the lists below */
     bool         is_ending;  /* being destroyed */
     bool         is_ended;   /* destroyed: only its memory is left */
@@ -92,12 +93,16 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list ep_events; /* umi_ep.event_link */
-    umi_mpsc retired;   /* (any) umi_retire.node */
+    umi_list  ep_events; /* umi_ep.event_link */
+    umi_mpsc  retired;   /* (any) umi_retire.node */
+    uint64_t  busy_ns;   /* since when UCX cannot be armed for nothing; or 0 */
+    umi_timer nap;       /* ends a sleep that UCX cannot end */
+    bool      is_deaf;   /* UCX's event fd does not wake the owner */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     int                     fd; /* epoll set: UCX's event fd and watches */
+    int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
     uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
@@ -108,7 +113,8 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                am_users; /* the layer above's */
+    umi_list                am_users;  /* the layer above's */
+    struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
@@ -119,7 +125,9 @@ struct umx_worker {
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    umi_link                fork_link; /* fork.c's */
+    uint64_t                num_armed;  /* times */
+    uint64_t                seen_armed; /* by umx_worker_overslept() */
+    umi_link                fork_link;  /* fork.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -180,11 +188,15 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK :
-                                                          UMX_ERR_WRONG_THREAD;
+    return (pthread_equal(worker->owner, pthread_self()) || worker->is_shared) ?
+               UMX_OK :
+               UMX_ERR_WRONG_THREAD;
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
+
+/* event_fd.c */
+void umi_nap_init(umx_worker *worker);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);

@@ -575,6 +575,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
 {
     umi_channel *channel;
     umx_message *message;
+    umx_request *req;
     umx_status   status = umi_channel_check_recv(
           ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
@@ -595,11 +596,12 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    *req_p = umi_channel_new_recv(channel, match, match->flags, buf, params);
-    if (*req_p == NULL) {
+    req = umi_channel_new_recv(channel, match, match->flags, buf, params);
+    if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_list_append(&channel->posted, &(*req_p)->link);
+    umi_list_append(&channel->posted, &req->link);
+    *req_p = req;
     return UMX_INPROGRESS;
 }
 
@@ -612,7 +614,8 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
 
     umi_channel *channel;
     umx_message *message = NULL;
-    umx_status   status  = umi_channel_check_recv(ep, id, &channel);
+    umx_request *req;
+    umx_status   status = umi_channel_check_recv(ep, id, &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -626,20 +629,23 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
             return status;
         }
     }
-    *req_p = umi_channel_new_recv(channel, match,
-                                  match->flags | UMI_MATCH_WANT_MESSAGE,
-                                  &nothing, params);
-    if (*req_p == NULL) {
+    req = umi_channel_new_recv(channel, match,
+                               match->flags | UMI_MATCH_WANT_MESSAGE, &nothing,
+                               params);
+    if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     if (message == NULL) {
-        umi_list_append(&channel->posted, &(*req_p)->link);
-        return UMX_INPROGRESS;
+        umi_list_append(&channel->posted, &req->link);
+        status = UMX_INPROGRESS;
+    } else {
+        status = recv_later(channel, message, req);
     }
-    status = recv_later(channel, message, *req_p);
-    if (status != UMX_INPROGRESS) {
-        *message_p = (*req_p)->u.recv.message;
-        umi_request_free(*req_p);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        *message_p = req->u.recv.message;
+        umi_request_free(req);
     }
     return status;
 }

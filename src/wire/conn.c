@@ -5,10 +5,31 @@
 
 #include "ops/tag.h"
 #include "util/log.h"
-#include "wire/stream.h"
+#include "wire/addressed.h"
 #include "wire/am.h"
+#include "wire/route.h"
+#include "wire/stream.h"
+
+/* How long after its end an endpoint waits for what UCX has of it. */
+enum {
+    LOST_MS = 1000
+};
 
 static void abort_conn(umi_ep *base);
+
+static void
+abort_worker(umx_worker *worker)
+{
+    umi_tag_abort(worker);
+    umi_addressed_abort(worker);
+}
+
+static void
+fini_worker(umx_worker *worker)
+{
+    umi_am_users_fini(worker);
+    umi_addressed_fini(worker);
+}
 
 static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
@@ -16,8 +37,8 @@ static const umi_worker_hooks worker_hooks = {
     .on_connection = umi_handshake_on_connection,
     .look_for_tags = umi_tag_look,
     .abort_ep      = abort_conn,
-    .fini          = umi_am_users_fini,
-    .abort_tags    = umi_tag_abort,
+    .abort         = abort_worker,
+    .fini          = fini_worker,
 };
 
 umx_status
@@ -81,6 +102,34 @@ retire_conn(umi_retire *retire)
     umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
 }
 
+/* With which status the queued operations end. */
+static umx_status
+pending_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
+}
+
+/* UCX has had the time to give them back. */
+static void
+report_lost(umx_ep *ep)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->is_lost) {
+            continue;
+        }
+        req->is_lost = true;
+        umi_conn_worker(ep)->stats.requests_lost++;
+        if (req->on_lost != NULL) {
+            req->on_lost(req, pending_status(ep), req->arg);
+        }
+    }
+}
+
 static void
 on_timer(umi_timer *timer)
 {
@@ -92,6 +141,8 @@ on_timer(umi_timer *timer)
     } else if (ep->state == UMX_EP_DRAINING) {
         umi_conn_finish(ep, UMX_EP_CLOSED,
                         ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+    } else if (ep->state != UMX_EP_OPEN) {
+        report_lost(ep);
     }
     umi_ep_release(&ep->base);
 }
@@ -117,6 +168,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->asks);
+    umi_link_init(&ep->addressed_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -150,7 +202,7 @@ umi_conn_send_status(const umx_ep *ep)
     switch (ep->state) {
     case UMX_EP_CONNECTING:
     case UMX_EP_OPEN:
-        return UMX_OK;
+        return ep->is_closing ? UMX_ERR_CLOSED : UMX_OK;
     case UMX_EP_FAILED:
         return ep->error;
     case UMX_EP_DRAINING:
@@ -295,6 +347,9 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
+    if (take_due(ep, UMI_DUE_ROUTE)) {
+        umi_route_step(ep);
+    }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
         accept_conn(ep);
@@ -337,16 +392,20 @@ visit_due(umx_ep *ep)
 void
 umi_conn_visit(umi_ep *base)
 {
-    umx_ep  *ep     = umi_conn_of(base);
-    unsigned events = base->events;
+    umx_ep  *ep      = umi_conn_of(base);
+    unsigned events  = base->events;
+    unsigned attempt = ep->attempt;
 
     base->events = 0;
+    if (events & UMI_EP_EVENT_ERROR) {
+        ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
+    }
     while (ep->due != 0) {
         visit_due(ep);
     }
     umi_close_advance(ep); /* the last raw tag send may have completed */
     /* After what had arrived before the connection broke. */
-    if (events & UMI_EP_EVENT_ERROR) {
+    if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
             visit_due(ep);
@@ -380,16 +439,6 @@ unsent_bytes(umx_ep *ep)
     return bytes;
 }
 
-/* With which status the queued operations end. */
-static umx_status
-pending_status(const umx_ep *ep)
-{
-    if (ep->is_peer_closed) {
-        return UMX_ERR_PEER_CLOSED;
-    }
-    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
-}
-
 static void
 settle_channel(umi_channel *channel)
 {
@@ -415,6 +464,10 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
         return;
     }
+    if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
+        ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
+        return;
+    }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
@@ -436,6 +489,11 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
     ep->num_control = 0;
     umi_handshake_end(ep);
+    if (!umi_list_is_empty(&ep->base.inflight) &&
+        !umi_conn_worker(ep)->is_ending) {
+        umi_timer_start(umi_conn_worker(ep), &ep->timer,
+                        LOST_MS * UINT64_C(1000000));
+    }
     ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
     umi_conn_due(ep, UMI_DUE_NOTIFY);
     if (was_closing) {
@@ -461,6 +519,7 @@ abort_conn(umi_ep *base)
 
     umi_ep_hold(base);
     umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_timer_stop(&ep->timer); /* the worker goes */
     umi_conn_each_channel(ep, discard_channel);
     umi_ep_release(base);
 }
@@ -494,11 +553,16 @@ umx_ep_destroy(umx_ep *ep)
         umi_worker_check(ep->base.worker) == UMX_OK) {
         switch (ep->state) {
         case UMX_EP_CONNECTING:
-            umx_ep_abort(ep);
-            break;
+            if (!umi_close_is_needed(ep)) {
+                umx_ep_abort(ep);
+                break;
+            }
+            /* fallthrough */
         case UMX_EP_OPEN:
-            umi_close_start(
-                ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            if (!ep->is_closing) {
+                umi_close_start(
+                    ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            }
             break;
         case UMX_EP_DRAINING:
             break;
@@ -549,7 +613,9 @@ umx_ep_get_arg(const umx_ep *ep)
 umx_ep_state
 umx_ep_get_state(const umx_ep *ep)
 {
-    return ep->state;
+    return (ep->state == UMX_EP_CONNECTING && ep->is_closing) ?
+               UMX_EP_DRAINING :
+               ep->state;
 }
 
 umx_status

@@ -19,29 +19,31 @@
 
 /* Things to do at the next visit. */
 enum umi_conn_due {
-    UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1, /* call the listener's on_accept */
-    UMI_DUE_CONTROL     = 1u << 2, /* control messages are queued */
-    UMI_DUE_CREDIT      = 1u << 3, /* channels owe the peer a CREDIT */
-    UMI_DUE_SEND        = 1u << 4, /* credit came: waiting sends may go */
-    UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
-    UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
-    UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
-    UMI_DUE_STREAM      = 1u << 10 /* pieces came that receives wait for */
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_STREAM      = 1u << 11  /* pieces came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener *listener;    /* held; NULL on the connecting side */
-    bool          has_hello;   /* connecting side: has had a CHALLENGE */
-    bool          is_welcomed; /* listening side: WELCOME sent */
-    bool          is_rejected; /* listening side: the peer should go now */
-    uint8_t       worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void         *address;                       /* of its worker; owned */
-    uint8_t       client_nonce[UMI_NONCE_SIZE];
-    uint8_t       server_nonce[UMI_NONCE_SIZE];
+    umx_listener     *listener;    /* held; NULL on the connecting side */
+    bool              has_hello;   /* connecting side: has had a CHALLENGE */
+    bool              is_welcomed; /* listening side: WELCOME sent */
+    bool              is_rejected; /* listening side: the peer should go now */
+    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
+    void             *address;                       /* of its worker; owned */
+    struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t           client_nonce[UMI_NONCE_SIZE];
+    uint8_t           server_nonce[UMI_NONCE_SIZE];
 } umi_handshake;
 
 struct umx_ep {
@@ -92,6 +94,10 @@ struct umx_ep {
     bool            is_goodbye_sent;
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
+    uint64_t        close_deadline_ns;
+    unsigned        attempt;          /* to connect; grows */
+    umi_link        addressed_link;   /* umi_addressed.waiting */
+    bool            is_ended_untaken; /* counted there */
 };
 
 static inline umx_ep *
@@ -171,11 +177,18 @@ void umi_conn_send_control(umx_ep *ep, const umi_control *control);
 
 /* handshake.c */
 void umi_handshake_init(umx_ep *ep);
+/* The socket is connecting: say HELLO. */
+void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
 
 /* close.c */
+/* `ep` is open; or connecting, then the close goes on once it is open. */
 void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* `ep` was closed while it was connecting, and is open now. */
+void umi_close_resume(umx_ep *ep);
+/* `ep` is connecting: is there anything to deliver? */
+bool umi_close_is_needed(umx_ep *ep);
 /* Progress of a close: all sends posted? then GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);

@@ -24,6 +24,7 @@
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
+#include "wire/route.h"
 
 enum {
     WIRE_MINOR = 0,
@@ -100,7 +101,11 @@ open_conn(umx_ep *ep)
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
     } else {
         umi_handshake_end(ep);
-        umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
+        if (ep->is_closing) {
+            umi_close_resume(ep);
+        } else {
+            umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
+        }
     }
 }
 
@@ -175,6 +180,7 @@ umi_handshake_end(umx_ep *ep)
         umi_listener_release(handshake->listener);
     }
     free(handshake->address);
+    free(handshake->route);
     free(handshake);
 }
 
@@ -425,6 +431,10 @@ check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
 {
     uint8_t mac[UMI_MAC_SIZE];
 
+    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+        *reason_p = "another worker has the port now";
+        return UMX_ERR_WORKER_GONE;
+    }
     if (control->u.welcome.major != UMX_WIRE_VERSION) {
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
@@ -583,8 +593,8 @@ umi_handshake_init(umx_ep *ep)
 /* ---- connecting ----------------------------------------------------------
  */
 
-static void
-send_hello(umx_ep *ep)
+void
+umi_handshake_start(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
 
@@ -652,7 +662,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                                 params->local_len);
     if (status == UMX_OK) {
         umi_timer_start(worker, &ep->timer, timeout_ns);
-        send_hello(ep);
+        umi_handshake_start(ep);
     } else if (is_verdict(status)) {
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     } else {
