@@ -6,7 +6,7 @@
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
-#   _submit    calls from other threads
+#   _submit    calls from other threads    sync  blocking calls
 #   _endpoint  a connection              _connect   making both
 #   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
@@ -28,7 +28,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions
+from . import core, exceptions, sync
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -162,5 +162,6 @@ __all__ = [
     "recv",
     "register_am_allocator",
     "reset",
+    "sync",
     "which_ucx",
 ]
