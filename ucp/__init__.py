@@ -12,6 +12,7 @@
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _memory    what peers may reach
+#   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
@@ -29,6 +30,13 @@ _loader.load()
 
 from . import core, exceptions
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -80,6 +88,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -101,6 +110,7 @@ __all__ = [
     "Request",
     "StreamTransport",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -120,15 +130,18 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
@@ -140,7 +153,9 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
     "open_streams",
     "progress",

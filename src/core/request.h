@@ -117,7 +117,13 @@ void umi_request_free(umx_request *req);
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
-/* The same for every request on `list`. */
+/* It seems that UCX will not give the operation back: report that, once. */
+void umi_request_lose(umx_request *req, umx_status status);
+
+/* umx_op_params.on_lost of a part of the request `arg`. */
+void umi_request_lose_whole(umx_request *part, umx_status status, void *arg);
+
+/* umi_request_complete() for every request on `list`. */
 void umi_request_complete_all(umi_list *list, umx_status status);
 
 /* umi_request_ops.cancel of a request that only waits on a list. */

@@ -123,16 +123,8 @@ static void
 report_lost(umx_ep *ep)
 {
     UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
-
-        if (req->is_lost) {
-            continue;
-        }
-        req->is_lost = true;
-        umi_conn_worker(ep)->stats.requests_lost++;
-        if (req->on_lost != NULL) {
-            req->on_lost(req, pending_status(ep), req->arg);
-        }
+        umi_request_lose(umi_container_of(link, umx_request, link),
+                         pending_status(ep));
     }
 }
 
