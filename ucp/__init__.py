@@ -8,8 +8,10 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
+#   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _memory    what peers may reach
 #   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
@@ -46,15 +48,18 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request, TagMessage
+from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._memory import Memory
 from ._peer import Peer, PeerInfo
+from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
     Worker,
     continuous_ucx_progress,
     current_worker,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -72,6 +77,7 @@ from .exceptions import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -96,10 +102,13 @@ __all__ = [
     "Context",
     "Endpoint",
     "Listener",
+    "Memory",
     "Message",
     "Peer",
     "PeerInfo",
+    "RemoteMemory",
     "Request",
+    "StreamTransport",
     "TagMessage",
     "UCXAddress",
     "UCXAuthError",
@@ -110,6 +119,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",
@@ -135,6 +145,7 @@ __all__ = [
     "create_listener",
     "current_worker",
     "exceptions",
+    "fence",
     "flush",
     "get_active_transports",
     "get_address",
@@ -146,6 +157,7 @@ __all__ = [
     "get_ucx_version",
     "get_worker_address",
     "init",
+    "open_streams",
     "progress",
     "recv",
     "register_am_allocator",

@@ -306,6 +306,42 @@ endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+PyDoc_STRVAR(fence_doc,
+             "fence($self, /)\n--\n\n"
+             "Operations on the peer's memory that come later are executed\n"
+             "after those before. Waits for nothing.");
+
+static PyObject *
+endpoint_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    umx_status      status;
+
+    if (worker_check(self->worker) < 0) {
+        return NULL;
+    }
+    status = umx_ep_fence(self->umx);
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "fence", NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
+                         "The peer's memory of that key, as a RemoteMemory.");
+
+static PyObject *
+endpoint_remote(PyObject *op, PyObject *key)
+{
+    EndpointObject *self  = (EndpointObject *)op;
+    umx_ep_state    state = current_state(self);
+
+    if (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) {
+        return errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    }
+    return remote_new(self, key);
+}
+
 PyDoc_STRVAR(drain_doc,
              "drain($self, /)\n--\n\n"
              "Wait until sends have caught up: at once while pending_bytes is\n"
@@ -662,6 +698,25 @@ set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
+PyDoc_STRVAR(stream_send_doc,
+             "stream_send($self, buffer, /)\n--\n\n"
+             "Send all of buffer on the byte stream; awaitable, done when\n"
+             "buffer may be reused. Cancelled, a send that has begun goes on\n"
+             "to its end.");
+
+PyDoc_STRVAR(stream_recv_doc,
+             "stream_recv($self, buffer, wait_all=False)\n--\n\n"
+             "Receive what is there of the byte stream, at most buffer's\n"
+             "length; awaits the number of bytes, 0 at the end: the peer has\n"
+             "closed or shut the stream down. With wait_all: until buffer is\n"
+             "full, or the end. Bytes of one that is cancelled or fails are\n"
+             "received by the next.");
+
+PyDoc_STRVAR(stream_shutdown_doc,
+             "stream_shutdown($self, /)\n--\n\n"
+             "Send the end of the byte stream behind what was sent; the other\n"
+             "direction stays open. Idempotent.");
+
 PyDoc_STRVAR(am_send_doc,
              "am_send($self, buffer, *, id=None, header=b'')\n--\n\n"
              "Send an active message: all of buffer behind at most 1024\n"
@@ -691,6 +746,11 @@ static PyMethodDef endpoint_methods[] = {
     {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
      recv_message_doc},
     {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"stream_send", endpoint_stream_send, METH_O, stream_send_doc},
+    {"stream_recv", KEYWORDS_FUNC(endpoint_stream_recv), KEYWORDS,
+     stream_recv_doc},
+    {"stream_shutdown", endpoint_stream_shutdown, METH_NOARGS,
+     stream_shutdown_doc},
     {"am_send", KEYWORDS_FUNC(endpoint_am_send), KEYWORDS, am_send_doc},
     {"am_recv", KEYWORDS_FUNC(endpoint_am_recv), KEYWORDS, am_recv_doc},
     {"am_recv_message", KEYWORDS_FUNC(endpoint_am_recv_message), KEYWORDS,
@@ -700,6 +760,8 @@ static PyMethodDef endpoint_methods[] = {
     {"abort", endpoint_abort, METH_NOARGS, abort_doc},
     {"closed", endpoint_closed, METH_NOARGS, closed_doc},
     {"flush", endpoint_flush, METH_NOARGS, flush_doc},
+    {"fence", endpoint_fence, METH_NOARGS, fence_doc},
+    {"remote", endpoint_remote, METH_O, remote_doc},
     {"drain", endpoint_drain, METH_NOARGS, drain_doc},
     {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
      set_limits_doc},

@@ -946,13 +946,13 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
         stats.requests_in_use, "requests_peak", stats.requests_peak,
-        "endpoints", stats.endpoints, "listeners", stats.listeners,
-        "unexpected_messages", stats.unexpected_messages, "unexpected_bytes",
-        stats.unexpected_bytes, "protocol_errors", stats.protocol_errors,
-        "wakeups", stats.wakeups, "spins", stats.spins, "spin_hits",
-        stats.spin_hits);
+        "requests_lost", stats.requests_lost, "endpoints", stats.endpoints,
+        "listeners", stats.listeners, "unexpected_messages",
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
+        "protocol_errors", stats.protocol_errors, "wakeups", stats.wakeups,
+        "spins", stats.spins, "spin_hits", stats.spin_hits);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -970,6 +970,25 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     req = request_new(self, NULL, REQUEST_FLUSH);
     return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
+                               "Endpoint.fence() for every endpoint.");
+
+static PyObject *
+worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    umx_status    status;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_worker_fence(self->umx);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "fence", NULL);
+    }
+    Py_RETURN_NONE;
 }
 
 /* ---- connecting ----------------------------------------------------------
@@ -1159,6 +1178,7 @@ static PyMethodDef worker_methods[] = {
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
+    {"fence", worker_fence, METH_NOARGS, worker_fence_doc},
     {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
     {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
     {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},

@@ -7,7 +7,14 @@
 #include "util/log.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
+#include "wire/rma.h"
 #include "wire/route.h"
+#include "wire/stream.h"
+
+/* How long after its end an endpoint waits for what UCX has of it. */
+enum {
+    LOST_MS = 1000
+};
 
 static void abort_conn(umi_ep *base);
 
@@ -30,6 +37,7 @@ static const umi_worker_hooks worker_hooks = {
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
     .look_for_tags = umi_tag_look,
+    .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = abort_conn,
     .abort         = abort_worker,
     .fini          = fini_worker,
@@ -49,6 +57,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     if (status == UMX_OK) {
         status = umi_am_set_handler(worker, UMI_AM_CONTROL,
                                     umi_control_on_arrival);
+    }
+    if (status == UMX_OK) {
+        status = umi_rma_init(worker);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -82,6 +93,7 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    umi_rma_free_state(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
     }
@@ -96,6 +108,26 @@ retire_conn(umi_retire *retire)
     umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
 }
 
+/* With which status the queued operations end. */
+static umx_status
+pending_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
+}
+
+/* UCX has had the time to give them back. */
+static void
+report_lost(umx_ep *ep)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
+        umi_request_lose(umi_container_of(link, umx_request, link),
+                         pending_status(ep));
+    }
+}
+
 static void
 on_timer(umi_timer *timer)
 {
@@ -107,6 +139,8 @@ on_timer(umi_timer *timer)
     } else if (ep->state == UMX_EP_DRAINING) {
         umi_conn_finish(ep, UMX_EP_CLOSED,
                         ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+    } else if (ep->state != UMX_EP_OPEN) {
+        report_lost(ep);
     }
     umi_ep_release(&ep->base);
 }
@@ -332,6 +366,9 @@ visit_due(umx_ep *ep)
         }
         umi_close_advance(ep);
     }
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
+    }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);
     }
@@ -400,16 +437,6 @@ unsent_bytes(umx_ep *ep)
     return bytes;
 }
 
-/* With which status the queued operations end. */
-static umx_status
-pending_status(const umx_ep *ep)
-{
-    if (ep->is_peer_closed) {
-        return UMX_ERR_PEER_CLOSED;
-    }
-    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
-}
-
 static void
 settle_channel(umi_channel *channel)
 {
@@ -452,6 +479,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
+    umi_rma_finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->asks, pending_status(ep));
@@ -460,6 +488,11 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
     ep->num_control = 0;
     umi_handshake_end(ep);
+    if (!umi_list_is_empty(&ep->base.inflight) &&
+        !umi_conn_worker(ep)->is_ending) {
+        umi_timer_start(umi_conn_worker(ep), &ep->timer,
+                        LOST_MS * UINT64_C(1000000));
+    }
     ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
     umi_conn_due(ep, UMI_DUE_NOTIFY);
     if (was_closing) {
@@ -485,6 +518,7 @@ abort_conn(umi_ep *base)
 
     umi_ep_hold(base);
     umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_timer_stop(&ep->timer); /* the worker goes */
     umi_conn_each_channel(ep, discard_channel);
     umi_ep_release(base);
 }

@@ -15,21 +15,23 @@
 #include "wire/channel.h"
 #include "wire/control.h"
 
+struct umi_rma;
 #include <umx/control.h>
 
 /* Things to do at the next visit. */
 enum umi_conn_due {
-    UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1, /* call the listener's on_accept */
-    UMI_DUE_CONTROL     = 1u << 2, /* control messages are queued */
-    UMI_DUE_CREDIT      = 1u << 3, /* channels owe the peer a CREDIT */
-    UMI_DUE_SEND        = 1u << 4, /* credit came: waiting sends may go */
-    UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
-    UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
-    UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
-    UMI_DUE_ROUTE       = 1u << 10 /* connecting: try the next host */
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_STREAM      = 1u << 11  /* pieces came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
@@ -69,6 +71,7 @@ struct umx_ep {
     umi_retire      retire;
     umi_list        closers;       /* requests of umx_ep_close() */
     umi_list        drainers;      /* and of umx_ep_drain() */
+    struct umi_rma *rma;           /* NULL until the first use */
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
@@ -119,6 +122,14 @@ umi_conn_is_reading(const umx_ep *ep)
            !ep->is_dropped;
 }
 
+/* The same for one channel: replies are read until the end. */
+static inline bool
+umi_conn_is_reading_channel(const umi_channel *channel)
+{
+    return umi_conn_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+}
+
 /* The endpoint of a number that came over the wire; NULL if it is none. */
 static inline umx_ep *
 umi_conn_find(const umx_worker *worker, uint64_t id)
@@ -144,6 +155,9 @@ umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
 
 /* Why nothing can be sent; UMX_OK if it can. */
 umx_status umi_conn_send_status(const umx_ep *ep);
+
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 

@@ -21,9 +21,11 @@ typedef struct fake_state {
     bool         is_paused;   /* the test's own calls: they do not count */
     const char  *failed;      /* name of the one that did, or NULL */
     bool         is_pending;  /* operations wait for progress */
+    bool         is_wedged;   /* they stay so, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */
+    size_t       rkey_len;   /* of ucp_rkey_pack(); 0: a few bytes */
     unsigned     idle_polls; /* progress calls that find nothing first */
     void (*on_step)(void);   /* before each callback of UCX; or NULL */
     unsigned live;           /* objects of any kind that were not given back */
