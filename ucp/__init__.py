@@ -11,6 +11,8 @@
 #   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _memory    what peers may reach
+#   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
@@ -29,6 +31,13 @@ _loader.load()
 
 from . import core, exceptions
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -40,9 +49,10 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request, TagMessage
+from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._memory import Memory
 from ._peer import Peer, PeerInfo
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
@@ -50,6 +60,7 @@ from ._worker import (
     Worker,
     continuous_ucx_progress,
     current_worker,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -67,6 +78,7 @@ from .exceptions import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -77,6 +89,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -90,12 +103,15 @@ __all__ = [
     "Context",
     "Endpoint",
     "Listener",
+    "Memory",
     "Message",
     "Peer",
     "PeerInfo",
+    "RemoteMemory",
     "Request",
     "StreamTransport",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -104,6 +120,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",
@@ -114,18 +131,22 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
+    "fence",
     "flush",
     "get_active_transports",
     "get_address",
@@ -133,7 +154,9 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
     "open_streams",
     "progress",

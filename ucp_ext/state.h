@@ -34,6 +34,10 @@
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
     X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXInvalidKey, "UCXError ValueError",                               \
+      "The key is damaged, of another process, or its memory is closed.") \
+    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
+      "Nobody is at the worker address.")                                 \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -80,7 +84,10 @@ typedef struct mod_state {
     PyTypeObject  *listener_type;
     PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
+    PyTypeObject  *memory_type;
+    PyTypeObject  *remote_type;
     PyTypeObject  *tag_message_type;
+    PyTypeObject  *address_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -100,6 +107,8 @@ typedef struct mod_state {
     size_t num_endpoints;
     size_t num_listeners;
     size_t num_messages;
+    size_t num_memories;
+    size_t num_remotes;
 } mod_state;
 
 enum name_index {
@@ -163,6 +172,7 @@ typedef struct WorkerObject {
     pending_call  *calls;
     pending_call  *calls_tail;
     RequestObject *closers;           /* of close_all() */
+    PyObject      *on_addressed;      /* or NULL */
     PyObject      *am_handlers;       /* dict of id and callable, or NULL */
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
@@ -210,6 +220,23 @@ typedef struct MessageObject {
     Py_ssize_t num_views;   /* exports of its bytes */
     PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
+
+typedef struct MemoryObject {
+    PyObject_HEAD mod_state *st;
+    ContextObject           *context;
+    umx_memh                *umx;  /* NULL once closed and out of use */
+    struct buffer_hold      *hold; /* of a registered buffer; libumx's */
+    Py_ssize_t               exports;
+    bool                     is_readonly;
+    bool                     is_closed;
+    PyObject                *weakrefs;
+} MemoryObject;
+
+typedef struct RemoteObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_rkey                     *umx;
+    uint64_t                      nbytes;
+} RemoteObject;
 
 typedef struct TagMessageObject {
     PyObject_HEAD WorkerObject *worker;
@@ -286,10 +313,16 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_PUT,
+    REQUEST_GET,
+    REQUEST_PUT_MANY,
+    REQUEST_GET_MANY,
+    REQUEST_PUT_SIGNAL,
+    REQUEST_ATOMIC,
     REQUEST_AM_SEND,
-    REQUEST_STREAM_SEND,
     REQUEST_TAG_SEND_SYNC,
-    REQUEST_RECV,
+    REQUEST_STREAM_SEND,
+    REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
     REQUEST_TAG_RECV_INTO,
@@ -310,7 +343,8 @@ typedef enum request_kind {
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
-    REQUEST_RECV_MANY
+    REQUEST_RECV_MANY,
+    REQUEST_FETCH
 } request_kind;
 
 typedef enum request_state {
@@ -320,6 +354,14 @@ typedef enum request_state {
 } request_state;
 
 struct many;
+
+/* What a *_MANY operation on a peer's memory moves. */
+typedef struct rma_list {
+    Py_ssize_t    count;
+    size_t        len;   /* bytes of all */
+    umx_rma_item *items; /* behind `holds` */
+    buffer_hold   holds[];
+} rma_list;
 
 struct RequestObject {
     PyObject_HEAD mod_state *st;
@@ -347,7 +389,12 @@ struct RequestObject {
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
     PyObject        *header;      /* bytes in front of the message, or NULL */
     struct many     *many;
-    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
+    PyObject        *remote; /* a peer's memory: the RemoteObject, ... */
+    rma_list        *list;
+    uint64_t         offset;
+    umx_atomic       atomic;
+    uint64_t         old; /* ... and what `atomic` found */
+    uint64_t         ns;  /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
     PyObject        *callback; /* the usual one */
@@ -363,6 +410,9 @@ RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
 
 /* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
 int request_hold_many(RequestObject *req, PyObject *buffers);
+
+/* A list for req->list; NULL with an exception. */
+rma_list *request_new_list(Py_ssize_t count);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
@@ -513,6 +563,8 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
+PyObject *remote_new(EndpointObject *endpoint, PyObject *key);
+
 /* The user's header of a message, as bytes. */
 PyObject *message_header(const umx_message *message);
 
@@ -544,8 +596,26 @@ PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
 extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
     worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
 
+/* A UCXAddress of these bytes, which are one. */
+PyObject *address_new(mod_state *st, const void *data, size_t len);
+
+/* A UCXAddress from one, or from a buffer. */
+PyObject *address_from_object(mod_state *st, PyObject *obj);
+
+/* Worker's methods for addresses (worker_address.c). */
+PyObject *worker_get_address(PyObject *op, PyObject *ignored);
+PyObject *worker_connect_address(PyObject *op, PyObject *const *args,
+                                 Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_take_addressed(PyObject *op, PyObject *ignored);
+PyObject *worker_withdraw_address(PyObject *op, PyObject *ignored);
+PyObject *worker_get_on_addressed(PyObject *op, void *closure);
+int       worker_set_on_addressed(PyObject *op, PyObject *value, void *closure);
+extern const char worker_get_address_doc[], worker_connect_address_doc[],
+    worker_take_addressed_doc[], worker_withdraw_address_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    channel_spec, listener_spec, message_spec, tag_message_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
+    remote_spec, address_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

@@ -530,6 +530,7 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
+    Py_VISIT(self->on_addressed);
     Py_VISIT(self->am_handlers);
     Py_VISIT(self->am_host_allocator);
     Py_VISIT(self->am_device_allocator);
@@ -546,6 +547,7 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
+    Py_CLEAR(self->on_addressed);
     Py_CLEAR(self->am_host_allocator);
     Py_CLEAR(self->am_device_allocator);
     am_clear_handlers(self);
@@ -970,6 +972,25 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
+                               "Endpoint.fence() for every endpoint.");
+
+static PyObject *
+worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    umx_status    status;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_worker_fence(self->umx);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "fence", NULL);
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- connecting ----------------------------------------------------------
  */
 
@@ -1157,6 +1178,7 @@ static PyMethodDef worker_methods[] = {
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
+    {"fence", worker_fence, METH_NOARGS, worker_fence_doc},
     {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
     {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
     {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
@@ -1167,6 +1189,13 @@ static PyMethodDef worker_methods[] = {
      worker_tag_probe_doc},
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
+    {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
+     worker_connect_address_doc},
+    {"take_addressed", worker_take_addressed, METH_NOARGS,
+     worker_take_addressed_doc},
+    {"withdraw_address", worker_withdraw_address, METH_NOARGS,
+     worker_withdraw_address_doc},
     {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
      NULL},
     {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
@@ -1192,6 +1221,8 @@ static PyGetSetDef worker_getset[] = {
     {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
     {"loop", get_loop, NULL, "The event loop, or None.", NULL},
     {"context", get_context, NULL, "The Context.", NULL},
+    {"on_addressed", worker_get_on_addressed, worker_set_on_addressed,
+     "Called when take_addressed() has another endpoint.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

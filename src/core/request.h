@@ -70,6 +70,10 @@ struct umx_request {
             bool                    is_sync;
         } raw;
         struct {
+            size_t     num_parts; /* that are not complete */
+            umx_status status;    /* the first failure */
+        } rma;                    /* and a flush that waits for such */
+        struct {
             uint64_t low;
         } drain;
         struct {
