@@ -16,6 +16,7 @@
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
+#   compat     ucxx's names on top of all this
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
