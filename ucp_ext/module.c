@@ -203,10 +203,11 @@ module_exec(PyObject *module)
         add_type(module, &worker_spec, &st->worker_type) < 0 ||
         add_type(module, &endpoint_spec, &st->endpoint_type) < 0 ||
         add_type(module, &listener_spec, &st->listener_type) < 0 ||
-        add_type(module, &message_spec, &st->message_type) < 0) {
+        add_type(module, &message_spec, &st->message_type) < 0 ||
+        add_type(module, &array_spec, &st->array_type) < 0) {
         return -1;
     }
-    return 0;
+    return PyModule_AddFunctions(module, callback_methods);
 }
 
 static int
@@ -220,6 +221,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->endpoint_type);
     Py_VISIT(st->listener_type);
     Py_VISIT(st->message_type);
+    Py_VISIT(st->array_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -250,6 +252,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->endpoint_type);
     Py_CLEAR(st->listener_type);
     Py_CLEAR(st->message_type);
+    Py_CLEAR(st->array_type);
     Py_CLEAR(st->any);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);
