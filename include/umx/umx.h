@@ -2,6 +2,7 @@
 #ifndef UMX_UMX_H
 #define UMX_UMX_H
 
+#include <umx/am.h>
 #include <umx/buffer.h>
 #include <umx/channel.h>
 #include <umx/context.h>

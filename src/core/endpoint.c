@@ -26,6 +26,7 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     ep->id   = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
     ep->free = free;
     umi_list_init(&ep->inflight);
+    umi_list_init(&ep->waiting);
     umi_link_init(&ep->event_link);
     umi_link_init(&ep->peer_link);
     umi_list_append(&worker->eps, &ep->link);
@@ -55,14 +56,68 @@ umi_ep_raise(umi_ep *ep, unsigned events)
     }
 }
 
+/* ---- operations of UCX's own ---------------------------------------------
+ */
+
+umx_status
+umi_ep_post_status(const umi_ep *ep)
+{
+    umx_status status;
+
+    if (ep->worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(ep->worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (ep->is_draining || ep->end_status == UMX_ERR_CANCELED) {
+        return UMX_ERR_CLOSED;
+    }
+    return ep->end_status;
+}
+
+umx_status
+umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
+{
+    umx_status status = UMX_INPROGRESS;
+
+    if (ep->is_bound) {
+        status = req->ops->post(req);
+    } else {
+        umi_list_append(&ep->waiting, &req->link);
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        umi_request_free(req);
+    }
+    return status;
+}
+
 void
-umi_ep_cancel_receives(umi_ep *ep, umx_status status)
+umi_ep_post_waiting(umi_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&ep->waiting)) != NULL) {
+        umx_request *req    = umi_container_of(link, umx_request, link);
+        umx_status   status = req->ops->post(req);
+
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+void
+umi_ep_end_raw(umi_ep *ep, umx_status status)
 {
     ep->end_status = status;
-    UMI_LIST_FOREACH_SAFE(link, &ep->inflight) {
+    UMI_LIST_FOREACH_SAFE(link, &ep->worker->tag_recvs) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->ops->outlives_ep) {
+        if (req->ep == ep) {
             req->ops->cancel(req);
         }
     }

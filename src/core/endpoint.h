@@ -25,13 +25,14 @@ typedef struct umi_ep {
     unsigned   refs;
     unsigned   events;
     umi_list   inflight;      /* requests in UCX's hands */
+    umi_list   waiting;       /* requests for UCX, before `is_bound` */
     umi_link   link;          /* worker->eps */
     umi_link   event_link;    /* worker->ep_events */
     bool       is_draining;   /* no new work */
     unsigned   num_tag_sends; /* of `inflight`: UCX's own tags */
     uint64_t   raw_tags;      /* tag sends posted so far */
     umx_status ucx_error;
-    umx_status end_status; /* of what umi_ep_cancel_receives() cancels */
+    umx_status end_status; /* why umi_ep_end_raw() was called; else UMX_OK */
     uint64_t   id;
     void (*free)(struct umi_ep *ep); /* refs is 0 */
 } umi_ep;
@@ -74,9 +75,19 @@ umi_ep_release(umi_ep *ep)
 /* Take `ep` off the worker's lists, before its memory goes. */
 void umi_ep_fini(umi_ep *ep);
 
-/* Cancel what waits for data that may come from any endpoint: it ends with
- * `status`. */
-void umi_ep_cancel_receives(umi_ep *ep, umx_status status);
+/* Why nothing more can be posted; UMX_OK if it can, or will wait. */
+umx_status umi_ep_post_status(const umi_ep *ep);
+
+/* `req` goes to UCX, or waits for the handshake. Returns as a posting call;
+ * `req` is freed unless UMX_INPROGRESS. */
+umx_status umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p);
+
+/* The handshake is over: hand what waits to UCX. */
+void umi_ep_post_waiting(umi_ep *ep);
+
+/* No more work outside of channels: cancel receives of UCX's tags that name
+ * `ep`, which UCX would keep. They end with `status`. */
+void umi_ep_end_raw(umi_ep *ep, umx_status status);
 
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_raise(umi_ep *ep, unsigned events);

@@ -23,8 +23,8 @@ typedef struct umi_request_ops {
     bool (*finish)(umx_request *req);
     /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
     void (*cancel)(umx_request *req);
-    /* UCX would keep it when its endpoint goes: it is cancelled then. */
-    bool outlives_ep;
+    /* Hand it to UCX, for umi_ep_post_waiting(). NULL: never waits. */
+    umx_status (*post)(umx_request *req);
 } umi_request_ops;
 
 struct umx_request {
@@ -46,7 +46,9 @@ struct umx_request {
     union {
         struct {
             uint64_t            header[3];
+            umx_message        *longer; /* instead of `header`, or NULL */
             struct umi_channel *channel;
+            uint32_t            header_len;
             bool                is_rndv;
             bool is_unread; /* rendezvous: the peer has closed before */
         } send;
@@ -59,7 +61,11 @@ struct umx_request {
             uint8_t             phase;
         } recv;
         struct {
-            void *handle; /* UCX's request, to cancel it */
+            void                   *handle; /* UCX's request, to cancel it */
+            uint64_t                tag;
+            uint64_t                mask;
+            struct umx_tag_message *message; /* see ops/tag.h */
+            bool                    is_sync;
         } raw;
         struct {
             uint64_t low;

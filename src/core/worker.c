@@ -27,6 +27,11 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->orphans);
+    umi_list_init(&worker->am_users);
+    umi_list_init(&worker->tag_recvs);
+    umi_list_init(&worker->tag_waiters);
+    umi_list_init(&worker->tag_returned);
+    umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
     umi_slots_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
@@ -126,7 +131,8 @@ settle(umx_worker *worker)
 
     for (;;) {
         bool is_settled = worker->closes_in_ucx == 0 &&
-                          umi_list_is_empty(&worker->orphans);
+                          umi_list_is_empty(&worker->orphans) &&
+                          umi_list_is_empty(&worker->tag_recvs);
 
         UMI_LIST_FOREACH(link, &worker->eps) {
             umi_ep *ep = umi_container_of(link, umi_ep, link);
@@ -146,6 +152,7 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
+    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
     UMI_LIST_FOREACH(link, &worker->eps) {
         umi_request_complete_all(
             &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
@@ -173,6 +180,8 @@ abort_all(umx_worker *worker)
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
+    cancel_list(&worker->tag_recvs);
+    worker->hooks->abort_tags(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -182,11 +191,43 @@ abort_all(umx_worker *worker)
     umi_worker_run_events(worker);
 }
 
-void
-umx_worker_destroy(umx_worker *worker)
+static void
+free_memory(umx_worker *worker)
 {
     umx_context *context = worker->context;
 
+    if (worker->ucp != NULL) {
+        ucp_worker_destroy(worker->ucp);
+    }
+    umi_pool_fini(&worker->messages);
+    free(worker);
+    umx_context_release(context);
+}
+
+void
+umi_worker_release_memory(umx_worker *worker)
+{
+    if (--worker->num_memory_holds == 0 && worker->is_ended) {
+        free_memory(worker);
+    }
+}
+
+/* The user's reference is still out: umx_ep_destroy() comes later and must
+ * find memory, so the endpoint only leaves the list. */
+static void
+forget_eps(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->eps)) {
+        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
+
+        umi_link_remove(&ep->link);
+        ep->worker = NULL;
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
@@ -200,25 +241,20 @@ umx_worker_destroy(umx_worker *worker)
         }
     }
     close(worker->fd);
-    ucp_worker_destroy(worker->ucp);
-    worker->ucp = NULL;
+    if (worker->num_memory_holds == 0) {
+        ucp_worker_destroy(worker->ucp); /* writes into no buffer any more */
+        worker->ucp = NULL;
+    }
     complete_leftovers(worker);
-    while (!umi_list_is_empty(&worker->eps)) {
-        /* The user's reference is still out: umx_ep_destroy() comes later and
-         * must find memory, so the endpoint only leaves the list. */
-        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
-
-        umi_link_remove(&ep->link);
-        ep->worker = NULL;
-    }
+    worker->hooks->abort_tags(worker); /* receives that had been cancelled */
+    forget_eps(worker);
+    worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
-    if (worker->messages.in_use == 0) {
-        /* Else handles are out: their memory must outlive the worker. */
-        umi_pool_fini(&worker->messages);
-    }
     umi_slots_fini(&worker->eps_by_id);
-    free(worker);
-    umx_context_release(context);
+    worker->is_ended = true;
+    if (worker->num_memory_holds == 0) {
+        free_memory(worker);
+    }
 }
 
 int
@@ -384,6 +420,7 @@ umi_worker_run_events(umx_worker *worker)
         if (worker->has_events) {
             worker->has_events = false;
             run_ep_events(worker);
+            worker->hooks->look_for_tags(worker);
         }
         run_retired(worker);
         run_done(worker);

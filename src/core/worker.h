@@ -24,8 +24,13 @@ typedef struct umi_worker_hooks {
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* Messages with UCX's tags may have come. */
+    void (*look_for_tags)(umx_worker *worker);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
+    /* The last of it: free what the layer has in the worker. */
+    void (*fini)(umx_worker *worker);
+    void (*abort_tags)(umx_worker *worker);
 } umi_worker_hooks;
 
 typedef struct umi_timer umi_timer;
@@ -77,6 +82,7 @@ struct umx_worker {
     bool         is_running; /* completions are being run */
     bool         has_events; /* something is on the lists below */
     bool         is_ending;  /* being destroyed */
+    bool         is_ended;   /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -102,7 +108,14 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                orphans; /* requests without endpoint in UCX */
+    umi_list                am_users; /* the layer above's */
+    unsigned                num_memory_holds;
+    umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                tag_recvs;    /* with UCX's tags, in order */
+    umi_list                tag_waiters;  /* requests, see ops/tag.h */
+    umi_list                tag_returned; /* umx_tag_message.link */
+    umi_list                tag_taken;    /* the same, in the user's hands */
+    uint32_t                tag_seq;
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
@@ -114,6 +127,16 @@ struct umx_worker {
 umx_status umi_worker_create(umx_context            *context,
                              const umi_worker_hooks *hooks,
                              umx_worker            **worker_p);
+
+/* UCX's worker and the pools outlive umx_worker_destroy() until all holds are
+ * released: the user reads from their memory. */
+static inline void
+umi_worker_hold_memory(umx_worker *worker)
+{
+    worker->num_memory_holds++;
+}
+
+void umi_worker_release_memory(umx_worker *worker);
 
 /* Run what UCX reported: endpoint events, connection requests, retired
  * objects, then completions, until nothing is left. */
@@ -127,6 +150,9 @@ umi_worker_progress(umx_worker *worker)
 
     if (events != 0) {
         worker->is_armed = false;
+        if (!umi_list_is_empty(&worker->tag_waiters)) {
+            worker->has_events = true;
+        }
     }
     return events;
 }

@@ -1,8 +1,4 @@
-#include "ops/flush.h"
-
 #include "ops/post.h"
-
-static const umi_request_ops flush_ops = {.name = "flush"};
 
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
@@ -11,8 +7,8 @@ on_flushed(void *request, ucs_status_t status, void *arg)
     umi_request_complete(arg, umi_ep_status(status));
 }
 
-umx_status
-umi_flush(umx_request *req)
+static umx_status
+post_flush(umx_request *req)
 {
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
@@ -29,18 +25,35 @@ umi_flush(umx_request *req)
                                              &req->worker->orphans);
 }
 
-static umx_status
-flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params,
-      umx_request **req_p)
+static const umi_request_ops flush_ops = {
+    .name = "flush", .cancel = umi_post_cancel, .post = post_flush};
+
+static umx_request *
+new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
 {
     umx_request *req = umi_request_new(worker, ep, &flush_ops, params);
-    umx_status   status;
 
+    if (req != NULL) {
+        req->buf = (umx_buffer){0};
+    }
+    return req;
+}
+
+umx_status
+umx_worker_flush(umx_worker *worker, const umx_op_params *params,
+                 umx_request **req_p)
+{
+    umx_status   status = umi_worker_check(worker);
+    umx_request *req;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    req = new_flush(worker, NULL, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf = (umx_buffer){0};
-    status   = umi_flush(req);
+    status = post_flush(req);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;
@@ -50,25 +63,23 @@ flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params,
 }
 
 umx_status
-umx_worker_flush(umx_worker *worker, const umx_op_params *params,
-                 umx_request **req_p)
-{
-    umx_status status = umi_worker_check(worker);
-
-    return (status != UMX_OK) ? status : flush(worker, NULL, params, req_p);
-}
-
-umx_status
 umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
-    umi_ep    *base   = umi_ep_of(ep);
-    umx_status status = umi_worker_check(base->worker);
+    umi_ep      *base = umi_ep_of(ep);
+    umx_request *req;
+    umx_status   status;
 
+    if (base->worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(base->worker);
     if (status != UMX_OK) {
         return status;
     }
-    if (base->handle == NULL) {
+    /* While it closes there is something to flush still. */
+    if (base->is_bound ? base->handle == NULL : base->end_status != UMX_OK) {
         return UMX_ERR_CLOSED;
     }
-    return flush(base->worker, base, params, req_p);
+    req = new_flush(base->worker, base, params);
+    return (req == NULL) ? UMX_ERR_NO_MEMORY : umi_ep_post(base, req, req_p);
 }

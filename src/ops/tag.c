@@ -1,30 +1,9 @@
-#include <umx/tag.h>
+#include "ops/tag.h"
 
 #include "ops/post.h"
 
-static void
-cancel_recv(umx_request *req)
-{
-    /* Calls the callback before it returns, which only queues. */
-    ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
-}
-
-/* Cancelled by its endpoint's end, not by the user: say why. */
-static bool
-finish_recv(umx_request *req)
-{
-    if (req->status == UMX_ERR_CANCELED && !req->is_cancelled &&
-        req->ep != NULL && req->ep->end_status != UMX_OK) {
-        req->status = req->ep->end_status;
-    }
-    return true;
-}
-
-static const umi_request_ops send_ops = {.name = "tag_send"};
-static const umi_request_ops recv_ops = {.name        = "tag_recv",
-                                         .finish      = finish_recv,
-                                         .cancel      = cancel_recv,
-                                         .outlives_ep = true};
+/* ---- sending -------------------------------------------------------------
+ */
 
 static void
 on_sent(void *request, ucs_status_t status, void *arg)
@@ -38,57 +17,197 @@ on_sent(void *request, ucs_status_t status, void *arg)
     umi_request_complete(req, umi_ep_status(status));
 }
 
-umx_status
-umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
-             const umx_op_params *params, umx_request **req_p)
+static umx_status
+post_send(umx_request *req)
 {
-    umi_ep             *base   = umi_ep_of(ep);
-    umx_status          status = umi_worker_check(base->worker);
-    ucp_request_param_t ucp_params;
-    umx_request        *req;
+    umi_ep             *ep = req->ep;
+    ucp_request_param_t params;
+    ucs_status_ptr_t    result;
+    umx_status          status;
+
+    umi_post_params(&params, req);
+    params.cb.send = on_sent;
+    ep->num_tag_sends++;
+    if (req->u.raw.is_sync) {
+        result = ucp_tag_send_sync_nbx(ep->handle, req->buf.data, req->buf.len,
+                                       req->u.raw.tag, &params);
+    } else {
+        result = ucp_tag_send_nbx(ep->handle, req->buf.data, req->buf.len,
+                                  req->u.raw.tag, &params);
+    }
+    status = umi_post_result(req, result, &ep->inflight);
+    ep->num_tag_sends -= (status != UMX_INPROGRESS);
+    ep->raw_tags += (status >= 0);
+    return status;
+}
+
+/* UCX tells that something broke, the endpoint knows why. */
+static bool
+finish_send(umx_request *req)
+{
+    if (req->status < 0 && !req->is_cancelled &&
+        req->ep->end_status != UMX_OK) {
+        req->status = req->ep->end_status;
+    }
+    return true;
+}
+
+const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
+                                          .finish = finish_send,
+                                          .cancel = umi_post_cancel,
+                                          .post   = post_send};
+
+static umx_status
+send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
+            const umx_op_params *params, umx_request **req_p)
+{
+    umi_ep      *base   = umi_ep_of(ep);
+    umx_status   status = umi_ep_post_status(base);
+    umx_request *req;
 
     if (status != UMX_OK) {
         return status;
     }
-    if (base->handle == NULL || base->is_draining) {
-        return UMX_ERR_CLOSED;
-    }
     if (buf->data == NULL && buf->len != 0) {
         return UMX_ERR_INVALID_PARAM;
     }
-    req = umi_request_new(base->worker, base, &send_ops, params);
+    req = umi_request_new(base->worker, base, &umi_tag_send_ops, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf = *buf;
-    umi_post_params(&ucp_params, req);
-    ucp_params.cb.send = on_sent;
-    status             = umi_post_result(
-                    req,
-                    ucp_tag_send_nbx(base->handle, buf->data, buf->len, tag, &ucp_params),
-                    &base->inflight);
-    base->raw_tags += (status >= 0);
-    if (status != UMX_INPROGRESS) {
-        umi_request_free(req);
-        return status;
+    req->buf           = *buf;
+    req->u.raw.tag     = tag;
+    req->u.raw.is_sync = is_sync;
+    return umi_ep_post(base, req, req_p);
+}
+
+umx_status
+umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
+             const umx_op_params *params, umx_request **req_p)
+{
+    return send_tagged(ep, tag, buf, false, params, req_p);
+}
+
+umx_status
+umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
+                  const umx_op_params *params, umx_request **req_p)
+{
+    return send_tagged(ep, tag, buf, true, params, req_p);
+}
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+static void
+cancel_recv(umx_request *req)
+{
+    /* Calls the callback before it returns, which only queues. */
+    ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
+}
+
+static bool
+finish_recv(umx_request *req)
+{
+    if (req->is_cancelled) {
+        /* It had landed before: back, for the next receive. */
+        if (req->status == UMX_OK &&
+            umi_tag_keep(req->worker, &req->info, &req->buf) == UMX_OK) {
+            req->status = UMX_ERR_CANCELED;
+        }
+    } else if (req->status == UMX_ERR_CANCELED && req->ep != NULL &&
+               req->ep->end_status != UMX_OK) {
+        /* By its endpoint's end, not by the user: say why. */
+        req->status = req->ep->end_status;
     }
-    base->num_tag_sends++;
-    *req_p = req;
-    return status;
+    return true;
+}
+
+const umi_request_ops umi_tag_recv_ops = {
+    .name = "tag_recv", .finish = finish_recv, .cancel = cancel_recv};
+
+/* Taken back from UCX for `message`, unless that was too late. */
+static void
+settle_redirected(umx_request *req, umx_tag_message *message,
+                  ucs_status_t ucs_status)
+{
+    umx_status status;
+
+    if (ucs_status != UCS_ERR_CANCELED || req->is_cancelled) {
+        umi_tag_return(message);
+        umi_request_complete(req, umi_ep_status(ucs_status));
+        return;
+    }
+    req->is_posted = false;
+    umi_link_remove(&req->link);
+    status = umi_tag_deliver(req, message);
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
 }
 
 static void
 on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
             void *arg)
 {
-    umx_request *req = arg;
+    umx_request     *req     = arg;
+    umx_tag_message *message = req->u.raw.message;
 
     if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         req->info.tag    = info->sender_tag;
         req->info.length = info->length;
+        req->info.seq    = req->worker->tag_seq++;
     }
     ucp_request_free(request);
-    umi_request_complete(req, umi_ep_status(status));
+    if (message != NULL) {
+        req->u.raw.message = NULL;
+        settle_redirected(req, message, status);
+    } else {
+        umi_request_complete(req, umi_ep_status(status));
+    }
+}
+
+void
+umi_tag_redirect(umx_request *req, umx_tag_message *message)
+{
+    umi_link_remove(&message->link);
+    req->u.raw.message = message;
+    /* Unless it is landing: then `message` waits for the end of that. */
+    ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
+}
+
+static umx_status
+post_recv(umx_request *req)
+{
+    umx_worker         *worker = req->worker;
+    ucp_request_param_t params;
+    ucs_status_ptr_t    result;
+    umx_status          status;
+
+    umi_post_params(&params, req);
+    /* UCX 1.13 tells tag and length to the callback only. */
+    params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    params.cb.recv = on_received;
+    result         = ucp_tag_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
+                                      req->u.raw.tag, req->u.raw.mask, &params);
+    status         = umi_post_result(req, result, &worker->tag_recvs);
+    if (status == UMX_INPROGRESS) {
+        req->u.raw.handle = result;
+    }
+    return status;
+}
+
+static umx_status
+check_recv(const umx_worker *worker, const umi_ep *ep, const umx_buffer *buf)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status == UMX_OK && ep != NULL) {
+        status = umi_ep_post_status(ep);
+    }
+    if (status == UMX_OK && buf->data == NULL && buf->len != 0) {
+        status = UMX_ERR_INVALID_PARAM;
+    }
+    return status;
 }
 
 umx_status
@@ -96,41 +215,30 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              const umx_buffer *buf, const umx_op_params *params,
              umx_request **req_p, umx_recv_info *info)
 {
-    umi_ep             *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
-    umx_status          status = umi_worker_check(worker);
-    ucp_request_param_t ucp_params;
-    umx_request        *req;
-    ucs_status_ptr_t    result;
+    umi_ep          *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
+    umx_status       status = check_recv(worker, base, buf);
+    umx_request     *req;
+    umx_tag_message *message;
 
-    (void)info; /* never done at once */
     if (status != UMX_OK) {
         return status;
     }
-    if (base != NULL && base->handle == NULL) {
-        return UMX_ERR_CLOSED;
-    }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    req = umi_request_new(worker, base, &recv_ops, params);
+    req = umi_request_new(worker, base, &umi_tag_recv_ops, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf  = *buf;
-    req->info = (umx_recv_info){0};
-    umi_post_params(&ucp_params, req);
-    /* UCX 1.13 tells tag and length to the callback only. */
-    ucp_params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    ucp_params.cb.recv = on_received;
-    result = ucp_tag_recv_nbx(worker->ucp, buf->data, buf->len, tag, mask,
-                              &ucp_params);
-    status = umi_post_result(req, result,
-                             base != NULL ? &base->inflight : &worker->orphans);
-    if (status != UMX_INPROGRESS) {
+    req->buf           = *buf;
+    req->info          = (umx_recv_info){0};
+    req->u.raw.tag     = tag;
+    req->u.raw.mask    = mask;
+    req->u.raw.message = NULL;
+    message            = umi_tag_find(worker, tag, mask);
+    status = (message != NULL) ? umi_tag_deliver(req, message) : post_recv(req);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        *info = req->info;
         umi_request_free(req);
-        return status;
     }
-    req->u.raw.handle = result;
-    *req_p            = req;
     return status;
 }

@@ -18,12 +18,9 @@ enum recv_phase {
 };
 
 static const umi_request_ops recv_ops;
-static const umi_request_ops pull_ops;
-
-static void offer(umi_channel *channel, umx_message *message);
 
 void
-umi_channel_init(umi_channel *channel, umx_ep *ep, uint16_t id)
+umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 {
     memset(channel, 0, sizeof(*channel));
     umi_link_init(&channel->link);
@@ -33,253 +30,6 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint16_t id)
     umi_list_init(&channel->parked);
     channel->ep = ep;
     channel->id = id;
-}
-
-static umx_request *
-request_of(umi_link *link)
-{
-    return umi_container_of(link, umx_request, link);
-}
-
-static umx_message *
-message_of(umi_link *link)
-{
-    return umi_container_of(link, umx_message, link);
-}
-
-/* The status with which an operation on `ep` ends when UCX reports `status`:
- * UCX tells that something broke, the endpoint knows why. */
-static umx_status
-end_status(const umx_ep *ep, umx_status status)
-{
-    if (ep->is_peer_closed) {
-        return UMX_ERR_PEER_CLOSED;
-    }
-    if (ep->state == UMX_EP_FAILED) {
-        return ep->error;
-    }
-    return status;
-}
-
-/* ---- sending -------------------------------------------------------------
- */
-
-/* Which protocol, and does credit allow it? Without eager credit a message is
- * announced, so that its bytes stay here. */
-static bool
-choose_protocol(const umi_channel *channel, const umx_buffer *buf,
-                bool *is_rndv_p)
-{
-    bool is_rndv = buf->len >= channel->ep->rndv_thresh ||
-                   (buf->len != 0 && !umi_is_host_readable(buf));
-
-    if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
-        if (buf->len == 0) {
-            return false;
-        }
-        is_rndv = true;
-    }
-    *is_rndv_p = is_rndv;
-    return !is_rndv || umi_credit_allows(channel, buf->len, true);
-}
-
-static umx_status
-post(umi_channel *channel, umx_request *req, bool is_rndv)
-{
-    uint32_t   seq      = channel->tx_seq;
-    uint64_t   endpoint = channel->ep->base.remote_id;
-    char      *header   = (char *)req->u.send.header;
-    umx_status status;
-
-    memcpy(header + offsetof(umi_header, seq), &seq, sizeof(seq));
-    memcpy(header + offsetof(umi_header, endpoint), &endpoint,
-           sizeof(endpoint));
-    req->u.send.is_rndv   = is_rndv;
-    req->u.send.is_unread = false;
-    status = umi_am_send(req, UMI_AM_DATA, header, UMI_HEADER_SIZE, is_rndv);
-    if (status >= 0) {
-        channel->tx_seq++;
-        umi_credit_sent(channel, req->buf.len, is_rndv);
-    }
-    return status;
-}
-
-/* Why nothing can be sent; UMX_OK if it can. */
-static umx_status
-send_status(const umx_ep *ep)
-{
-    if (ep->is_peer_closed) {
-        return UMX_ERR_PEER_CLOSED;
-    }
-    switch (ep->state) {
-    case UMX_EP_CONNECTING:
-    case UMX_EP_OPEN:
-        return UMX_OK;
-    case UMX_EP_FAILED:
-        return ep->error;
-    case UMX_EP_DRAINING:
-    case UMX_EP_CLOSED:
-        break;
-    }
-    return UMX_ERR_CLOSED;
-}
-
-static void
-fill_header(umx_request *req, uint16_t channel, const umx_match *match)
-{
-    bool       is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
-    umi_header header      = {
-             .kind    = UMI_KIND_MESSAGE,
-             .flags   = is_untagged ? UMI_FLAG_UNTAGGED : 0,
-             .channel = channel,
-             .tag     = is_untagged ? 0 : match->tag,
-    };
-
-    memcpy(req->u.send.header, &header, sizeof(header));
-}
-
-umx_status
-umx_channel_send(umx_ep *ep, uint16_t id, const umx_match *match,
-                 const umx_buffer *buf, const umx_op_params *params,
-                 umx_request **req_p)
-{
-    umx_status   status;
-    umi_channel *channel;
-    umx_request *req;
-    bool         is_rndv;
-
-    status = umi_conn_check(ep);
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = send_status(ep);
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    channel = umi_conn_channel(ep, id);
-    if (channel == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    req = umi_request_new(ep->base.worker, &ep->base, &umi_channel_send_ops,
-                          params);
-    if (req == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    req->buf            = *buf;
-    req->u.send.channel = channel;
-    fill_header(req, id, match);
-
-    if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
-        !choose_protocol(channel, buf, &is_rndv)) {
-        umi_list_append(&channel->waiting, &req->link);
-        ep->pending_bytes += buf->len;
-        *req_p = req;
-        return UMX_INPROGRESS;
-    }
-    status = post(channel, req, is_rndv);
-    if (status != UMX_INPROGRESS) {
-        umi_request_free(req);
-        return (status == UMX_OK) ? status : end_status(ep, status);
-    }
-    ep->pending_bytes += buf->len;
-    *req_p = req;
-    return UMX_INPROGRESS;
-}
-
-void
-umi_channel_send_waiting(umi_channel *channel)
-{
-    bool is_rndv;
-
-    while (!umi_list_is_empty(&channel->waiting)) {
-        umx_request *req = request_of(channel->waiting.next);
-        umx_status   status;
-
-        if (!choose_protocol(channel, &req->buf, &is_rndv)) {
-            return;
-        }
-        umi_link_remove(&req->link);
-        status = post(channel, req, is_rndv);
-        if (status != UMX_INPROGRESS) {
-            umi_request_complete(req, status);
-        }
-    }
-}
-
-/* A send that UCX accepted and then failed leaves a hole in the sequence: the
- * endpoint cannot go on. */
-static bool
-send_finish(umx_request *req)
-{
-    umx_ep *ep = umi_conn_of(req->ep);
-
-    ep->pending_bytes -= req->buf.len;
-    if (!umi_list_is_empty(&ep->drainers)) {
-        umi_drain_check(ep);
-    }
-    if (req->status >= 0 && req->u.send.is_unread) {
-        req->status = UMX_ERR_PEER_CLOSED;
-    }
-    if (req->status >= 0 || req->is_cancelled) {
-        return true;
-    }
-    if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
-        req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
-        return true;
-    }
-    if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
-        umi_conn_finish(ep, UMX_EP_FAILED, req->status);
-    }
-    req->status = end_status(ep, req->status);
-    return true;
-}
-
-static void
-send_cancel(umx_request *req)
-{
-    if (!req->is_posted) {
-        umi_request_complete(req, UMX_ERR_CANCELED);
-    }
-}
-
-const umi_request_ops umi_channel_send_ops = {
-    .name   = "send",
-    .finish = send_finish,
-    .cancel = send_cancel,
-};
-
-/* UCX tells the sender of an announcement that is dropped that it has been
- * received. */
-void
-umi_channel_on_goodbye(umx_ep *ep)
-{
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umx_request *req = request_of(link);
-
-        if (req->ops == &umi_channel_send_ops) {
-            req->u.send.is_unread = req->u.send.is_rndv;
-        }
-    }
-}
-
-uint64_t
-umi_channel_waiting_bytes(const umi_channel *channel)
-{
-    uint64_t bytes = 0;
-
-    UMI_LIST_FOREACH(link, &channel->waiting) {
-        bytes += request_of(link)->buf.len;
-    }
-    return bytes;
-}
-
-void
-umi_channel_fail_waiting(umi_channel *channel, umx_status status)
-{
-    umi_request_complete_all(&channel->waiting, status);
 }
 
 /* ---- the queue of messages -----------------------------------------------
@@ -296,7 +46,7 @@ static umx_request *
 find_posted(const umi_channel *channel, const umx_recv_info *info)
 {
     UMI_LIST_FOREACH(link, &channel->posted) {
-        umx_request *req = request_of(link);
+        umx_request *req = umi_request_at(link);
 
         if (request_matches(req, info)) {
             return req;
@@ -309,7 +59,7 @@ static umx_message *
 find_unexpected(const umi_channel *channel, const umx_match *match)
 {
     UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = message_of(link);
+        umx_message *message = umi_message_at(link);
 
         if (message->claimant == NULL &&
             umi_match(match->tag, match->mask, match->flags, &message->info)) {
@@ -326,7 +76,7 @@ insert_message(umi_list *list, umx_message *message)
     umi_link *pos = list->prev;
 
     while (pos != list &&
-           umi_seq_diff(message_of(pos)->info.seq, message->info.seq) > 0) {
+           umi_seq_diff(umi_message_at(pos)->info.seq, message->info.seq) > 0) {
         pos = pos->prev;
     }
     umi_link_insert_before(pos->next, &message->link);
@@ -358,25 +108,28 @@ count_recv(umi_channel *channel)
 {
     umx_ep *ep = channel->ep;
 
-    if (channel->id == 0 && ++ep->recv_count == ep->close_after) {
+    if (channel->id == UMI_CHANNEL_0 && ++ep->recv_count == ep->close_after) {
         umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
     }
 }
 
-static void
-uncount_recv(umi_channel *channel)
+void
+umi_channel_uncount(umi_channel *channel)
 {
-    if (channel->id == 0) {
+    if (channel->id == UMI_CHANNEL_0) {
         channel->ep->recv_count--;
     }
 }
 
-static void
-credit_message(umi_channel *channel, umx_message *message)
+void
+umi_channel_credit(umi_channel *channel, umx_message *message)
 {
     if (!message->is_counted) {
+        size_t len = message->info.length;
+
         message->is_counted = true;
-        umi_credit_read(channel, message->info.length, message->is_announced);
+        umi_credit_unkeep(channel, len, message->is_announced);
+        umi_credit_read(channel, len, message->is_announced);
     }
 }
 
@@ -386,6 +139,24 @@ length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
     return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
                UMX_ERR_LENGTH_MISMATCH :
                UMX_OK;
+}
+
+umx_message *
+umi_channel_take_first(umi_channel *channel)
+{
+    umi_link    *first = channel->unexpected.next;
+    umx_message *message;
+
+    if (umi_list_is_empty(&channel->unexpected)) {
+        return NULL;
+    }
+    message = umi_message_at(first);
+    if (message->storage == UMI_STORAGE_LANDING) {
+        return NULL;
+    }
+    unqueue_message(channel, message);
+    umi_message_take(message);
+    return message;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -414,9 +185,9 @@ land(umx_request *req, void *desc, size_t len)
 
 /* The bytes of `message`, which is off its queue, into `buf`; the message is
  * gone after it. Not for RNDV and LANDING. */
-static umx_status
-copy_out(umi_channel *channel, umx_message *message, const umx_buffer *buf,
-         uint32_t flags)
+umx_status
+umi_channel_copy_out(umi_channel *channel, umx_message *message,
+                     const umx_buffer *buf, uint32_t flags)
 {
     size_t     len = message->info.length;
     umx_status status;
@@ -429,7 +200,7 @@ copy_out(umi_channel *channel, umx_message *message, const umx_buffer *buf,
             status = length_status(&message->info, buf->len, flags);
         }
     }
-    credit_message(channel, message);
+    umi_channel_credit(channel, message);
     umi_message_free(message);
     return status;
 }
@@ -437,14 +208,14 @@ copy_out(umi_channel *channel, umx_message *message, const umx_buffer *buf,
 static void
 take_message(umx_message *message, umx_request *req)
 {
-    message->is_taken   = true;
+    umi_message_take(message);
     req->u.recv.message = message;
-    umi_ep_hold(&message->ep->base);
 }
 
 /* The bytes of an announced message, off its queue, into `req`. */
-static umx_status
-deliver_announced(umi_channel *channel, umx_message *message, umx_request *req)
+umx_status
+umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
+                              umx_request *req)
 {
     void  *desc = message->data;
     size_t len  = message->info.length;
@@ -452,17 +223,18 @@ deliver_announced(umi_channel *channel, umx_message *message, umx_request *req)
     if (len <= req->buf.len && channel->ep->base.handle != NULL) {
         channel->ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
-        credit_message(channel, message);
+        umi_channel_credit(channel, message);
         umi_message_free(message);
         return land(req, desc, len);
     }
-    credit_message(channel, message);
+    umi_channel_credit(channel, message);
     umi_message_free(message);
     if (channel->ep->has_goodbye) {
         umi_conn_due(channel->ep, UMI_DUE_ACK);
     }
-    return (len > req->buf.len) ? UMX_ERR_MESSAGE_TRUNCATED :
-                                  end_status(channel->ep, UMX_ERR_CLOSED);
+    return (len > req->buf.len) ?
+               UMX_ERR_MESSAGE_TRUNCATED :
+               umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -476,9 +248,9 @@ deliver(umi_channel *channel, umx_message *message, umx_request *req)
         return UMX_OK;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
-        return deliver_announced(channel, message, req);
+        return umi_channel_deliver_announced(channel, message, req);
     }
-    return copy_out(channel, message, &req->buf, req->u.recv.flags);
+    return umi_channel_copy_out(channel, message, &req->buf, req->u.recv.flags);
 }
 
 static void
@@ -488,16 +260,17 @@ complete_recv(umx_request *req, umx_status status)
     umi_request_complete(req, status);
 }
 
-/* Put `message` where it belongs: with a receive that waits for it, or in the
- * queue. */
-static void
-offer(umi_channel *channel, umx_message *message)
+void
+umi_channel_offer(umi_channel *channel, umx_message *message)
 {
     umx_request *req = find_posted(channel, &message->info);
     umx_status   status;
 
     if (req == NULL) {
         queue_message(channel, message);
+        if (channel->user != NULL) {
+            umi_conn_due(channel->ep, UMI_DUE_AM);
+        }
         return;
     }
     umi_link_remove(&req->link);
@@ -548,8 +321,13 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
                 const umx_recv_info *info, const umi_am_arrival *arrival)
 {
     int          verdict = UMI_AM_CONSUMED;
-    umx_message *message = umi_message_keep(channel->ep, arrival, &verdict);
+    umx_message *message;
 
+    if (!umi_credit_keep(channel, arrival->len, arrival->is_rndv)) {
+        umi_conn_protocol_error(channel->ep, "a message beyond its credit");
+        return UMI_AM_REFUSED;
+    }
+    message = umi_message_keep(channel->ep, arrival, &verdict);
     if (message == NULL) {
         umi_conn_protocol_error(channel->ep, "out of memory for a message");
         return UMI_AM_REFUSED;
@@ -559,7 +337,7 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
     if (queue == &channel->parked) {
         insert_message(queue, message);
     } else {
-        offer(channel, message);
+        umi_channel_offer(channel, message);
     }
     return verdict;
 }
@@ -585,7 +363,7 @@ static void
 unpark(umi_channel *channel)
 {
     while (!umi_list_is_empty(&channel->parked)) {
-        umx_message *message = message_of(channel->parked.next);
+        umx_message *message = umi_message_at(channel->parked.next);
 
         int32_t ahead = umi_seq_diff(message->info.seq, channel->rx_seq);
 
@@ -599,7 +377,7 @@ unpark(umi_channel *channel)
         umi_link_remove(&message->link);
         channel->rx_seq++;
         if (umi_conn_is_reading(channel->ep)) {
-            offer(channel, message);
+            umi_channel_offer(channel, message);
         } else {
             umi_message_free(message);
         }
@@ -652,7 +430,7 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;
-    channel = umi_conn_channel(ep, header.channel);
+    channel = umi_conn_channel(ep, umi_channel_id(header.kind, header.channel));
     if (channel == NULL) {
         umi_conn_protocol_error(ep, "out of memory for a channel");
         return UMI_AM_REFUSED;
@@ -677,20 +455,13 @@ recv_status(const umx_ep *ep)
     if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
         return UMX_ERR_CLOSED;
     }
-    return send_status(ep);
+    return umi_conn_send_status(ep);
 }
 
-static bool
-may_read_queue(const umx_ep *ep)
-{
-    return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
-           ep->state == UMX_EP_FAILED ||
-           (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
-}
-
-static umx_request *
-new_recv(umi_channel *channel, const umx_match *match, uint32_t flags,
-         const umx_buffer *buf, const umx_op_params *params)
+umx_request *
+umi_channel_new_recv(umi_channel *channel, const umx_match *match,
+                     uint32_t flags, const umx_buffer *buf,
+                     const umx_op_params *params)
 {
     umx_ep      *ep  = channel->ep;
     umx_request *req = umi_request_new(ep->base.worker, &ep->base, &recv_ops,
@@ -724,14 +495,6 @@ recv_later(umi_channel *channel, umx_message *message, umx_request *req)
     return deliver(channel, message, req);
 }
 
-/* Ready to read at once, without a request. */
-static bool
-is_at_hand(const umx_message *message)
-{
-    return message->storage != UMI_STORAGE_RNDV &&
-           message->storage != UMI_STORAGE_LANDING;
-}
-
 static umx_status
 recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
             const umx_buffer *buf, const umx_op_params *params,
@@ -740,13 +503,13 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     umx_request *req;
     umx_status   status;
 
-    if (is_at_hand(message)) {
+    if (umi_message_is_at_hand(message)) {
         *info = message->info;
         unqueue_message(channel, message);
         count_recv(channel);
-        return copy_out(channel, message, buf, match->flags);
+        return umi_channel_copy_out(channel, message, buf, match->flags);
     }
-    req = new_recv(channel, match, match->flags, buf, params);
+    req = umi_channel_new_recv(channel, match, match->flags, buf, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -762,7 +525,7 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
 
 /* Checks that every receive shares. */
 static umx_status
-check_recv(umx_ep *ep, uint16_t id, umi_channel **channel_p)
+check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
 {
     umx_status status;
 
@@ -775,13 +538,14 @@ check_recv(umx_ep *ep, uint16_t id, umi_channel **channel_p)
 }
 
 umx_status
-umx_channel_recv(umx_ep *ep, uint16_t id, const umx_match *match,
+umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p, umx_recv_info *info)
 {
     umi_channel *channel;
     umx_message *message;
-    umx_status   status = check_recv(ep, id, &channel);
+    umx_status status = check_recv(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
+                                   &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -789,7 +553,7 @@ umx_channel_recv(umx_ep *ep, uint16_t id, const umx_match *match,
     if (buf->data == NULL && buf->len != 0) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (!umi_list_is_empty(&channel->unexpected) && may_read_queue(ep)) {
+    if (!umi_list_is_empty(&channel->unexpected) && umi_conn_may_read(ep)) {
         message = find_unexpected(channel, match);
         if (message != NULL) {
             return recv_queued(channel, message, match, buf, params, req_p,
@@ -800,7 +564,7 @@ umx_channel_recv(umx_ep *ep, uint16_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    *req_p = new_recv(channel, match, match->flags, buf, params);
+    *req_p = umi_channel_new_recv(channel, match, match->flags, buf, params);
     if (*req_p == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -809,7 +573,7 @@ umx_channel_recv(umx_ep *ep, uint16_t id, const umx_match *match,
 }
 
 umx_status
-umx_channel_recv_message(umx_ep *ep, uint16_t id, const umx_match *match,
+umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
                          const umx_op_params *params, umx_request **req_p,
                          umx_message **message_p)
 {
@@ -822,7 +586,7 @@ umx_channel_recv_message(umx_ep *ep, uint16_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    if (may_read_queue(ep)) {
+    if (umi_conn_may_read(ep)) {
         message = find_unexpected(channel, match);
     }
     if (message == NULL) {
@@ -831,8 +595,9 @@ umx_channel_recv_message(umx_ep *ep, uint16_t id, const umx_match *match,
             return status;
         }
     }
-    *req_p = new_recv(channel, match, match->flags | UMI_MATCH_WANT_MESSAGE,
-                      &nothing, params);
+    *req_p = umi_channel_new_recv(channel, match,
+                                  match->flags | UMI_MATCH_WANT_MESSAGE,
+                                  &nothing, params);
     if (*req_p == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -848,6 +613,16 @@ umx_channel_recv_message(umx_ep *ep, uint16_t id, const umx_match *match,
     return status;
 }
 
+umx_status
+umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
+                         const umx_op_params *params, umx_request **req_p,
+                         umx_message **message_p)
+{
+    return umi_channel_recv_message(ep,
+                                    umi_channel_id(UMI_KIND_MESSAGE, number),
+                                    match, params, req_p, message_p);
+}
+
 umx_message *
 umx_request_message(const umx_request *req)
 {
@@ -855,7 +630,7 @@ umx_request_message(const umx_request *req)
 }
 
 umx_status
-umx_channel_probe(umx_ep *ep, uint16_t id, const umx_match *match,
+umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                   umx_recv_info *info)
 {
     umi_channel *channel;
@@ -865,7 +640,7 @@ umx_channel_probe(umx_ep *ep, uint16_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    message = may_read_queue(ep) ? find_unexpected(channel, match) : NULL;
+    message = umi_conn_may_read(ep) ? find_unexpected(channel, match) : NULL;
     if (message == NULL) {
         return UMX_ERR_NO_MESSAGE;
     }
@@ -874,20 +649,24 @@ umx_channel_probe(umx_ep *ep, uint16_t id, const umx_match *match,
 }
 
 umx_status
-umx_channel_unrecv(umx_ep *ep, uint16_t id, const umx_recv_info *info,
-                   const umx_buffer *buf)
+umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
+                  umx_recv_info *info)
 {
-    umi_channel *channel;
-    umx_message *message;
-    umx_status   status = check_recv(ep, id, &channel);
+    return umi_channel_probe(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
+                             match, info);
+}
 
-    if (status != UMX_OK) {
-        return status;
-    }
+/* The message that a receive left in `buf`, back to its place, by copy. */
+static umx_status
+unrecv(umi_channel *channel, const umx_recv_info *info, const umx_buffer *buf)
+{
+    umx_ep      *ep = channel->ep;
+    umx_message *message;
+
     if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (!may_read_queue(ep)) {
+    if (!umi_conn_may_read(ep)) {
         return UMX_ERR_CLOSED;
     }
     if (!umi_is_host_readable(buf)) {
@@ -900,17 +679,28 @@ umx_channel_unrecv(umx_ep *ep, uint16_t id, const umx_recv_info *info,
     message->channel    = channel;
     message->info       = *info;
     message->is_counted = true;
-    uncount_recv(channel);
-    offer(channel, message);
+    umi_channel_uncount(channel);
+    umi_channel_offer(channel, message);
     return UMX_OK;
+}
+
+umx_status
+umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
+                   const umx_buffer *buf)
+{
+    umi_channel *channel;
+    umx_status status = check_recv(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
+                                   &channel);
+
+    return (status == UMX_OK) ? unrecv(channel, info, buf) : status;
 }
 
 /* ---- the end of a receive ------------------------------------------------
  */
 
-/* `message` has landed, or will not: `status`. It is in the queue. */
-static void
-settle_landed(umi_channel *channel, umx_message *message, umx_status status)
+void
+umi_channel_landed(umi_channel *channel, umx_message *message,
+                   umx_status status)
 {
     umx_request *claimant = message->claimant;
 
@@ -919,6 +709,8 @@ settle_landed(umi_channel *channel, umx_message *message, umx_status status)
         if (status != UMX_OK) {
             unqueue_message(channel, message);
             umi_message_free(message);
+        } else if (channel->user != NULL) {
+            umi_conn_due(channel->ep, UMI_DUE_AM);
         }
         return;
     }
@@ -953,7 +745,7 @@ settle_cancelled_landing(umx_request *req)
             status = UMX_ERR_NO_MEMORY;
         }
     }
-    settle_landed(channel, message, status);
+    umi_channel_landed(channel, message, status);
 }
 
 static void
@@ -964,7 +756,7 @@ finish_landing(umx_request *req)
     req->u.recv.phase = RECV_COMPLETE;
     ep->num_landing--;
     if (req->status != UMX_OK) {
-        req->status = end_status(ep, req->status);
+        req->status = umi_conn_end_status(ep, req->status);
     }
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
@@ -993,8 +785,7 @@ recv_finish(umx_request *req)
         req->u.recv.message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        (void)!umx_channel_unrecv(umi_conn_of(req->ep), req->u.recv.channel->id,
-                                  &req->info, &req->buf);
+        (void)!unrecv(req->u.recv.channel, &req->info, &req->buf);
     }
     req->status = UMX_ERR_CANCELED;
     return true;
@@ -1009,7 +800,7 @@ cancel_landing(umx_request *req)
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
-    if (!may_read_queue(ep)) {
+    if (!umi_conn_may_read(ep)) {
         return;
     }
     message = umi_message_copy(ep, NULL, 0);
@@ -1024,8 +815,8 @@ cancel_landing(umx_request *req)
     message->is_counted = true;
     message->lander     = req;
     req->u.recv.message = message;
-    uncount_recv(channel);
-    offer(channel, message);
+    umi_channel_uncount(channel);
+    umi_channel_offer(channel, message);
 }
 
 static void
@@ -1043,7 +834,7 @@ recv_cancel(umx_request *req)
         req->u.recv.message = NULL;
         complete_recv(req, UMX_ERR_CANCELED);
         unqueue_message(channel, message);
-        offer(channel, message);
+        umi_channel_offer(channel, message);
         break;
     case RECV_LANDING:
         cancel_landing(req);
@@ -1063,78 +854,8 @@ void
 umi_channel_fail_posted(umi_channel *channel, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
-        complete_recv(request_of(link), status);
+        complete_recv(umi_request_at(link), status);
     }
-}
-
-/* ---- messages in the user's hands ----------------------------------------
- */
-
-const umx_recv_info *
-umx_message_info(const umx_message *message)
-{
-    return &message->info;
-}
-
-umx_status
-umx_message_recv(umx_message *message, const umx_buffer *buf,
-                 const umx_op_params *params, umx_request **req_p)
-{
-    static const umx_match any = {.flags = UMX_MATCH_ANY};
-
-    umx_ep      *ep      = message->ep;
-    umi_channel *channel = message->channel;
-    umx_request *req;
-    umx_status   status;
-
-    if (ep->base.worker == NULL) {
-        umi_ep_release(&ep->base);
-        return UMX_ERR_CLOSED;
-    }
-    if (buf->len < message->info.length) {
-        return UMX_ERR_BUFFER_TOO_SMALL;
-    }
-    if (is_at_hand(message)) {
-        status = copy_out(channel, message, buf, 0);
-        umi_ep_release(&ep->base);
-        return status;
-    }
-    req = new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
-    if (req == NULL) {
-        umx_message_return(message);
-        return UMX_ERR_NO_MEMORY;
-    }
-    req->info = message->info;
-    status    = deliver_announced(channel, message, req);
-    umi_ep_release(&ep->base);
-    if (status != UMX_INPROGRESS) {
-        umi_request_free(req);
-        return status;
-    }
-    *req_p = req;
-    return UMX_INPROGRESS;
-}
-
-void
-umx_message_return(umx_message *message)
-{
-    umx_ep *ep = message->ep;
-
-    if (ep->base.worker == NULL) {
-        umi_ep_release(&ep->base); /* the worker took the bytes along */
-        return;
-    }
-    message->is_taken = false;
-    uncount_recv(message->channel);
-    if (may_read_queue(ep) && !ep->is_dropped) {
-        offer(message->channel, message);
-    } else {
-        umi_message_free(message);
-    }
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK); /* which it had held up */
-    }
-    umi_ep_release(&ep->base);
 }
 
 /* ---- unread messages at the end ------------------------------------------
@@ -1152,7 +873,8 @@ discard_message(umi_channel *channel, umx_message *message)
     umi_message_free(message);
     if (claimant != NULL) {
         claimant->u.recv.message = NULL;
-        complete_recv(claimant, end_status(channel->ep, UMX_ERR_CANCELED));
+        complete_recv(claimant,
+                      umi_conn_end_status(channel->ep, UMX_ERR_CANCELED));
     }
 }
 
@@ -1160,10 +882,10 @@ void
 umi_channel_discard(umi_channel *channel)
 {
     while (!umi_list_is_empty(&channel->unexpected)) {
-        discard_message(channel, message_of(channel->unexpected.next));
+        discard_message(channel, umi_message_at(channel->unexpected.next));
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
-        umi_message_free(message_of(link));
+        umi_message_free(umi_message_at(link));
     }
 }
 
@@ -1171,96 +893,9 @@ void
 umi_channel_discard_announced(umi_channel *channel)
 {
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        if (message_of(link)->storage == UMI_STORAGE_RNDV) {
-            discard_message(channel, message_of(link));
+        if (umi_message_at(link)->storage == UMI_STORAGE_RNDV) {
+            discard_message(channel, umi_message_at(link));
         }
-    }
-}
-
-/* ---- pulling announced messages in ---------------------------------------
- */
-
-static bool
-pull_finish(umx_request *req)
-{
-    umx_message *message = req->u.recv.message;
-    umx_ep      *ep      = umi_conn_of(req->ep);
-
-    ep->num_landing--;
-    if (message == NULL) { /* discarded meanwhile */
-        free(req->buf.data);
-    } else {
-        umx_status status = req->status;
-
-        message->lander = NULL;
-        if (status == UMX_OK) {
-            message->storage = UMI_STORAGE_HEAP;
-            message->data    = req->buf.data;
-        } else {
-            message->storage = UMI_STORAGE_MOVED;
-            free(req->buf.data);
-            status = end_status(ep, status);
-        }
-        settle_landed(req->u.recv.channel, message, status);
-    }
-    umi_conn_due(ep, UMI_DUE_ACK);
-    umi_request_free(req);
-    return false;
-}
-
-static const umi_request_ops pull_ops = {
-    .name   = "pull",
-    .finish = pull_finish,
-};
-
-/* False when out of memory: the message stays with its sender. */
-static bool
-pull_message(umi_channel *channel, umx_message *message)
-{
-    umx_ep      *ep   = channel->ep;
-    size_t       len  = message->info.length;
-    void        *data = malloc(len);
-    umx_request *req;
-    umx_status   status;
-
-    if (data == NULL) {
-        return false;
-    }
-    req = umi_request_new(ep->base.worker, &ep->base, &pull_ops, NULL);
-    if (req == NULL) {
-        free(data);
-        return false;
-    }
-    req->buf = (umx_buffer){
-        .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
-    req->u.recv.channel = channel;
-    req->u.recv.phase   = RECV_LANDING;
-    req->u.recv.message = message;
-    status              = umi_am_recv(req, message->data, len);
-    ep->num_announced--;
-    ep->num_landing++;
-    message->storage = UMI_STORAGE_LANDING;
-    message->lander  = req;
-    if (status != UMX_INPROGRESS) {
-        umi_request_complete(req, status);
-    }
-    return true;
-}
-
-void
-umi_channel_pull(umi_channel *channel, size_t *budget_p)
-{
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = message_of(link);
-
-        if (message->storage != UMI_STORAGE_RNDV) {
-            continue;
-        }
-        if (message->info.length > *budget_p ||
-            !pull_message(channel, message)) {
-            return;
-        }
-        *budget_p -= message->info.length;
     }
 }
 

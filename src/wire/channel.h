@@ -16,28 +16,65 @@
 #include "wire/message.h"
 
 typedef struct umi_channel {
-    umi_link   link; /* ep->channels */
-    umx_ep    *ep;
-    uint16_t   id;
-    bool       owes_credit;
-    bool       has_goodbye;
-    uint32_t   goodbye_seq; /* the peer's last seq + 1 */
-    uint32_t   tx_seq;
-    uint32_t   rx_seq;
-    umi_limits tx_sent;   /* running totals */
-    umi_limits tx_limits; /* what the peer allows of them */
-    umi_limits rx_read;
-    umi_limits rx_granted;
-    umi_list   waiting;
-    umi_list   posted;
-    umi_list   unexpected;
-    umi_list   parked;
+    umi_link            link; /* ep->channels */
+    umx_ep             *ep;
+    uint32_t            id; /* umi_channel_id() */
+    bool                owes_credit;
+    bool                has_goodbye;
+    uint32_t            goodbye_seq; /* the peer's last seq + 1 */
+    uint32_t            tx_seq;
+    uint32_t            rx_seq;
+    umi_limits          tx_sent;   /* running totals */
+    umi_limits          tx_limits; /* what the peer allows of them */
+    umi_limits          rx_read;
+    umi_limits          rx_granted;
+    umi_limits          rx_kept; /* not read yet */
+    umi_list            waiting;
+    umi_list            posted;
+    umi_list            unexpected;
+    umi_list            parked;
+    struct umi_am_user *user; /* an AM id's handler, or NULL */
 } umi_channel;
 
-void umi_channel_init(umi_channel *channel, umx_ep *ep, uint16_t id);
+void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
 
 /* UMI_AM_DATA's handler. */
 int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+
+static inline umx_request *
+umi_request_at(umi_link *link)
+{
+    return umi_container_of(link, umx_request, link);
+}
+
+static inline umx_message *
+umi_message_at(umi_link *link)
+{
+    return umi_container_of(link, umx_message, link);
+}
+
+/* What is in front of the bytes of a message. */
+typedef struct umi_outgoing {
+    uint32_t    channel; /* umi_channel_id() */
+    uint8_t     flags;
+    uint64_t    tag;
+    const void *header; /* the user's; copied */
+    size_t      header_len;
+} umi_outgoing;
+
+/* umx_channel_send() for every kind of channel. */
+umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
+                            const umx_buffer *buf, const umx_op_params *params,
+                            umx_request **req_p);
+
+/* umx_channel_recv_message() and umx_channel_probe() for every kind. */
+umx_status umi_channel_recv_message(umx_ep *ep, uint32_t id,
+                                    const umx_match     *match,
+                                    const umx_op_params *params,
+                                    umx_request        **req_p,
+                                    umx_message        **message_p);
+umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
+                             umx_recv_info *info);
 
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
@@ -58,12 +95,47 @@ void umi_channel_discard_announced(umi_channel *channel);
  * bytes. */
 void umi_channel_pull(umi_channel *channel, size_t *budget_p);
 
+/* Put `message` where it belongs: with a receive that waits for it, or in the
+ * queue. */
+void umi_channel_offer(umi_channel *channel, umx_message *message);
+
+/* The first message in the queue, for the user; NULL if there is none that can
+ * be read. */
+umx_message *umi_channel_take_first(umi_channel *channel);
+
+/* A receive for `buf`, not queued; NULL when out of memory. */
+umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
+                                  uint32_t flags, const umx_buffer *buf,
+                                  const umx_op_params *params);
+
+/* The bytes of `message`, which is off its queue, into `buf`, or of an
+ * announced one into `req`; the message is gone after it. */
+umx_status umi_channel_copy_out(umi_channel *channel, umx_message *message,
+                                const umx_buffer *buf, uint32_t flags);
+umx_status umi_channel_deliver_announced(umi_channel *channel,
+                                         umx_message *message,
+                                         umx_request *req);
+
+/* What the message has cost of the peer's credit goes back, once. */
+void umi_channel_credit(umi_channel *channel, umx_message *message);
+
+/* A message that was counted as received was not, after all. */
+void umi_channel_uncount(umi_channel *channel);
+
+/* A message that is in the queue has landed, or will not: `status`. */
+void umi_channel_landed(umi_channel *channel, umx_message *message,
+                        umx_status status);
+
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
 /* credit.c */
 bool umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv);
 void umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv);
+/* An arriving message is to be kept. False: the peer had no credit for it. */
+bool umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv);
+/* One that was kept has been read. */
+void umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
 /* The CREDIT message that is due. */

@@ -43,7 +43,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_conn_worker(ep)->num_closing++;
     umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
     umi_conn_each_channel(ep, fail_posted);
-    umi_ep_cancel_receives(&ep->base, UMX_ERR_PEER_CLOSED);
+    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
 }
 
@@ -106,7 +106,8 @@ umi_close_advance(umx_ep *ep)
         umi_conn_each_channel(ep, fail_waiting);
         return; /* the peer waits for our ACK, and disconnects */
     }
-    if (!has_waiting(ep) && ep->base.num_tag_sends == 0) {
+    if (!has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
+        ep->base.num_tag_sends == 0) {
         send_goodbye(ep);
     }
 }
@@ -175,6 +176,7 @@ umi_close_peer_done(umx_ep *ep)
         return;
     }
     ep->is_peer_closed = true;
+    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     umi_conn_each_channel(ep, fail_posted);
     umi_conn_each_channel(ep, fail_waiting);
     umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/tag.h"
 #include "util/log.h"
+#include "wire/am.h"
 
 static void abort_conn(umi_ep *base);
 
@@ -11,7 +13,10 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
+    .look_for_tags = umi_tag_look,
     .abort_ep      = abort_conn,
+    .fini          = umi_am_users_fini,
+    .abort_tags    = umi_tag_abort,
 };
 
 umx_status
@@ -101,7 +106,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         free(handshake);
         return status;
     }
-    umi_channel_init(&ep->channel0, ep, 0);
+    umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
     umi_list_init(&ep->channels);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
@@ -118,16 +123,59 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     return UMX_OK;
 }
 
+umx_status
+umi_conn_end_status(const umx_ep *ep, umx_status status)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    if (ep->state == UMX_EP_FAILED) {
+        return ep->error;
+    }
+    return status;
+}
+
+umx_status
+umi_conn_send_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+    case UMX_EP_OPEN:
+        return UMX_OK;
+    case UMX_EP_FAILED:
+        return ep->error;
+    case UMX_EP_DRAINING:
+    case UMX_EP_CLOSED:
+        break;
+    }
+    return UMX_ERR_CLOSED;
+}
+
+bool
+umi_conn_may_read(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
+           ep->state == UMX_EP_FAILED ||
+           (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
+}
+
 /* ---- channels ------------------------------------------------------------
  */
 
 static umi_channel *
-find_channel(umx_ep *ep, uint16_t id)
+find_channel(umx_ep *ep, uint32_t id)
 {
+    if (ep->recent != NULL && ep->recent->id == id) {
+        return ep->recent;
+    }
     UMI_LIST_FOREACH(link, &ep->channels) {
         umi_channel *channel = umi_container_of(link, umi_channel, link);
 
         if (channel->id == id) {
+            ep->recent = channel;
             return channel;
         }
     }
@@ -135,11 +183,11 @@ find_channel(umx_ep *ep, uint16_t id)
 }
 
 umi_channel *
-umi_conn_channel(umx_ep *ep, uint16_t id)
+umi_conn_channel(umx_ep *ep, uint32_t id)
 {
     umi_channel *channel;
 
-    if (id == 0) {
+    if (id == UMI_CHANNEL_0) {
         return &ep->channel0;
     }
     channel = find_channel(ep, id);
@@ -151,6 +199,7 @@ umi_conn_channel(umx_ep *ep, uint16_t id)
         return NULL;
     }
     umi_channel_init(channel, ep, id);
+    channel->user = umi_am_user_find(ep->base.worker, id);
     umi_credit_start(channel, &ep->peer_limits);
     umi_list_append(&ep->channels, &channel->link);
     return channel;
@@ -249,6 +298,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             umi_conn_each_channel(ep, umi_channel_send_waiting);
+            umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
     }
@@ -264,6 +314,9 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_ACCEPT)) {
         accept_conn(ep);
+    }
+    if (take_due(ep, UMI_DUE_AM)) {
+        umi_am_run(ep);
     }
     if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
         ep->on_state(ep, ep->state, ep->error, ep->arg);
@@ -305,9 +358,13 @@ unsent_bytes(umx_ep *ep)
     UMI_LIST_FOREACH(link, &ep->base.inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->ops == &umi_channel_send_ops) {
+        if (req->ops == &umi_channel_send_ops ||
+            req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
+    }
+    UMI_LIST_FOREACH(link, &ep->base.waiting) {
+        bytes += umi_container_of(link, umx_request, link)->buf.len;
     }
     return bytes;
 }
@@ -353,12 +410,13 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
-    umi_ep_cancel_receives(&ep->base, pending_status(ep));
+    umi_ep_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
     umi_peer_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
+    umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {

@@ -25,7 +25,8 @@ enum umi_conn_due {
     UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
     UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
     UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8  /* the peer broke the protocol */
+    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9  /* active messages wait for handlers */
 };
 
 /* Needed until the endpoint is open. */
@@ -44,6 +45,7 @@ struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
+    umi_channel    *recent;   /* found last; NULL at first */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
@@ -108,6 +110,9 @@ umi_conn_find(const umx_worker *worker, uint64_t id)
     return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
+/* True if the user may read what has arrived. */
+bool umi_conn_may_read(const umx_ep *ep);
+
 /* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
  * what umi_worker_check() says. */
 static inline umx_status
@@ -117,10 +122,17 @@ umi_conn_check(const umx_ep *ep)
                                        umi_worker_check(ep->base.worker);
 }
 
+/* The status with which an operation on `ep` ends when UCX reports `status`:
+ * UCX tells that something broke, the endpoint knows why. */
+umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
+
+/* Why nothing can be sent; UMX_OK if it can. */
+umx_status umi_conn_send_status(const umx_ep *ep);
+
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
 /* The channel; made on first use; NULL when out of memory. */
-umi_channel *umi_conn_channel(umx_ep *ep, uint16_t id);
+umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
 
 /* Call `fn` for every channel. */
 void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));

@@ -6,6 +6,8 @@
 #include "wire/control.h"
 
 #include "util/bytes.h"
+#include "util/hash.h"
+#include "wire/header.h"
 
 #define CONTROL_HEADER_SIZE 8
 
@@ -67,23 +69,34 @@ write_where(umi_writer *w, const umi_where *where)
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
     umi_write_u64(w, where->endpoint);
+    umi_write_u64(w, umi_siphash(where->address, where->address_len));
     umi_write_u16(w, where->address_len);
     umi_write_bytes(w, where->address, where->address_len);
     return true;
 }
 
+/* UCX takes an address on trust: a byte that is wrong may abort the process. */
 static const char *
 read_where(umi_reader *r, umi_where *where)
 {
+    uint64_t sum;
+
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
     where->endpoint    = umi_read_u64(r);
+    sum                = umi_read_u64(r);
     where->address_len = umi_read_u16(r);
     if (where->address_len > UMI_ADDRESS_MAX) {
         return "worker address too long";
     }
     where->address = umi_read_bytes(r, where->address_len);
-    if (!r->is_bad && (where->endpoint == 0 || where->address_len == 0)) {
+    if (r->is_bad) {
+        return NULL;
+    }
+    if (where->endpoint == 0 || where->address_len == 0) {
         return "an endpoint that is nowhere";
+    }
+    if (umi_siphash(where->address, where->address_len) != sum) {
+        return "worker address is damaged";
     }
     return NULL;
 }
@@ -179,7 +192,7 @@ write_goodbye(umi_writer *w, const umi_control *control)
     umi_write_u16(w, control->u.goodbye.count);
     umi_write_u8(w, control->u.goodbye.is_last ? 1 : 0);
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        umi_write_u16(w, control->u.goodbye.entries[i].channel);
+        umi_write_u32(w, control->u.goodbye.entries[i].channel);
         umi_write_u32(w, control->u.goodbye.entries[i].next_seq);
     }
     return true;
@@ -202,7 +215,12 @@ read_goodbye(umi_reader *r, umi_control *control)
     }
     control->u.goodbye.is_last = (is_last == 1);
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        control->u.goodbye.entries[i].channel  = umi_read_u16(r);
+        uint32_t channel = umi_read_u32(r);
+
+        if (!r->is_bad && !umi_channel_id_is_valid(channel)) {
+            return "no such kind of channel";
+        }
+        control->u.goodbye.entries[i].channel  = channel;
         control->u.goodbye.entries[i].next_seq = umi_read_u32(r);
     }
     return NULL;
@@ -233,7 +251,7 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_GOODBYE:
         return write_goodbye(w, control);
     case UMI_CREDIT:
-        umi_write_u16(w, control->u.credit.channel);
+        umi_write_u32(w, control->u.credit.channel);
         write_limits(w, &control->u.credit.limits);
         return true;
     case UMI_PING:
@@ -275,9 +293,11 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_GOODBYE:
         return read_goodbye(r, control);
     case UMI_CREDIT:
-        control->u.credit.channel = umi_read_u16(r);
+        control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
-        return NULL;
+        return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
+                   NULL :
+                   "no such kind of channel";
     case UMI_PING:
     case UMI_PONG:
         control->u.ping.token = umi_read_u64(r);

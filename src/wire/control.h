@@ -24,17 +24,18 @@
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
- *                 several), count x (channel u16, next_seq u32)
+ *                 several), count x (channel u32, next_seq u32)
  *   GOODBYE_ACK   nothing
- *   CREDIT        channel u16, limits (running totals, not increments)
+ *   CREDIT        channel u32, limits (running totals, not increments)
  *   PING, PONG    token u64
  *   CLOSE_AFTER_N n u64
  *   INFO_REQUEST  nothing
  *   INFO          text_len u16, UTF-8 text of JSON
+ *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64, messages u32, rndv u32
  *   where         worker id 16 bytes, endpoint u64 (the sender's number for
- *                 it: in front of what it is sent), address_len u16, UCX
- *                 worker address
+ *                 it: in front of what it is sent), sum u64 (SipHash of the
+ *                 address), address_len u16, UCX worker address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H
@@ -76,7 +77,7 @@ typedef struct umi_limits {
 } umi_limits;
 
 typedef struct umi_goodbye_entry {
-    uint16_t channel;
+    uint32_t channel;
     uint32_t next_seq;
 } umi_goodbye_entry;
 
@@ -132,7 +133,7 @@ typedef struct umi_control {
             umi_goodbye_entry entries[UMI_GOODBYE_MAX];
         } goodbye;
         struct {
-            uint16_t   channel;
+            uint32_t   channel;
             umi_limits limits;
         } credit;
         struct {

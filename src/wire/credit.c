@@ -40,6 +40,43 @@ umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv)
     }
 }
 
+/* A peer that keeps to its credit never has more here than one window: what it
+ * may have sent less what has been read. */
+bool
+umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv)
+{
+    const umx_config *config = &umi_conn_worker(channel->ep)->context->config;
+    umi_limits       *kept   = &channel->rx_kept;
+
+    if (is_rndv) {
+        if (kept->rndv >= config->credit_rndv) {
+            return false;
+        }
+        kept->rndv++;
+        return true;
+    }
+    if (kept->messages >= config->credit_messages ||
+        len > config->credit_bytes - kept->bytes) {
+        return false;
+    }
+    kept->messages++;
+    kept->bytes += len;
+    return true;
+}
+
+void
+umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv)
+{
+    umi_limits *kept = &channel->rx_kept;
+
+    if (is_rndv) {
+        kept->rndv--;
+    } else {
+        kept->messages--;
+        kept->bytes -= len;
+    }
+}
+
 /* More than half a window read since the last grant? */
 static bool
 is_grant_due(const umi_channel *channel)

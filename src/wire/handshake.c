@@ -165,6 +165,7 @@ umi_handshake_end(umx_ep *ep)
     }
     ep->handshake = NULL;
     umi_conn_worker(ep)->num_handshakes--;
+    umi_conn_due(ep, UMI_DUE_AM); /* messages may have overtaken OPEN */
     if (handshake->listener != NULL) {
         handshake->listener->num_handshakes--;
         umi_listener_release(handshake->listener);

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <umx/am.h>
 
 /* Active message ids. 0 to 15 are ours, 16 to 65535 the user's. */
 enum {
@@ -21,12 +22,32 @@ enum {
     UMI_AM_USER    = 16
 };
 
+/* What a channel is for; each kind has its own 65536 of them. */
 enum {
-    UMI_KIND_MESSAGE = 1 /* a whole message of a channel */
+    UMI_KIND_MESSAGE = 1, /* umx/channel.h */
+    UMI_KIND_AM      = 2, /* umx/am.h: the channel is the AM id */
+    UMI_KIND_STREAM  = 3  /* umx/stream.h */
 };
 
+/* A channel as the library and the control messages name it: kind << 16 |
+ * number. */
+static inline uint32_t
+umi_channel_id(unsigned kind, uint16_t number)
+{
+    return ((uint32_t)kind << 16) | number;
+}
+
+#define UMI_CHANNEL_0 ((uint32_t)UMI_KIND_MESSAGE << 16)
+
+static inline bool
+umi_channel_id_is_valid(uint32_t id)
+{
+    return (id >> 16) >= UMI_KIND_MESSAGE && (id >> 16) <= UMI_KIND_STREAM;
+}
+
 enum {
-    UMI_FLAG_UNTAGGED = 1u << 0
+    UMI_FLAG_UNTAGGED = 1u << 0,
+    UMI_FLAG_DEVICE   = 1u << 1 /* sent from memory of a GPU */
 };
 
 typedef struct umi_header {
@@ -41,16 +62,22 @@ typedef struct umi_header {
 #define UMI_HEADER_SIZE 24
 _Static_assert(sizeof(umi_header) == UMI_HEADER_SIZE, "wire format");
 
-/* False if `len` is not a header's or kind or flags are not known. */
+/* False if `len` is not a header's or kind or flags are not known. Behind it
+ * the user's header, if the kind may have one. */
 static inline bool
 umi_header_decode(umi_header *header, const void *data, size_t len)
 {
-    if (len != UMI_HEADER_SIZE) {
+    if (len < UMI_HEADER_SIZE) {
         return false;
     }
     memcpy(header, data, UMI_HEADER_SIZE);
-    return header->kind == UMI_KIND_MESSAGE &&
-           (header->flags & ~UMI_FLAG_UNTAGGED) == 0;
+    if (len > UMI_HEADER_SIZE + UMX_AM_HEADER_MAX ||
+        (len != UMI_HEADER_SIZE && header->kind != UMI_KIND_AM)) {
+        return false;
+    }
+    return umi_channel_id_is_valid(
+               umi_channel_id(header->kind, header->channel)) &&
+           (header->flags & ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE)) == 0;
 }
 
 /* Serial-number order: how far `a` is ahead of `b`; negative if behind. */

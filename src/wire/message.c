@@ -31,8 +31,8 @@ message_new(umx_ep *ep)
 bool
 umi_message_make_room(umx_message *message, size_t len)
 {
-    if (len <= UMI_MESSAGE_INLINE) {
-        message->data    = message->bytes;
+    if (len <= (size_t)UMI_MESSAGE_INLINE - message->inline_used) {
+        message->data    = message->bytes + message->inline_used;
         message->storage = UMI_STORAGE_INLINE;
         return true;
     }
@@ -63,6 +63,30 @@ umi_message_copy(umx_ep *ep, const void *data, size_t len)
     return message;
 }
 
+/* The user's header in front of it; false when out of memory. */
+static bool
+keep_header(umx_message *message, const umi_am_arrival *arrival)
+{
+    size_t len = arrival->header_len - UMI_HEADER_SIZE;
+
+    if (arrival->header_len <= UMI_HEADER_SIZE) {
+        return true;
+    }
+    if (len <= UMI_MESSAGE_INLINE) {
+        message->header      = message->bytes;
+        message->inline_used = (uint8_t)((len + 7) & ~(size_t)7);
+    } else {
+        message->header = malloc(len);
+        if (message->header == NULL) {
+            return false;
+        }
+    }
+    message->header_len = (uint32_t)len;
+    memcpy(message->header, (const char *)arrival->header + UMI_HEADER_SIZE,
+           len);
+    return true;
+}
+
 static bool
 should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
 {
@@ -71,22 +95,24 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
             ep->num_descs < MAX_SMALL_DESCS);
 }
 
-umx_message *
-umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
+/* The bytes that arrive, copied, or as they are. */
+static bool
+keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
 {
-    umx_message *message;
+    umx_ep *ep = message->ep;
 
+    message->info.length = arrival->len;
     if (!arrival->is_rndv && !should_keep_desc(ep, arrival)) {
         *verdict_p = UMI_AM_CONSUMED;
-        return umi_message_copy(ep, arrival->data, arrival->len);
+        if (!umi_message_make_room(message, arrival->len)) {
+            return false;
+        }
+        if (arrival->len != 0) {
+            memcpy(message->data, arrival->data, arrival->len);
+        }
+        return true;
     }
-    message = message_new(ep);
-    if (message == NULL) {
-        *verdict_p = UMI_AM_REFUSED;
-        return NULL;
-    }
-    message->data        = arrival->data;
-    message->info.length = arrival->len;
+    message->data = arrival->data;
     if (arrival->is_rndv) {
         message->storage      = UMI_STORAGE_RNDV;
         message->is_announced = true;
@@ -96,6 +122,23 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
         ep->num_descs++;
     }
     *verdict_p = UMI_AM_KEPT;
+    return true;
+}
+
+umx_message *
+umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
+{
+    umx_message *message = message_new(ep);
+
+    *verdict_p = UMI_AM_REFUSED;
+    if (message == NULL) {
+        return NULL;
+    }
+    if (!keep_header(message, arrival) ||
+        !keep_bytes(message, arrival, verdict_p)) {
+        umi_message_free(message);
+        return NULL;
+    }
     return message;
 }
 
@@ -103,9 +146,13 @@ void
 umi_message_free(umx_message *message)
 {
     umx_ep     *ep     = message->ep;
-    umx_worker *worker = umi_conn_worker(ep);
+    umx_worker *worker = message->is_taken ? message->worker :
+                                             umi_conn_worker(ep);
 
     umi_link_remove(&message->link);
+    if (message->header != message->bytes) {
+        free(message->header);
+    }
     switch (message->storage) {
     case UMI_STORAGE_HEAP:
         free(message->data);

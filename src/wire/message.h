@@ -34,12 +34,16 @@ typedef enum umi_storage {
 struct umx_message {
     umi_link            link;
     umx_ep             *ep;
+    umx_worker         *worker;  /* of a taken one: good after its end */
     struct umi_channel *channel; /* NULL for a control message */
     umx_recv_info       info;
     umi_storage         storage;
     bool                is_announced; /* came by rendezvous, for credit */
     bool                is_counted;   /* credit has been given back */
     bool                is_taken;     /* in the user's hands */
+    uint8_t             inline_used;  /* of `bytes`, by the header */
+    uint32_t            header_len;
+    void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
     umx_request        *lander;
     umx_request        *claimant; /* receives it once it has landed */
@@ -56,6 +60,17 @@ umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
 
 /* Room for `len` bytes, INLINE or HEAP; false when out of memory. */
 bool umi_message_make_room(umx_message *message, size_t len);
+
+/* Ready to read at once, without a request. */
+static inline bool
+umi_message_is_at_hand(const umx_message *message)
+{
+    return message->storage != UMI_STORAGE_RNDV &&
+           message->storage != UMI_STORAGE_LANDING;
+}
+
+/* Into the user's hands; taken.c. */
+void umi_message_take(umx_message *message);
 
 /* Give its bytes back, wherever they are, and the object. */
 void umi_message_free(umx_message *message);

@@ -708,6 +708,38 @@ ucp_tag_send_nbx(ucp_ep_h ep, const void *buffer, size_t count, ucp_tag_t tag,
     return post(__func__, ep->worker, ep, param);
 }
 
+ucs_status_ptr_t
+ucp_tag_send_sync_nbx(ucp_ep_h ep, const void *buffer, size_t count,
+                      ucp_tag_t tag, const ucp_request_param_t *param)
+{
+    return ucp_tag_send_nbx(ep, buffer, count, tag, param);
+}
+
+ucp_tag_message_h
+ucp_tag_probe_nb(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t tag_mask,
+                 int remove, ucp_tag_recv_info_t *info)
+{
+    (void)worker;
+    (void)tag;
+    (void)tag_mask;
+    (void)remove;
+    (void)info;
+    return NULL; /* nothing ever comes */
+}
+
+ucs_status_ptr_t
+ucp_tag_msg_recv_nbx(ucp_worker_h worker, void *buffer, size_t count,
+                     ucp_tag_message_h          message,
+                     const ucp_request_param_t *param)
+{
+    (void)worker;
+    (void)buffer;
+    (void)count;
+    (void)message;
+    (void)param;
+    abort(); /* there is none */
+}
+
 /* Nothing ever matches: it waits until it is cancelled. */
 ucs_status_ptr_t
 ucp_tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,

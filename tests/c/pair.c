@@ -388,6 +388,31 @@ op_recv_message(op *o, umx_ep *ep, uint16_t channel, umx_match match)
 }
 
 void
+op_am_send(op *o, umx_ep *ep, uint16_t id, const void *header,
+           size_t header_len, const void *data, size_t len)
+{
+    umx_op_params params = op_params(o);
+    umx_buffer    buf    = {.data    = (void *)(uintptr_t)data,
+                            .len     = len,
+                            .memtype = UMX_MEMTYPE_HOST};
+
+    op_posted(o,
+              umx_am_send(ep, id, header, header_len, &buf, &params, &o->req));
+}
+
+void
+op_am_recv(op *o, umx_ep *ep, uint16_t id)
+{
+    umx_op_params params = op_params(o);
+
+    params.on_done = on_message_done;
+    op_posted(o, umx_am_recv(ep, id, &params, &o->req, &o->message));
+    if (o->message != NULL) {
+        o->info = *umx_message_info(o->message);
+    }
+}
+
+void
 op_message_recv(op *o, umx_message *message, void *data, size_t len)
 {
     umx_op_params params = op_params(o);

@@ -141,6 +141,7 @@ goodbye_after(burst *b, uint32_t next_seq)
     goodbye.kind                          = UMI_GOODBYE;
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = next_seq;
     say(b, &goodbye);
 }

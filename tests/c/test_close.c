@@ -608,6 +608,7 @@ test_a_second_goodbye(void **state)
     goodbye.kind                          = UMI_GOODBYE;
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = 99; /* which never comes */
     check_protocol_failure(*state, &goodbye, &goodbye);
 }

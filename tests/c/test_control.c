@@ -1,4 +1,5 @@
 #include "wire/control.h"
+#include "wire/header.h"
 
 #include "unit.h"
 
@@ -76,11 +77,11 @@ make(int kind)
         c.u.goodbye.raw_tags   = 0x4142434445464748u;
         c.u.goodbye.count      = 2;
         c.u.goodbye.is_last    = true;
-        c.u.goodbye.entries[0] = (umi_goodbye_entry){0x0102, 0x51525354};
-        c.u.goodbye.entries[1] = (umi_goodbye_entry){0xffff, 0xfffffffe};
+        c.u.goodbye.entries[0] = (umi_goodbye_entry){0x010102, 0x51525354};
+        c.u.goodbye.entries[1] = (umi_goodbye_entry){0x3ffff, 0xfffffffe};
         break;
     case UMI_CREDIT:
-        c.u.credit.channel = 0x0506;
+        c.u.credit.channel = 0x020506;
         c.u.credit.limits  = limits;
         break;
     case UMI_PING:
@@ -315,7 +316,7 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 8 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
@@ -324,9 +325,9 @@ test_sizes_are_frozen(void **state)
         [UMI_AUTH]        = HEADER_SIZE + 32,
         [UMI_WELCOME]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 32 + WHERE_SIZE + 16,
         [UMI_REJECT]      = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 6,
+        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
         [UMI_GOODBYE_ACK] = HEADER_SIZE,
-        [UMI_CREDIT]      = HEADER_SIZE + 2 + 16,
+        [UMI_CREDIT]      = HEADER_SIZE + 4 + 16,
         [UMI_PING]        = HEADER_SIZE + 8,
         [UMI_PONG]        = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N] = HEADER_SIZE + 8,
@@ -348,7 +349,7 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    75,   0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    83,   0,    /* header */
         0x02, 0x01, 0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
@@ -358,6 +359,7 @@ test_bytes_of_hello_are_frozen(void **state)
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
         9,    0,    0,    0,    0,    0,    0,    0,
         0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
     };
     umi_control control = make(UMI_HELLO);
@@ -372,12 +374,12 @@ static void
 test_bytes_of_goodbye_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  6,    0,    27,   0,    /* header */
+        'U',  'M',  'X',  '1',  6,    0,    31,   0,    /* header */
         0xe7, 0xff, 0xff, 0xff,                         /* code */
         0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, /* raw tags */
         2,    0,    1,                                  /* count, is_last */
-        0x02, 0x01, 0x54, 0x53, 0x52, 0x51,             /* entries */
-        0xff, 0xff, 0xfe, 0xff, 0xff, 0xff,
+        0x02, 0x01, 0x01, 0x00, 0x54, 0x53, 0x52, 0x51, /* entries */
+        0xff, 0xff, 0x03, 0x00, 0xfe, 0xff, 0xff, 0xff,
     };
     umi_control control = make(UMI_GOODBYE);
     uint8_t     data[UMI_CONTROL_MAX];
@@ -444,6 +446,23 @@ test_decode_refuses_nowhere(void **state)
     }
 }
 
+/* UCX aborts the process over some addresses that are none. */
+static void
+test_decode_refuses_each_damaged_bit_of_an_address(void **state)
+{
+    umi_control hello = make(UMI_HELLO);
+    uint8_t     data[UMI_CONTROL_MAX];
+    size_t      len   = umi_control_encode(&hello, data);
+    size_t      first = len - hello.u.hello.where.address_len;
+
+    (void)state;
+    for (size_t bit = 8 * first; bit < 8 * len; bit++) {
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        assert_refused(data, len, "worker address is damaged");
+        data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+}
+
 static void
 test_longest_messages_fit(void **state)
 {
@@ -458,7 +477,7 @@ test_longest_messages_fit(void **state)
     goodbye.u.goodbye.count         = UMI_GOODBYE_MAX;
     info.u.info.text_len            = UMI_TEXT_MAX;
     for (unsigned i = 0; i < UMI_GOODBYE_MAX; i++) {
-        goodbye.u.goodbye.entries[i].channel  = (uint16_t)(257 * i);
+        goodbye.u.goodbye.entries[i].channel  = UMI_CHANNEL_0 + 257 * i;
         goodbye.u.goodbye.entries[i].next_seq = 0x01010101u * i;
     }
     assert_round_trip(&hello);
@@ -595,9 +614,9 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[68] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[69] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 70 + UMI_ADDRESS_MAX + 1),
+    body[76] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[77] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_HELLO, body, 78 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -658,6 +677,26 @@ test_decode_refuses_a_reason_that_is_no_failure(void **state)
                    "reject reason is not a failure");
     control.u.reject.reason = INT32_MIN;
     assert_round_trip(&control);
+}
+
+/* Else a peer could make us keep as many channels as it likes. */
+static void
+test_decode_refuses_unknown_kinds_of_channels(void **state)
+{
+    static const uint32_t channels[] = {0, 0xffff, 0x40000, UINT32_MAX};
+    umi_control           credit     = make(UMI_CREDIT);
+    umi_control           goodbye    = make(UMI_GOODBYE);
+    uint8_t               data[UMI_CONTROL_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++) {
+        credit.u.credit.channel              = channels[i];
+        goodbye.u.goodbye.entries[1].channel = channels[i];
+        assert_refused(data, umi_control_encode(&credit, data),
+                       "no such kind of channel");
+        assert_refused(data, umi_control_encode(&goodbye, data),
+                       "no such kind of channel");
+    }
 }
 
 static void
@@ -764,6 +803,7 @@ main(void)
         cmocka_unit_test(test_kinds_are_frozen),
         cmocka_unit_test(test_empty_lengths),
         cmocka_unit_test(test_decode_refuses_nowhere),
+        cmocka_unit_test(test_decode_refuses_each_damaged_bit_of_an_address),
         cmocka_unit_test(test_longest_messages_fit),
         cmocka_unit_test(test_encode_refuses_long_lengths),
         cmocka_unit_test(test_encode_refuses_unknown_kinds),
@@ -774,6 +814,7 @@ main(void)
         cmocka_unit_test(test_decode_refuses_long_lengths),
         cmocka_unit_test(test_decode_refuses_is_last_above_1),
         cmocka_unit_test(test_decode_refuses_a_reason_that_is_no_failure),
+        cmocka_unit_test(test_decode_refuses_unknown_kinds_of_channels),
         cmocka_unit_test(test_decode_of_nothing),
         cmocka_unit_test(test_random_inputs),
     };

@@ -298,6 +298,78 @@ test_a_closed_peer_gets_no_credit(void **state)
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_CLOSED);
 }
 
+/* As if UCX handed the message `seq` of `len` bytes over to `ep`. */
+static int
+feed(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv)
+{
+    static uint8_t bytes[256];
+
+    umi_header header = {
+        .kind = UMI_KIND_MESSAGE, .seq = seq, .endpoint = ep->base.wire_id};
+    umi_am_arrival arrival = {.header     = &header,
+                              .header_len = sizeof(header),
+                              .data       = bytes,
+                              .len        = len,
+                              .is_rndv    = is_rndv};
+
+    return umi_channel_on_arrival(ep->base.worker, &arrival);
+}
+
+static void
+check_dropped_for_credit(pair *p)
+{
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+    assert_string_equal(umx_ep_reason(p->server),
+                        "a message beyond its credit");
+}
+
+/* `first` is the number of the first message: those that come early count,
+ * too. */
+static void
+flood(pair *p, uint32_t first, size_t len, uint32_t allowed)
+{
+    p->config.credit_messages = 10;
+    p->config.credit_bytes    = 1000;
+    pair_open(p);
+    for (uint32_t i = 0; i < allowed; i++) {
+        assert_int_equal(feed(p->server, first + i, len, false),
+                         UMI_AM_CONSUMED);
+    }
+    assert_int_equal(feed(p->server, first + allowed, len, false),
+                     UMI_AM_REFUSED);
+    check_dropped_for_credit(p);
+}
+
+static void
+test_a_peer_that_sends_more_messages_than_its_credit_is_dropped(void **state)
+{
+    flood(*state, 0, 0, 10);
+}
+
+static void
+test_a_peer_that_sends_more_bytes_than_its_credit_is_dropped(void **state)
+{
+    flood(*state, 0, 128, 7);
+}
+
+static void
+test_a_peer_whose_messages_never_come_in_order_is_dropped(void **state)
+{
+    flood(*state, 1, 128, 7);
+}
+
+static void
+test_a_peer_that_announces_more_than_its_credit_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    p->server->channel0.rx_kept.rndv = p->config.credit_rndv;
+    assert_int_equal(feed(p->server, 0, 128, true), UMI_AM_REFUSED);
+    check_dropped_for_credit(p);
+}
+
 int
 main(void)
 {
@@ -313,6 +385,14 @@ main(void)
         PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
         PAIR_TEST(test_truncated_messages_give_credit_back),
         PAIR_TEST(test_a_closed_peer_gets_no_credit),
+        PAIR_TEST_ONCE(
+            test_a_peer_that_sends_more_messages_than_its_credit_is_dropped),
+        PAIR_TEST_ONCE(
+            test_a_peer_that_sends_more_bytes_than_its_credit_is_dropped),
+        PAIR_TEST_ONCE(
+            test_a_peer_whose_messages_never_come_in_order_is_dropped),
+        PAIR_TEST_ONCE(
+            test_a_peer_that_announces_more_than_its_credit_is_dropped),
     };
 
     return UNIT_RUN(tests);

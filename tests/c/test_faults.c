@@ -402,8 +402,9 @@ peer_closes(life *l)
     goodbye.kind                          = UMI_GOODBYE;
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 2;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = 11;
-    goodbye.u.goodbye.entries[1].channel  = 77;
+    goodbye.u.goodbye.entries[1].channel  = UMI_CHANNEL_0 + 77;
     say(l->server, &goodbye); /* before what it counts */
     run(l);
     send_to(l->server, 8, 8, LARGE, true);
@@ -419,7 +420,7 @@ exchange_control(life *l, umx_ep *ep)
     const umi_control ask    = {.kind = UMI_INFO_REQUEST};
     umi_control       credit = {.kind = UMI_CREDIT};
 
-    credit.u.credit.channel = 21;
+    credit.u.credit.channel = UMI_CHANNEL_0 + 21;
     credit.u.credit.limits  = limits;
     say(ep, &ping);
     say(ep, &ask);

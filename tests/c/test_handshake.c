@@ -353,6 +353,7 @@ test_messages_that_overtake_the_handshake_wait(void **state)
     assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
                      UMI_AM_CONSUMED);
     goodbye.u.goodbye.count               = 1;
+    goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
     goodbye.u.goodbye.entries[0].next_seq = 1;
     (void)pair_feed_control(half_open(p), &goodbye);
     (void)umx_worker_poll(p->server_worker);

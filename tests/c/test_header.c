@@ -74,6 +74,25 @@ test_every_other_length_is_refused(void **state)
 }
 
 static void
+test_only_active_messages_have_a_header_of_the_users(void **state)
+{
+    static uint8_t data[UMI_HEADER_SIZE + UMX_AM_HEADER_MAX + 1];
+    umi_header     header;
+
+    (void)state;
+    memcpy(data, wire, sizeof(wire));
+    for (data[0] = UMI_KIND_MESSAGE; data[0] <= UMI_KIND_STREAM; data[0]++) {
+        bool is_am = data[0] == UMI_KIND_AM;
+
+        assert_int_equal(umi_header_decode(&header, data, UMI_HEADER_SIZE + 1),
+                         is_am);
+        assert_int_equal(umi_header_decode(&header, data, sizeof(data) - 1),
+                         is_am);
+        assert_false(umi_header_decode(&header, data, sizeof(data)));
+    }
+}
+
+static void
 test_every_other_kind_is_refused(void **state)
 {
     umi_header header;
@@ -84,7 +103,8 @@ test_every_other_kind_is_refused(void **state)
     for (int kind = 0; kind <= UINT8_MAX; kind++) {
         data[0] = (uint8_t)kind;
         assert_int_equal(umi_header_decode(&header, data, sizeof(data)),
-                         kind == UMI_KIND_MESSAGE);
+                         kind == UMI_KIND_MESSAGE || kind == UMI_KIND_AM ||
+                             kind == UMI_KIND_STREAM);
     }
 }
 
@@ -99,7 +119,7 @@ test_every_other_flag_is_refused(void **state)
     for (int flags = 0; flags <= UINT8_MAX; flags++) {
         data[1] = (uint8_t)flags;
         assert_int_equal(umi_header_decode(&header, data, sizeof(data)),
-                         flags == 0 || flags == UMI_FLAG_UNTAGGED);
+                         flags <= (UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE));
     }
 }
 
@@ -123,6 +143,7 @@ main(void)
         cmocka_unit_test(test_layout_is_frozen),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_every_other_length_is_refused),
+        cmocka_unit_test(test_only_active_messages_have_a_header_of_the_users),
         cmocka_unit_test(test_every_other_kind_is_refused),
         cmocka_unit_test(test_every_other_flag_is_refused),
         cmocka_unit_test(test_seq_order_wraps),

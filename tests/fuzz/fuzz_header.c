@@ -19,8 +19,14 @@ little_endian(const uint8_t *data, unsigned len)
 static bool
 is_valid(const uint8_t *data, size_t len)
 {
-    return len == UMI_HEADER_SIZE && data[0] == UMI_KIND_MESSAGE &&
-           data[1] <= UMI_FLAG_UNTAGGED;
+    if (len < UMI_HEADER_SIZE || data[1] > 3) {
+        return false;
+    }
+    if (data[0] == UMI_KIND_AM) {
+        return len <= UMI_HEADER_SIZE + UMX_AM_HEADER_MAX;
+    }
+    return len == UMI_HEADER_SIZE &&
+           (data[0] == UMI_KIND_MESSAGE || data[0] == UMI_KIND_STREAM);
 }
 
 int

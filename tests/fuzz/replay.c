@@ -20,7 +20,7 @@ void __asan_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 enum {
     MAX_INPUTS = 256,
-    MAX_LEN    = 8192
+    MAX_LEN    = 16384
 };
 
 typedef struct input {

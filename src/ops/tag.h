@@ -1,0 +1,54 @@
+/* tag.h: messages with UCX's own tags. Thread: the worker's owner.
+ *
+ * UCX matches a message once: one that was taken from it, by a receive that was
+ * given up after it had landed or by a probe, cannot go back. Such messages are
+ * on worker->tag_returned, in the order in which UCX gave them. They are older
+ * than what UCX keeps, so whoever asks for a message looks there first; and if
+ * a posted receive waits for one, that is taken back from UCX and gets it. */
+#ifndef UMI_TAG_H
+#define UMI_TAG_H
+
+#include <umx/tag.h>
+
+#include "core/worker.h"
+
+struct umx_tag_message {
+    umi_link          link;   /* worker->tag_returned or tag_taken */
+    umx_worker       *worker; /* NULL once that is destroyed */
+    ucp_tag_message_h handle; /* UCX's; NULL: the bytes are in `data` */
+    umx_recv_info     info;
+    uint8_t           data[];
+};
+
+/* The first on worker->tag_returned that matches; NULL: none. */
+umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
+
+/* Of a message that lies in `buf`: a copy, to worker->tag_returned. */
+umx_status umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
+                        const umx_buffer *buf);
+
+/* `message` to worker->tag_returned. */
+void umi_tag_return(umx_tag_message *message);
+
+/* `req` gets the bytes of `message`, which is consumed. UMX_OK, UMX_INPROGRESS
+ * or a failure. */
+umx_status umi_tag_deliver(umx_request *req, umx_tag_message *message);
+
+/* `req`, which is posted and has no message of ours, gets `message` instead of
+ * one of UCX's. */
+void umi_tag_redirect(umx_request *req, umx_tag_message *message);
+
+extern const umi_request_ops umi_tag_send_ops;
+extern const umi_request_ops umi_tag_recv_ops;
+
+/* hooks->look_for_tags and abort_tags */
+void umi_tag_look(umx_worker *worker);
+void umi_tag_abort(umx_worker *worker);
+
+static inline bool
+umi_tag_matches(uint64_t have, uint64_t tag, uint64_t mask)
+{
+    return ((have ^ tag) & mask) == 0;
+}
+
+#endif

@@ -1,0 +1,442 @@
+/* tag_message.c: messages with UCX's tags that have come and are not received:
+ * looking at them, waiting for them, taking them and putting them back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem/memtype.h"
+#include "ops/post.h"
+#include "ops/tag.h"
+
+/* ---- those that were put back --------------------------------------------
+ */
+
+static umx_tag_message *
+message_of(umi_link *link)
+{
+    return umi_container_of(link, umx_tag_message, link);
+}
+
+umx_tag_message *
+umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask)
+{
+    UMI_LIST_FOREACH(link, &worker->tag_returned) {
+        umx_tag_message *message = message_of(link);
+
+        if (umi_tag_matches(message->info.tag, tag, mask)) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+void
+umi_tag_return(umx_tag_message *message)
+{
+    umx_worker *worker = message->worker;
+    umi_link   *pos    = worker->tag_returned.next;
+
+    while (pos != &worker->tag_returned &&
+           (int32_t)(message_of(pos)->info.seq - message->info.seq) < 0) {
+        pos = pos->next;
+    }
+    umi_link_remove(&message->link);
+    umi_link_insert_before(pos, &message->link);
+    worker->has_events = true; /* umi_tag_look() */
+    worker->is_armed   = false;
+}
+
+umx_status
+umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
+             const umx_buffer *buf)
+{
+    umx_tag_message *message;
+
+    if (info->length > buf->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (!umi_is_host_readable(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    message = malloc(sizeof(*message) + info->length);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_link_init(&message->link);
+    message->worker = worker;
+    message->handle = NULL;
+    message->info   = *info;
+    if (info->length != 0) {
+        memcpy(message->data, buf->data, info->length);
+    }
+    umi_tag_return(message);
+    return UMX_OK;
+}
+
+umx_status
+umx_tag_unrecv(umx_worker *worker, const umx_recv_info *info,
+               const umx_buffer *buf)
+{
+    umx_status status = umi_worker_check(worker);
+
+    return (status == UMX_OK) ? umi_tag_keep(worker, info, buf) : status;
+}
+
+static void
+free_message(umx_tag_message *message)
+{
+    umi_link_remove(&message->link);
+    free(message);
+}
+
+/* ---- receiving one -------------------------------------------------------
+ */
+
+static void
+on_delivered(void *request, ucs_status_t status,
+             const ucp_tag_recv_info_t *info, void *arg)
+{
+    (void)info;
+    ucp_request_free(request);
+    umi_request_complete(arg, umi_ep_status(status));
+}
+
+/* The bytes are UCX's still. */
+static umx_status
+deliver_handle(umx_request *req, ucp_tag_message_h handle)
+{
+    umx_worker         *worker = req->worker;
+    ucp_request_param_t params;
+    ucs_status_ptr_t    result;
+    umx_status          status;
+
+    umi_post_params(&params, req);
+    params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    params.cb.recv = on_delivered;
+    result = ucp_tag_msg_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
+                                  handle, &params);
+    status = umi_post_result(req, result, &worker->tag_recvs);
+    if (status == UMX_INPROGRESS) {
+        req->u.raw.handle = result;
+    }
+    return status;
+}
+
+umx_status
+umi_tag_deliver(umx_request *req, umx_tag_message *message)
+{
+    ucp_tag_message_h handle = message->handle;
+    umx_status        status;
+
+    req->info = message->info;
+    if (handle != NULL) {
+        free_message(message);
+        return deliver_handle(req, handle);
+    }
+    if (message->info.length > req->buf.len) {
+        status = UMX_ERR_MESSAGE_TRUNCATED;
+    } else {
+        status = umi_copy_in(&req->buf, message->data, message->info.length);
+    }
+    free_message(message);
+    return status;
+}
+
+umx_status
+umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
+                     const umx_op_params *params, umx_request **req_p)
+{
+    umx_worker  *worker = message->worker;
+    umx_request *req;
+    umx_status   status;
+
+    if (worker == NULL) {
+        free_message(message);
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (buf->len < message->info.length) {
+        return UMX_ERR_BUFFER_TOO_SMALL;
+    }
+    req = umi_request_new(worker, NULL, &umi_tag_recv_ops, params);
+    if (req == NULL) {
+        umi_tag_return(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->buf           = *buf;
+    req->u.raw.mask    = UINT64_MAX;
+    req->u.raw.message = NULL;
+    status             = umi_tag_deliver(req, message);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        umi_request_free(req);
+    }
+    return status;
+}
+
+const umx_recv_info *
+umx_tag_message_info(const umx_tag_message *message)
+{
+    return &message->info;
+}
+
+void
+umx_tag_message_return(umx_tag_message *message)
+{
+    if (message->worker == NULL) {
+        free_message(message);
+    } else if (umi_worker_check(message->worker) == UMX_OK) {
+        umi_tag_return(message);
+    }
+}
+
+/* ---- looking, waiting, taking --------------------------------------------
+ */
+
+/* As umx_tag_probe(). */
+static umx_status
+look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
+{
+    const umx_tag_message *message = umi_tag_find(worker, tag, mask);
+    ucp_tag_recv_info_t    found;
+
+    if (message != NULL) {
+        *info = message->info;
+        return UMX_OK;
+    }
+    if (ucp_tag_probe_nb(worker->ucp, tag, mask, 0, &found) == NULL) {
+        return UMX_ERR_NO_MESSAGE;
+    }
+    *info = (umx_recv_info){.tag = found.sender_tag, .length = found.length};
+    return UMX_OK;
+}
+
+/* The same, and take it. */
+static umx_status
+take(umx_worker *worker, uint64_t tag, uint64_t mask,
+     umx_tag_message **message_p)
+{
+    umx_tag_message    *message = umi_tag_find(worker, tag, mask);
+    ucp_tag_recv_info_t found;
+
+    if (message == NULL) {
+        if (ucp_tag_probe_nb(worker->ucp, tag, mask, 0, &found) == NULL) {
+            return UMX_ERR_NO_MESSAGE;
+        }
+        message = malloc(sizeof(*message));
+        if (message == NULL) {
+            return UMX_ERR_NO_MEMORY;
+        }
+        umi_link_init(&message->link);
+        message->worker = worker;
+        message->handle = ucp_tag_probe_nb(worker->ucp, tag, mask, 1, &found);
+        message->info   = (umx_recv_info){.tag    = found.sender_tag,
+                                          .length = found.length,
+                                          .seq    = worker->tag_seq++};
+    }
+    umi_link_remove(&message->link);
+    umi_list_append(&worker->tag_taken, &message->link);
+    *message_p = message;
+    return UMX_OK;
+}
+
+umx_status
+umx_tag_probe(umx_worker *worker, uint64_t tag, uint64_t mask,
+              umx_recv_info *info)
+{
+    umx_status status = umi_worker_check(worker);
+
+    return (status == UMX_OK) ? look(worker, tag, mask, info) : status;
+}
+
+/* Given up after the message was taken: back with it. */
+static bool
+finish_take(umx_request *req)
+{
+    if (req->is_cancelled && req->status == UMX_OK) {
+        umi_tag_return(req->u.raw.message);
+        req->u.raw.message = NULL;
+        req->status        = UMX_ERR_CANCELED;
+    }
+    return true;
+}
+
+static const umi_request_ops wait_ops = {.name   = "tag_wait",
+                                         .cancel = umi_request_cancel_queued};
+static const umi_request_ops take_ops = {.name   = "tag_recv_message",
+                                         .finish = finish_take,
+                                         .cancel = umi_request_cancel_queued};
+
+/* What `req` waits for; UMX_ERR_NO_MESSAGE: not yet. */
+static umx_status
+try_waiter(umx_request *req)
+{
+    umx_status status;
+
+    if (req->ops == &wait_ops) {
+        return look(req->worker, req->u.raw.tag, req->u.raw.mask, &req->info);
+    }
+    status = take(req->worker, req->u.raw.tag, req->u.raw.mask,
+                  &req->u.raw.message);
+    if (status == UMX_OK) {
+        req->info = req->u.raw.message->info;
+    }
+    return status;
+}
+
+/* UMX_INPROGRESS: `*req_p` waits. Else `*req_p` is the caller's to free, if
+ * there is one. */
+static umx_status
+post_waiter(umx_worker *worker, uint64_t tag, uint64_t mask,
+            const umi_request_ops *ops, const umx_op_params *params,
+            umx_request **req_p)
+{
+    umx_request *req = umi_request_new(worker, NULL, ops, params);
+    umx_status   status;
+
+    *req_p = req;
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->buf           = (umx_buffer){0};
+    req->info          = (umx_recv_info){0};
+    req->u.raw.tag     = tag;
+    req->u.raw.mask    = mask;
+    req->u.raw.message = NULL;
+    status             = try_waiter(req);
+    if (status == UMX_ERR_NO_MESSAGE) {
+        umi_list_append(&worker->tag_waiters, &req->link);
+        status = UMX_INPROGRESS;
+    }
+    return status;
+}
+
+umx_status
+umx_tag_wait(umx_worker *worker, uint64_t tag, uint64_t mask,
+             const umx_op_params *params, umx_request **req_p,
+             umx_recv_info *info)
+{
+    umx_status   status = umi_worker_check(worker);
+    umx_request *req    = NULL;
+
+    if (status == UMX_OK) {
+        status = post_waiter(worker, tag, mask, &wait_ops, params, &req);
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else if (req != NULL) {
+        *info = req->info;
+        umi_request_free(req);
+    }
+    return status;
+}
+
+umx_status
+umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
+                     const umx_op_params *params, umx_request **req_p,
+                     umx_tag_message **message_p)
+{
+    umx_status   status = umi_worker_check(worker);
+    umx_request *req    = NULL;
+
+    if (status == UMX_OK) {
+        status = post_waiter(worker, tag, mask, &take_ops, params, &req);
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else if (req != NULL) {
+        *message_p = req->u.raw.message;
+        umi_request_free(req);
+    }
+    return status;
+}
+
+umx_tag_message *
+umx_request_tag_message(const umx_request *req)
+{
+    return req->u.raw.message;
+}
+
+/* ---- the worker's calls --------------------------------------------------
+ */
+
+/* The first posted receive that `message` is for; NULL: none. */
+static umx_request *
+find_recv(const umx_worker *worker, const umx_tag_message *message)
+{
+    UMI_LIST_FOREACH(link, &worker->tag_recvs) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->u.raw.message == NULL && !req->is_cancelled &&
+            umi_tag_matches(message->info.tag, req->u.raw.tag,
+                            req->u.raw.mask)) {
+            return req;
+        }
+    }
+    return NULL;
+}
+
+void
+umi_tag_look(umx_worker *worker)
+{
+    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+        umx_request *req = find_recv(worker, message_of(link));
+
+        if (req != NULL) {
+            umi_tag_redirect(req, message_of(link));
+        }
+    }
+    UMI_LIST_FOREACH_SAFE(link, &worker->tag_waiters) {
+        umx_request *req    = umi_container_of(link, umx_request, link);
+        umx_status   status = try_waiter(req);
+
+        if (status != UMX_ERR_NO_MESSAGE) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+static void
+on_dropped(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+           void *arg)
+{
+    (void)status;
+    (void)info;
+    (void)arg;
+    ucp_request_free(request);
+}
+
+/* UCX must have its descriptor back: receive nothing of it. */
+static void
+drop_handle(umx_tag_message *message)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+        .cb.recv      = on_dropped,
+    };
+
+    if (message->handle != NULL && message->worker->ucp != NULL) {
+        (void)ucp_tag_msg_recv_nbx(message->worker->ucp, NULL, 0,
+                                   message->handle, &params);
+    }
+}
+
+void
+umi_tag_abort(umx_worker *worker)
+{
+    umi_request_complete_all(&worker->tag_waiters, UMX_ERR_CANCELED);
+    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+        drop_handle(message_of(link));
+        free_message(message_of(link));
+    }
+    UMI_LIST_FOREACH_SAFE(link, &worker->tag_taken) {
+        umx_tag_message *message = message_of(link);
+
+        drop_handle(message);
+        umi_link_remove(link);
+        message->worker = NULL; /* the user gives it back */
+    }
+}

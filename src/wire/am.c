@@ -1,0 +1,174 @@
+#include "wire/am.h"
+
+#include <stdlib.h>
+
+#include "wire/conn.h"
+
+static const umx_match any = {.flags = UMX_MATCH_ANY};
+
+static bool
+is_users(uint16_t id)
+{
+    return id >= UMX_AM_ID_MIN || id == UMX_AM_ID_PLAIN;
+}
+
+/* ---- sending and receiving -----------------------------------------------
+ */
+
+umx_status
+umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
+                    size_t header_len, const umx_buffer *buf,
+                    const umx_op_params *params, umx_request **req_p)
+{
+    umi_outgoing what = {
+        .channel    = umi_channel_id(UMI_KIND_AM, id),
+        .flags      = UMI_FLAG_UNTAGGED,
+        .header     = header,
+        .header_len = header_len,
+    };
+
+    if (header == NULL && header_len != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (header_len > UMX_AM_HEADER_MAX) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    return umi_channel_send(ep, &what, buf, params, req_p);
+}
+
+umx_status
+umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p)
+{
+    return is_users(id) ? umi_am_message_send(ep, id, header, header_len, buf,
+                                              params, req_p) :
+                          UMX_ERR_OUT_OF_RANGE;
+}
+
+umx_status
+umx_am_recv(umx_ep *ep, uint16_t id, const umx_op_params *params,
+            umx_request **req_p, umx_message **message_p)
+{
+    return is_users(id) ?
+               umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id),
+                                        &any, params, req_p, message_p) :
+               UMX_ERR_OUT_OF_RANGE;
+}
+
+umx_status
+umx_am_probe(umx_ep *ep, uint16_t id, umx_recv_info *info)
+{
+    return is_users(id) ? umi_channel_probe(ep, umi_channel_id(UMI_KIND_AM, id),
+                                            &any, info) :
+                          UMX_ERR_OUT_OF_RANGE;
+}
+
+/* ---- handlers ------------------------------------------------------------
+ */
+
+static umi_am_user *
+find_user(umx_worker *worker, uint16_t id)
+{
+    UMI_LIST_FOREACH(link, &worker->am_users) {
+        umi_am_user *user = umi_container_of(link, umi_am_user, link);
+
+        if (user->id == id) {
+            return user;
+        }
+    }
+    return NULL;
+}
+
+umi_am_user *
+umi_am_user_find(umx_worker *worker, uint32_t channel)
+{
+    return (channel >> 16 == UMI_KIND_AM) ?
+               find_user(worker, (uint16_t)channel) :
+               NULL;
+}
+
+static void
+run_channel(umi_channel *channel)
+{
+    umi_am_user *user = channel->user;
+    umx_message *message;
+
+    while (user != NULL && user->fn != NULL && umi_conn_may_read(channel->ep) &&
+           (message = umi_channel_take_first(channel)) != NULL) {
+        user->fn(channel->ep, message, user->arg);
+    }
+}
+
+void
+umi_am_run(umx_ep *ep)
+{
+    if (ep->handshake == NULL) { /* else the user has not seen `ep` yet */
+        umi_conn_each_channel(ep, run_channel);
+    }
+}
+
+/* Channels that exist have `user` too; what waits in them is handed over. */
+static void
+attach_user(umx_worker *worker, umi_am_user *user)
+{
+    uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
+
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+
+        UMI_LIST_FOREACH(channel_link, &ep->channels) {
+            umi_channel *channel = umi_container_of(channel_link, umi_channel,
+                                                    link);
+
+            if (channel->id == id) {
+                channel->user = user;
+                umi_conn_due(ep, UMI_DUE_AM);
+            }
+        }
+    }
+}
+
+umx_status
+umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+{
+    umx_status   status = umi_worker_check(worker);
+    umi_am_user *user;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    user = find_user(worker, id);
+    if (user == NULL) {
+        user = malloc(sizeof(*user));
+        if (user == NULL) {
+            return UMX_ERR_NO_MEMORY;
+        }
+        user->id = id;
+        umi_list_append(&worker->am_users, &user->link);
+    }
+    user->fn  = fn;
+    user->arg = arg;
+    attach_user(worker, user);
+    return UMX_OK;
+}
+
+umx_status
+umx_worker_set_am_handler(umx_worker *worker, uint16_t id, umx_am_fn fn,
+                          void *arg)
+{
+    return is_users(id) ? umi_am_set_user(worker, id, fn, arg) :
+                          UMX_ERR_OUT_OF_RANGE;
+}
+
+void
+umi_am_users_fini(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->am_users)) {
+        umi_am_user *user = umi_container_of(worker->am_users.next, umi_am_user,
+                                             link);
+
+        umi_link_remove(&user->link);
+        free(user);
+    }
+}

@@ -1,0 +1,273 @@
+/* send.c: the sending half of channel.h. */
+#include <string.h>
+
+#include "mem/memtype.h"
+#include "wire/channel.h"
+#include "wire/conn.h"
+
+/* Which protocol, and does credit allow it? Without eager credit a message is
+ * announced, so that its bytes stay here. */
+static bool
+choose_protocol(const umi_channel *channel, const umx_buffer *buf,
+                bool *is_rndv_p)
+{
+    bool is_rndv = buf->len >= channel->ep->rndv_thresh ||
+                   (buf->len != 0 && !umi_is_host_readable(buf));
+
+    if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
+        if (buf->len == 0) {
+            return false;
+        }
+        is_rndv = true;
+    }
+    *is_rndv_p = is_rndv;
+    return !is_rndv || umi_credit_allows(channel, buf->len, true);
+}
+
+/* The header in front of the message; UCX reads it until the send is over. */
+static char *
+header_of(umx_request *req)
+{
+    umx_message *longer = req->u.send.longer;
+
+    return (longer != NULL) ? longer->data : (char *)req->u.send.header;
+}
+
+static umx_status
+post(umi_channel *channel, umx_request *req, bool is_rndv)
+{
+    uint32_t   seq      = channel->tx_seq;
+    uint64_t   endpoint = channel->ep->base.remote_id;
+    char      *header   = header_of(req);
+    umx_status status;
+
+    memcpy(header + offsetof(umi_header, seq), &seq, sizeof(seq));
+    memcpy(header + offsetof(umi_header, endpoint), &endpoint,
+           sizeof(endpoint));
+    req->u.send.is_rndv   = is_rndv;
+    req->u.send.is_unread = false;
+    status = umi_am_send(req, UMI_AM_DATA, header, req->u.send.header_len,
+                         is_rndv);
+    if (status >= 0) {
+        channel->tx_seq++;
+        umi_credit_sent(channel, req->buf.len, is_rndv);
+    }
+    return status;
+}
+
+static void
+free_header(umx_request *req)
+{
+    if (req->u.send.longer != NULL) {
+        umi_message_free(req->u.send.longer);
+        req->u.send.longer = NULL;
+    }
+}
+
+static bool
+fill_header(umx_request *req, const umi_outgoing *what)
+{
+    umx_ep    *ep     = umi_conn_of(req->ep);
+    umi_header header = {
+        .kind    = (uint8_t)(what->channel >> 16),
+        .flags   = what->flags,
+        .channel = (uint16_t)what->channel,
+        .tag     = what->tag,
+    };
+    char *bytes;
+
+    if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
+        header.flags |= UMI_FLAG_DEVICE;
+    }
+    req->u.send.longer     = NULL;
+    req->u.send.header_len = UMI_HEADER_SIZE + what->header_len;
+    if (what->header_len != 0) {
+        req->u.send.longer = umi_message_copy(ep, NULL, 0);
+        if (req->u.send.longer == NULL ||
+            !umi_message_make_room(req->u.send.longer,
+                                   req->u.send.header_len)) {
+            free_header(req);
+            return false;
+        }
+    }
+    bytes = header_of(req);
+    memcpy(bytes, &header, sizeof(header));
+    if (what->header_len != 0) {
+        memcpy(bytes + sizeof(header), what->header, what->header_len);
+    }
+    return true;
+}
+
+/* A request for `what`, not posted; NULL when out of memory. */
+static umx_request *
+new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
+         const umx_buffer *buf, const umx_op_params *params)
+{
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base,
+                                       &umi_channel_send_ops, params);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    req->buf            = *buf;
+    req->u.send.channel = channel;
+    if (!fill_header(req, what)) {
+        umi_request_free(req);
+        return NULL;
+    }
+    return req;
+}
+
+umx_status
+umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    umx_status   status;
+    umi_channel *channel;
+    umx_request *req;
+    bool         is_rndv;
+
+    status = umi_conn_check(ep);
+    if (status == UMX_OK) {
+        status = umi_conn_send_status(ep);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (buf->data == NULL && buf->len != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    channel = umi_conn_channel(ep, what->channel);
+    if (channel == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req = new_send(ep, what, channel, buf, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
+        !choose_protocol(channel, buf, &is_rndv)) {
+        umi_list_append(&channel->waiting, &req->link);
+        ep->pending_bytes += buf->len;
+        *req_p = req;
+        return UMX_INPROGRESS;
+    }
+    status = post(channel, req, is_rndv);
+    if (status != UMX_INPROGRESS) {
+        free_header(req);
+        umi_request_free(req);
+        return (status == UMX_OK) ? status : umi_conn_end_status(ep, status);
+    }
+    ep->pending_bytes += buf->len;
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p)
+{
+    bool         is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
+    umi_outgoing what        = {
+               .channel = umi_channel_id(UMI_KIND_MESSAGE, channel),
+               .flags   = is_untagged ? UMI_FLAG_UNTAGGED : 0,
+               .tag     = is_untagged ? 0 : match->tag,
+    };
+
+    return umi_channel_send(ep, &what, buf, params, req_p);
+}
+
+void
+umi_channel_send_waiting(umi_channel *channel)
+{
+    bool is_rndv;
+
+    while (!umi_list_is_empty(&channel->waiting)) {
+        umx_request *req = umi_request_at(channel->waiting.next);
+        umx_status   status;
+
+        if (!choose_protocol(channel, &req->buf, &is_rndv)) {
+            return;
+        }
+        umi_link_remove(&req->link);
+        status = post(channel, req, is_rndv);
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+/* A send that UCX accepted and then failed leaves a hole in the sequence: the
+ * endpoint cannot go on. */
+static bool
+send_finish(umx_request *req)
+{
+    umx_ep *ep = umi_conn_of(req->ep);
+
+    free_header(req);
+    ep->pending_bytes -= req->buf.len;
+    if (!umi_list_is_empty(&ep->drainers)) {
+        umi_drain_check(ep);
+    }
+    if (req->status >= 0 && req->u.send.is_unread) {
+        req->status = UMX_ERR_PEER_CLOSED;
+    }
+    if (req->status >= 0 || req->is_cancelled) {
+        return true;
+    }
+    if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
+        req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
+        return true;
+    }
+    if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
+        umi_conn_finish(ep, UMX_EP_FAILED, req->status);
+    }
+    req->status = umi_conn_end_status(ep, req->status);
+    return true;
+}
+
+static void
+send_cancel(umx_request *req)
+{
+    if (!req->is_posted) {
+        umi_request_complete(req, UMX_ERR_CANCELED);
+    }
+}
+
+const umi_request_ops umi_channel_send_ops = {
+    .name   = "send",
+    .finish = send_finish,
+    .cancel = send_cancel,
+};
+
+/* UCX tells the sender of an announcement that is dropped that it has been
+ * received. */
+void
+umi_channel_on_goodbye(umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        umx_request *req = umi_request_at(link);
+
+        if (req->ops == &umi_channel_send_ops) {
+            req->u.send.is_unread = req->u.send.is_rndv;
+        }
+    }
+}
+
+uint64_t
+umi_channel_waiting_bytes(const umi_channel *channel)
+{
+    uint64_t bytes = 0;
+
+    UMI_LIST_FOREACH(link, &channel->waiting) {
+        bytes += umi_request_at(link)->buf.len;
+    }
+    return bytes;
+}
+
+void
+umi_channel_fail_waiting(umi_channel *channel, umx_status status)
+{
+    umi_request_complete_all(&channel->waiting, status);
+}

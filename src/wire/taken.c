@@ -1,0 +1,148 @@
+/* taken.c: messages in the user's hands. They outlive their worker: what is
+ * left of it stays until the last one is given back. */
+#include "wire/channel.h"
+#include "wire/conn.h"
+
+void
+umi_message_take(umx_message *message)
+{
+    message->is_taken = true;
+    message->worker   = umi_conn_worker(message->ep);
+    umi_worker_hold_memory(message->worker);
+    umi_ep_hold(&message->ep->base);
+}
+
+/* The user is done with `message`, whose memory may be gone already. */
+static void
+let_go(umx_worker *worker, umx_ep *ep)
+{
+    umi_ep_release(&ep->base);
+    umi_worker_release_memory(worker);
+}
+
+/* The worker has been destroyed: nothing of the message can be received. */
+static void
+free_orphan(umx_message *message)
+{
+    umx_worker *worker = message->worker;
+    umx_ep     *ep     = message->ep;
+
+    if (message->storage == UMI_STORAGE_RNDV) {
+        message->storage = UMI_STORAGE_MOVED; /* went with its endpoint */
+    }
+    umi_message_free(message);
+    let_go(worker, ep);
+}
+
+const umx_recv_info *
+umx_message_info(const umx_message *message)
+{
+    return &message->info;
+}
+
+const void *
+umx_message_header(const umx_message *message, size_t *len_p)
+{
+    *len_p = message->header_len;
+    return message->header;
+}
+
+const void *
+umx_message_data(const umx_message *message)
+{
+    return umi_message_is_at_hand(message) ? message->data : NULL;
+}
+
+static umx_status
+recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
+{
+    umx_worker *worker = message->worker;
+    umx_ep     *ep     = message->ep;
+    umx_status  status = umi_channel_copy_out(channel, message, buf, 0);
+
+    let_go(worker, ep);
+    return status;
+}
+
+umx_status
+umx_message_recv(umx_message *message, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    static const umx_match any = {.flags = UMX_MATCH_ANY};
+
+    umx_ep      *ep      = message->ep;
+    umx_worker  *worker  = message->worker;
+    umi_channel *channel = message->channel;
+    umx_request *req;
+    umx_status   status;
+
+    if (ep->base.worker == NULL) {
+        free_orphan(message);
+        return UMX_ERR_CLOSED;
+    }
+    if (buf->len < message->info.length) {
+        return UMX_ERR_BUFFER_TOO_SMALL;
+    }
+    if (umi_message_is_at_hand(message)) {
+        return recv_at_hand(channel, message, buf);
+    }
+    req = umi_channel_new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
+    if (req == NULL) {
+        umx_message_return(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->info = message->info;
+    status    = umi_channel_deliver_announced(channel, message, req);
+    let_go(worker, ep);
+    if (status != UMX_INPROGRESS) {
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+/* A close may have waited for it. */
+static void
+end_taken(umx_worker *worker, umx_ep *ep)
+{
+    if (ep->has_goodbye) {
+        umi_conn_due(ep, UMI_DUE_ACK);
+    }
+    let_go(worker, ep);
+}
+
+void
+umx_message_return(umx_message *message)
+{
+    umx_worker *worker = message->worker;
+    umx_ep     *ep     = message->ep;
+
+    if (ep->base.worker == NULL) {
+        free_orphan(message);
+        return;
+    }
+    message->is_taken = false;
+    umi_channel_uncount(message->channel);
+    if (umi_conn_may_read(ep) && !ep->is_dropped) {
+        umi_channel_offer(message->channel, message);
+    } else {
+        umi_message_free(message);
+    }
+    end_taken(worker, ep);
+}
+
+void
+umx_message_drop(umx_message *message)
+{
+    umx_worker *worker = message->worker;
+    umx_ep     *ep     = message->ep;
+
+    if (ep->base.worker == NULL) {
+        free_orphan(message);
+        return;
+    }
+    umi_channel_credit(message->channel, message);
+    umi_message_free(message);
+    end_taken(worker, ep);
+}
