@@ -23,7 +23,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions
+from . import core, exceptions, utils
 from ._address import get_address
 from ._connect import create_endpoint, create_listener
 from ._context import (

@@ -320,6 +320,16 @@ callback_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     return attach(req, &values[4], "tag_send_nb", false);
 }
 
+/* What has come is received even if its endpoint has ended since. */
+static bool
+is_there(WorkerObject *worker, const umx_match *match)
+{
+    umx_recv_info info;
+
+    return worker->umx != NULL && umx_tag_probe(worker->umx, match->tag,
+                                                match->mask, &info) == UMX_OK;
+}
+
 PyDoc_STRVAR(tag_recv_doc,
              "tag_recv_nb(worker, buffer, nbytes, tag, cb_func, cb_args=None,\n"
              "            cb_kwargs=None, name=None, ep=None)\n--\n\n"
@@ -368,6 +378,10 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         acquire_part(req, values[1], values[2], true) < 0) {
         Py_DECREF(req);
         return NULL;
+    }
+    if (endpoint != NULL && endpoint_is_closed(endpoint) &&
+        is_there(worker, &req->match)) {
+        Py_CLEAR(req->endpoint);
     }
     (void)request_post(req);
     return attach(req, &values[4], "tag_recv_nb", true);

@@ -437,6 +437,8 @@ worker_is_forked(const WorkerObject *worker)
 
 /* Takes over `ep`. */
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
+/* As Endpoint.closed(). */
+bool      endpoint_is_closed(const EndpointObject *self);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout);

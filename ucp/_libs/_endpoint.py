@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from .. import _context, _ext
 from .._address import resolve_now
@@ -89,11 +89,15 @@ class UCXEndpoint(_ext.Endpoint):
         self.on_close = cb_func
 
     def close(self) -> None:  # type: ignore[override]
-        """Close, without waiting: the worker's ``close()`` waits."""
-        if self.state == "open":
+        """Close; what was sent is delivered, by ``progress()``.
+
+        The worker's ``close()`` waits for it. An endpoint that is connecting
+        is waited for.
+        """
+        while self.state == "connecting":
+            cast("UCXWorker", self.worker)._take_turn()
+        if self.initialized:
             super().close()
-        elif self.state == "connecting":
-            self.abort()
 
     def flush(  # type: ignore[override]
         self,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import atexit
 import enum
 import os
+import select
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 from weakref import WeakSet
 
 from .. import _ext
 from ..exceptions import UCXBaseException
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
 
-# Longest wait for one worker while others of the thread must move too.
-_TURN_S = 0.001
+_TURN_S = 0.01  # timers are looked at so often
 
 
 class Feature(enum.Enum):
@@ -126,16 +126,20 @@ class UCXWorker(_ext.Worker):
 
     def _settle(self, timeout: float) -> None:
         """Wait until no close is under way."""
-        others = [other for other in list(_workers) if other is not self]
-        others = [other for other in others if other._is_mine()]
-        if not others:
-            self.run_until_closed(timeout)
-            return
         deadline = time.monotonic() + timeout
+        self.drain()  # endpoints dropped just now start to close in this
         while self.num_closing and time.monotonic() < deadline:
-            for other in others:
-                other.drain()
-            self.run_until_closed(_TURN_S)
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Move all workers of the thread; wait briefly if nothing happens.
+
+        A peer may be under another of them.
+        """
+        mine = [worker for worker in {self, *_workers} if worker._is_mine()]
+        idle = [worker.drain() for worker in mine]
+        if all(idle):
+            select.select(mine, [], [], _TURN_S)
 
     def init_blocking_progress_mode(self) -> int:
         """File descriptor to wait for once ``arm()`` is true."""
@@ -149,6 +153,10 @@ class UCXWorker(_ext.Worker):
         """Cancel; ``progress()`` calls the callback, with UCXCanceled unless it
         was too late."""
         req.cancel()
+
+    def tag_probe(self, tag: SupportsIndex) -> bool:  # type: ignore[override]
+        """True if a message of this tag has come that no receive took."""
+        return super().tag_probe(tag) is not None
 
     def cancel_inflight_messages(self) -> int:
         """How many operations failed because their endpoint ended.
