@@ -35,7 +35,7 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request
+from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._version import __version__
@@ -83,6 +83,7 @@ __all__ = [
     "Listener",
     "Message",
     "Request",
+    "TagMessage",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",

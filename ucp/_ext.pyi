@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context as _VarsContext
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Self, SupportsIndex, TypeVar, final
 
 from typing_extensions import disjoint_base
 
@@ -109,9 +109,30 @@ class Worker:
     def info(self) -> str: ...
     def stats(self) -> dict[str, int]: ...
     def flush(self) -> Request[None]: ...
-    def tag_recv(
-        self, buffer: _Buffer, tag: int, mask: int = 0xFFFFFFFFFFFFFFFF
+    def send(
+        self, ep: Endpoint, buffer: _Buffer, tag: SupportsIndex, *, sync: bool = False
     ) -> Request[None]: ...
+    def recv(
+        self,
+        buffer: _Buffer,
+        tag: SupportsIndex,
+        mask: SupportsIndex = 0xFFFFFFFFFFFFFFFF,
+    ) -> Request[int]: ...
+    def tag_recv(
+        self,
+        buffer: _Buffer,
+        tag: SupportsIndex,
+        mask: SupportsIndex = 0xFFFFFFFFFFFFFFFF,
+    ) -> Request[None]: ...
+    def recv_message(
+        self, tag: SupportsIndex, mask: SupportsIndex = 0xFFFFFFFFFFFFFFFF
+    ) -> Request[TagMessage]: ...
+    def probe(
+        self, tag: SupportsIndex, mask: SupportsIndex = 0xFFFFFFFFFFFFFFFF
+    ) -> Request[tuple[int, int]]: ...
+    def tag_probe(
+        self, tag: SupportsIndex, mask: SupportsIndex = 0xFFFFFFFFFFFFFFFF
+    ) -> tuple[int, int] | None: ...
     def connect(
         self,
         sockaddr: _SockAddr,
@@ -234,6 +255,14 @@ class Array(Generic[_T]):
     def c_contiguous(self) -> bool: ...
     @property
     def f_contiguous(self) -> bool: ...
+
+@final
+class TagMessage:
+    @property
+    def length(self) -> int: ...
+    @property
+    def tag(self) -> int: ...
+    def recv(self, buffer: _Buffer, /) -> Request[int]: ...
 
 class UCXBaseException(Exception):
     status: int

@@ -23,7 +23,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
 from weakref import WeakSet
 
 from . import _context, _ext
@@ -322,15 +322,19 @@ async def flush() -> None:
         await current_worker().flush()
 
 
-async def recv(buffer: Any, tag: int) -> None:
+async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
     Args:
         buffer: writable and contiguous; of the message's length.
-        tag: 64 bits; all of them count.
+        tag: 64 bits; all of them count. ``Worker.recv`` has a mask, and takes
+            shorter messages.
 
     Raises:
         UCXMsgTruncated: the lengths differ; the message is consumed.
+        OverflowError: the tag is negative, or longer than 64 bits.
+
+    When cancelled nothing is lost: the next receive gets the message.
     """
     await current_worker().tag_recv(buffer, tag)
 

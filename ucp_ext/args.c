@@ -199,6 +199,32 @@ args_tag(mod_state *st, PyObject *tag, umx_match *match)
 }
 
 int
+args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p)
+{
+    PyObject *number;
+
+    if (tag == NULL || !PyIndex_Check(tag)) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be an int of 64 bits, not %.200s", name,
+                     tag == NULL ? "None" : Py_TYPE(tag)->tp_name);
+        return -1;
+    }
+    number = PyNumber_Index(tag);
+    if (number == NULL) {
+        return -1;
+    }
+    *value_p = PyLong_AsUnsignedLongLong(number);
+    if (*value_p == (uint64_t)-1 && PyErr_Occurred()) {
+        PyErr_Format(PyExc_OverflowError, "%s must be 0 to 2**64-1, not %R",
+                     name, number);
+        Py_DECREF(number);
+        return -1;
+    }
+    Py_DECREF(number);
+    return 0;
+}
+
+int
 args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
 {
     double value;

@@ -311,7 +311,7 @@ callback_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(st, values[3], &req->match) < 0 ||
+    if (args_raw_tag(values[3], "tag", &req->match.tag) < 0 ||
         acquire_part(req, values[1], values[2], false) < 0) {
         Py_DECREF(req);
         return NULL;
@@ -374,7 +374,8 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(st, values[3], &req->match) < 0 ||
+    req->match.mask = UINT64_MAX;
+    if (args_raw_tag(values[3], "tag", &req->match.tag) < 0 ||
         acquire_part(req, values[1], values[2], true) < 0) {
         Py_DECREF(req);
         return NULL;

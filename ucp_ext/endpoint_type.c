@@ -144,17 +144,6 @@ endpoint_dealloc(PyObject *op)
 /* ---- messages ------------------------------------------------------------
  */
 
-static int
-check_forced_tag(PyObject *tag)
-{
-    if (tag == NULL || !PyLong_Check(tag)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "force_tag=True needs a tag that is an int");
-        return -1;
-    }
-    return 0;
-}
-
 /* send() and recv() with all their arguments. */
 static NOINLINE PyObject *
 transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
@@ -173,10 +162,12 @@ transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
     }
     if (values[2] != NULL) {
         is_forced = PyObject_IsTrue(values[2]);
-        if (is_forced < 0 || (is_forced && check_forced_tag(values[1]) < 0)) {
+        if (is_forced < 0) {
             return NULL;
         }
     }
+    /* As in ucx-py: without a tag there is nothing to force. */
+    is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
     if (!is_recv && values[1] == st->any) {
         PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
         return NULL;
@@ -190,7 +181,9 @@ transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(st, values[1], &req->match) < 0 ||
+    req->match.mask = UINT64_MAX;
+    if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
+                     args_tag(st, values[1], &req->match)) < 0 ||
         buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
@@ -204,7 +197,8 @@ transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(send_doc,
              "send($self, buffer, tag=None, force_tag=False)\n--\n\n"
              "Send all of buffer as one message; awaitable, done when buffer\n"
-             "may be reused.");
+             "may be reused. force_tag: as Worker.send(), with a tag of 64\n"
+             "bits that Worker.recv() and ucp.recv() see.");
 
 static PyObject *
 endpoint_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -232,7 +226,9 @@ endpoint_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False)\n--\n\n"
-             "Receive one message of exactly buffer's length; awaitable.");
+             "Receive one message of exactly buffer's length; awaitable.\n"
+             "force_tag: one sent with force_tag and this tag, by any peer;\n"
+             "fails when this endpoint does.");
 
 static PyObject *
 endpoint_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -49,20 +49,25 @@ struct many {
 };
 
 static const char *const kind_names[] = {
-    [REQUEST_SEND]         = "send",
-    [REQUEST_TAG_SEND]     = "send",
-    [REQUEST_RECV]         = "recv",
-    [REQUEST_RECV_INTO]    = "recv_into",
-    [REQUEST_TAG_RECV]     = "recv",
-    [REQUEST_RECV_MESSAGE] = "recv_message",
-    [REQUEST_MESSAGE_RECV] = "Message.recv",
-    [REQUEST_FLUSH]        = "flush",
-    [REQUEST_DRAIN]        = "drain",
-    [REQUEST_CLOSE]        = "close",
-    [REQUEST_CONNECT]      = "connect",
-    [REQUEST_CLOSE_ALL]    = "close_all",
-    [REQUEST_SEND_MANY]    = "send_many",
-    [REQUEST_RECV_MANY]    = "recv_many",
+    [REQUEST_SEND]             = "send",
+    [REQUEST_TAG_SEND]         = "send",
+    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_RECV]             = "recv",
+    [REQUEST_RECV_INTO]        = "recv_into",
+    [REQUEST_TAG_RECV]         = "recv",
+    [REQUEST_TAG_RECV_INTO]    = "recv",
+    [REQUEST_TAG_WAIT]         = "probe",
+    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
+    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
+    [REQUEST_RECV_MESSAGE]     = "recv_message",
+    [REQUEST_MESSAGE_RECV]     = "Message.recv",
+    [REQUEST_FLUSH]            = "flush",
+    [REQUEST_DRAIN]            = "drain",
+    [REQUEST_CLOSE]            = "close",
+    [REQUEST_CONNECT]          = "connect",
+    [REQUEST_CLOSE_ALL]        = "close_all",
+    [REQUEST_SEND_MANY]        = "send_many",
+    [REQUEST_RECV_MANY]        = "recv_many",
 };
 
 static const char *
@@ -172,11 +177,16 @@ clear_callbacks(RequestObject *self)
 static void
 return_message(RequestObject *self)
 {
-    umx_message *message = self->message;
+    umx_message     *message     = self->message;
+    umx_tag_message *tag_message = self->tag_message;
 
-    self->message = NULL;
+    self->message     = NULL;
+    self->tag_message = NULL;
     if (message != NULL) {
         message_give_back(self->worker, message);
+    }
+    if (tag_message != NULL) {
+        tag_message_give_back(self->worker, tag_message);
     }
 }
 
@@ -209,7 +219,7 @@ request_dealloc(PyObject *op)
     if (UNLIKELY(self->weakrefs != NULL)) {
         PyObject_ClearWeakRefs(op);
     }
-    if (UNLIKELY(self->message != NULL)) {
+    if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
         return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
@@ -381,6 +391,14 @@ is_channel_recv(const RequestObject *req)
            req->kind == REQUEST_MESSAGE_RECV;
 }
 
+static bool
+is_tag_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_TAG_RECV ||
+           req->kind == REQUEST_TAG_RECV_INTO ||
+           req->kind == REQUEST_TAG_MESSAGE_RECV;
+}
+
 /* Are the bytes of a whole message in the buffer? */
 static bool
 has_message(umx_status status)
@@ -391,6 +409,10 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
     req->status = status;
     if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
         buffer_release(&req->hold);
@@ -399,7 +421,7 @@ request_settle(RequestObject *req, umx_status status)
     }
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    if (is_channel_recv(req) && has_message(status)) {
+    if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
         buffer_release(&req->hold);
@@ -419,6 +441,8 @@ on_done(umx_request *op, umx_status status, void *arg)
     }
     if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
         req->message = umx_request_message(op);
+    } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
+        req->tag_message = umx_request_tag_message(op);
     }
     request_settle(req, status);
     Py_DECREF(req);
@@ -426,6 +450,36 @@ on_done(umx_request *op, umx_status status, void *arg)
 
 /* ---- posting -------------------------------------------------------------
  */
+
+/* UCX's own tags. */
+static umx_status
+post_tag(RequestObject *req, const umx_op_params *params)
+{
+    umx_ep          *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker      *umx = req->worker->umx;
+    uint64_t         tag = req->match.tag, mask = req->match.mask;
+    umx_tag_message *message;
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_TAG_SEND:
+        return umx_tag_send(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_SEND_SYNC:
+        return umx_tag_send_sync(ep, tag, &req->hold.buf, params, &req->op);
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        return umx_tag_recv(umx, ep, tag, mask, &req->hold.buf, params,
+                            &req->op, &req->info);
+    case REQUEST_TAG_WAIT:
+        return umx_tag_wait(umx, tag, mask, params, &req->op, &req->info);
+    case REQUEST_TAG_RECV_MESSAGE:
+        return umx_tag_recv_message(umx, tag, mask, params, &req->op,
+                                    &req->tag_message);
+    default: /* REQUEST_TAG_MESSAGE_RECV */
+        message          = req->tag_message;
+        req->tag_message = NULL;
+        return umx_tag_message_recv(message, &req->hold.buf, params, &req->op);
+    }
+}
 
 static umx_status
 post_one(RequestObject *req, const umx_op_params *params)
@@ -450,12 +504,6 @@ post_one(RequestObject *req, const umx_op_params *params)
         req->message = NULL;
         return umx_message_recv(message, &req->hold.buf, params, &req->op);
     }
-    case REQUEST_TAG_SEND:
-        return umx_tag_send(ep, req->match.tag, &req->hold.buf, params,
-                            &req->op);
-    case REQUEST_TAG_RECV:
-        return umx_tag_recv(umx, ep, req->match.tag, req->match.mask,
-                            &req->hold.buf, params, &req->op, &req->info);
     case REQUEST_FLUSH:
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
@@ -464,6 +512,14 @@ post_one(RequestObject *req, const umx_op_params *params)
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
         return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_WAIT:
+    case REQUEST_TAG_RECV_MESSAGE:
+    case REQUEST_TAG_MESSAGE_RECV:
+        return post_tag(req, params);
     case REQUEST_CONNECT:
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
@@ -764,7 +820,18 @@ make_result(RequestObject *self)
     switch (self->kind) {
     case REQUEST_RECV_INTO:
     case REQUEST_MESSAGE_RECV:
+    case REQUEST_TAG_RECV_INTO:
+    case REQUEST_TAG_MESSAGE_RECV:
         return PyLong_FromSize_t(self->info.length);
+    case REQUEST_TAG_WAIT:
+        return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
+                             self->info.tag);
+    case REQUEST_TAG_RECV_MESSAGE: {
+        umx_tag_message *message = self->tag_message;
+
+        self->tag_message = NULL;
+        return tag_message_new(self->worker, message);
+    }
     case REQUEST_RECV_MESSAGE: {
         umx_message *message = self->message;
 
@@ -877,8 +944,12 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
-                                  &self->hold.buf);
+        if (is_tag_recv(self)) {
+            (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
+        } else {
+            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
+                                      &self->hold.buf);
+        }
         buffer_release(&self->hold);
     }
     return_message(self);
@@ -887,6 +958,7 @@ undo_result(RequestObject *self)
         unrecv_items(self);
     }
     worker_after_call(worker);
+    worker_schedule_drain(worker); /* another receive may have got it */
 }
 
 static void
@@ -1299,7 +1371,7 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check_settled(self) < 0) {
         return NULL;
     }
-    if (self->kind == REQUEST_RECV_MESSAGE && self->message != NULL &&
+    if ((self->message != NULL || self->tag_message != NULL) &&
         self->has_yielded && !self->is_handed_out) {
         Py_RETURN_NONE;
     }

@@ -79,6 +79,7 @@ typedef struct mod_state {
     PyTypeObject  *listener_type;
     PyTypeObject  *message_type;
     PyTypeObject  *array_type;
+    PyTypeObject  *tag_message_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -201,6 +202,12 @@ typedef struct MessageObject {
     umx_recv_info                 info;
 } MessageObject;
 
+typedef struct TagMessageObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_tag_message            *umx; /* NULL once received */
+    umx_recv_info               info;
+} TagMessageObject;
+
 /* ---- buffers (buffer.c) --------------------------------------------------
  */
 
@@ -263,6 +270,9 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
 /* None, ANY, int, str, bytes or tuple as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
 
+/* An int of 64 bits, or what has __index__; `name` is for errors. */
+int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
+
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 
@@ -293,9 +303,14 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_TAG_SEND_SYNC,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
+    REQUEST_TAG_RECV_INTO,
+    REQUEST_TAG_WAIT,
+    REQUEST_TAG_RECV_MESSAGE,
+    REQUEST_TAG_MESSAGE_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
     REQUEST_FLUSH,
@@ -323,30 +338,31 @@ struct RequestObject {
     volatile bool            is_settled; /* what umx_worker_spin() watches */
     uint8_t                  kind;
     uint8_t                  state;
-    bool           is_deferred;  /* not posted yet: made in another thread */
-    bool           has_yielded;  /* itself, to a task */
-    bool           is_blocking;  /* _asyncio_future_blocking */
-    bool           has_let_loop; /* a bare None was yielded for fairness */
-    bool           is_handed_out;
-    bool           is_in_wakes;
-    bool           can_unrecv; /* the message may go back to its queue */
-    umx_status     status;
-    umx_match      match;
-    umx_recv_info  info;
-    buffer_hold    hold;
-    umx_ep        *ep;      /* CONNECT: until open */
-    PyObject      *peer;    /* CONNECT: the address */
-    umx_message   *message; /* RECV_MESSAGE: until handed out */
-    struct many   *many;
-    uint64_t       timeout_ns;
-    PyObject      *result;
-    PyObject      *exception;
-    PyObject      *callback; /* the usual one */
-    PyObject      *context;
-    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
-    PyObject      *low_level;      /* see callback.c, or NULL */
-    RequestObject *next;
-    PyObject      *weakrefs;
+    bool             is_deferred;  /* not posted yet: made in another thread */
+    bool             has_yielded;  /* itself, to a task */
+    bool             is_blocking;  /* _asyncio_future_blocking */
+    bool             has_let_loop; /* a bare None was yielded for fairness */
+    bool             is_handed_out;
+    bool             is_in_wakes;
+    bool             can_unrecv; /* the message may go back to its queue */
+    umx_status       status;
+    umx_match        match;
+    umx_recv_info    info;
+    buffer_hold      hold;
+    umx_ep          *ep;          /* CONNECT: until open */
+    PyObject        *peer;        /* CONNECT: the address */
+    umx_message     *message;     /* RECV_MESSAGE: until handed out */
+    umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
+    struct many     *many;
+    uint64_t         timeout_ns;
+    PyObject        *result;
+    PyObject        *exception;
+    PyObject        *callback; /* the usual one */
+    PyObject        *context;
+    PyObject        *more_callbacks; /* list of (callback, context) or NULL */
+    PyObject        *low_level;      /* see callback.c, or NULL */
+    RequestObject   *next;
+    PyObject        *weakrefs;
 };
 
 /* A pending request; NULL with an exception. */
@@ -448,8 +464,30 @@ PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
+/* Takes over `message`. */
+PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
+
+/* As message_give_back(). */
+void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
+
+/* Worker's methods for UCX's own tags (worker_tags.c). */
+PyObject *worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames);
+PyObject *worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames);
+PyObject *worker_recv_message(PyObject *op, PyObject *const *args,
+                              Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);
+PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames);
+extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
+    worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec, array_spec;
+    listener_spec, message_spec, tag_message_spec, array_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

@@ -877,47 +877,6 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
-PyDoc_STRVAR(tag_recv_doc,
-             "tag_recv($self, buffer, tag, mask=0xffffffffffffffff)\n--\n\n"
-             "Receive a message sent with force_tag=True by any peer.");
-
-static PyObject *
-worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                PyObject *kwnames)
-{
-    static const char *const keywords[] = {"buffer", "tag", "mask"};
-    WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[3];
-    RequestObject           *req;
-    umx_match                mask;
-
-    if (args_parse("tag_recv", args, nargs, kwnames, keywords, 3, 3, 2,
-                   values) < 0 ||
-        worker_check(self) < 0) {
-        return NULL;
-    }
-    mask.tag = UINT64_MAX;
-    if (!PyLong_Check(values[1]) ||
-        (values[2] != NULL && !PyLong_Check(values[2]))) {
-        PyErr_SetString(PyExc_TypeError, "tag and mask must be int");
-        return NULL;
-    }
-    if (values[2] != NULL && args_tag(self->st, values[2], &mask) < 0) {
-        return NULL;
-    }
-    req = request_new(self, NULL, REQUEST_TAG_RECV);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (args_tag(self->st, values[1], &req->match) < 0 ||
-        buffer_acquire(self->st, values[0], true, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->match.mask = mask.tag;
-    return request_post(req);
-}
-
 PyDoc_STRVAR(take_num_ended_doc,
              "_take_num_ended($self, /)\n--\n\n"
              "Callbacks told since the last call that their endpoint ended.");
@@ -1169,7 +1128,14 @@ static PyMethodDef worker_methods[] = {
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
-    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, tag_recv_doc},
+    {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
+    {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
+    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
+    {"recv_message", KEYWORDS_FUNC(worker_recv_message), KEYWORDS,
+     worker_recv_message_doc},
+    {"probe", KEYWORDS_FUNC(worker_probe), KEYWORDS, worker_probe_doc},
+    {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
+     worker_tag_probe_doc},
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
     {"start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
      start_connect_doc},

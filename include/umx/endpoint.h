@@ -84,7 +84,8 @@ UMX_API const char *umx_ep_reason(const umx_ep *ep);
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
- * once. At the deadline: by force.
+ * once. At the deadline: by force. An endpoint that is connecting goes on with
+ * that if sends wait for it; else it is aborted.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT (closed by force, see
  * umx_ep_unsent_bytes()); UMX_ERR_CONNECTION_RESET (the peer went first).

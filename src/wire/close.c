@@ -16,6 +16,7 @@
  * each acknowledges the other, whoever is acknowledged first disconnects. */
 #include "wire/conn.h"
 
+#include "util/clock.h"
 #include "util/log.h"
 
 static void
@@ -33,20 +34,6 @@ fail_waiting(umi_channel *channel)
 /* ---- our close -----------------------------------------------------------
  */
 
-void
-umi_close_start(umx_ep *ep, uint64_t timeout_ns)
-{
-    ep->state            = UMX_EP_DRAINING;
-    ep->is_closing       = true;
-    ep->base.is_draining = true;
-    umi_ep_hold(&ep->base);
-    umi_conn_worker(ep)->num_closing++;
-    umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
-    umi_conn_each_channel(ep, fail_posted);
-    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
-    umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
-}
-
 static bool
 has_waiting(umx_ep *ep)
 {
@@ -61,6 +48,55 @@ has_waiting(umx_ep *ep)
         }
     }
     return false;
+}
+
+bool
+umi_close_is_needed(umx_ep *ep)
+{
+    return has_waiting(ep) || !umi_list_is_empty(&ep->base.waiting);
+}
+
+static void
+set_deadline(umx_ep *ep, uint64_t timeout_ns)
+{
+    uint64_t now = umi_clock_ns();
+
+    ep->close_deadline_ns = (timeout_ns < UINT64_MAX - now) ? now + timeout_ns :
+                                                              UINT64_MAX;
+    /* A handshake's own deadline stays if it comes first. */
+    if (ep->state != UMX_EP_CONNECTING ||
+        !umi_link_is_linked(&ep->timer.link) ||
+        ep->close_deadline_ns < ep->timer.deadline_ns) {
+        umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
+    }
+}
+
+void
+umi_close_start(umx_ep *ep, uint64_t timeout_ns)
+{
+    ep->is_closing       = true;
+    ep->base.is_draining = true;
+    umi_ep_hold(&ep->base);
+    umi_conn_worker(ep)->num_closing++;
+    set_deadline(ep, timeout_ns);
+    umi_conn_each_channel(ep, fail_posted);
+    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
+    if (ep->state == UMX_EP_OPEN) {
+        ep->state = UMX_EP_DRAINING;
+        umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
+    }
+}
+
+void
+umi_close_resume(umx_ep *ep)
+{
+    uint64_t now = umi_clock_ns();
+
+    ep->state = UMX_EP_DRAINING;
+    umi_timer_start(umi_conn_worker(ep), &ep->timer,
+                    ep->close_deadline_ns > now ? ep->close_deadline_ns - now :
+                                                  0);
+    umi_conn_due(ep, UMI_DUE_SEND);
 }
 
 static void
@@ -298,7 +334,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    if (ep->state == UMX_EP_CONNECTING) {
+    if (ep->state == UMX_EP_CONNECTING && !umi_close_is_needed(ep)) {
         umx_ep_abort(ep);
         return UMX_OK;
     }
@@ -308,7 +344,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     }
     req->buf = (umx_buffer){0};
     umi_list_append(&ep->closers, &req->link);
-    if (ep->state == UMX_EP_OPEN) {
+    if (!ep->is_closing) {
         umi_close_start(ep, timeout_ns);
     }
     *req_p = req;

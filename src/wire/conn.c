@@ -144,7 +144,7 @@ umi_conn_send_status(const umx_ep *ep)
     switch (ep->state) {
     case UMX_EP_CONNECTING:
     case UMX_EP_OPEN:
-        return UMX_OK;
+        return ep->is_closing ? UMX_ERR_CLOSED : UMX_OK;
     case UMX_EP_FAILED:
         return ep->error;
     case UMX_EP_DRAINING:
@@ -482,11 +482,16 @@ umx_ep_destroy(umx_ep *ep)
         umi_worker_check(ep->base.worker) == UMX_OK) {
         switch (ep->state) {
         case UMX_EP_CONNECTING:
-            umx_ep_abort(ep);
-            break;
+            if (!umi_close_is_needed(ep)) {
+                umx_ep_abort(ep);
+                break;
+            }
+            /* fallthrough */
         case UMX_EP_OPEN:
-            umi_close_start(
-                ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            if (!ep->is_closing) {
+                umi_close_start(
+                    ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+            }
             break;
         case UMX_EP_DRAINING:
             break;
@@ -531,7 +536,9 @@ umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
 umx_ep_state
 umx_ep_get_state(const umx_ep *ep)
 {
-    return ep->state;
+    return (ep->state == UMX_EP_CONNECTING && ep->is_closing) ?
+               UMX_EP_DRAINING :
+               ep->state;
 }
 
 umx_status

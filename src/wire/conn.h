@@ -81,6 +81,7 @@ struct umx_ep {
     bool            is_goodbye_sent;
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
+    uint64_t        close_deadline_ns;
 };
 
 static inline umx_ep *
@@ -161,7 +162,12 @@ void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
 
 /* close.c */
+/* `ep` is open; or connecting, then the close goes on once it is open. */
 void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* `ep` was closed while it was connecting, and is open now. */
+void umi_close_resume(umx_ep *ep);
+/* `ep` is connecting: is there anything to deliver? */
+bool umi_close_is_needed(umx_ep *ep);
 /* Progress of a close: all sends posted? then GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);

@@ -99,7 +99,11 @@ open_conn(umx_ep *ep)
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
     } else {
         umi_handshake_end(ep);
-        umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
+        if (ep->is_closing) {
+            umi_close_resume(ep);
+        } else {
+            umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
+        }
     }
 }
 

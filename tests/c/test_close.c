@@ -727,6 +727,97 @@ test_closing_towards_a_killed_peer(void **state)
     assert_int_equal(umx_ep_get_state(p->client), UMX_EP_FAILED);
 }
 
+/* ---- while connecting ----------------------------------------------------
+ */
+
+static void
+test_a_close_while_connecting_delivers_what_waits(void **state)
+{
+    pair         *p = *state;
+    char          in[4];
+    umx_buffer    buffer = umx_host_buffer("raw", 3);
+    umx_recv_info info;
+    umx_request  *raw;
+    op            send_op, close_op, second, refused;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    op_send(&send_op, p->client, 0, pair_tag(1), "abc", 3);
+    assert_int_equal(umx_tag_send(p->client, 2, &buffer, NULL, &raw),
+                     UMX_INPROGRESS);
+    op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
+    op_close(&second, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(close_op.status, UMX_INPROGRESS);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_DRAINING);
+    op_send(&refused, p->client, 0, pair_tag(1), "abc", 3);
+    assert_int_equal(refused.status, UMX_ERR_CLOSED);
+    assert_int_equal(umx_tag_send(p->client, 2, &buffer, NULL, &raw),
+                     UMX_ERR_CLOSED);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+    assert_int_equal(op_wait(p, &second), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(umx_request_status(raw), UMX_OK);
+    umx_request_release(raw);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 4), UMX_OK);
+    assert_memory_equal(in, "abc", 3);
+    buffer = umx_host_buffer(in, 4);
+    assert_int_equal(umx_tag_recv(p->server_worker, NULL, 2, UINT64_MAX,
+                                  &buffer, NULL, &raw, &info),
+                     UMX_INPROGRESS);
+    assert_int_equal(umx_request_wait(raw, SECOND_NS), UMX_OK);
+    assert_memory_equal(in, "raw", 3);
+    umx_request_release(raw);
+}
+
+static void
+test_an_endpoint_dropped_while_connecting_delivers_what_waits(void **state)
+{
+    pair *p = *state;
+    char  in[3];
+    op    send_op;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    op_send(&send_op, p->client, 0, pair_tag(1), "abc", 3);
+    umx_ep_destroy(p->client);
+    p->client = NULL;
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    PAIR_UNTIL(p, p->server != NULL);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 3), UMX_OK);
+}
+
+/* The listening side never moves. */
+static void
+test_a_close_while_connecting_ends_at_its_deadline(void **state)
+{
+    pair *p = *state;
+    op    send_op, close_op;
+
+    pair_listen(p);
+    pair_connect(p, UMX_TIMEOUT_INFINITE);
+    op_send(&send_op, p->client, 0, pair_tag(1), "abc", 3);
+    op_close(&close_op, p->client, 0);
+    while (!op_is_done(&close_op)) {
+        (void)!umx_worker_wait(p->client_worker, SECOND_NS);
+    }
+    assert_int_equal(close_op.status, UMX_ERR_TIMED_OUT);
+    assert_int_equal(send_op.status, UMX_ERR_TIMED_OUT);
+    assert_int_equal(umx_ep_unsent_bytes(p->client), 3);
+}
+
+static void
+test_a_close_while_connecting_with_nothing_to_deliver_is_an_abort(void **state)
+{
+    pair *p = *state;
+    op    close_op;
+
+    pair_listen(p);
+    pair_connect(p, 0);
+    op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
+    assert_int_equal(close_op.status, UMX_OK);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CLOSED);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -757,6 +848,12 @@ main(int argc, char **argv)
            PAIR_TEST_ONCE(test_pings_and_questions_are_answered),
            PAIR_TEST(test_a_killed_peer_fails_everything),
            PAIR_TEST(test_closing_towards_a_killed_peer),
+           PAIR_TEST(test_a_close_while_connecting_delivers_what_waits),
+           PAIR_TEST_ONCE(
+               test_an_endpoint_dropped_while_connecting_delivers_what_waits),
+           PAIR_TEST_ONCE(test_a_close_while_connecting_ends_at_its_deadline),
+           PAIR_TEST_ONCE(
+               test_a_close_while_connecting_with_nothing_to_deliver_is_an_abort),
     };
 
     child_role(argc, argv, entries, 1);

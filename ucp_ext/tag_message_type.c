@@ -1,0 +1,156 @@
+#include "state.h"
+
+PyObject *
+tag_message_new(WorkerObject *worker, umx_tag_message *message)
+{
+    PyTypeObject     *type = worker->st->tag_message_type;
+    TagMessageObject *self = (TagMessageObject *)type->tp_alloc(type, 0);
+
+    if (self == NULL) {
+        umx_tag_message_return(message);
+        return NULL;
+    }
+    self->worker = (WorkerObject *)Py_NewRef(worker);
+    self->umx    = message;
+    self->info   = *umx_tag_message_info(message);
+    worker->st->num_messages++;
+    return (PyObject *)self;
+}
+
+static int
+tag_message_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((TagMessageObject *)op)->worker);
+    return 0;
+}
+
+static void
+give_back(umx_worker *worker, umx_status status, void *arg)
+{
+    (void)worker;
+    (void)status;
+    umx_tag_message_return(arg);
+}
+
+void
+tag_message_give_back(WorkerObject *worker, umx_tag_message *message)
+{
+    if (worker_is_forked(worker)) {
+        return; /* the parent's, which has it still */
+    }
+    if (worker->umx != NULL && !worker_is_mine(worker)) {
+        (void)worker_submit(worker, give_back, message);
+        return;
+    }
+    umx_tag_message_return(message);
+    if (worker->umx != NULL) {
+        worker_schedule_drain(worker); /* somebody may wait for it */
+    }
+}
+
+/* Unread, it goes back to those that are kept. */
+static void
+tag_message_dealloc(PyObject *op)
+{
+    TagMessageObject *self = (TagMessageObject *)op;
+    PyTypeObject     *type = Py_TYPE(op);
+    PyObject         *exc  = PyErr_GetRaisedException();
+
+    PyObject_GC_UnTrack(op);
+    if (self->umx != NULL) {
+        tag_message_give_back(self->worker, self->umx);
+    }
+    self->worker->st->num_messages--;
+    Py_CLEAR(self->worker);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(recv_doc,
+             "recv($self, buffer, /)\n--\n\n"
+             "Receive the bytes into buffer, which is at least as long;\n"
+             "awaits the length. Once only: ucp_tag_msg_recv_nbx().");
+
+static PyObject *
+tag_message_recv(PyObject *op, PyObject *buffer)
+{
+    TagMessageObject *self   = (TagMessageObject *)op;
+    WorkerObject     *worker = self->worker;
+    RequestObject    *req;
+
+    if (self->umx == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the message was received");
+        return NULL;
+    }
+    if (worker_check(worker) < 0) {
+        return NULL;
+    }
+    req = request_new(worker, NULL, REQUEST_TAG_MESSAGE_RECV);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (buffer_acquire(worker->st, buffer, true, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (req->hold.buf.len < self->info.length) {
+        PyErr_Format(PyExc_ValueError,
+                     "the message has %zu bytes, the buffer has room for %zu",
+                     self->info.length, req->hold.buf.len);
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->tag_message = self->umx;
+    req->info        = self->info;
+    self->umx        = NULL;
+    return request_post(req);
+}
+
+static PyObject *
+get_length(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(((TagMessageObject *)op)->info.length);
+}
+
+static PyObject *
+get_tag(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((TagMessageObject *)op)->info.tag);
+}
+
+static PyMethodDef tag_message_methods[] = {
+    {"recv", tag_message_recv, METH_O, recv_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef tag_message_getset[] = {
+    {"length", get_length, NULL, "Bytes.", NULL},
+    {"tag", get_tag, NULL, "64 bits.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(tag_message_doc,
+             "A message with one of UCX's tags whose bytes have not been\n"
+             "received yet. Dropped without recv(), it is kept in its place\n"
+             "for whoever asks next.");
+
+static PyType_Slot tag_message_slots[] = {
+    {Py_tp_doc, (void *)tag_message_doc},
+    {Py_tp_dealloc, tag_message_dealloc},
+    {Py_tp_traverse, tag_message_traverse},
+    {Py_tp_methods, tag_message_methods},
+    {Py_tp_getset, tag_message_getset},
+    {0, NULL},
+};
+
+PyType_Spec tag_message_spec = {
+    .name      = "ucp._ext.TagMessage",
+    .basicsize = sizeof(TagMessageObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = tag_message_slots,
+};
