@@ -222,7 +222,7 @@ def test_arrays_with_gaps_and_readonly_targets_are_refused(pair):
 def test_a_feature_that_is_not_of_the_context_is_refused():
     context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.AM,))
     worker = ucx_api.UCXWorker(context)
-    with pytest.raises(ValueError, match="Feature.TAG"):
+    with pytest.raises(ValueError, match=r"Feature\.TAG"):
         ucx_api.tag_recv_nb(worker, bytearray(1), 1, 0, None)
 
 
@@ -310,7 +310,7 @@ def test_connecting_to_nobody(pair, closed_port):
 
 
 def test_a_connection_request_goes_to_its_own_worker(pair):
-    pair.connect()
+    _endpoint = pair.connect()
     pair.until(lambda: pair.accepted)
     with pytest.raises(ValueError, match="another worker"):
         ucx_api.UCXEndpoint.create_from_conn_request(
@@ -341,7 +341,6 @@ def test_the_listener_passes_arguments():
 
 
 def test_flush_calls_back_or_is_done(pair):
-    pair.send(bytes(1 << 20)) if False else None
     for thing in (pair.client, pair.here):
         call = Call()
         pair.done(thing.flush(call, ("x",)), call)
@@ -353,7 +352,7 @@ def test_flush_calls_back_or_is_done(pair):
 
 def test_worker_and_context_tell_about_themselves(pair):
     assert pair.context.handle and pair.here.handle and pair.client.handle
-    assert "UCP" in pair.here.info() or pair.here.info()
+    assert pair.here.info() and pair.client.info()
     assert pair.context.get_config()["TLS"]
     assert not pair.context.cuda_support or "cuda" in pair.context.info()
     assert ucx_api.get_current_options()["TLS"]

@@ -11,6 +11,8 @@
 #   _listener  a listening port          _address   addresses of this host
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
+#   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
+#              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
@@ -126,5 +128,6 @@ __all__ = [
     "progress",
     "recv",
     "reset",
+    "utils",
     "which_ucx",
 ]

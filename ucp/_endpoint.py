@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _context, _ext
+from ._faces import ContextFace, EndpointFace, EndpointTag
 from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
 
 Tag = int | str | bytes | tuple[Any, ...]
@@ -21,12 +22,26 @@ class Endpoint(_ext.Endpoint):
     ``send`` has returned for still arrives.
     """
 
-    __slots__ = ("_close_after",)
+    __slots__ = ("_close_after", "_has_error_handling")
+
+    _has_error_handling: bool
 
     def __repr__(self) -> str:
         peer = self.peer_address
         where = f" to {peer[0]}:{peer[1]}" if peer else ""
         return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+
+    @property
+    def _ep(self) -> EndpointFace:
+        return EndpointFace(self, getattr(self, "_has_error_handling", True))
+
+    @property
+    def _ctx(self) -> ContextFace:
+        return ContextFace(self.worker)
+
+    @property
+    def _tags(self) -> dict[str, int]:
+        return {"msg_recv": EndpointTag.of(self)}
 
     async def __aenter__(self) -> Self:
         return self

@@ -175,7 +175,7 @@ make_low(PyObject *const *values, const char *default_name)
     func = (values[CB_FUNC] == Py_None) ? PyCFunction_New(&nothing_def, NULL) :
                                           Py_NewRef(values[CB_FUNC]);
     args = (args == NULL || args == Py_None) ? PyTuple_New(0) : Py_NewRef(args);
-    kwargs = (kwargs == NULL || PyDict_Size(kwargs) == 0) ? Py_None : kwargs;
+    kwargs = (kwargs == NULL) ? Py_None : kwargs;
     name   = (values[CB_NAME] == NULL || !PyUnicode_Check(values[CB_NAME])) ?
                  PyUnicode_InternFromString(default_name) :
                  Py_NewRef(values[CB_NAME]);
@@ -326,8 +326,8 @@ is_there(WorkerObject *worker, const umx_match *match)
 {
     umx_recv_info info;
 
-    return worker->umx != NULL && umx_tag_probe(worker->umx, match->tag,
-                                                match->mask, &info) == UMX_OK;
+    return worker->umx != NULL &&
+           umx_tag_probe(worker->umx, match->tag, match->mask, &info) == UMX_OK;
 }
 
 PyDoc_STRVAR(tag_recv_doc,

@@ -22,6 +22,7 @@
  * call_soon(). */
 #include "state.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Look at the clock only every so many awaits that were done at once. */
@@ -718,18 +719,45 @@ make_length_error(RequestObject *self, umx_status status,
     return exc;
 }
 
+/* What programs of ucx-py look for in the text of an error; "" for what is no
+ * message. */
+static void
+describe(const RequestObject *self, size_t capacity, char *text, size_t size)
+{
+    const char *word = (self->kind <= REQUEST_TAG_SEND_SYNC) ? "Send" : "Recv";
+    uint64_t    id   = 0;
+
+    text[0] = '\0';
+    if (self->kind > REQUEST_TAG_RECV_INTO || self->low_level != NULL) {
+        return;
+    }
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        id = umx_ep_id(self->endpoint->umx);
+    }
+    if (self->match.flags & UMX_MATCH_UNTAGGED) {
+        snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
+                 word, id, capacity);
+    } else {
+        snprintf(text, size,
+                 "<[%s] ep: %" PRIu64 ", tag: %#" PRIx64 ", nbytes: %zu>", word,
+                 id, self->match.tag, capacity);
+    }
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
     const char *op = op_name(self);
     PyObject   *exc, *peer = self->peer;
+    char        text[128];
 
     if (status == UMX_ERR_MESSAGE_TRUNCATED ||
         status == UMX_ERR_LENGTH_MISMATCH) {
         return make_length_error(self, status, info, capacity);
     }
-    exc = errors_new(self->st, status, op, NULL);
+    describe(self, capacity, text, sizeof(text));
+    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {
         return NULL;
     }

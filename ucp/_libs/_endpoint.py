@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from .. import _context, _ext
 from .._address import resolve_now
 from .._ext import call_when_done
-from ..exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
+from .._faces import raise_on_error
 
 if TYPE_CHECKING:
     from ._worker import UCXWorker
@@ -72,17 +72,8 @@ class UCXEndpoint(_ext.Endpoint):
     def raise_on_error(self) -> None:
         """Raise UCXConnectionReset if the peer is gone, UCXError if the
         endpoint failed in another way; nothing without error handling."""
-        exc = self.error if self._has_error_handling else None
-        if exc is None:
-            return
-        if isinstance(exc, UCXPeerClosed | UCXConnectionReset):
-            kind: type[Exception] = UCXConnectionReset
-        else:
-            kind = UCXError
-        text = str(exc)
-        raise kind(
-            f"Endpoint {self.handle:#x} error: {text[:1].upper()}{text[1:]}"
-        ) from exc
+        if self._has_error_handling:
+            raise_on_error(self)
 
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
         """Call ``cb_func()`` when it has ended, for whatever reason."""
