@@ -9,6 +9,7 @@
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
 #   _listener  a listening port          _address   addresses of this host
+#   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
@@ -50,6 +51,7 @@ from ._worker import (
     get_ucp_worker_info,
     progress,
     recv,
+    register_am_allocator,
     reset,
 )
 from .exceptions import (
@@ -127,6 +129,7 @@ __all__ = [
     "init",
     "progress",
     "recv",
+    "register_am_allocator",
     "reset",
     "utils",
     "which_ucx",

@@ -8,8 +8,9 @@ from typing import cast
 
 from . import _context
 from ._address import SockAddr, resolve, resolve_now
+from ._callback import ErrorCallback
 from ._endpoint import Endpoint
-from ._listener import AcceptCallback, Acceptor, ErrorCallback, Listener
+from ._listener import AcceptCallback, Acceptor, Listener
 from ._worker import Worker, current_worker
 from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, cast
 
 from . import _ext
+from ._callback import Callback, ErrorCallback
 from ._endpoint import Endpoint
 
 AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
-ErrorCallback = Callable[[BaseException], object]
 
 
 class Acceptor:
@@ -30,25 +29,25 @@ class Acceptor:
         tasks: set[asyncio.Task[object]],
     ) -> None:
         self.queue: asyncio.Queue[Endpoint | None] = asyncio.Queue()
-        self.callback = callback
-        self.on_error = on_error
-        self._loop = loop
+        self.callback: Callback | None = None
         self._accepted = accepted
-        self._tasks = tasks
-        self._context = contextvars.copy_context()
+        if callback is not None:
+            self.callback = Callback(
+                callback,
+                loop,
+                tasks,
+                "exception in the callback of a ucp listener",
+                on_error,
+            )
 
     def accept(self, ep: _ext.Endpoint) -> None:
         """Called by the extension for each endpoint that is open."""
         endpoint = cast(Endpoint, ep)
         if self.callback is None:
             self.queue.put_nowait(endpoint)
-        elif self._loop is None:
-            self._run(self.callback, endpoint)
         else:
-            # Not now: this may be the middle of some task's await.
-            self._loop.call_soon(
-                self._run, self.callback, endpoint, context=self._context
-            )
+            self._accepted(endpoint)
+            self.callback.soon(endpoint)
 
     async def next(self) -> Endpoint | None:
         """The next endpoint of a listener without a callback; None: closed."""
@@ -58,41 +57,6 @@ class Acceptor:
         else:
             self._accepted(endpoint)
         return endpoint
-
-    def _run(self, callback: AcceptCallback, ep: Endpoint) -> None:
-        self._accepted(ep)
-        try:
-            result = callback(ep)
-        except Exception as exc:
-            self._report(exc, ep)
-            return
-        if asyncio.iscoroutine(result):
-            if self._loop is None:
-                result.close()
-                raise RuntimeError(
-                    "a coroutine function needs a listener made in a running event loop"
-                )
-            task = self._loop.create_task(result, context=self._context.copy())
-            self._tasks.add(task)
-            task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            exc = task.exception()
-            if exc is not None:
-                self._report(exc, None)
-
-    def _report(self, exc: BaseException, ep: Endpoint | None) -> None:
-        if self._loop is not None:
-            self._loop.call_exception_handler(
-                {
-                    "message": "exception in the callback of a ucp listener",
-                    "exception": exc,
-                }
-            )
-        if self.on_error is not None:
-            self.on_error(exc)
 
 
 class Listener(_ext.Listener):

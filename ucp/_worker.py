@@ -27,6 +27,7 @@ from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
 from weakref import WeakSet
 
 from . import _context, _ext
+from ._callback import Callback
 from ._context import logger
 from ._endpoint import Endpoint
 from ._listener import Listener
@@ -35,6 +36,7 @@ from .exceptions import UCXBaseException, UCXError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_AmHandler = Callable[[Endpoint, _ext.Message], object]
 
 
 class Worker(_ext.Worker):
@@ -108,6 +110,71 @@ class Worker(_ext.Worker):
             self._submissions.discard(submission)
             raise
         return submission.future
+
+    def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
+        """Decorate what handles the active messages of that id.
+
+        ``handler(ep, message)``, a function or a coroutine function, is called
+        in the loop with each active message that no ``am_recv`` waits for, on
+        any endpoint of the worker, in the order of sending. The bytes are
+        ``memoryview(message)`` if ``message.is_here``, without a copy, for as
+        long as the view or the message lives (the sender's credit comes back
+        when they go); else ``await message.recv(buffer)`` gets them. What
+        stands in ``message.header`` is the sender's.
+
+        Args:
+            id: 16 to 65535. An earlier handler is replaced.
+
+        Raises:
+            ValueError: not an id.
+            TypeError: not callable.
+        """
+
+        def set_handler(handler: _AmHandler) -> _AmHandler:
+            self.set_am_handler(id, handler)
+            return handler
+
+        return set_handler
+
+    def set_am_handler(self, id: int, handler: _AmHandler | None) -> None:
+        """As ``am_handler``; None: messages wait for ``am_recv`` again."""
+        if handler is None:
+            self._set_am_handler(id, None)
+            return
+        if not callable(handler):
+            raise TypeError(f"a handler is callable, {handler!r} is not")
+        callback = Callback(
+            handler,
+            self.loop,
+            self.tasks,
+            f"exception in the handler of active messages {id}",
+        )
+
+        def on_message(message: _ext.Message) -> None:
+            callback.soon(message.endpoint, message)
+
+        self._set_am_handler(id, on_message)
+
+    def register_am_allocator(
+        self, allocator: Callable[[int], Any] | None, kind: str = "host"
+    ) -> None:
+        """What ``am_recv`` makes its buffers with; None: bytearray.
+
+        Args:
+            allocator: called with a number of bytes; gives a writable buffer
+                of that many.
+            kind: "host", or "cuda" for messages sent from memory of a GPU by
+                rendezvous. Short ones always arrive in host memory.
+
+        Raises:
+            ValueError: no such kind.
+            TypeError: not callable.
+        """
+        if kind not in ("host", "cuda"):
+            raise ValueError(f"kind must be 'host' or 'cuda', not {kind!r}")
+        if allocator is not None and not callable(allocator):
+            raise TypeError(f"an allocator is callable, {allocator!r} is not")
+        self._set_am_allocator(kind == "cuda", allocator)
 
     def close(self) -> None:
         """Destroy the worker and all under it.
@@ -299,6 +366,13 @@ def progress() -> int:
     callback of ucp.
     """
     return current_worker().progress()
+
+
+def register_am_allocator(
+    allocator: Callable[[int], Any] | None, allocator_type: str = "host"
+) -> None:
+    """``Worker.register_am_allocator`` of the current worker."""
+    current_worker().register_am_allocator(allocator, allocator_type)
 
 
 def continuous_ucx_progress(

@@ -79,8 +79,7 @@ has_lost_peer(umx_status status)
 static bool
 gives_value(const RequestObject *req)
 {
-    (void)req;
-    return false;
+    return req->kind == REQUEST_AM_RECV;
 }
 
 void
@@ -388,6 +387,89 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     return attach(req, &values[4], "tag_recv_nb", true);
 }
 
+/* ---- active messages -----------------------------------------------------
+ */
+
+PyDoc_STRVAR(am_send_doc,
+             "am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+             "            cb_kwargs=None, name=None)\n--\n\n"
+             "Send `nbytes` of `buffer` as an active message; as tag_send_nb().");
+
+static PyObject *
+callback_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                 PyObject *kwnames)
+{
+    static const char *const keywords[] = {"ep",      "buffer",    "nbytes",
+                                           "cb_func", "cb_args",   "cb_kwargs",
+                                           "name"};
+    PyObject       *values[7];
+    EndpointObject *endpoint;
+    RequestObject  *req;
+
+    if (args_parse("am_send_nbx", args, nargs, kwnames, keywords, 7, 7, 4,
+                   values) < 0) {
+        return NULL;
+    }
+    endpoint = as_endpoint(PyModule_GetState(module), values[0]);
+    if (endpoint == NULL ||
+        check_feature(endpoint->worker, FEATURE_AM, "AM") < 0 ||
+        check_callback(&values[3]) < 0) {
+        return NULL;
+    }
+    req = request_new(endpoint->worker, endpoint, REQUEST_AM_SEND);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->am_id = UMX_AM_ID_PLAIN;
+    if (acquire_part(req, values[1], values[2], false) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    (void)request_post(req);
+    return attach(req, &values[3], "am_send_nbx", false);
+}
+
+PyDoc_STRVAR(am_recv_doc,
+             "am_recv_nb(ep, cb_func, cb_args=None, cb_kwargs=None,\n"
+             "           name='am_recv_nb')\n--\n\n"
+             "Receive the next active message in memory of the worker's\n"
+             "allocator. progress() will call cb_func(message, exception or\n"
+             "None, *cb_args, **cb_kwargs). Returns None.");
+
+static PyObject *
+callback_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                 PyObject *kwnames)
+{
+    static const char *const keywords[] = {"ep", "cb_func", "cb_args",
+                                           "cb_kwargs", "name"};
+    PyObject       *values[5], *result;
+    EndpointObject *endpoint;
+    RequestObject  *req;
+
+    if (args_parse("am_recv_nb", args, nargs, kwnames, keywords, 5, 5, 2,
+                   values) < 0) {
+        return NULL;
+    }
+    endpoint = as_endpoint(PyModule_GetState(module), values[0]);
+    if (endpoint == NULL ||
+        check_feature(endpoint->worker, FEATURE_AM, "AM") < 0 ||
+        check_callback(&values[1]) < 0) {
+        return NULL;
+    }
+    req = request_new(endpoint->worker, endpoint, REQUEST_AM_RECV);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->am_id = UMX_AM_ID_PLAIN;
+    (void)request_post(req);
+    result = attach(req, &values[1], "am_recv_nb", true);
+    if (result == NULL) {
+        return NULL;
+    }
+    Py_DECREF(result);
+    Py_RETURN_NONE;
+}
+
 /* ---- anything ------------------------------------------------------------
  */
 
@@ -427,6 +509,8 @@ callback_when_done(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 PyMethodDef callback_methods[] = {
     {"tag_send_nb", KEYWORDS_FUNC(callback_tag_send), KEYWORDS, tag_send_doc},
     {"tag_recv_nb", KEYWORDS_FUNC(callback_tag_recv), KEYWORDS, tag_recv_doc},
+    {"am_send_nbx", KEYWORDS_FUNC(callback_am_send), KEYWORDS, am_send_doc},
+    {"am_recv_nb", KEYWORDS_FUNC(callback_am_recv), KEYWORDS, am_recv_doc},
     {"call_when_done", KEYWORDS_FUNC(callback_when_done), KEYWORDS,
      call_when_done_doc},
     {NULL, NULL, 0, NULL},

@@ -787,6 +787,26 @@ set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
+PyDoc_STRVAR(am_send_doc,
+             "am_send($self, buffer, *, id=None, header=b'')\n--\n\n"
+             "Send an active message: all of buffer behind at most 1024\n"
+             "bytes of header; awaitable. The id is 16 to 65535; None is a\n"
+             "lane of its own. Returns when the buffer may be reused.");
+
+PyDoc_STRVAR(am_recv_doc,
+             "am_recv($self, *, id=None)\n--\n\n"
+             "Receive the bytes of the next active message of that id; awaits\n"
+             "a bytearray, or what the allocator of register_am_allocator()\n"
+             "has made. Loses no message when cancelled.");
+
+PyDoc_STRVAR(am_recv_message_doc,
+             "am_recv_message($self, *, id=None)\n--\n\n"
+             "Take the next active message of that id; awaits a Message.");
+
+PyDoc_STRVAR(am_probe_doc,
+             "am_probe($self, *, id=None)\n--\n\n"
+             "Bytes of the next active message of that id, or None.");
+
 static PyMethodDef endpoint_methods[] = {
     {"send", KEYWORDS_FUNC(endpoint_send), KEYWORDS, send_doc},
     {"recv", KEYWORDS_FUNC(endpoint_recv), KEYWORDS, recv_doc},
@@ -796,6 +816,11 @@ static PyMethodDef endpoint_methods[] = {
     {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
      recv_message_doc},
     {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"am_send", KEYWORDS_FUNC(endpoint_am_send), KEYWORDS, am_send_doc},
+    {"am_recv", KEYWORDS_FUNC(endpoint_am_recv), KEYWORDS, am_recv_doc},
+    {"am_recv_message", KEYWORDS_FUNC(endpoint_am_recv_message), KEYWORDS,
+     am_recv_message_doc},
+    {"am_probe", KEYWORDS_FUNC(endpoint_am_probe), KEYWORDS, am_probe_doc},
     {"close", KEYWORDS_FUNC(endpoint_close), KEYWORDS, close_doc},
     {"abort", endpoint_abort, METH_NOARGS, abort_doc},
     {"closed", endpoint_closed, METH_NOARGS, closed_doc},

@@ -34,6 +34,36 @@ give_back(umx_worker *worker, umx_status status, void *arg)
     umx_message_return(arg);
 }
 
+static void
+drop(umx_worker *worker, umx_status status, void *arg)
+{
+    (void)worker;
+    (void)status;
+    umx_message_drop(arg);
+}
+
+void
+message_drop(WorkerObject *worker, umx_message *message)
+{
+    if (worker_is_forked(worker)) {
+        return; /* the parent's, which has it still */
+    }
+    if (worker->umx == NULL || worker_is_mine(worker)) {
+        umx_message_drop(message);
+    } else {
+        (void)worker_submit(worker, drop, message);
+    }
+}
+
+PyObject *
+message_header(const umx_message *message)
+{
+    size_t      len;
+    const void *header = umx_message_header(message, &len);
+
+    return PyBytes_FromStringAndSize(header, (Py_ssize_t)len);
+}
+
 void
 message_give_back(WorkerObject *worker, umx_message *message)
 {
@@ -47,7 +77,7 @@ message_give_back(WorkerObject *worker, umx_message *message)
     }
 }
 
-/* Unread, it goes back to its queue. */
+/* Unread, it goes back to its queue, but for one of a handler. */
 static void
 message_dealloc(PyObject *op)
 {
@@ -56,13 +86,26 @@ message_dealloc(PyObject *op)
     WorkerObject  *worker = self->endpoint->worker;
 
     PyObject_GC_UnTrack(op);
-    if (self->umx != NULL) {
+    if (self->umx != NULL && self->is_consumed) {
+        message_drop(worker, self->umx);
+    } else if (self->umx != NULL) {
         message_give_back(worker, self->umx);
     }
     worker->st->num_messages--;
+    Py_CLEAR(self->header);
     Py_CLEAR(self->endpoint);
     type->tp_free(op);
     Py_DECREF(type);
+}
+
+/* Kept, so that it is there when the message is gone. */
+static PyObject *
+message_get_header(MessageObject *self)
+{
+    if (self->header == NULL) {
+        self->header = message_header(self->umx);
+    }
+    return Py_XNewRef(self->header);
 }
 
 PyDoc_STRVAR(recv_doc,
@@ -81,6 +124,11 @@ message_recv(PyObject *op, PyObject *buffer)
         PyErr_SetString(PyExc_RuntimeError, "the message was received");
         return NULL;
     }
+    if (self->num_views != 0) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the message has memoryviews: its bytes are there");
+        return NULL;
+    }
     if (worker->umx != NULL && worker_check(worker) < 0) {
         return NULL;
     }
@@ -96,6 +144,11 @@ message_recv(PyObject *op, PyObject *buffer)
         PyErr_Format(PyExc_ValueError,
                      "the message has %zu bytes, the buffer has room for %zu",
                      self->info.length, req->hold.buf.len);
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->header = message_get_header(self);
+    if (req->header == NULL) {
         Py_DECREF(req);
         return NULL;
     }
@@ -122,6 +175,60 @@ get_tag(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(self->info.tag);
 }
 
+static PyObject *
+get_header(PyObject *op, void *Py_UNUSED(closure))
+{
+    return message_get_header((MessageObject *)op);
+}
+
+static PyObject *
+get_endpoint(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((MessageObject *)op)->endpoint);
+}
+
+static PyObject *
+get_is_here(PyObject *op, void *Py_UNUSED(closure))
+{
+    MessageObject *self = (MessageObject *)op;
+
+    return PyBool_FromLong(self->umx != NULL &&
+                           umx_message_data(self->umx) != NULL);
+}
+
+/* The bytes where they lie. Who has seen them has received them. */
+static int
+message_getbuffer(PyObject *op, Py_buffer *view, int flags)
+{
+    MessageObject *self = (MessageObject *)op;
+    const void    *data = NULL;
+
+    if (self->umx != NULL && !worker_is_forked(self->endpoint->worker)) {
+        data = umx_message_data(self->umx);
+    }
+    if (data == NULL) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError,
+                        self->umx == NULL ?
+                            "the message was received" :
+                            "the bytes are with the sender: await recv()");
+        return -1;
+    }
+    if (PyBuffer_FillInfo(view, op, (void *)(uintptr_t)data,
+                          (Py_ssize_t)self->info.length, 1, flags) < 0) {
+        return -1;
+    }
+    self->is_consumed = true;
+    self->num_views++;
+    return 0;
+}
+
+static void
+message_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
+{
+    ((MessageObject *)op)->num_views--;
+}
+
 static PyMethodDef message_methods[] = {
     {"recv", message_recv, METH_O, recv_doc},
     {NULL, NULL, 0, NULL},
@@ -130,17 +237,26 @@ static PyMethodDef message_methods[] = {
 static PyGetSetDef message_getset[] = {
     {"length", get_length, NULL, "Bytes.", NULL},
     {"tag", get_tag, NULL, "64 bits; None if untagged.", NULL},
+    {"header", get_header, NULL, "What am_send() put in front; bytes.", NULL},
+    {"is_here", get_is_here, NULL,
+     "True if memoryview() gives the bytes without recv().", NULL},
+    {"endpoint", get_endpoint, NULL, "Whose peer has sent it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyDoc_STRVAR(message_doc,
              "A message whose bytes have not been received yet. Dropped\n"
-             "without recv(), it returns to its queue.");
+             "without recv() or memoryview(), it returns to its queue.");
 
 static PyType_Slot message_slots[] = {
-    {Py_tp_doc, (void *)message_doc},   {Py_tp_dealloc, message_dealloc},
-    {Py_tp_traverse, message_traverse}, {Py_tp_methods, message_methods},
-    {Py_tp_getset, message_getset},     {0, NULL},
+    {Py_tp_doc, (void *)message_doc},
+    {Py_tp_dealloc, message_dealloc},
+    {Py_tp_traverse, message_traverse},
+    {Py_tp_methods, message_methods},
+    {Py_tp_getset, message_getset},
+    {Py_bf_getbuffer, message_getbuffer},
+    {Py_bf_releasebuffer, message_releasebuffer},
+    {0, NULL},
 };
 
 PyType_Spec message_spec = {

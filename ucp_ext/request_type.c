@@ -69,6 +69,9 @@ static const char *const kind_names[] = {
     [REQUEST_CLOSE_ALL]        = "close_all",
     [REQUEST_SEND_MANY]        = "send_many",
     [REQUEST_RECV_MANY]        = "recv_many",
+    [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_AM_RECV]          = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
 };
 
 static const char *
@@ -174,9 +177,8 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->low_level);
 }
 
-/* A message that nobody took goes back to its queue. */
-static void
-return_message(RequestObject *self)
+void
+request_return_message(RequestObject *self)
 {
     umx_message     *message     = self->message;
     umx_tag_message *tag_message = self->tag_message;
@@ -198,6 +200,7 @@ request_clear(PyObject *op)
 
     clear_callbacks(self);
     Py_CLEAR(self->peer);
+    Py_CLEAR(self->header);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
@@ -221,7 +224,7 @@ request_dealloc(PyObject *op)
         PyObject_ClearWeakRefs(op);
     }
     if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
-        return_message(self);
+        request_return_message(self);
     }
     if (UNLIKELY(self->many != NULL)) {
         release_many(self);
@@ -389,7 +392,8 @@ static bool
 is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV;
+           req->kind == REQUEST_MESSAGE_RECV ||
+           (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
 static bool
@@ -430,6 +434,26 @@ request_settle(RequestObject *req, umx_status status)
     request_link_wake(req);
 }
 
+/* The operation gives a message: not its bytes, or these in a second step. */
+static bool
+wants_message(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV_MESSAGE ||
+           req->kind == REQUEST_AM_RECV_MESSAGE ||
+           (req->kind == REQUEST_AM_RECV && req->result == NULL);
+}
+
+static void
+settle_posted(RequestObject *req, umx_status status)
+{
+    if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
+        req->message != NULL && req->state == REQUEST_PENDING &&
+        !am_start(req)) {
+        return;
+    }
+    request_settle(req, status);
+}
+
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
@@ -440,12 +464,12 @@ on_done(umx_request *op, umx_status status, void *arg)
         req->kind != REQUEST_CLOSE) {
         req->info = *umx_request_info(op);
     }
-    if (req->kind == REQUEST_RECV_MESSAGE && status == UMX_OK) {
+    if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
     } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
         req->tag_message = umx_request_tag_message(op);
     }
-    request_settle(req, status);
+    settle_posted(req, status);
     Py_DECREF(req);
 }
 
@@ -496,6 +520,15 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_RECV_INTO:
         return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
                                 &req->op, &req->info);
+    case REQUEST_AM_SEND:
+        return umx_am_send(
+            ep, req->am_id,
+            req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
+            req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
+            &req->hold.buf, params, &req->op);
+    case REQUEST_AM_RECV:
+    case REQUEST_AM_RECV_MESSAGE:
+        return umx_am_recv(ep, req->am_id, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
         return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
                                         &req->message);
@@ -622,8 +655,22 @@ post_now(RequestObject *req)
         return;
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    request_settle(req,
-                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+void
+request_post_message(RequestObject *req, umx_message *message)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
+    umx_status status;
+
+    status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+    } else {
+        request_settle(req, status);
+    }
 }
 
 PyObject *
@@ -860,12 +907,15 @@ make_result(RequestObject *self)
         self->tag_message = NULL;
         return tag_message_new(self->worker, message);
     }
-    case REQUEST_RECV_MESSAGE: {
+    case REQUEST_RECV_MESSAGE:
+    case REQUEST_AM_RECV_MESSAGE: {
         umx_message *message = self->message;
 
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_AM_RECV:
+        return am_result(self);
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
         return NULL;
@@ -961,6 +1011,20 @@ unrecv_items(RequestObject *self)
     }
 }
 
+static void
+unrecv(RequestObject *self)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (self->header != NULL) {
+        header = PyBytes_AS_STRING(self->header);
+        len    = PyBytes_GET_SIZE(self->header);
+    }
+    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+                              (size_t)len, &self->hold.buf);
+}
+
 /* Nobody will take the result: messages go back to their queue. */
 static void
 undo_result(RequestObject *self)
@@ -975,12 +1039,11 @@ undo_result(RequestObject *self)
         if (is_tag_recv(self)) {
             (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
         } else {
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &self->info,
-                                      &self->hold.buf);
+            unrecv(self);
         }
         buffer_release(&self->hold);
     }
-    return_message(self);
+    request_return_message(self);
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
         self->endpoint->umx != NULL) {
         unrecv_items(self);
@@ -1650,6 +1713,7 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
+    {"_fetch", request_fetch, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -170,8 +170,11 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers;   /* of close_all() */
+    RequestObject *closers;           /* of close_all() */
     size_t         num_ended; /* callbacks told that their endpoint ended */
+    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    PyObject      *am_host_allocator; /* or NULL */
+    PyObject      *am_device_allocator;
     PyObject      *weakrefs;
 } WorkerObject;
 
@@ -200,6 +203,9 @@ typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
+    bool       is_consumed; /* dropped, it does not return to its queue */
+    Py_ssize_t num_views;   /* exports of its bytes */
+    PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
 
 typedef struct TagMessageObject {
@@ -304,6 +310,7 @@ typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
     REQUEST_TAG_SEND_SYNC,
+    REQUEST_AM_SEND,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -313,6 +320,8 @@ typedef enum request_kind {
     REQUEST_TAG_MESSAGE_RECV,
     REQUEST_RECV_MESSAGE,
     REQUEST_MESSAGE_RECV,
+    REQUEST_AM_RECV,
+    REQUEST_AM_RECV_MESSAGE,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
@@ -353,6 +362,8 @@ struct RequestObject {
     PyObject        *peer;        /* CONNECT: the address */
     umx_message     *message;     /* RECV_MESSAGE: until handed out */
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
+    PyObject        *header;      /* bytes in front of the message, or NULL */
+    uint16_t         am_id;
     struct many     *many;
     uint64_t         timeout_ns;
     PyObject        *result;
@@ -403,6 +414,38 @@ void callback_run(RequestObject *req);
 const char *callback_name(const RequestObject *req);
 
 extern PyMethodDef callback_methods[];
+/* A message that nobody took goes back to its queue. */
+void request_return_message(RequestObject *req);
+
+/* Receive `message` into the held buffer. */
+void request_post_message(RequestObject *req, umx_message *message);
+
+/* ---- active messages (am.c) ----------------------------------------------
+ */
+
+/* A message for AM_RECV: true if it is complete; else its bytes are fetched. */
+bool am_start(RequestObject *req);
+
+/* What am_recv() gives; NULL with an exception: the message stays. */
+PyObject *am_result(RequestObject *req);
+
+/* Forget the handlers, if libumx can: not while another thread has it. */
+void am_clear_handlers(WorkerObject *worker);
+
+PyObject *request_fetch(PyObject *op, PyObject *ignored);
+
+#define METHOD(name)                                                  \
+    PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
+                   PyObject *kwnames)
+METHOD(endpoint_am_send);
+METHOD(endpoint_am_recv);
+METHOD(endpoint_am_recv_message);
+METHOD(endpoint_am_probe);
+#undef METHOD
+PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
+                                Py_ssize_t nargs);
+PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
 
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
@@ -460,6 +503,12 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *timeout);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* The user's header of a message, as bytes. */
+PyObject *message_header(const umx_message *message);
+
+/* Done with it, by the worker's thread. Any thread. */
+void message_drop(WorkerObject *worker, umx_message *message);
 
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);

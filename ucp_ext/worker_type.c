@@ -494,6 +494,9 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
+    Py_VISIT(self->am_handlers);
+    Py_VISIT(self->am_host_allocator);
+    Py_VISIT(self->am_device_allocator);
     return 0;
 }
 
@@ -507,6 +510,9 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
+    Py_CLEAR(self->am_host_allocator);
+    Py_CLEAR(self->am_device_allocator);
+    am_clear_handlers(self);
     return 0;
 }
 
@@ -1141,6 +1147,10 @@ static PyMethodDef worker_methods[] = {
      start_connect_doc},
     {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
+     NULL},
+    {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
+     NULL},
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},

@@ -65,6 +65,13 @@ UMX_API const void *umx_message_header(const umx_message *message,
  * the sender (rendezvous): umx_message_recv() gets them. */
 UMX_API const void *umx_message_data(const umx_message *message);
 
+/** Put the bytes that umx_message_recv() left in `buf` back where their message
+ * was in the queue, by copy, with the header it had. `info` is
+ * umx_message_info()'s. */
+UMX_API UMX_MUST_CHECK umx_status
+umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
+                   size_t header_len, const umx_buffer *buf);
+
 /** Be done with it; what was not read is lost. Consumes the handle. */
 UMX_API void umx_message_drop(umx_message *message);
 

@@ -68,6 +68,9 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
 /** Replace the callback, as `on_accept` does for an endpoint it was given. */
 UMX_API void umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg);
 
+/** What the callback is given; NULL without one. */
+UMX_API void *umx_ep_get_arg(const umx_ep *ep);
+
 UMX_API umx_ep_state umx_ep_get_state(const umx_ep *ep);
 
 /** Why it is FAILED or CLOSED: UMX_OK after a graceful close of ours,

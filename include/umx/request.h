@@ -56,6 +56,8 @@ typedef struct umx_recv_info {
     size_t   length; /* bytes of the message, also when truncated */
     uint32_t seq;    /* its place in the channel */
     bool     is_untagged;
+    bool     is_device; /* it was sent from memory of a GPU */
+    uint32_t channel;   /* for umx_message_unrecv() */
 } umx_recv_info;
 
 UMX_API const umx_recv_info *umx_request_info(const umx_request *req);

@@ -393,6 +393,8 @@ arrive(umi_channel *channel, const umi_header *header,
         .length      = arrival->len,
         .seq         = header->seq,
         .is_untagged = (header->flags & UMI_FLAG_UNTAGGED) != 0,
+        .is_device   = (header->flags & UMI_FLAG_DEVICE) != 0,
+        .channel     = channel->id,
     };
     int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
     int     verdict;
@@ -523,9 +525,8 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     return UMX_INPROGRESS;
 }
 
-/* Checks that every receive shares. */
-static umx_status
-check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
+umx_status
+umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
 {
     umx_status status;
 
@@ -544,8 +545,8 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
 {
     umi_channel *channel;
     umx_message *message;
-    umx_status status = check_recv(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
-                                   &channel);
+    umx_status   status = umi_channel_check_recv(
+          ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -581,7 +582,7 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
 
     umi_channel *channel;
     umx_message *message = NULL;
-    umx_status   status  = check_recv(ep, id, &channel);
+    umx_status   status  = umi_channel_check_recv(ep, id, &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -635,7 +636,7 @@ umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 {
     umi_channel *channel;
     umx_message *message;
-    umx_status   status = check_recv(ep, id, &channel);
+    umx_status   status = umi_channel_check_recv(ep, id, &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -656,9 +657,9 @@ umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
                              match, info);
 }
 
-/* The message that a receive left in `buf`, back to its place, by copy. */
-static umx_status
-unrecv(umi_channel *channel, const umx_recv_info *info, const umx_buffer *buf)
+umx_status
+umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
+                   const void *header, size_t header_len, const umx_buffer *buf)
 {
     umx_ep      *ep = channel->ep;
     umx_message *message;
@@ -672,7 +673,8 @@ unrecv(umi_channel *channel, const umx_recv_info *info, const umx_buffer *buf)
     if (!umi_is_host_readable(buf)) {
         return UMX_ERR_UNSUPPORTED;
     }
-    message = umi_message_copy(ep, buf->data, info->length);
+    message = umi_message_rebuild(ep, header, header_len, buf->data,
+                                  info->length);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -689,10 +691,12 @@ umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
                    const umx_buffer *buf)
 {
     umi_channel *channel;
-    umx_status status = check_recv(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
-                                   &channel);
+    umx_status   status = umi_channel_check_recv(
+          ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
-    return (status == UMX_OK) ? unrecv(channel, info, buf) : status;
+    return (status == UMX_OK) ?
+               umi_channel_unrecv(channel, info, NULL, 0, buf) :
+               status;
 }
 
 /* ---- the end of a receive ------------------------------------------------
@@ -785,7 +789,8 @@ recv_finish(umx_request *req)
         req->u.recv.message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        (void)!unrecv(req->u.recv.channel, &req->info, &req->buf);
+        (void)!umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
+                                  &req->buf);
     }
     req->status = UMX_ERR_CANCELED;
     return true;

@@ -533,6 +533,12 @@ umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
     ep->arg      = arg;
 }
 
+void *
+umx_ep_get_arg(const umx_ep *ep)
+{
+    return ep->arg;
+}
+
 umx_ep_state
 umx_ep_get_state(const umx_ep *ep)
 {

@@ -44,32 +44,11 @@ umi_message_make_room(umx_message *message, size_t len)
     return true;
 }
 
-umx_message *
-umi_message_copy(umx_ep *ep, const void *data, size_t len)
-{
-    umx_message *message = message_new(ep);
-
-    if (message == NULL) {
-        return NULL;
-    }
-    if (!umi_message_make_room(message, len)) {
-        umi_message_free(message);
-        return NULL;
-    }
-    if (len != 0) {
-        memcpy(message->data, data, len);
-    }
-    message->info.length = len;
-    return message;
-}
-
 /* The user's header in front of it; false when out of memory. */
 static bool
-keep_header(umx_message *message, const umi_am_arrival *arrival)
+keep_header(umx_message *message, const void *header, size_t len)
 {
-    size_t len = arrival->header_len - UMI_HEADER_SIZE;
-
-    if (arrival->header_len <= UMI_HEADER_SIZE) {
+    if (len == 0) {
         return true;
     }
     if (len <= UMI_MESSAGE_INLINE) {
@@ -82,9 +61,35 @@ keep_header(umx_message *message, const umi_am_arrival *arrival)
         }
     }
     message->header_len = (uint32_t)len;
-    memcpy(message->header, (const char *)arrival->header + UMI_HEADER_SIZE,
-           len);
+    memcpy(message->header, header, len);
     return true;
+}
+
+umx_message *
+umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
+                    const void *data, size_t len)
+{
+    umx_message *message = message_new(ep);
+
+    if (message == NULL) {
+        return NULL;
+    }
+    if (!keep_header(message, header, header_len) ||
+        !umi_message_make_room(message, len)) {
+        umi_message_free(message);
+        return NULL;
+    }
+    if (len != 0) {
+        memcpy(message->data, data, len);
+    }
+    message->info.length = len;
+    return message;
+}
+
+umx_message *
+umi_message_copy(umx_ep *ep, const void *data, size_t len)
+{
+    return umi_message_rebuild(ep, NULL, 0, data, len);
 }
 
 static bool
@@ -128,13 +133,15 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
 umx_message *
 umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
 {
+    const char  *header  = arrival->header;
     umx_message *message = message_new(ep);
 
     *verdict_p = UMI_AM_REFUSED;
     if (message == NULL) {
         return NULL;
     }
-    if (!keep_header(message, arrival) ||
+    if (!keep_header(message, header + UMI_HEADER_SIZE,
+                     arrival->header_len - UMI_HEADER_SIZE) ||
         !keep_bytes(message, arrival, verdict_p)) {
         umi_message_free(message);
         return NULL;

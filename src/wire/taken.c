@@ -102,6 +102,22 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     return UMX_INPROGRESS;
 }
 
+umx_status
+umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
+                   size_t header_len, const umx_buffer *buf)
+{
+    umi_channel *channel;
+    umx_status   status;
+
+    if (!umi_channel_id_is_valid(info->channel)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = umi_channel_check_recv(ep, info->channel, &channel);
+    return (status == UMX_OK) ?
+               umi_channel_unrecv(channel, info, header, header_len, buf) :
+               status;
+}
+
 /* A close may have waited for it. */
 static void
 end_taken(umx_worker *worker, umx_ep *ep)

@@ -1,0 +1,69 @@
+"""Functions and coroutine functions of the program that ucp calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+ErrorCallback = Callable[[BaseException], object]
+
+
+class Callback:
+    """Calls ``func``; if that gives a coroutine, runs it as a task.
+
+    Exceptions go to the loop's exception handler, and to ``on_error``. Runs
+    in the context variables of whoever made it.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Coroutine[Any, Any, object] | object],
+        loop: asyncio.AbstractEventLoop | None,
+        tasks: set[asyncio.Task[object]],
+        message: str,
+        on_error: ErrorCallback | None = None,
+    ) -> None:
+        self._func = func
+        self._loop = loop
+        self._tasks = tasks
+        self._message = message
+        self._on_error = on_error
+        self._context = contextvars.copy_context()
+
+    def soon(self, *args: Any) -> None:
+        """Call it from the loop: this may be the middle of some task's await."""
+        if self._loop is None:
+            self._run(args)
+        else:
+            self._loop.call_soon(self._run, args, context=self._context)
+
+    def _run(self, args: tuple[Any, ...]) -> None:
+        try:
+            result = self._func(*args)
+        except Exception as exc:
+            self._report(exc)
+            return
+        if asyncio.iscoroutine(result):
+            if self._loop is None:
+                result.close()
+                raise RuntimeError("a coroutine function needs a running event loop")
+            task = self._loop.create_task(result, context=self._context.copy())
+            self._tasks.add(task)
+            task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is not None:
+                self._report(exc)
+
+    def _report(self, exc: BaseException) -> None:
+        if self._loop is not None:
+            self._loop.call_exception_handler(
+                {"message": self._message, "exception": exc}
+            )
+        if self._on_error is not None:
+            self._on_error(exc)

@@ -1,0 +1,405 @@
+/* am.c: active messages of endpoints and workers.
+ *
+ * am_recv() gives an object with the bytes. An eager message is in host memory
+ * already; it stays with libumx until it is handed out, so that an await that
+ * is given up leaves it in its queue. An announced one needs memory first: the
+ * allocator is called once libumx has returned, and the request goes on with
+ * the bytes on their way. */
+#include "state.h"
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+static PyObject *
+allocate(WorkerObject *worker, const umx_recv_info *info, bool is_device)
+{
+    PyObject *allocator = is_device ? worker->am_device_allocator : NULL;
+
+    if (allocator == NULL) {
+        allocator = worker->am_host_allocator;
+    }
+    if (allocator == NULL) {
+        return PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)info->length);
+    }
+    return PyObject_CallFunction(allocator, "n", (Py_ssize_t)info->length);
+}
+
+/* What the allocator made, held for `info`; NULL with an exception. */
+static PyObject *
+allocate_held(WorkerObject *worker, const umx_recv_info *info, bool is_device,
+              buffer_hold *hold)
+{
+    PyObject *object = allocate(worker, info, is_device);
+
+    if (object == NULL) {
+        return NULL;
+    }
+    if (buffer_acquire(worker->st, object, true, hold) < 0) {
+        Py_DECREF(object);
+        return NULL;
+    }
+    if (hold->buf.len != info->length) {
+        PyErr_Format(PyExc_ValueError,
+                     "the allocator was asked for %zu bytes and gave %zu",
+                     info->length, hold->buf.len);
+        buffer_release(hold);
+        Py_DECREF(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* An eager message as an object; consumes it if that works. */
+static PyObject *
+take_eager(RequestObject *req)
+{
+    umx_message *message = req->message;
+    const void  *data    = umx_message_data(message);
+    buffer_hold  hold    = {0};
+    PyObject    *object;
+    umx_status   status;
+
+    if (req->worker->am_host_allocator == NULL) {
+        object = PyByteArray_FromStringAndSize(data,
+                                               (Py_ssize_t)req->info.length);
+        if (object != NULL) {
+            req->message = NULL;
+            message_drop(req->worker, message);
+        }
+        return object;
+    }
+    object = allocate_held(req->worker, &req->info, false, &hold);
+    if (object == NULL) {
+        return NULL;
+    }
+    req->message = NULL;
+    status       = umx_message_recv(message, &hold.buf, NULL, NULL);
+    buffer_release(&hold);
+    if (status != UMX_OK) {
+        Py_DECREF(object);
+        return errors_raise(req->st, status, "am_recv", NULL);
+    }
+    return object;
+}
+
+PyObject *
+am_result(RequestObject *req)
+{
+    if (req->result != NULL) {
+        return Py_NewRef(req->result);
+    }
+    return take_eager(req);
+}
+
+/* The exception that is set is the request's; the message stays. */
+static void
+fail(RequestObject *req)
+{
+    req->exception = PyErr_GetRaisedException();
+    request_return_message(req);
+    request_settle(req, UMX_ERR_NO_MEMORY);
+}
+
+static void
+fetch(RequestObject *req)
+{
+    umx_message *message = req->message;
+
+    req->header = message_header(message);
+    if (req->header == NULL) {
+        fail(req);
+        return;
+    }
+    req->result = allocate_held(req->worker, &req->info, req->info.is_device,
+                                &req->hold);
+    if (req->result == NULL) {
+        fail(req);
+        return;
+    }
+    req->message = NULL;
+    request_post_message(req, message);
+}
+
+/* For the worker, once libumx has returned. */
+PyObject *
+request_fetch(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *req    = (RequestObject *)op;
+    WorkerObject  *worker = req->worker;
+
+    if (req->state != REQUEST_PENDING) {
+        request_return_message(req);
+    } else if (worker->umx == NULL) {
+        request_return_message(req);
+        request_settle(req, UMX_ERR_CLOSED);
+    } else {
+        fetch(req);
+    }
+    request_run_wakes(worker, false);
+    worker_schedule_drain(worker);
+    Py_RETURN_NONE;
+}
+
+bool
+am_start(RequestObject *req)
+{
+    PyObject *method;
+
+    req->info = *umx_message_info(req->message);
+    if (umx_message_data(req->message) != NULL) {
+        return true;
+    }
+    method = PyObject_GetAttrString((PyObject *)req, "_fetch");
+    if (method == NULL) {
+        fail(req);
+        return false;
+    }
+    worker_defer_call(req->worker, method, NULL);
+    Py_DECREF(method);
+    return false;
+}
+
+/* ---- methods of endpoints ------------------------------------------------
+ */
+
+/* None: of a program that needs no ids. */
+static int
+parse_id(PyObject *arg, uint16_t *id_p)
+{
+    long id;
+
+    if (arg == NULL || arg == Py_None) {
+        *id_p = UMX_AM_ID_PLAIN;
+        return 0;
+    }
+    id = PyLong_AsLong(arg);
+    if (id == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (id < UMX_AM_ID_MIN || id > UINT16_MAX) {
+        PyErr_Format(PyExc_ValueError, "id must be %d to %d, not %ld",
+                     UMX_AM_ID_MIN, UINT16_MAX, id);
+        return -1;
+    }
+    *id_p = (uint16_t)id;
+    return 0;
+}
+
+static int
+hold_header(RequestObject *req, PyObject *arg)
+{
+    if (arg == NULL) {
+        return 0;
+    }
+    req->header = PyBytes_FromObject(arg);
+    if (req->header == NULL) {
+        return -1;
+    }
+    if (PyBytes_GET_SIZE(req->header) > UMX_AM_HEADER_MAX) {
+        PyErr_Format(PyExc_ValueError,
+                     "a header has at most %d bytes, this one has %zd",
+                     UMX_AM_HEADER_MAX, PyBytes_GET_SIZE(req->header));
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *
+endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                 PyObject *kwnames)
+{
+    static const char *const keywords[] = {"buffer", "id", "header"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    PyObject                *values[3];
+    RequestObject           *req;
+
+    if (args_parse("am_send", args, nargs, kwnames, keywords, 3, 1, 1, values) <
+        0) {
+        return NULL;
+    }
+    req = request_new(self->worker, self, REQUEST_AM_SEND);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (parse_id(values[1], &req->am_id) < 0 ||
+        hold_header(req, values[2]) < 0 ||
+        buffer_acquire(self->worker->st, values[0], false, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+static PyObject *
+recv(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
+     PyObject *kwnames, request_kind kind)
+{
+    static const char *const keywords[] = {"id"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    PyObject                *id;
+    RequestObject           *req;
+
+    if (args_parse(name, args, nargs, kwnames, keywords, 1, 0, 0, &id) < 0) {
+        return NULL;
+    }
+    req = request_new(self->worker, self, kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (parse_id(id, &req->am_id) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+PyObject *
+endpoint_am_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                 PyObject *kwnames)
+{
+    return recv(op, "am_recv", args, nargs, kwnames, REQUEST_AM_RECV);
+}
+
+PyObject *
+endpoint_am_recv_message(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames)
+{
+    return recv(op, "am_recv_message", args, nargs, kwnames,
+                REQUEST_AM_RECV_MESSAGE);
+}
+
+PyObject *
+endpoint_am_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                  PyObject *kwnames)
+{
+    static const char *const keywords[] = {"id"};
+    EndpointObject          *self       = (EndpointObject *)op;
+    PyObject                *arg;
+    uint16_t                 id;
+    umx_recv_info            info;
+    umx_status               status;
+
+    if (args_parse("am_probe", args, nargs, kwnames, keywords, 1, 0, 0, &arg) <
+            0 ||
+        parse_id(arg, &id) < 0) {
+        return NULL;
+    }
+    if (self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    status = umx_am_probe(self->umx, id, &info);
+    if (status == UMX_ERR_NO_MESSAGE) {
+        Py_RETURN_NONE;
+    }
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "am_probe", NULL);
+    }
+    return PyLong_FromSize_t(info.length);
+}
+
+/* ---- methods of workers --------------------------------------------------
+ */
+
+static void
+on_message(umx_ep *ep, umx_message *message, void *arg)
+{
+    EndpointObject *endpoint = umx_ep_get_arg(ep);
+    PyObject       *object;
+
+    if (endpoint == NULL) {
+        umx_message_drop(message); /* the program has dropped the endpoint */
+        return;
+    }
+    object = message_new(endpoint, message);
+    if (object == NULL) {
+        worker_report_exception(endpoint->worker,
+                                "an active message was dropped");
+        return;
+    }
+    ((MessageObject *)object)->is_consumed = true;
+    worker_defer_call(endpoint->worker, arg, object);
+    Py_DECREF(object);
+}
+
+PyObject *
+worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    PyObject     *key;
+    uint16_t      id;
+    umx_status    status;
+    int           rc;
+
+    if (nargs != 2) {
+        PyErr_Format(PyExc_TypeError,
+                     "_set_am_handler() takes 2 arguments but %zd were given",
+                     nargs);
+        return NULL;
+    }
+    if (parse_id(args[0], &id) < 0 || worker_check(self) < 0) {
+        return NULL;
+    }
+    if (self->am_handlers == NULL) {
+        self->am_handlers = PyDict_New();
+        if (self->am_handlers == NULL) {
+            return NULL;
+        }
+    }
+    /* The old one stays alive until libumx has the new one. */
+    status = umx_worker_set_am_handler(
+        self->umx, id, args[1] != Py_None ? on_message : NULL, args[1]);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "am_handler", NULL);
+    }
+    key = PyLong_FromLong(id);
+    rc  = (key != NULL) ? PyDict_SetItem(self->am_handlers, key, args[1]) : -1;
+    Py_XDECREF(key);
+    if (rc < 0) {
+        (void)!umx_worker_set_am_handler(self->umx, id, NULL, NULL);
+        return NULL;
+    }
+    if (self->loop != NULL) {
+        worker_schedule_drain(self);
+    }
+    Py_RETURN_NONE;
+}
+
+void
+am_clear_handlers(WorkerObject *worker)
+{
+    PyObject  *id, *handler;
+    Py_ssize_t pos = 0;
+
+    if (worker->am_handlers == NULL ||
+        (worker->umx != NULL && !worker_is_mine(worker))) {
+        return;
+    }
+    while (worker->umx != NULL &&
+           PyDict_Next(worker->am_handlers, &pos, &id, &handler)) {
+        (void)!umx_worker_set_am_handler(
+            worker->umx, (uint16_t)PyLong_AsLong(id), NULL, NULL);
+    }
+    Py_CLEAR(worker->am_handlers);
+}
+
+PyObject *
+worker_set_am_allocator(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    PyObject    **slot;
+    int           is_device;
+
+    if (nargs != 2) {
+        PyErr_Format(PyExc_TypeError,
+                     "_set_am_allocator() takes 2 arguments but %zd were given",
+                     nargs);
+        return NULL;
+    }
+    is_device = PyObject_IsTrue(args[0]);
+    if (is_device < 0) {
+        return NULL;
+    }
+    slot = is_device ? &self->am_device_allocator : &self->am_host_allocator;
+    Py_XSETREF(*slot, (args[1] == Py_None) ? NULL : Py_NewRef(args[1]));
+    Py_RETURN_NONE;
+}
