@@ -42,6 +42,10 @@ class EndpointFace:
         """False once closed or failed; always true without error handling."""
         return not self._has_error_handling or not self._ep.closed()
 
+    def am_probe(self) -> bool:
+        """True if an active message has come that no receive took."""
+        return self._ep.am_probe() is not None
+
     def raise_on_error(self) -> None:
         """Raise why it has ended; nothing without error handling."""
         if self._has_error_handling:

@@ -69,6 +69,10 @@ class UCXEndpoint(_ext.Endpoint):
         """
         return not self._has_error_handling or not self.closed()
 
+    def am_probe(self) -> bool:  # type: ignore[override]
+        """True if an active message has come that no receive took."""
+        return super().am_probe() is not None
+
     def raise_on_error(self) -> None:
         """Raise UCXConnectionReset if the peer is gone, UCXError if the
         endpoint failed in another way; nothing without error handling."""

@@ -8,12 +8,12 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
 from weakref import WeakSet
 
 from .. import _ext
-from ..exceptions import UCXBaseException
+from ..exceptions import UCXBaseException, UCXError
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
 
 _TURN_S = 0.01  # timers are looked at so often
@@ -29,6 +29,14 @@ class Feature(enum.Enum):
     WAKEUP = 1 << 4
     STREAM = 1 << 5
     AM = 1 << 6
+
+
+class AllocatorType(enum.Enum):
+    """Kinds of memory that active messages are received in."""
+
+    HOST = 0
+    CUDA = 1
+    UNSUPPORTED = -1
 
 
 _DEFAULT_FEATURES = (
@@ -77,7 +85,8 @@ class UCXContext(_ext.Context):
 class UCXWorker(_ext.Worker):
     """Moves the data of its endpoints, in ``progress()`` only.
 
-    Belongs to the thread that made it. Dropping the last reference closes it.
+    Belongs to the thread that made it. Dropping the last reference closes it;
+    operations in flight hold one.
     """
 
     _endpoints: WeakSet[UCXEndpoint]
@@ -140,6 +149,20 @@ class UCXWorker(_ext.Worker):
         idle = [worker.drain() for worker in mine]
         if all(idle):
             select.select(mine, [], [], _TURN_S)
+
+    def register_am_allocator(
+        self,
+        allocator: Callable[[int], Any] | None,
+        allocator_type: AllocatorType = AllocatorType.HOST,
+    ) -> None:
+        """What ``am_recv_nb`` makes its buffers with; None: bytearray.
+
+        Called with a number of bytes; only what is announced by rendezvous is
+        received in memory of CUDA's.
+        """
+        if allocator_type not in (AllocatorType.HOST, AllocatorType.CUDA):
+            raise UCXError("Allocator type not supported")
+        self._set_am_allocator(allocator_type is AllocatorType.CUDA, allocator)
 
     def init_blocking_progress_mode(self) -> int:
         """File descriptor to wait for once ``arm()`` is true."""

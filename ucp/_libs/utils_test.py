@@ -52,3 +52,29 @@ def blocking_recv(
         worker, array, array.nbytes, tag, blocking_handler, (finished,), ep=ep
     )
     _wait(worker.progress, request, finished)
+
+
+def blocking_am_send(
+    worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object
+) -> None:
+    """Send an active message."""
+    array = Array(msg)
+    finished = [False]
+    request = ucx_api.am_send_nbx(
+        ep, array, array.nbytes, blocking_handler, (finished,)
+    )
+    _wait(worker.progress, request, finished)
+
+
+def blocking_am_recv(worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint) -> Any:
+    """Receive an active message."""
+    received: list[Any] = []
+
+    def on_message(message: Any, exception: BaseException | None) -> None:
+        assert exception is None, exception
+        received.append(message)
+
+    ucx_api.am_recv_nb(ep, on_message)
+    while not received:
+        worker.progress()
+    return received[0]
