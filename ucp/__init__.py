@@ -8,6 +8,7 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
+#   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
@@ -28,6 +29,7 @@ _loader.load()
 
 from . import core, exceptions, utils
 from ._address import get_address
+from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
     Config,
@@ -41,6 +43,7 @@ from ._endpoint import Endpoint
 from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._peer import Peer, PeerInfo
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -81,11 +84,14 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 __all__ = [
     "ANY",
+    "Channel",
     "Config",
     "Context",
     "Endpoint",
     "Listener",
     "Message",
+    "Peer",
+    "PeerInfo",
     "Request",
     "TagMessage",
     "UCXAuthError",

@@ -26,6 +26,7 @@ def create_listener(
     backlog: int | None = None,
     on_error: ErrorCallback | None = None,
     connect_timeout: float | None = None,
+    remote_close: bool = False,
 ) -> Listener:
     """Listen for connections; drop or close the result to stop.
 
@@ -45,6 +46,8 @@ def create_listener(
             to the loop's exception handler.
         connect_timeout: seconds a peer has for its handshake; None is
             ``Config.connect_timeout_ns``.
+        remote_close: peers it has accepted may close it, by
+            ``Listener.close_remote``.
 
     Raises:
         UCXBusy: the address is in use.
@@ -62,7 +65,11 @@ def create_listener(
     listener = cast(
         Listener,
         worker.listen(
-            address, acceptor.accept, backlog=backlog, timeout=connect_timeout
+            address,
+            acceptor.accept,
+            backlog=backlog,
+            timeout=connect_timeout,
+            on_remote_close=acceptor.end if remote_close else None,
         ),
     )
     listener._acceptor = acceptor

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from . import _context, _ext
+from ._channel import Channel, Objects
 from ._faces import ContextFace, EndpointFace, EndpointTag
+from ._peer import Peer, PeerInfo
 from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
 
-Tag = int | str | bytes | tuple[Any, ...]
+_CONTROL = 65535
 
 
-class Endpoint(_ext.Endpoint):
+class Endpoint(Objects, _ext.Endpoint):
     """A connection to one peer, made by create_endpoint() or a listener.
 
     ``send`` and ``recv`` and everything else on the way of a message are
@@ -83,33 +85,43 @@ class Endpoint(_ext.Endpoint):
             # failed have raised.
             _context.logger.debug("%r: closed by a reset: %s", self, exc)
 
-    def send_obj(self, obj: object, tag: Tag | None = None) -> _ext.Request[None]:
-        """Send a buffer whose length the peer need not know; awaitable.
+    def channel(self, number: int) -> Channel:
+        """The channel ``number``, 1 to 65535; both sides name the same.
 
-        One message; ``recv_obj`` takes it, so does ``recv`` of that length.
-        Arguments, errors and cancelling as in ``send``.
+        Any number of objects may name one channel; making them costs
+        nothing on the wire.
+
+        Raises:
+            ValueError: no such number.
         """
-        return self.send(obj, tag)
+        return Channel(self, number)
 
-    async def recv_obj(
-        self,
-        tag: Tag | None = None,
-        allocator: Callable[[int], Any] = bytearray,
-    ) -> Any:
-        """Receive the next message, of whatever length.
+    @property
+    def control(self) -> Channel:
+        """Channel 65535: by agreement for a program's own control messages.
 
-        Args:
-            tag: as in ``recv``.
-            allocator: called with the length in bytes once it is known, to
-                make the writable buffer that is filled and returned.
-
-        Raises: as ``recv``, and what ``allocator`` raises. Whether cancelled
-        or failed in the allocator: the message stays for the next receive.
+        They do not queue behind the program's data.
         """
-        message = await self.recv_message(tag)
-        buffer = allocator(message.length)
-        await message.recv(buffer)
-        return buffer
+        return Channel(self, _CONTROL)
+
+    @property
+    def peer(self) -> Peer:
+        """Who is at the other end; what is not known is None."""
+        host, port = (self.peer_address or (None, None))[:2]
+        pid, version = self.peer_id or (None, None)
+        return Peer(host, port, pid, version)
+
+    async def peer_info(self) -> PeerInfo:
+        """Ask what the peer is and how it fares.
+
+        Its library answers whenever its worker makes progress. A peer that
+        never does is waited for: use a timeout.
+
+        Raises:
+            UCXProtocolError: the answer is no such information.
+            Otherwise as ``recv``.
+        """
+        return PeerInfo.parse(await self._peer_info())
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
         """Close once ``n`` messages have been received.

@@ -49,6 +49,10 @@ class Acceptor:
             self._accepted(endpoint)
             self.callback.soon(endpoint)
 
+    def end(self) -> None:
+        """Nobody listens any more: iterations end."""
+        self.queue.put_nowait(None)
+
     async def next(self) -> Endpoint | None:
         """The next endpoint of a listener without a callback; None: closed."""
         endpoint = await self.queue.get()
@@ -83,7 +87,22 @@ class Listener(_ext.Listener):
     def close(self) -> None:
         """Stop listening. Idempotent; ends iterations."""
         super().close()
-        self._acceptor.queue.put_nowait(None)
+        self._acceptor.end()
+
+    @staticmethod
+    async def close_remote(ep: Endpoint) -> None:
+        """Close the peer's listener that accepted ``ep``.
+
+        Returns once nobody listens there any more; open endpoints live on,
+        and iterations over the listener end.
+
+        Raises:
+            UCXRejected: made without ``remote_close=True``, it does not
+                allow that.
+            UCXError: this side has accepted the peer, which has no listener.
+            Otherwise as ``ep.recv``.
+        """
+        await ep.close_listener()
 
     async def __aenter__(self) -> Self:
         return self

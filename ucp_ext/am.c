@@ -221,7 +221,7 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (parse_id(values[1], &req->am_id) < 0 ||
+    if (parse_id(values[1], &req->channel) < 0 ||
         hold_header(req, values[2]) < 0 ||
         buffer_acquire(self->worker->st, values[0], false, &req->hold) < 0) {
         Py_DECREF(req);
@@ -246,7 +246,7 @@ recv(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (parse_id(id, &req->am_id) < 0) {
+    if (parse_id(id, &req->channel) < 0) {
         Py_DECREF(req);
         return NULL;
     }

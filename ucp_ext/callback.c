@@ -420,7 +420,6 @@ callback_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    req->am_id = UMX_AM_ID_PLAIN;
     if (acquire_part(req, values[1], values[2], false) < 0) {
         Py_DECREF(req);
         return NULL;
@@ -460,7 +459,6 @@ callback_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    req->am_id = UMX_AM_ID_PLAIN;
     (void)request_post(req);
     result = attach(req, &values[1], "am_recv_nb", true);
     if (result == NULL) {

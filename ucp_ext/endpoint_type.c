@@ -141,58 +141,17 @@ endpoint_dealloc(PyObject *op)
     Py_DECREF(type);
 }
 
-/* ---- messages ------------------------------------------------------------
+/* ---- messages: those of channel 0 -----------------------------------------
  */
 
-/* send() and recv() with all their arguments. */
-static NOINLINE PyObject *
-transfer_full(EndpointObject *self, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames, bool is_recv)
-{
-    static const char *const keywords[] = {"buffer", "tag", "force_tag"};
-    mod_state               *st         = self->worker->st;
-    PyObject                *values[3];
-    RequestObject           *req;
-    int                      is_forced = 0;
-    request_kind             kind;
-
-    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords, 3,
-                   3, 1, values) < 0) {
-        return NULL;
+#define DEFINE(name)                                                           \
+    static PyObject *endpoint_##name(PyObject *op, PyObject *const *args,      \
+                                     Py_ssize_t nargs, PyObject *kwnames)      \
+    {                                                                          \
+        return messages_##name((EndpointObject *)op, 0, args, nargs, kwnames); \
     }
-    if (values[2] != NULL) {
-        is_forced = PyObject_IsTrue(values[2]);
-        if (is_forced < 0) {
-            return NULL;
-        }
-    }
-    /* As in ucx-py: without a tag there is nothing to force. */
-    is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
-    if (!is_recv && values[1] == st->any) {
-        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
-        return NULL;
-    }
-    if (is_forced) {
-        kind = is_recv ? REQUEST_TAG_RECV : REQUEST_TAG_SEND;
-    } else {
-        kind = is_recv ? REQUEST_RECV : REQUEST_SEND;
-    }
-    req = request_new(self->worker, self, kind);
-    if (req == NULL) {
-        return NULL;
-    }
-    req->match.mask = UINT64_MAX;
-    if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
-                     args_tag(st, values[1], &req->match)) < 0 ||
-        buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    if (is_recv) {
-        req->match.flags |= UMX_MATCH_EXACT;
-    }
-    return request_post(req);
-}
+MESSAGE_METHODS(DEFINE)
+#undef DEFINE
 
 PyDoc_STRVAR(send_doc,
              "send($self, buffer, tag=None, force_tag=False)\n--\n\n"
@@ -200,59 +159,11 @@ PyDoc_STRVAR(send_doc,
              "may be reused. force_tag: as Worker.send(), with a tag of 64\n"
              "bits that Worker.recv() and ucp.recv() see.");
 
-static PyObject *
-endpoint_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req;
-
-    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
-        return transfer_full(self, args, nargs, kwnames, false);
-    }
-    req = request_new(self->worker, self, REQUEST_SEND);
-    if (UNLIKELY(req == NULL)) {
-        return NULL;
-    }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], false, &req->hold) < 0)) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
-    req->match.flags = UMX_MATCH_UNTAGGED;
-    return request_post(req);
-}
-
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False)\n--\n\n"
              "Receive one message of exactly buffer's length; awaitable.\n"
              "force_tag: one sent with force_tag and this tag, by any peer;\n"
              "fails when this endpoint does.");
-
-static PyObject *
-endpoint_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req;
-
-    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
-        return transfer_full(self, args, nargs, kwnames, true);
-    }
-    req = request_new(self->worker, self, REQUEST_RECV);
-    if (UNLIKELY(req == NULL)) {
-        return NULL;
-    }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], true, &req->hold) < 0)) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->match.tag   = 0;
-    req->match.mask  = UINT64_MAX;
-    req->match.flags = UMX_MATCH_UNTAGGED | UMX_MATCH_EXACT;
-    return request_post(req);
-}
 
 PyDoc_STRVAR(recv_into_doc,
              "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"
@@ -260,158 +171,24 @@ PyDoc_STRVAR(recv_into_doc,
              "Receive one message of at most buffer's length; awaits the\n"
              "number of bytes.");
 
-static PyObject *
-endpoint_recv_into(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                   PyObject *kwnames)
-{
-    static const char *const keywords[] = {"buffer", "tag", "mask"};
-    EndpointObject          *self       = (EndpointObject *)op;
-    mod_state               *st         = self->worker->st;
-    PyObject                *values[3];
-    umx_match                mask = {.tag = UINT64_MAX};
-    RequestObject           *req;
-
-    if (args_parse("recv_into", args, nargs, kwnames, keywords, 3, 3, 1,
-                   values) < 0 ||
-        (values[2] != NULL && args_tag(st, values[2], &mask) < 0)) {
-        return NULL;
-    }
-    req = request_new(self->worker, self, REQUEST_RECV_INTO);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (args_tag(st, values[1] != NULL ? values[1] : st->any, &req->match) <
-            0 ||
-        buffer_acquire(st, values[0], true, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->match.mask = mask.tag;
-    return request_post(req);
-}
-
-/* send_many() and recv_many() */
-static PyObject *
-transfer_many(EndpointObject *self, const char *name, PyObject *const *args,
-              Py_ssize_t nargs, PyObject *kwnames, request_kind kind)
-{
-    static const char *const keywords[] = {"buffers", "tag"};
-    PyObject                *values[2];
-    RequestObject           *req;
-
-    if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
-        return NULL;
-    }
-    if (kind == REQUEST_SEND_MANY && values[1] == self->worker->st->any) {
-        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
-        return NULL;
-    }
-    req = request_new(self->worker, self, kind);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
-        request_hold_many(req, values[0]) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    if (kind == REQUEST_RECV_MANY) {
-        req->match.flags |= UMX_MATCH_EXACT;
-    }
-    return request_post(req);
-}
-
 PyDoc_STRVAR(send_many_doc,
              "send_many($self, buffers, tag=None)\n--\n\n"
              "Send each buffer as a message; one await for all. If some\n"
              "fail: UCXError with .results, an exception or None for each.");
-
-static PyObject *
-endpoint_send_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                   PyObject *kwnames)
-{
-    return transfer_many((EndpointObject *)op, "send_many", args, nargs,
-                         kwnames, REQUEST_SEND_MANY);
-}
 
 PyDoc_STRVAR(recv_many_doc,
              "recv_many($self, buffers, tag=None)\n--\n\n"
              "Receive a message into each buffer, in order; one await for\n"
              "all. Failures as in send_many().");
 
-static PyObject *
-endpoint_recv_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                   PyObject *kwnames)
-{
-    return transfer_many((EndpointObject *)op, "recv_many", args, nargs,
-                         kwnames, REQUEST_RECV_MANY);
-}
-
 PyDoc_STRVAR(recv_message_doc,
              "recv_message($self, tag=None)\n--\n\n"
              "Take the next message without its bytes; awaits a Message.");
-
-static PyObject *
-endpoint_recv_message(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                      PyObject *kwnames)
-{
-    static const char *const keywords[] = {"tag"};
-    EndpointObject          *self       = (EndpointObject *)op;
-    PyObject                *tag;
-    RequestObject           *req;
-
-    if (args_parse("recv_message", args, nargs, kwnames, keywords, 1, 1, 0,
-                   &tag) < 0) {
-        return NULL;
-    }
-    req = request_new(self->worker, self, REQUEST_RECV_MESSAGE);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (args_tag(self->worker->st, tag, &req->match) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    return request_post(req);
-}
 
 PyDoc_STRVAR(probe_doc,
              "probe($self, tag=ANY)\n--\n\n"
              "(length, tag) of the next message that matches, or None; takes\n"
              "nothing. The tag is None for an untagged message.");
-
-static PyObject *
-endpoint_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-               PyObject *kwnames)
-{
-    static const char *const keywords[] = {"tag"};
-    EndpointObject          *self       = (EndpointObject *)op;
-    mod_state               *st         = self->worker->st;
-    PyObject                *tag;
-    umx_match                match;
-    umx_recv_info            info;
-    umx_status               status;
-
-    if (args_parse("probe", args, nargs, kwnames, keywords, 1, 1, 0, &tag) <
-            0 ||
-        args_tag(st, tag != NULL ? tag : st->any, &match) < 0) {
-        return NULL;
-    }
-    if (self->worker->umx == NULL) {
-        Py_RETURN_NONE;
-    }
-    status = umx_channel_probe(self->umx, 0, &match, &info);
-    if (status == UMX_ERR_NO_MESSAGE) {
-        Py_RETURN_NONE;
-    }
-    if (status != UMX_OK) {
-        return errors_raise(st, status, "probe", NULL);
-    }
-    if (info.is_untagged) {
-        return Py_BuildValue("(nO)", (Py_ssize_t)info.length, Py_None);
-    }
-    return Py_BuildValue("(nK)", (Py_ssize_t)info.length, info.tag);
-}
 
 /* ---- state ---------------------------------------------------------------
  */
@@ -441,7 +218,7 @@ endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    if (args_timeout(timeout, fallback_ns, &req->timeout_ns) < 0) {
+    if (args_timeout(timeout, fallback_ns, &req->ns) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -675,6 +452,90 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+/* ---- the peer -----------------------------------------------------------
+ */
+
+static PyObject *
+ask(PyObject *op, request_kind kind)
+{
+    EndpointObject *self = (EndpointObject *)op;
+    RequestObject  *req  = request_new(self->worker, self, kind);
+
+    return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(ping_doc,
+             "ping($self, /)\n--\n\n"
+             "Ask the peer for a sign of life; awaits the seconds until its\n"
+             "answer. Its library answers whenever its worker makes progress.\n"
+             "A peer that never does is waited for: use a timeout.");
+
+static PyObject *
+endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_PING);
+}
+
+PyDoc_STRVAR(peer_info_doc,
+             "_peer_info($self, /)\n--\n\n"
+             "Ask what the peer is and how it fares; awaits a JSON text.");
+
+static PyObject *
+endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_PEER_INFO);
+}
+
+PyDoc_STRVAR(close_listener_doc,
+             "close_listener($self, /)\n--\n\n"
+             "Close the peer's listener that accepted this endpoint, if it\n"
+             "allows that; awaitable. Open endpoints live on. UCXRejected if\n"
+             "it does not, UCXError if this side accepted the peer.");
+
+static PyObject *
+endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return ask(op, REQUEST_CLOSE_LISTENER);
+}
+
+PyDoc_STRVAR(stats_doc,
+             "stats($self, /)\n--\n\n"
+             "Messages and bytes sent (handed to UCX) and received (arrived,\n"
+             "read or not), sends that wait, messages no receive asked for.");
+
+static PyObject *
+endpoint_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    umx_ep_stats    stats;
+
+    if (check_open(self, "stats") < 0) {
+        return NULL;
+    }
+    umx_ep_query(self->umx, &stats);
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "sent_messages",
+        stats.sent_messages, "sent_bytes", stats.sent_bytes,
+        "received_messages", stats.received_messages, "received_bytes",
+        stats.received_bytes, "pending_bytes", umx_ep_pending_bytes(self->umx),
+        "waiting_sends", stats.waiting_sends, "unexpected_messages",
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes);
+}
+
+static PyObject *
+get_peer_id(PyObject *op, void *Py_UNUSED(closure))
+{
+    umx_peer_id peer;
+
+    if (umx_ep_peer_id(((EndpointObject *)op)->umx, &peer) != UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(kN)", (unsigned long)peer.pid,
+                         PyUnicode_FromFormat("%u.%u.%u", peer.version[0],
+                                              peer.version[1],
+                                              peer.version[2]));
+}
+
 /* ---- attributes ----------------------------------------------------------
  */
 
@@ -830,6 +691,11 @@ static PyMethodDef endpoint_methods[] = {
      set_limits_doc},
     {"info", endpoint_info, METH_NOARGS, info_doc},
     {"transports", endpoint_transports, METH_NOARGS, transports_doc},
+    {"ping", endpoint_ping, METH_NOARGS, ping_doc},
+    {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
+    {"close_listener", endpoint_close_listener, METH_NOARGS,
+     close_listener_doc},
+    {"stats", endpoint_stats, METH_NOARGS, stats_doc},
     {"close_after_recv", endpoint_close_after_recv, METH_O,
      close_after_recv_doc},
     {NULL, NULL, 0, NULL},
@@ -844,6 +710,9 @@ static PyGetSetDef endpoint_getset[] = {
      NULL},
     {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
     {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
+    {"peer_id", get_peer_id, NULL,
+     "The peer's (pid, version of ucp); None before the handshake's end.",
+     NULL},
     {"recv_count", get_recv_count, NULL, "Messages received.", NULL},
     {"pending_bytes", get_pending_bytes, NULL,
      "Bytes of sends that are not complete.", NULL},

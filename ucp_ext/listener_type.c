@@ -100,6 +100,8 @@ sockaddr_build(const struct sockaddr_storage *addr)
 /* ---- life ----------------------------------------------------------------
  */
 
+static void listener_shut(ListenerObject *self);
+
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
@@ -114,6 +116,17 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     }
     worker_defer_call(self->worker, self->on_accept, endpoint);
     Py_DECREF(endpoint);
+}
+
+/* A peer has closed it. */
+static void
+on_remote_close(umx_listener *listener, void *arg)
+{
+    ListenerObject *self = arg;
+
+    (void)listener;
+    worker_defer_call(self->worker, self->on_remote_close, NULL);
+    listener_shut(self);
 }
 
 static int
@@ -156,7 +169,7 @@ listener_start(ListenerObject *self, umx_listener_params *params)
 
 PyObject *
 listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
-             PyObject *backlog, PyObject *timeout)
+             PyObject *backlog, PyObject *timeout, PyObject *remote_close)
 {
     PyTypeObject           *type   = worker->listener_class;
     umx_listener_params     params = {.on_accept = on_accept};
@@ -192,8 +205,13 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     }
     self->worker    = (WorkerObject *)Py_NewRef(worker);
     self->on_accept = Py_NewRef(callback);
-    params.addr     = (struct sockaddr *)&addr;
-    params.arg      = self;
+    if (remote_close != NULL && remote_close != Py_None) {
+        self->on_remote_close  = Py_NewRef(remote_close);
+        params.on_remote_close = on_remote_close;
+        params.field_mask |= UMX_LISTENER_FIELD_ON_REMOTE_CLOSE;
+    }
+    params.addr = (struct sockaddr *)&addr;
+    params.arg  = self;
     if (listener_start(self, &params) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -231,6 +249,7 @@ listener_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->worker);
     Py_VISIT(self->on_accept);
+    Py_VISIT(self->on_remote_close);
     return 0;
 }
 
@@ -241,6 +260,7 @@ listener_clear(PyObject *op)
 
     listener_shut(self);
     Py_CLEAR(self->on_accept);
+    Py_CLEAR(self->on_remote_close);
     return 0;
 }
 

@@ -202,6 +202,7 @@ module_exec(PyObject *module)
         add_type(module, &context_spec, &st->context_type) < 0 ||
         add_type(module, &worker_spec, &st->worker_type) < 0 ||
         add_type(module, &endpoint_spec, &st->endpoint_type) < 0 ||
+        add_type(module, &channel_spec, &st->channel_type) < 0 ||
         add_type(module, &listener_spec, &st->listener_type) < 0 ||
         add_type(module, &message_spec, &st->message_type) < 0 ||
         add_type(module, &array_spec, &st->array_type) < 0 ||
@@ -220,6 +221,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->context_type);
     Py_VISIT(st->worker_type);
     Py_VISIT(st->endpoint_type);
+    Py_VISIT(st->channel_type);
     Py_VISIT(st->listener_type);
     Py_VISIT(st->message_type);
     Py_VISIT(st->array_type);
@@ -252,6 +254,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->context_type);
     Py_CLEAR(st->worker_type);
     Py_CLEAR(st->endpoint_type);
+    Py_CLEAR(st->channel_type);
     Py_CLEAR(st->listener_type);
     Py_CLEAR(st->message_type);
     Py_CLEAR(st->array_type);

@@ -52,26 +52,29 @@ struct many {
 static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
-    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_AM_SEND]          = "am_send",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
-    [REQUEST_TAG_RECV_INTO]    = "recv",
-    [REQUEST_TAG_WAIT]         = "probe",
-    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
-    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
     [REQUEST_RECV_MESSAGE]     = "recv_message",
     [REQUEST_MESSAGE_RECV]     = "Message.recv",
+    [REQUEST_AM_RECV]          = "am_recv",
+    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
     [REQUEST_FLUSH]            = "flush",
     [REQUEST_DRAIN]            = "drain",
     [REQUEST_CLOSE]            = "close",
+    [REQUEST_PING]             = "ping",
+    [REQUEST_PEER_INFO]        = "peer_info",
+    [REQUEST_CLOSE_LISTENER]   = "close_listener",
     [REQUEST_CONNECT]          = "connect",
     [REQUEST_CLOSE_ALL]        = "close_all",
     [REQUEST_SEND_MANY]        = "send_many",
     [REQUEST_RECV_MANY]        = "recv_many",
-    [REQUEST_AM_SEND]          = "am_send",
-    [REQUEST_AM_RECV]          = "am_recv",
-    [REQUEST_AM_RECV_MESSAGE]  = "am_recv_message",
+    [REQUEST_TAG_SEND_SYNC]    = "send",
+    [REQUEST_TAG_RECV_INTO]    = "recv",
+    [REQUEST_TAG_WAIT]         = "probe",
+    [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
+    [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
 };
 
 static const char *
@@ -130,6 +133,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->channel       = 0;
     return req;
 }
 
@@ -460,9 +464,11 @@ on_done(umx_request *op, umx_status status, void *arg)
     RequestObject *req = arg;
 
     req->op = NULL;
-    if (req->kind != REQUEST_FLUSH && req->kind != REQUEST_DRAIN &&
-        req->kind != REQUEST_CLOSE) {
+    if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
+    }
+    if (req->kind == REQUEST_PING) {
+        req->ns = umx_request_time_ns(op);
     }
     if (wants_message(req) && status == UMX_OK) {
         req->message = umx_request_message(op);
@@ -514,24 +520,24 @@ post_one(RequestObject *req, const umx_op_params *params)
 
     switch ((request_kind)req->kind) {
     case REQUEST_SEND:
-        return umx_channel_send(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op);
+        return umx_channel_send(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op);
     case REQUEST_RECV:
     case REQUEST_RECV_INTO:
-        return umx_channel_recv(ep, 0, &req->match, &req->hold.buf, params,
-                                &req->op, &req->info);
+        return umx_channel_recv(ep, req->channel, &req->match, &req->hold.buf,
+                                params, &req->op, &req->info);
     case REQUEST_AM_SEND:
         return umx_am_send(
-            ep, req->am_id,
+            ep, req->channel,
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
-        return umx_am_recv(ep, req->am_id, params, &req->op, &req->message);
+        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
     case REQUEST_RECV_MESSAGE:
-        return umx_channel_recv_message(ep, 0, &req->match, params, &req->op,
-                                        &req->message);
+        return umx_channel_recv_message(ep, req->channel, &req->match, params,
+                                        &req->op, &req->message);
     case REQUEST_MESSAGE_RECV: {
         umx_message *message = req->message;
 
@@ -545,7 +551,13 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_DRAIN:
         return umx_ep_drain(ep, req->endpoint->low, params, &req->op);
     case REQUEST_CLOSE:
-        return umx_ep_close(ep, req->timeout_ns, params, &req->op);
+        return umx_ep_close(ep, req->ns, params, &req->op);
+    case REQUEST_PING:
+        return umx_ep_ping(ep, params, &req->op);
+    case REQUEST_PEER_INFO:
+        return umx_ep_peer_info(ep, params, &req->op);
+    case REQUEST_CLOSE_LISTENER:
+        return umx_ep_close_listener(ep, params, &req->op);
     case REQUEST_TAG_SEND:
     case REQUEST_TAG_SEND_SYNC:
     case REQUEST_TAG_RECV:
@@ -600,11 +612,11 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->kind == REQUEST_SEND_MANY) {
-        return umx_channel_send(ep, 0, &req->match, &item->hold.buf, params,
-                                &item->op);
+        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
+                                params, &item->op);
     }
-    return umx_channel_recv(ep, 0, &req->match, &item->hold.buf, params,
-                            &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
+                            params, &item->op, &item->info);
 }
 
 static void
@@ -771,17 +783,34 @@ make_length_error(RequestObject *self, umx_status status,
 static void
 describe(const RequestObject *self, size_t capacity, char *text, size_t size)
 {
-    const char *word = (self->kind <= REQUEST_TAG_SEND_SYNC) ? "Send" : "Recv";
-    uint64_t    id   = 0;
+    bool        is_untagged = (self->match.flags & UMX_MATCH_UNTAGGED) != 0;
+    const char *word;
+    uint64_t    id = 0;
 
     text[0] = '\0';
-    if (self->kind > REQUEST_TAG_RECV_INTO || self->low_level != NULL) {
+    switch (self->kind) {
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_SEND:
+        word = "Send";
+        break;
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+        word = "Recv";
+        break;
+    default:
         return;
     }
     if (self->endpoint != NULL && self->endpoint->umx != NULL) {
         id = umx_ep_id(self->endpoint->umx);
     }
-    if (self->match.flags & UMX_MATCH_UNTAGGED) {
+    if (is_untagged) {
         snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
                  word, id, capacity);
     } else {
@@ -914,6 +943,13 @@ make_result(RequestObject *self)
         self->message = NULL;
         return message_new(self->endpoint, message);
     }
+    case REQUEST_PING:
+        return PyFloat_FromDouble((double)self->ns * 1e-9);
+    case REQUEST_PEER_INFO: {
+        const char *text = umx_ep_peer_info_text(self->endpoint->umx);
+
+        return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    }
     case REQUEST_AM_RECV:
         return am_result(self);
     case REQUEST_CONNECT:
@@ -1005,8 +1041,8 @@ unrecv_items(RequestObject *self)
 
         if (item->op == NULL && has_message(item->status)) {
             item->status = UMX_ERR_CANCELED;
-            (void)!umx_channel_unrecv(self->endpoint->umx, 0, &item->info,
-                                      &item->hold.buf);
+            (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
+                                      &item->info, &item->hold.buf);
         }
     }
 }

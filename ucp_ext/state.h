@@ -77,6 +77,7 @@ typedef struct mod_state {
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;
     PyTypeObject  *listener_type;
+    PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
     PyTypeObject  *array_type;
     PyTypeObject  *tag_message_type;
@@ -194,10 +195,16 @@ typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     PyObject                   *on_accept;
+    PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
     PyObject                   *weakrefs;
 } ListenerObject;
+
+typedef struct ChannelObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    uint16_t                      number;
+} ChannelObject;
 
 typedef struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
@@ -309,8 +316,8 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
-    REQUEST_TAG_SEND_SYNC,
     REQUEST_AM_SEND,
+    REQUEST_TAG_SEND_SYNC,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -325,6 +332,9 @@ typedef enum request_kind {
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
+    REQUEST_PING,
+    REQUEST_PEER_INFO,
+    REQUEST_CLOSE_LISTENER,
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
@@ -354,6 +364,7 @@ struct RequestObject {
     bool             is_handed_out;
     bool             is_in_wakes;
     bool             can_unrecv; /* the message may go back to its queue */
+    uint16_t         channel;    /* or the id of active messages */
     umx_status       status;
     umx_match        match;
     umx_recv_info    info;
@@ -363,9 +374,8 @@ struct RequestObject {
     umx_message     *message;     /* RECV_MESSAGE: until handed out */
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
     PyObject        *header;      /* bytes in front of the message, or NULL */
-    uint16_t         am_id;
     struct many     *many;
-    uint64_t         timeout_ns;
+    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
     PyObject        *callback; /* the usual one */
@@ -450,6 +460,25 @@ PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
 
+/* ---- messages of endpoints and channels (messages.c) ---------------------
+ */
+
+#define MESSAGE_METHODS(X) \
+    X(send)                \
+    X(recv)                \
+    X(recv_into)           \
+    X(send_many)           \
+    X(recv_many)           \
+    X(recv_message)        \
+    X(probe)
+
+#define DECLARE(name)                                                  \
+    PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
+                              PyObject *const *args, Py_ssize_t nargs, \
+                              PyObject *kwnames);
+MESSAGE_METHODS(DECLARE)
+#undef DECLARE
+
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
 
@@ -500,7 +529,7 @@ PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 bool      endpoint_is_closed(const EndpointObject *self);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
-                       PyObject *timeout);
+                       PyObject *timeout, PyObject *on_remote_close);
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
@@ -536,7 +565,7 @@ extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
     worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    listener_spec, message_spec, tag_message_spec, array_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec, array_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

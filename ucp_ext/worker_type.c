@@ -1042,20 +1042,22 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
-             "       timeout=None)\n--\n\n"
+             "       timeout=None, on_remote_close=None)\n--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
-             "on_accept(endpoint) for each peer whose handshake is complete.");
+             "on_accept(endpoint) for each peer whose handshake is complete.\n"
+             "With on_remote_close accepted peers may close it; that is\n"
+             "called then.");
 
 static PyObject *
 worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames)
 {
     static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout"};
+                                           "timeout", "on_remote_close"};
     WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[4];
+    PyObject                *values[5];
 
-    if (args_parse("listen", args, nargs, kwnames, keywords, 4, 2, 2, values) <
+    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
             0 ||
         worker_check(self) < 0) {
         return NULL;
@@ -1065,7 +1067,8 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                      Py_TYPE(values[1])->tp_name);
         return NULL;
     }
-    return listener_new(self, values[0], values[1], values[2], values[3]);
+    return listener_new(self, values[0], values[1], values[2], values[3],
+                        values[4]);
 }
 
 /* ---- attributes ----------------------------------------------------------

@@ -16,10 +16,18 @@ struct sockaddr;
  */
 typedef void (*umx_accept_fn)(umx_listener *listener, umx_ep *ep, void *arg);
 
+/**
+ * A peer it had accepted has closed it (umx_ep_close_listener()): it listens no
+ * more, and is still to be destroyed. Runs in a (P) call.
+ */
+typedef void (*umx_remote_close_fn)(umx_listener *listener, void *arg);
+
 enum umx_listener_field {
     UMX_LISTENER_FIELD_BACKLOG = 1u << 0, /* absent: 4096 */
-    UMX_LISTENER_FIELD_TIMEOUT = 1u << 1  /* absent: config's
+    UMX_LISTENER_FIELD_TIMEOUT = 1u << 1, /* absent: config's
                                              connect_timeout_ns */
+    UMX_LISTENER_FIELD_ON_REMOTE_CLOSE = 1u << 2 /* absent: peers may not close
+                                                    it */
 };
 
 typedef struct umx_listener_params {
@@ -31,6 +39,7 @@ typedef struct umx_listener_params {
     int                    backlog;
     uint64_t               timeout_ns; /* a peer that has not completed its
                                           handshake by then is dropped */
+    umx_remote_close_fn on_remote_close; /* gets `arg`, too */
 } umx_listener_params;
 
 /**
@@ -43,7 +52,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p);
 
-/** Replace the callback; NULL: peers are dropped. */
+/** Replace the callback; NULL: peers are dropped, and may not close it. */
 UMX_API void umx_listener_set_on_accept(umx_listener *listener,
                                         umx_accept_fn fn, void *arg);
 

@@ -59,7 +59,9 @@ extern "C" {
     X(UMX_ERR_AUTH, -205, "peer failed authentication")                      \
     X(UMX_ERR_LENGTH_MISMATCH, -206, "message is shorter than the buffer")   \
     X(UMX_ERR_UNKNOWN_OPTION, -207, "unknown configuration option")          \
-    X(UMX_ERR_FORKED, -208, "object belongs to the parent process")
+    X(UMX_ERR_FORKED, -208, "object belongs to the parent process")          \
+    X(UMX_ERR_WORKER_GONE, -212,                                             \
+      "Destination is unreachable, or Endpoint timeout: no such worker")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

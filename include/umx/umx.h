@@ -2,10 +2,12 @@
 #ifndef UMX_UMX_H
 #define UMX_UMX_H
 
+#include <umx/address.h>
 #include <umx/am.h>
 #include <umx/buffer.h>
 #include <umx/channel.h>
 #include <umx/context.h>
+#include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/listener.h>
 #include <umx/request.h>

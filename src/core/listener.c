@@ -97,7 +97,7 @@ retire_listener(umi_retire *retire)
 static umx_status
 open_socket(umx_listener *listener, const umx_listener_params *params)
 {
-    int on = 1;
+    int on = 1, off = 0;
     int fd = socket(params->addr->sa_family,
                     SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -105,6 +105,9 @@ open_socket(umx_listener *listener, const umx_listener_params *params)
         return umi_status_from_errno(errno);
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (params->addr->sa_family == AF_INET6) { /* "::" is IPv4, too */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
     if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 ||
         listen(fd, (int)listener->backlog) != 0) {
         umx_status status = umi_status_from_errno(errno);
@@ -162,6 +165,9 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     if (params->field_mask & UMX_LISTENER_FIELD_TIMEOUT) {
         listener->timeout_ns = params->timeout_ns;
     }
+    if (params->field_mask & UMX_LISTENER_FIELD_ON_REMOTE_CLOSE) {
+        listener->on_remote_close = params->on_remote_close;
+    }
     if (params->field_mask & UMX_LISTENER_FIELD_BACKLOG) {
         if (params->backlog < 1) {
             status = UMX_ERR_INVALID_PARAM;
@@ -214,6 +220,9 @@ umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 {
     listener->on_accept = fn;
     listener->arg       = arg;
+    if (fn == NULL) {
+        listener->on_remote_close = NULL;
+    }
 }
 
 void

@@ -70,6 +70,11 @@ struct umx_request {
         struct {
             uint64_t low;
         } drain;
+        struct {
+            uint64_t token;   /* 0: not sent */
+            uint64_t time_ns; /* of sending, then until the answer */
+            uint8_t  kind;
+        } ask;
     } u;
 };
 

@@ -181,7 +181,7 @@ abort_all(umx_worker *worker)
     }
     cancel_list(&worker->orphans);
     cancel_list(&worker->tag_recvs);
-    worker->hooks->abort_tags(worker);
+    worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
@@ -246,7 +246,7 @@ umx_worker_destroy(umx_worker *worker)
         worker->ucp = NULL;
     }
     complete_leftovers(worker);
-    worker->hooks->abort_tags(worker); /* receives that had been cancelled */
+    worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);

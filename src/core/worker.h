@@ -28,9 +28,9 @@ typedef struct umi_worker_hooks {
     void (*look_for_tags)(umx_worker *worker);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
+    void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
     /* The last of it: free what the layer has in the worker. */
     void (*fini)(umx_worker *worker);
-    void (*abort_tags)(umx_worker *worker);
 } umi_worker_hooks;
 
 typedef struct umi_timer umi_timer;
@@ -108,7 +108,8 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                am_users; /* the layer above's */
+    umi_list                am_users;  /* the layer above's */
+    struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
     umi_list                tag_recvs;    /* with UCX's tags, in order */

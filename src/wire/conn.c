@@ -5,9 +5,25 @@
 
 #include "ops/tag.h"
 #include "util/log.h"
+#include "wire/addressed.h"
 #include "wire/am.h"
+#include "wire/route.h"
 
 static void abort_conn(umi_ep *base);
+
+static void
+abort_worker(umx_worker *worker)
+{
+    umi_tag_abort(worker);
+    umi_addressed_abort(worker);
+}
+
+static void
+fini_worker(umx_worker *worker)
+{
+    umi_am_users_fini(worker);
+    umi_addressed_fini(worker);
+}
 
 static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
@@ -15,8 +31,8 @@ static const umi_worker_hooks worker_hooks = {
     .on_connection = umi_handshake_on_connection,
     .look_for_tags = umi_tag_look,
     .abort_ep      = abort_conn,
-    .fini          = umi_am_users_fini,
-    .abort_tags    = umi_tag_abort,
+    .abort         = abort_worker,
+    .fini          = fini_worker,
 };
 
 umx_status
@@ -66,7 +82,11 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    if (ep->accepted_by != NULL) {
+        umi_listener_release(ep->accepted_by);
+    }
     free(ep->reason);
+    free(ep->info);
     free(ep);
 }
 
@@ -111,6 +131,8 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
+    umi_list_init(&ep->asks);
+    umi_link_init(&ep->addressed_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -289,6 +311,13 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
+    if (take_due(ep, UMI_DUE_ROUTE)) {
+        umi_route_step(ep);
+    }
+    /* Before what the peer has asked: it may ask to close the listener. */
+    if (take_due(ep, UMI_DUE_ACCEPT)) {
+        accept_conn(ep);
+    }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
     }
@@ -298,6 +327,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             umi_conn_each_channel(ep, umi_channel_send_waiting);
+            umi_ask_send_waiting(ep);
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
@@ -312,9 +342,6 @@ visit_due(umx_ep *ep)
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
-    if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
-    }
     if (take_due(ep, UMI_DUE_AM)) {
         umi_am_run(ep);
     }
@@ -326,16 +353,20 @@ visit_due(umx_ep *ep)
 void
 umi_conn_visit(umi_ep *base)
 {
-    umx_ep  *ep     = umi_conn_of(base);
-    unsigned events = base->events;
+    umx_ep  *ep      = umi_conn_of(base);
+    unsigned events  = base->events;
+    unsigned attempt = ep->attempt;
 
     base->events = 0;
+    if (events & UMI_EP_EVENT_ERROR) {
+        ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
+    }
     while (ep->due != 0) {
         visit_due(ep);
     }
     umi_close_advance(ep); /* the last raw tag send may have completed */
     /* After what had arrived before the connection broke. */
-    if (events & UMI_EP_EVENT_ERROR) {
+    if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
             visit_due(ep);
@@ -404,6 +435,10 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
         return;
     }
+    if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
+        ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
+        return;
+    }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
@@ -419,6 +454,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
+    umi_request_complete_all(&ep->asks, pending_status(ep));
     while (!umi_list_is_empty(&ep->control)) {
         umi_message_free(umi_container_of(ep->control.next, umx_message, link));
     }

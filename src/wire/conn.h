@@ -15,6 +15,8 @@
 #include "wire/channel.h"
 #include "wire/control.h"
 
+#include <umx/control.h>
+
 /* Things to do at the next visit. */
 enum umi_conn_due {
     UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
@@ -26,19 +28,21 @@ enum umi_conn_due {
     UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
     UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
     UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9  /* active messages wait for handlers */
+    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10 /* connecting: try the next host */
 };
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener *listener;    /* held; NULL on the connecting side */
-    bool          has_hello;   /* connecting side: has had a CHALLENGE */
-    bool          is_welcomed; /* listening side: WELCOME sent */
-    bool          is_rejected; /* listening side: the peer should go now */
-    uint8_t       worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void         *address;                       /* of its worker; owned */
-    uint8_t       client_nonce[UMI_NONCE_SIZE];
-    uint8_t       server_nonce[UMI_NONCE_SIZE];
+    umx_listener     *listener;    /* held; NULL on the connecting side */
+    bool              has_hello;   /* connecting side: has had a CHALLENGE */
+    bool              is_welcomed; /* listening side: WELCOME sent */
+    bool              is_rejected; /* listening side: the peer should go now */
+    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
+    void             *address;                       /* of its worker; owned */
+    struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t           client_nonce[UMI_NONCE_SIZE];
+    uint8_t           server_nonce[UMI_NONCE_SIZE];
 } umi_handshake;
 
 struct umx_ep {
@@ -68,6 +72,14 @@ struct umx_ep {
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
+    umi_list        asks;        /* what the peer has not answered */
+    unsigned        num_asked;   /* sent and not answered: given up, too */
+    uint64_t        last_ask;    /* token */
+    umx_listener   *accepted_by; /* held; NULL on the connecting side */
+    char           *info;        /* the peer's last INFO, or NULL */
+    uint32_t        peer_pid;
+    uint32_t        peer_version;
+    umx_ep_stats    stats;
     uint64_t        unsent_bytes;
     uint64_t        recv_count;
     uint64_t        close_after;   /* 0: never */
@@ -82,6 +94,9 @@ struct umx_ep {
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
+    unsigned        attempt;          /* to connect; grows */
+    umi_link        addressed_link;   /* umi_addressed.waiting */
+    bool            is_ended_untaken; /* counted there */
 };
 
 static inline umx_ep *
@@ -158,6 +173,8 @@ void umi_conn_send_control(umx_ep *ep, const umi_control *control);
 
 /* handshake.c */
 void umi_handshake_init(umx_ep *ep);
+/* The socket is connecting: say HELLO. */
+void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
 
@@ -180,6 +197,16 @@ void umi_close_check_arrived(umx_ep *ep);
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
+
+/* ask.c: questions to the peer */
+void umi_ask_send_waiting(umx_ep *ep);
+/* The peer has answered; the peer asks. */
+void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_ask_answer(umx_ep *ep, const umi_control *question);
+
+/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+ * terminator; its length. */
+size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 
 /* drain.c */
 void umi_drain_check(umx_ep *ep); /* sends have completed */

@@ -69,6 +69,8 @@ write_where(umi_writer *w, const umi_where *where)
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
     umi_write_u64(w, where->endpoint);
+    umi_write_u32(w, where->pid);
+    umi_write_u32(w, where->version);
     umi_write_u64(w, umi_siphash(where->address, where->address_len));
     umi_write_u16(w, where->address_len);
     umi_write_bytes(w, where->address, where->address_len);
@@ -83,6 +85,8 @@ read_where(umi_reader *r, umi_where *where)
 
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
     where->endpoint    = umi_read_u64(r);
+    where->pid         = umi_read_u32(r);
+    where->version     = umi_read_u32(r);
     sum                = umi_read_u64(r);
     where->address_len = umi_read_u16(r);
     if (where->address_len > UMI_ADDRESS_MAX) {
@@ -226,6 +230,18 @@ read_goodbye(umi_reader *r, umi_control *control)
     return NULL;
 }
 
+/* ---- LISTENER_CLOSED ---- */
+
+static const char *
+read_listener_closed(umi_reader *r, umi_control *control)
+{
+    control->u.listener_closed.token  = umi_read_u64(r);
+    control->u.listener_closed.status = (int32_t)umi_read_u32(r);
+    return (control->u.listener_closed.status > 0) ?
+               "status is neither success nor failure" :
+               NULL;
+}
+
 /* ---- whole messages ---- */
 
 /* False if a length is over its limit or the kind is not one of ours. */
@@ -256,15 +272,21 @@ write_body(umi_writer *w, const umi_control *control)
         return true;
     case UMI_PING:
     case UMI_PONG:
-        umi_write_u64(w, control->u.ping.token);
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        umi_write_u64(w, control->u.ask.token);
         return true;
     case UMI_CLOSE_AFTER_N:
         umi_write_u64(w, control->u.close_after_n.n);
         return true;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
+        return true;
+    case UMI_LISTENER_CLOSED:
+        umi_write_u64(w, control->u.listener_closed.token);
+        umi_write_u32(w, (uint32_t)control->u.listener_closed.status);
         return true;
     case UMI_INFO:
+        umi_write_u64(w, control->u.info.token);
         return write_text(w, control->u.info.text, control->u.info.text_len);
     }
     return false;
@@ -300,15 +322,19 @@ read_body(umi_reader *r, umi_control *control)
                    "no such kind of channel";
     case UMI_PING:
     case UMI_PONG:
-        control->u.ping.token = umi_read_u64(r);
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        control->u.ask.token = umi_read_u64(r);
         return NULL;
     case UMI_CLOSE_AFTER_N:
         control->u.close_after_n.n = umi_read_u64(r);
         return NULL;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
         return NULL;
+    case UMI_LISTENER_CLOSED:
+        return read_listener_closed(r, control);
     case UMI_INFO:
+        control->u.info.token = umi_read_u64(r);
         return read_text(r, &control->u.info.text, &control->u.info.text_len);
     }
     return "unknown kind";

@@ -29,13 +29,19 @@
  *   CREDIT        channel u32, limits (running totals, not increments)
  *   PING, PONG    token u64
  *   CLOSE_AFTER_N n u64
- *   INFO_REQUEST  nothing
- *   INFO          text_len u16, UTF-8 text of JSON
+ *   INFO_REQUEST, CLOSE_LISTENER
+ *                 token u64
+ *   INFO          token u64, text_len u16, UTF-8 text of JSON
+ *   LISTENER_CLOSED
+ *                 token u64, status i32 (0, or a umx_status that is a
+ *                 failure)
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64, messages u32, rndv u32
  *   where         worker id 16 bytes, endpoint u64 (the sender's number for
- *                 it: in front of what it is sent), sum u64 (SipHash of the
- *                 address), address_len u16, UCX worker address
+ *                 it: in front of what it is sent), pid u32, version of
+ *                 libumx u32 (major << 16 | minor << 8 | patch), sum u64
+ *                 (SipHash of the address), address_len u16, UCX worker
+ *                 address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H
@@ -67,7 +73,9 @@ typedef enum umi_control_kind {
     UMI_CLOSE_AFTER_N,
     UMI_INFO_REQUEST,
     UMI_INFO,
-    UMI_OPEN
+    UMI_OPEN,
+    UMI_CLOSE_LISTENER,
+    UMI_LISTENER_CLOSED
 } umi_control_kind;
 
 typedef struct umi_limits {
@@ -85,6 +93,8 @@ typedef struct umi_goodbye_entry {
 typedef struct umi_where {
     uint8_t        worker_id[UMI_WHERE_ID_SIZE];
     uint64_t       endpoint;
+    uint32_t       pid;
+    uint32_t       version;
     uint16_t       address_len;
     const uint8_t *address;
 } umi_where;
@@ -138,14 +148,19 @@ typedef struct umi_control {
         } credit;
         struct {
             uint64_t token;
-        } ping; /* PING and PONG */
+        } ask; /* PING, PONG, INFO_REQUEST, CLOSE_LISTENER */
         struct {
             uint64_t n;
         } close_after_n;
         struct {
+            uint64_t    token;
             uint16_t    text_len;
             const char *text;
         } info;
+        struct {
+            uint64_t token;
+            int32_t  status;
+        } listener_closed;
     } u;
 } umi_control;
 

@@ -1,10 +1,7 @@
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
  * CREDIT, which is arithmetic. */
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-#include <umx/version.h>
 
 #include "util/log.h"
 #include "wire/conn.h"
@@ -146,33 +143,6 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
  */
 
 static void
-send_info(umx_ep *ep)
-{
-    umi_control control = {.kind = UMI_INFO};
-    unsigned    major, minor, release;
-    char        text[160];
-    int         len;
-
-    umx_ucx_version(&major, &minor, &release);
-    len                     = snprintf(text, sizeof(text),
-                                       "{\"umx\": \"%d.%d.%d\", \"ucx\": \"%u.%u.%u\", "
-                                                           "\"pid\": %ld}",
-                                       UMX_VERSION_MAJOR, UMX_VERSION_MINOR, UMX_VERSION_PATCH,
-                                       major, minor, release, (long)getpid());
-    control.u.info.text     = text;
-    control.u.info.text_len = (uint16_t)len;
-    umi_conn_send_control(ep, &control);
-}
-
-static void
-send_pong(umx_ep *ep, uint64_t token)
-{
-    umi_control control = {.kind = UMI_PONG, .u.ping.token = token};
-
-    umi_conn_send_control(ep, &control);
-}
-
-static void
 act(umx_ep *ep, const umi_control *control)
 {
     switch (control->kind) {
@@ -186,19 +156,20 @@ act(umx_ep *ep, const umi_control *control)
         take_credit(ep, control);
         break;
     case UMI_PING:
-        send_pong(ep, control->u.ping.token);
-        break;
     case UMI_INFO_REQUEST:
-        send_info(ep);
+    case UMI_CLOSE_LISTENER:
+        umi_ask_answer(ep, control);
+        break;
+    case UMI_PONG:
+    case UMI_INFO:
+    case UMI_LISTENER_CLOSED:
+        umi_ask_on_answer(ep, control);
         break;
     case UMI_CLOSE_AFTER_N:
         if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {
             umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
         }
         break;
-    case UMI_PONG:
-    case UMI_INFO:
-        break; /* answers to nothing we have asked */
     case UMI_HELLO:
     case UMI_CHALLENGE:
     case UMI_AUTH:

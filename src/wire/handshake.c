@@ -18,11 +18,13 @@
  * before OPEN has been read waits. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <umx/version.h>
 
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
+#include "wire/route.h"
 
 enum {
     WIRE_MINOR = 0,
@@ -125,7 +127,10 @@ fill_where(umx_ep *ep, umi_where *where)
         return false;
     }
     memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
-    where->endpoint    = ep->base.wire_id;
+    where->endpoint = ep->base.wire_id;
+    where->pid      = (uint32_t)getpid();
+    where->version  = UMX_VERSION_MAJOR << 16 | UMX_VERSION_MINOR << 8 |
+                     UMX_VERSION_PATCH;
     where->address     = address;
     where->address_len = (uint16_t)len;
     return true;
@@ -175,6 +180,7 @@ umi_handshake_end(umx_ep *ep)
         umi_listener_release(handshake->listener);
     }
     free(handshake->address);
+    free(handshake->route);
     free(handshake);
 }
 
@@ -231,6 +237,8 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
         return;
     }
     ep->handshake->listener = listener;
+    umi_listener_hold(listener);
+    ep->accepted_by = listener;
     umi_listener_hold(listener);
     listener->num_handshakes++;
     umi_timer_start(worker, &ep->timer, listener->timeout_ns);
@@ -306,6 +314,8 @@ keep_hello(umx_ep *ep, const umi_control *control)
     memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
     ep->peer_limits    = control->u.hello.limits;
     ep->base.remote_id = where->endpoint;
+    ep->peer_pid       = where->pid;
+    ep->peer_version   = where->version;
     handshake->address = malloc(where->address_len);
     if (handshake->address == NULL) {
         return false;
@@ -421,6 +431,10 @@ check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
 {
     uint8_t mac[UMI_MAC_SIZE];
 
+    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+        *reason_p = "another worker has the port now";
+        return UMX_ERR_WORKER_GONE;
+    }
     if (control->u.welcome.major != UMX_WIRE_VERSION) {
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
@@ -482,6 +496,8 @@ on_welcome(umx_ep *ep, const umi_control *control)
         return;
     }
     ep->base.remote_id = control->u.welcome.where.endpoint;
+    ep->peer_pid       = control->u.welcome.where.pid;
+    ep->peer_version   = control->u.welcome.where.version;
     ep->peer_limits    = control->u.welcome.limits;
     answer.u.open.peer = ep->base.peer->id;
     if (say(ep, &answer)) {
@@ -577,8 +593,8 @@ umi_handshake_init(umx_ep *ep)
 /* ---- connecting ----------------------------------------------------------
  */
 
-static void
-send_hello(umx_ep *ep)
+void
+umi_handshake_start(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
 
@@ -646,7 +662,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                                 params->local_len);
     if (status == UMX_OK) {
         umi_timer_start(worker, &ep->timer, timeout_ns);
-        send_hello(ep);
+        umi_handshake_start(ep);
     } else if (is_verdict(status)) {
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     } else {

@@ -50,6 +50,8 @@ post(umi_channel *channel, umx_request *req, bool is_rndv)
                          is_rndv);
     if (status >= 0) {
         channel->tx_seq++;
+        channel->ep->stats.sent_messages++;
+        channel->ep->stats.sent_bytes += req->buf.len;
         umi_credit_sent(channel, req->buf.len, is_rndv);
     }
     return status;

@@ -613,21 +613,6 @@ test_a_second_goodbye(void **state)
     check_protocol_failure(*state, &goodbye, &goodbye);
 }
 
-static void
-test_pings_and_questions_are_answered(void **state)
-{
-    pair             *p    = *state;
-    const umi_control ping = {.kind = UMI_PING, .u.ping.token = 5};
-    const umi_control info = {.kind = UMI_INFO_REQUEST};
-
-    pair_open(p);
-    umi_conn_send_control(p->client, &ping);
-    umi_conn_send_control(p->client, &info);
-    pair_settle(p);
-    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
-    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
-}
-
 /* ---- a peer that dies ----------------------------------------------------
  */
 
@@ -845,7 +830,6 @@ main(int argc, char **argv)
            PAIR_TEST_ONCE(test_the_peer_can_ask_for_a_counted_close),
            PAIR_TEST_ONCE(test_an_ack_that_nobody_waits_for),
            PAIR_TEST_ONCE(test_a_second_goodbye),
-           PAIR_TEST_ONCE(test_pings_and_questions_are_answered),
            PAIR_TEST(test_a_killed_peer_fails_everything),
            PAIR_TEST(test_closing_towards_a_killed_peer),
            PAIR_TEST(test_a_close_while_connecting_delivers_what_waits),

@@ -12,7 +12,7 @@ enum {
     FLAGS_AT    = 5,
     LENGTH_AT   = 6,
     FIRST_KIND  = UMI_HELLO,
-    LAST_KIND   = UMI_OPEN
+    LAST_KIND   = UMI_LISTENER_CLOSED
 };
 
 static uint8_t address[UMI_ADDRESS_MAX + 1];
@@ -31,8 +31,12 @@ fill(void *data, size_t len, uint8_t first)
 static const umi_limits limits = {0x0102030405060708u, 0x11121314u,
                                   0x21222324u};
 
-static const umi_where where = {
-    {1, 2, 3, 4, 5, 6, 7, 8, 9}, 0x3334353637383930u, 5, address};
+static const umi_where where = {{1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                0x3334353637383930u,
+                                0xb1b2b3b4u,
+                                0xc1c2c3c4u,
+                                5,
+                                address};
 
 /* A message of `kind` whose every field is set, each to a value of its own. */
 static umi_control
@@ -86,12 +90,19 @@ make(int kind)
         break;
     case UMI_PING:
     case UMI_PONG:
-        c.u.ping.token = 0x6162636465666768u;
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        c.u.ask.token = 0x6162636465666768u;
         break;
     case UMI_CLOSE_AFTER_N:
         c.u.close_after_n.n = 0x7172737475767778u;
         break;
+    case UMI_LISTENER_CLOSED:
+        c.u.listener_closed.token  = 0x9192939495969798u;
+        c.u.listener_closed.status = -14;
+        break;
     case UMI_INFO:
+        c.u.info.token    = 0x8182838485868788u;
         c.u.info.text     = text;
         c.u.info.text_len = 9;
         break;
@@ -99,7 +110,6 @@ make(int kind)
         c.u.open.peer = 0x8182838485868788u;
         break;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
         break;
     }
     return c;
@@ -192,6 +202,8 @@ assert_where_equal(const umi_where *a, const umi_where *b)
 {
     assert_memory_equal(a->worker_id, b->worker_id, UMI_WHERE_ID_SIZE);
     assert_int_equal(a->endpoint, b->endpoint);
+    assert_int_equal(a->pid, b->pid);
+    assert_int_equal(a->version, b->version);
     assert_int_equal(a->address_len, b->address_len);
     assert_memory_equal(a->address, b->address, a->address_len);
 }
@@ -268,12 +280,21 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         break;
     case UMI_PING:
     case UMI_PONG:
-        assert_int_equal(a->u.ping.token, b->u.ping.token);
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        assert_int_equal(a->u.ask.token, b->u.ask.token);
         break;
     case UMI_CLOSE_AFTER_N:
         assert_int_equal(a->u.close_after_n.n, b->u.close_after_n.n);
         break;
+    case UMI_LISTENER_CLOSED:
+        assert_int_equal(a->u.listener_closed.token,
+                         b->u.listener_closed.token);
+        assert_int_equal(a->u.listener_closed.status,
+                         b->u.listener_closed.status);
+        break;
     case UMI_INFO:
+        assert_int_equal(a->u.info.token, b->u.info.token);
         assert_int_equal(a->u.info.text_len, b->u.info.text_len);
         assert_memory_equal(a->u.info.text, b->u.info.text, a->u.info.text_len);
         break;
@@ -281,7 +302,6 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         assert_int_equal(a->u.open.peer, b->u.open.peer);
         break;
     case UMI_GOODBYE_ACK:
-    case UMI_INFO_REQUEST:
         break;
     }
 }
@@ -316,7 +336,7 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 8 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 8 + 4 + 4 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
@@ -330,10 +350,12 @@ test_sizes_are_frozen(void **state)
         [UMI_CREDIT]      = HEADER_SIZE + 4 + 16,
         [UMI_PING]        = HEADER_SIZE + 8,
         [UMI_PONG]        = HEADER_SIZE + 8,
-        [UMI_CLOSE_AFTER_N] = HEADER_SIZE + 8,
-        [UMI_INFO_REQUEST]  = HEADER_SIZE,
-        [UMI_INFO]          = HEADER_SIZE + 2 + 9,
-        [UMI_OPEN]          = HEADER_SIZE + 8,
+        [UMI_CLOSE_AFTER_N]   = HEADER_SIZE + 8,
+        [UMI_INFO_REQUEST]    = HEADER_SIZE + 8,
+        [UMI_INFO]            = HEADER_SIZE + 8 + 2 + 9,
+        [UMI_OPEN]            = HEADER_SIZE + 8,
+        [UMI_CLOSE_LISTENER]  = HEADER_SIZE + 8,
+        [UMI_LISTENER_CLOSED] = HEADER_SIZE + 8 + 4,
     };
 
     (void)state;
@@ -349,7 +371,7 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    83,   0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    91,   0,    /* header */
         0x02, 0x01, 0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
@@ -359,6 +381,7 @@ test_bytes_of_hello_are_frozen(void **state)
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
         9,    0,    0,    0,    0,    0,    0,    0,
         0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3, 0xc2, 0xc1, /* pid, version */
         0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
     };
@@ -407,6 +430,8 @@ test_kinds_are_frozen(void **state)
     assert_int_equal(UMI_INFO_REQUEST, 12);
     assert_int_equal(UMI_INFO, 13);
     assert_int_equal(UMI_OPEN, 14);
+    assert_int_equal(UMI_CLOSE_LISTENER, 15);
+    assert_int_equal(UMI_LISTENER_CLOSED, 16);
 }
 
 static void
@@ -614,9 +639,9 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[76] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[77] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 78 + UMI_ADDRESS_MAX + 1),
+    body[84] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[85] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_HELLO, body, 86 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -634,9 +659,9 @@ test_decode_refuses_long_lengths(void **state)
         "too many channels");
 
     memset(body, 0, sizeof(body));
-    body[0] = (UMI_TEXT_MAX + 1) & 0xff;
-    body[1] = (UMI_TEXT_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_INFO, body, 2 + UMI_TEXT_MAX + 1),
+    body[8] = (UMI_TEXT_MAX + 1) & 0xff;
+    body[9] = (UMI_TEXT_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_INFO, body, 10 + UMI_TEXT_MAX + 1),
                    "text too long");
 }
 
@@ -697,6 +722,17 @@ test_decode_refuses_unknown_kinds_of_channels(void **state)
         assert_refused(data, umi_control_encode(&goodbye, data),
                        "no such kind of channel");
     }
+}
+
+static void
+test_decode_refuses_a_listener_closed_in_progress(void **state)
+{
+    uint8_t body[12] = {[8] = 1};
+    uint8_t data[HEADER_SIZE + sizeof(body)];
+
+    (void)state;
+    assert_refused(data, frame(data, UMI_LISTENER_CLOSED, body, sizeof(body)),
+                   "status is neither success nor failure");
 }
 
 static void
@@ -815,6 +851,7 @@ main(void)
         cmocka_unit_test(test_decode_refuses_is_last_above_1),
         cmocka_unit_test(test_decode_refuses_a_reason_that_is_no_failure),
         cmocka_unit_test(test_decode_refuses_unknown_kinds_of_channels),
+        cmocka_unit_test(test_decode_refuses_a_listener_closed_in_progress),
         cmocka_unit_test(test_decode_of_nothing),
         cmocka_unit_test(test_random_inputs),
     };

@@ -201,7 +201,7 @@ test_messages_out_of_turn_drop_the_peer(void **state)
 
     set_token(&p->config, token);
     pair_listen(p);
-    welcome.u.welcome.where = (umi_where){{0}, 1, 1, &nowhere};
+    welcome.u.welcome.where = (umi_where){{0}, 1, 0, 0, 1, &nowhere};
     check_server_drops(p, &auth, 1);
     check_server_drops(p, &ping, 1);
     check_server_drops(p, &goodbye, 1);

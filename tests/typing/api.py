@@ -16,6 +16,12 @@ async def connect() -> None:
     assert_type(await ep.close(timeout=1.0), None)
     assert_type(ep.closed(), bool)
     assert_type(ep.uid, int)
+    channel = ep.channel(1)
+    assert_type(channel, ucp.Channel)
+    assert_type(await channel.send(b"x", tag=1), None)
+    assert_type(await channel.recv_into(bytearray(1)), int)
+    assert_type(channel.probe(), tuple[int, int | None] | None)
+    await ep.control.send_obj(b"x")
     async with ep as same:
         assert_type(same, ucp.Endpoint)
 

@@ -1,0 +1,77 @@
+/**
+ * @file address.h  Worker addresses: bytes that say how to reach a worker
+ * without a listener of the program's. Thread: the worker's owner.
+ *
+ * An address holds a number of the worker that no other one has, the network
+ * addresses of its host, and a port on which the library listens from the first
+ * umx_worker_get_address() on. What it gives both sides is an endpoint as any
+ * other, with handshake, token and heartbeat. The bytes may be kept, and travel
+ * by any means, to any host that reaches this one.
+ */
+#ifndef UMX_ADDRESS_H
+#define UMX_ADDRESS_H
+
+#include <umx/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    UMX_ADDRESS_MAX = 1024 /* bytes */
+};
+
+/**
+ * The address of `worker`: the same bytes each time, the worker's as long as it
+ * lives. The first call starts to listen, on all network addresses.
+ * @return UMX_OK; UMX_ERR_CLOSED: withdrawn; UMX_ERR_IO_ERROR: no network;
+ *         UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_get_address(
+    umx_worker *worker, const void **address_p, size_t *len_p);
+
+/**
+ * Are the bytes an address? Zeros may follow it.
+ *
+ * @param[out] len_p  length of the address alone
+ * @param[out] why_p  what is wrong, static; written on UMX_ERR_INVALID_ADDR
+ * @return UMX_OK or UMX_ERR_INVALID_ADDR
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_address_check(const void  *data,
+                                                    size_t       len,
+                                                    size_t      *len_p,
+                                                    const char **why_p);
+
+/**
+ * Start connecting to the worker of that address, which may be `worker` itself.
+ * The endpoint is usable at once: sends wait for the handshake. As
+ * umx_ep_connect(), whose parameters these are but for the socket addresses;
+ * nobody at the address is FAILED with UMX_ERR_WORKER_GONE.
+ * @return UMX_OK; UMX_ERR_INVALID_ADDR: not an address; UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_ep_connect_address(
+    umx_worker *worker, const void *address, size_t len,
+    const umx_connect_params *params, umx_ep **ep_p);
+
+/**
+ * The next endpoint that a peer made from the address of `worker`, in their
+ * order, as `on_accept` would give it; NULL if there is none. Until then the
+ * worker keeps it, so that its peer can send to the worker (umx/tag.h); one
+ * that ends meanwhile goes, or while it has messages to read stays, the last
+ * 64 of such.
+ */
+UMX_API umx_ep *umx_worker_take_addressed(umx_worker *worker);
+
+/** Called in a (P) call when umx_worker_take_addressed() has another one. */
+typedef void (*umx_addressed_fn)(umx_worker *worker, void *arg);
+UMX_API void umx_worker_set_on_addressed(umx_worker *worker,
+                                         umx_addressed_fn fn, void *arg);
+
+/** Stop listening on the address; endpoints that were not taken close in the
+ * background. For good. */
+UMX_API void umx_worker_withdraw_address(umx_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+#include "util/process.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static uint64_t
+read_rss(void)
+{
+    FILE              *file = fopen("/proc/self/statm", "re");
+    unsigned long long pages;
+    int                count;
+
+    if (file == NULL) {
+        return 0;
+    }
+    count = fscanf(file, "%*u %llu", &pages);
+    fclose(file);
+    return (count == 1) ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static void
+read_host(umi_memory *memory)
+{
+    FILE              *file = fopen("/proc/meminfo", "re");
+    char               line[128];
+    unsigned long long kib;
+
+    if (file == NULL) {
+        return;
+    }
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "MemTotal: %llu", &kib) == 1) {
+            memory->total = kib * 1024;
+        } else if (sscanf(line, "MemAvailable: %llu", &kib) == 1) {
+            memory->available = kib * 1024;
+        }
+    }
+    fclose(file);
+}
+
+void
+umi_process_memory(umi_memory *memory)
+{
+    struct rusage usage;
+
+    memset(memory, 0, sizeof(*memory));
+    memory->rss = read_rss();
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        memory->peak = (uint64_t)usage.ru_maxrss * 1024;
+    }
+    read_host(memory);
+}

@@ -1,0 +1,246 @@
+/* messages.c: sending and receiving messages, what Endpoint and Channel share:
+ * an endpoint is its channel 0, and the one with raw tags. */
+#include "state.h"
+
+/* A request for a message of `channel`. */
+static inline RequestObject *
+new_request(EndpointObject *self, uint16_t channel, request_kind kind)
+{
+    RequestObject *req = request_new(self->worker, self, kind);
+
+    if (LIKELY(req != NULL)) {
+        req->channel = channel;
+    }
+    return req;
+}
+
+/* send() and recv() with all their arguments; raw tags only without a
+ * channel. */
+static NOINLINE PyObject *
+transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames, bool is_recv)
+{
+    static const char *const keywords[] = {"buffer", "tag", "force_tag"};
+    mod_state               *st         = self->worker->st;
+    int                      n          = (channel == 0) ? 3 : 2;
+    PyObject                *values[3]  = {NULL};
+    RequestObject           *req;
+    int                      is_forced = 0;
+    request_kind             kind;
+
+    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords, n,
+                   n, 1, values) < 0) {
+        return NULL;
+    }
+    if (values[2] != NULL) {
+        is_forced = PyObject_IsTrue(values[2]);
+        if (is_forced < 0) {
+            return NULL;
+        }
+    }
+    /* As in ucx-py: without a tag there is nothing to force. */
+    is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
+    if (!is_recv && values[1] == st->any) {
+        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
+        return NULL;
+    }
+    if (is_forced) {
+        kind = is_recv ? REQUEST_TAG_RECV : REQUEST_TAG_SEND;
+    } else {
+        kind = is_recv ? REQUEST_RECV : REQUEST_SEND;
+    }
+    req = new_request(self, channel, kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->match.mask = UINT64_MAX;
+    if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
+                     args_tag(st, values[1], &req->match)) < 0 ||
+        buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (is_recv) {
+        req->match.flags |= UMX_MATCH_EXACT;
+    }
+    return request_post(req);
+}
+
+PyObject *
+messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames)
+{
+    RequestObject *req;
+
+    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
+        return transfer_full(self, channel, args, nargs, kwnames, false);
+    }
+    req = new_request(self, channel, REQUEST_SEND);
+    if (UNLIKELY(req == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(buffer_acquire(req->st, args[0], false, &req->hold) < 0)) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.tag   = 0;
+    req->match.mask  = UINT64_MAX;
+    req->match.flags = UMX_MATCH_UNTAGGED;
+    return request_post(req);
+}
+
+PyObject *
+messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *kwnames)
+{
+    RequestObject *req;
+
+    if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
+        return transfer_full(self, channel, args, nargs, kwnames, true);
+    }
+    req = new_request(self, channel, REQUEST_RECV);
+    if (UNLIKELY(req == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(buffer_acquire(req->st, args[0], true, &req->hold) < 0)) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.tag   = 0;
+    req->match.mask  = UINT64_MAX;
+    req->match.flags = UMX_MATCH_UNTAGGED | UMX_MATCH_EXACT;
+    return request_post(req);
+}
+
+PyObject *
+messages_recv_into(EndpointObject *self, uint16_t channel,
+                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"buffer", "tag", "mask"};
+    mod_state               *st         = self->worker->st;
+    PyObject                *values[3];
+    umx_match                mask = {.tag = UINT64_MAX};
+    RequestObject           *req;
+
+    if (args_parse("recv_into", args, nargs, kwnames, keywords, 3, 3, 1,
+                   values) < 0 ||
+        (values[2] != NULL && args_tag(st, values[2], &mask) < 0)) {
+        return NULL;
+    }
+    req = new_request(self, channel, REQUEST_RECV_INTO);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(st, values[1] != NULL ? values[1] : st->any, &req->match) <
+            0 ||
+        buffer_acquire(st, values[0], true, &req->hold) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->match.mask = mask.tag;
+    return request_post(req);
+}
+
+/* send_many() and recv_many() */
+static PyObject *
+transfer_many(EndpointObject *self, uint16_t channel, const char *name,
+              PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+              request_kind kind)
+{
+    static const char *const keywords[] = {"buffers", "tag"};
+    PyObject                *values[2];
+    RequestObject           *req;
+
+    if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
+        return NULL;
+    }
+    if (kind == REQUEST_SEND_MANY && values[1] == self->worker->st->any) {
+        PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
+        return NULL;
+    }
+    req = new_request(self, channel, kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
+        request_hold_many(req, values[0]) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (kind == REQUEST_RECV_MANY) {
+        req->match.flags |= UMX_MATCH_EXACT;
+    }
+    return request_post(req);
+}
+
+PyObject *
+messages_send_many(EndpointObject *self, uint16_t channel,
+                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return transfer_many(self, channel, "send_many", args, nargs, kwnames,
+                         REQUEST_SEND_MANY);
+}
+
+PyObject *
+messages_recv_many(EndpointObject *self, uint16_t channel,
+                   PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return transfer_many(self, channel, "recv_many", args, nargs, kwnames,
+                         REQUEST_RECV_MANY);
+}
+
+PyObject *
+messages_recv_message(EndpointObject *self, uint16_t channel,
+                      PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames)
+{
+    static const char *const keywords[] = {"tag"};
+    PyObject                *tag;
+    RequestObject           *req;
+
+    if (args_parse("recv_message", args, nargs, kwnames, keywords, 1, 1, 0,
+                   &tag) < 0) {
+        return NULL;
+    }
+    req = new_request(self, channel, REQUEST_RECV_MESSAGE);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (args_tag(self->worker->st, tag, &req->match) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+PyObject *
+messages_probe(EndpointObject *self, uint16_t channel, PyObject *const *args,
+               Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"tag"};
+    mod_state               *st         = self->worker->st;
+    PyObject                *tag;
+    umx_match                match;
+    umx_recv_info            info;
+    umx_status               status;
+
+    if (args_parse("probe", args, nargs, kwnames, keywords, 1, 1, 0, &tag) <
+            0 ||
+        args_tag(st, tag != NULL ? tag : st->any, &match) < 0) {
+        return NULL;
+    }
+    if (self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    status = umx_channel_probe(self->umx, channel, &match, &info);
+    if (status == UMX_ERR_NO_MESSAGE) {
+        Py_RETURN_NONE;
+    }
+    if (status != UMX_OK) {
+        return errors_raise(st, status, "probe", NULL);
+    }
+    if (info.is_untagged) {
+        return Py_BuildValue("(nO)", (Py_ssize_t)info.length, Py_None);
+    }
+    return Py_BuildValue("(nK)", (Py_ssize_t)info.length, info.tag);
+}
