@@ -10,6 +10,7 @@
 #   _endpoint  a connection              _connect   making both
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
@@ -29,6 +30,13 @@ _loader.load()
 
 from . import core, exceptions, utils
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -76,6 +84,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -94,6 +103,7 @@ __all__ = [
     "PeerInfo",
     "Request",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -112,15 +122,18 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
@@ -131,7 +144,9 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
     "progress",
     "recv",

@@ -21,6 +21,7 @@ import atexit
 import gc
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
@@ -49,6 +50,7 @@ class Worker(_ext.Worker):
     __slots__ = (
         "_guard",
         "_submissions",
+        "addressed_waiters",
         "endpoints",
         "listeners",
         "tasks",
@@ -57,6 +59,7 @@ class Worker(_ext.Worker):
 
     _guard: AsyncGenerator[None, None] | None
     _submissions: set[Submission]
+    addressed_waiters: set[asyncio.Future[None]]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
     tasks: set[asyncio.Task[object]]
@@ -185,6 +188,13 @@ class Worker(_ext.Worker):
         super().close()
         for submission in list(self._submissions):
             submission.abandon()
+        self.wake_addressed()
+
+    def wake_addressed(self) -> None:
+        """Another endpoint from the worker's address, or none any more."""
+        for waiter in self.addressed_waiters:
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                waiter.set_result(None)
 
 
 _Key = asyncio.AbstractEventLoop | threading.Thread
@@ -215,6 +225,8 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     context = _context.get_context()
     worker = Worker(context, loop, Endpoint, Listener)
     worker.endpoints = WeakSet()
+    worker.addressed_waiters = set()
+    worker.on_addressed = _waker(worker)
     worker.listeners = WeakSet()
     worker.tasks = set()
     worker._submissions = set()
@@ -225,6 +237,18 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
         worker._guard = _guard(worker)
         _step(worker._guard.__anext__())  # registers it with the loop
     return worker
+
+
+def _waker(worker: Worker) -> Callable[[], None]:
+    """``worker.wake_addressed``, but no reference to it."""
+    reference = weakref.ref(worker)
+
+    def wake() -> None:
+        worker = reference()
+        if worker is not None:
+            worker.wake_addressed()
+
+    return wake
 
 
 async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
@@ -248,6 +272,7 @@ def _step(awaitable: Awaitable[None]) -> None:
 
 def _start_closing(worker: Worker) -> None:
     """Stop listening and start to close what is open."""
+    worker.withdraw_address()
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):

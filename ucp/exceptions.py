@@ -19,6 +19,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     |-- UCXConnectionReset          (ConnectionResetError) the peer vanished
     |-- UCXMsgTruncated             (ValueError) the lengths differ
     |-- UCXNotConnected             (ConnectionRefusedError) nobody listens
+    |   `-- UCXWorkerGone           ... at a worker address: for sends a
+    |                               UCXError, for receives a UCXCanceled as in
+    |                               ucx-py, so it is both
     `-- UCXUnreachable              (OSError) no way to that address
     UCXWarning (UserWarning)
 
@@ -45,6 +48,7 @@ from ._ext import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __all__ = [
@@ -66,4 +70,5 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
 ]

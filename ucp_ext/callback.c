@@ -390,18 +390,18 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 /* ---- active messages -----------------------------------------------------
  */
 
-PyDoc_STRVAR(am_send_doc,
-             "am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None,\n"
-             "            cb_kwargs=None, name=None)\n--\n\n"
-             "Send `nbytes` of `buffer` as an active message; as tag_send_nb().");
+PyDoc_STRVAR(
+    am_send_doc,
+    "am_send_nbx(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+    "            cb_kwargs=None, name=None)\n--\n\n"
+    "Send `nbytes` of `buffer` as an active message; as tag_send_nb().");
 
 static PyObject *
 callback_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
 {
-    static const char *const keywords[] = {"ep",      "buffer",    "nbytes",
-                                           "cb_func", "cb_args",   "cb_kwargs",
-                                           "name"};
+    static const char *const keywords[] = {
+        "ep", "buffer", "nbytes", "cb_func", "cb_args", "cb_kwargs", "name"};
     PyObject       *values[7];
     EndpointObject *endpoint;
     RequestObject  *req;
@@ -441,9 +441,9 @@ callback_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 {
     static const char *const keywords[] = {"ep", "cb_func", "cb_args",
                                            "cb_kwargs", "name"};
-    PyObject       *values[5], *result;
-    EndpointObject *endpoint;
-    RequestObject  *req;
+    PyObject                *values[5], *result;
+    EndpointObject          *endpoint;
+    RequestObject           *req;
 
     if (args_parse("am_recv_nb", args, nargs, kwnames, keywords, 5, 5, 2,
                    values) < 0) {

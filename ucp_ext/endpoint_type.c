@@ -11,6 +11,38 @@ static const char *const state_names[] = {
 /* ---- life ----------------------------------------------------------------
  */
 
+typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
+
+/* An address tuple; None where there is none, or not yet. */
+static PyObject *
+query_address(const umx_ep *ep, address_fn query)
+{
+    struct sockaddr_storage addr;
+    size_t                  len = sizeof(addr);
+
+    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return sockaddr_build(&addr);
+}
+
+/* It was made before it was connected. */
+static void
+update_addresses(EndpointObject *self)
+{
+    PyObject *peer  = query_address(self->umx, umx_ep_peer_address);
+    PyObject *local = query_address(self->umx, umx_ep_local_address);
+
+    if (peer == NULL || local == NULL) {
+        PyErr_Clear(); /* it stays without */
+        Py_XDECREF(peer);
+        Py_XDECREF(local);
+        return;
+    }
+    Py_SETREF(self->peer, peer);
+    Py_SETREF(self->local, local);
+}
+
 /* Closed for whatever reason: tell, once. */
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
@@ -19,6 +51,7 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 
     (void)status;
     if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        update_addresses(self);
         return;
     }
     if (self->is_close_called) {
@@ -34,21 +67,6 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 enum {
     DRAIN_HIGH = 16 << 20
 };
-
-typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
-
-/* An address tuple; None where UCX knows none. */
-static PyObject *
-query_address(const umx_ep *ep, address_fn query)
-{
-    struct sockaddr_storage addr;
-    size_t                  len = sizeof(addr);
-
-    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
-        Py_RETURN_NONE;
-    }
-    return sockaddr_build(&addr);
-}
 
 PyObject *
 endpoint_new(WorkerObject *worker, umx_ep *ep)

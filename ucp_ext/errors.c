@@ -37,6 +37,7 @@ static const struct {
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
+    {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},
 };
 
 /* Ours by name, else a built-in. Borrowed. */

@@ -206,7 +206,8 @@ module_exec(PyObject *module)
         add_type(module, &listener_spec, &st->listener_type) < 0 ||
         add_type(module, &message_spec, &st->message_type) < 0 ||
         add_type(module, &array_spec, &st->array_type) < 0 ||
-        add_type(module, &tag_message_spec, &st->tag_message_type) < 0) {
+        add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
+        add_type(module, &address_spec, &st->address_type) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, callback_methods);
@@ -226,6 +227,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->message_type);
     Py_VISIT(st->array_type);
     Py_VISIT(st->tag_message_type);
+    Py_VISIT(st->address_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -259,6 +261,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->message_type);
     Py_CLEAR(st->array_type);
     Py_CLEAR(st->tag_message_type);
+    Py_CLEAR(st->address_type);
     Py_CLEAR(st->any);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);

@@ -34,6 +34,8 @@
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
     X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
+      "Nobody is at the worker address.")                                 \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -81,6 +83,7 @@ typedef struct mod_state {
     PyTypeObject  *message_type;
     PyTypeObject  *array_type;
     PyTypeObject  *tag_message_type;
+    PyTypeObject  *address_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -171,11 +174,12 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers;           /* of close_all() */
-    size_t         num_ended; /* callbacks told that their endpoint ended */
-    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    RequestObject *closers;     /* of close_all() */
+    size_t         num_ended;   /* callbacks told that their endpoint ended */
+    PyObject      *am_handlers; /* dict of id and callable, or NULL */
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
+    PyObject      *on_addressed; /* or NULL */
     PyObject      *weakrefs;
 } WorkerObject;
 
@@ -564,8 +568,26 @@ PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
 extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
     worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
 
+/* A UCXAddress of these bytes, which are one. */
+PyObject *address_new(mod_state *st, const void *data, size_t len);
+
+/* A UCXAddress from one, or from a buffer. */
+PyObject *address_from_object(mod_state *st, PyObject *obj);
+
+/* Worker's methods for addresses (worker_address.c). */
+PyObject *worker_get_address(PyObject *op, PyObject *ignored);
+PyObject *worker_connect_address(PyObject *op, PyObject *const *args,
+                                 Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_take_addressed(PyObject *op, PyObject *ignored);
+PyObject *worker_withdraw_address(PyObject *op, PyObject *ignored);
+PyObject *worker_get_on_addressed(PyObject *op, void *closure);
+int       worker_set_on_addressed(PyObject *op, PyObject *value, void *closure);
+extern const char worker_get_address_doc[], worker_connect_address_doc[],
+    worker_take_addressed_doc[], worker_withdraw_address_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    channel_spec, listener_spec, message_spec, tag_message_spec, array_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec, address_spec,
+    array_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

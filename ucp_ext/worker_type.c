@@ -497,6 +497,7 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->am_handlers);
     Py_VISIT(self->am_host_allocator);
     Py_VISIT(self->am_device_allocator);
+    Py_VISIT(self->on_addressed);
     return 0;
 }
 
@@ -513,6 +514,7 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->am_host_allocator);
     Py_CLEAR(self->am_device_allocator);
     am_clear_handlers(self);
+    Py_CLEAR(self->on_addressed);
     return 0;
 }
 
@@ -1154,6 +1156,13 @@ static PyMethodDef worker_methods[] = {
      NULL},
     {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
      NULL},
+    {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
+    {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
+     worker_connect_address_doc},
+    {"take_addressed", worker_take_addressed, METH_NOARGS,
+     worker_take_addressed_doc},
+    {"withdraw_address", worker_withdraw_address, METH_NOARGS,
+     worker_withdraw_address_doc},
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},
@@ -1171,6 +1180,8 @@ static PyGetSetDef worker_getset[] = {
     {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
     {"loop", get_loop, NULL, "The event loop, or None.", NULL},
     {"context", get_context, NULL, "The Context.", NULL},
+    {"on_addressed", worker_get_on_addressed, worker_set_on_addressed,
+     "Called when take_addressed() has another endpoint.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
