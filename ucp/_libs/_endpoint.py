@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from .. import _context, _ext
 from .._address import resolve_now
-from .._ext import call_when_done
+from .._ext import UCXAddress, call_when_done
 from .._faces import raise_on_error
 
 if TYPE_CHECKING:
@@ -40,6 +40,20 @@ class UCXEndpoint(_ext.Endpoint):
         """
         address = resolve_now(ip_address, port)[0]
         endpoint = worker.start_connect(address, _context.connect_timeout())
+        return _adopt(worker, endpoint, endpoint_error_handling)
+
+    @classmethod
+    def create_from_worker_address(
+        cls,
+        worker: UCXWorker,
+        address: UCXAddress | Any,
+        endpoint_error_handling: bool,
+    ) -> UCXEndpoint:
+        """Connect to the worker of an address, without waiting.
+
+        As ``create``; the address may be the worker's own.
+        """
+        endpoint = worker.connect_address(address, _context.connect_timeout())
         return _adopt(worker, endpoint, endpoint_error_handling)
 
     @classmethod

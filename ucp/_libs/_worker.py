@@ -124,6 +124,7 @@ class UCXWorker(_ext.Worker):
         """
         if self.closed:
             return
+        self.withdraw_address()
         for listener in list(self._listeners):
             listener.close()
         for endpoint in list(self._endpoints):
@@ -205,6 +206,14 @@ class UCXWorker(_ext.Worker):
     ) -> UCXEndpoint:
         """As ``UCXEndpoint.create``."""
         return UCXEndpoint.create(self, ip_address, port, endpoint_error_handling)
+
+    def ep_create_from_worker_address(
+        self, address: _ext.UCXAddress, endpoint_error_handling: bool
+    ) -> UCXEndpoint:
+        """As ``UCXEndpoint.create_from_worker_address``."""
+        return UCXEndpoint.create_from_worker_address(
+            self, address, endpoint_error_handling
+        )
 
     def ep_create_from_conn_request(
         self, conn_request: UCXEndpoint, endpoint_error_handling: bool

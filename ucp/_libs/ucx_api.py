@@ -12,13 +12,14 @@ from __future__ import annotations
 from .. import _ext
 from .._context import get_ucx_version
 from .._ext import Request as UCXRequest
-from .._ext import am_recv_nb, am_send_nbx, tag_recv_nb, tag_send_nb
+from .._ext import UCXAddress, am_recv_nb, am_send_nbx, tag_recv_nb, tag_send_nb
 from ._endpoint import UCXEndpoint, UCXListener
 from ._worker import AllocatorType, Feature, UCXContext, UCXWorker
 
 __all__ = [
     "AllocatorType",
     "Feature",
+    "UCXAddress",
     "UCXContext",
     "UCXEndpoint",
     "UCXListener",
