@@ -32,8 +32,17 @@ class Acceptor:
         self.callback: Callback | None = None
         self._accepted = accepted
         if callback is not None:
+
+            def hand_out(
+                endpoint: Endpoint,
+            ) -> Coroutine[Any, Any, object] | object:
+                # Not before: until now the program has no way to close it,
+                # and reset() must not refuse because of it.
+                accepted(endpoint)
+                return callback(endpoint)
+
             self.callback = Callback(
-                callback,
+                hand_out,
                 loop,
                 tasks,
                 "exception in the callback of a ucp listener",
@@ -46,7 +55,6 @@ class Acceptor:
         if self.callback is None:
             self.queue.put_nowait(endpoint)
         else:
-            self._accepted(endpoint)
             self.callback.soon(endpoint)
 
     def end(self) -> None:
