@@ -5,6 +5,40 @@ import subprocess
 import sys
 import textwrap
 
+# For programs with processes of their own.
+PRELUDE = """
+import asyncio, os, signal, sys, threading, traceback, ucp, uvloop, warnings
+from ucp.testing import connected_pair
+
+# Python warns of threads: UCX's, which fork() is made safe for.
+warnings.filterwarnings("ignore", ".* is multi-threaded", DeprecationWarning)
+signal.alarm(50)  # the time limit; a child does not inherit it
+
+async def ping_pong():
+    async with connected_pair() as (client, server):
+        for size in (4, 1_000_000):
+            sending = client.send(bytes(size))
+            assert len(await server.recv_obj()) == size
+            await sending
+
+def in_child(function):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(50)
+        status = 1
+        try:
+            function()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return pid
+
+def end_of(pid):
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
 
 def run_script(source, *arguments, **env):
     """Run ``source``; its standard output. Fails on noise or a bad status."""
@@ -25,3 +59,8 @@ def run_script(source, *arguments, **env):
     assert done.stderr == "", done.stderr
     assert done.returncode == 0
     return done.stdout
+
+
+def run_program(source, *arguments, **env):
+    """Run ``source`` behind PRELUDE."""
+    return run_script(PRELUDE + textwrap.dedent(source), *arguments, **env)

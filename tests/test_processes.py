@@ -6,50 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 
 import pytest
 from peer import visit
-from script import run_script
+from script import PRELUDE, run_program
 
 import ucp
 from ucp.testing import connected_pair
-
-_PRELUDE = """
-import asyncio, os, signal, sys, threading, traceback, ucp, uvloop
-from ucp.testing import connected_pair
-
-signal.alarm(50)  # the time limit; a child does not inherit it
-
-async def ping_pong():
-    async with connected_pair() as (client, server):
-        for size in (4, 1_000_000):
-            sending = client.send(bytes(size))
-            assert len(await server.recv_obj()) == size
-            await sending
-
-def in_child(function):
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(50)
-        status = 1
-        try:
-            function()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return pid
-
-def end_of(pid):
-    assert os.waitpid(pid, 0)[1] == 0
-"""
-
-
-def run_program(source, *arguments, **env):
-    return run_script(_PRELUDE + textwrap.dedent(source), *arguments, **env)
-
 
 # ---- signals -----------------------------------------------------------------
 
@@ -118,7 +81,7 @@ def test_a_task_that_a_message_woke_can_end_the_program(run, what):
             sys.executable,
             "-P",
             "-c",
-            _PRELUDE
+            PRELUDE
             + f"""
 async def main():
     async with connected_pair() as (client, server):
@@ -371,7 +334,7 @@ asyncio.run(main())
 async def test_a_peer_notices_the_death_of_a_parent_whose_child_lives_on(transport):
     async with ucp.create_listener(host="127.0.0.1") as listener:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PRELUDE + _OUTLIVED, str(listener.port)],
+            [sys.executable, "-P", "-c", PRELUDE + _OUTLIVED, str(listener.port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "UCX_TLS": "tcp" if transport == "tcp" else "all"},

@@ -22,8 +22,9 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
 from weakref import WeakSet
 
@@ -48,7 +49,9 @@ class Worker(_ext.Worker):
     """
 
     __slots__ = (
+        "_blocks",
         "_guard",
+        "_helper",
         "_submissions",
         "addressed_waiters",
         "endpoints",
@@ -57,7 +60,9 @@ class Worker(_ext.Worker):
         "thread",
     )
 
+    _blocks: int  # of run_in_thread() that are open
     _guard: AsyncGenerator[None, None] | None
+    _helper: threading.Thread | None
     _submissions: set[Submission]
     addressed_waiters: set[asyncio.Future[None]]
     endpoints: WeakSet[Endpoint]
@@ -179,12 +184,71 @@ class Worker(_ext.Worker):
             raise TypeError(f"an allocator is callable, {allocator!r} is not")
         self._set_am_allocator(kind == "cuda", allocator)
 
+    @contextmanager
+    def run_in_thread(self) -> Iterator[None]:
+        """Keep messages moving while this thread is busy or blocked.
+
+        ``with worker.run_in_thread(): compute()`` has a second thread make
+        progress until the block ends: what was posted moves on, peers connect,
+        heartbeats are answered and timeouts run out, although the event loop
+        does not get its turn. The second thread sleeps when there is nothing
+        to do, and takes the GIL when there is: code that holds the GIL for
+        long without running Python holds it up.
+
+        Everything may be called in the block that may be called outside of
+        it, in the same thread, ``await`` included. Callbacks and tasks run in
+        the loop as ever, so not before the blocking code returns; without a
+        loop, in the next ``progress()``. Blocks may overlap and nest: the
+        thread ends with the last one.
+
+        Awaiting is slower in the block, since two threads wake up for each
+        message: keep it around what blocks.
+
+        Raises:
+            RuntimeError: the worker is closed, or another thread's.
+        """
+        self._enter_block()
+        try:
+            yield
+        finally:
+            self._leave_block()
+
+    def _enter_block(self) -> None:
+        self._check()
+        if self._share(True):
+            try:
+                self._helper = threading.Thread(
+                    target=self._run, name="ucp progress", daemon=True
+                )
+                self._helper.start()
+            except BaseException:
+                self._share(False)
+                self._helper = None
+                raise
+        self._blocks += 1
+
+    def _leave_block(self) -> None:
+        self._blocks -= 1
+        if self._blocks == 0:
+            self._stop_helper()
+
+    def _stop_helper(self) -> None:
+        """Any thread, the helper too: the collector may end a block there."""
+        self._share(False)
+        helper = self._helper
+        if helper is not None and helper is not threading.current_thread():
+            helper.join()
+            self._helper = None
+
     def close(self) -> None:
         """Destroy the worker and all under it.
 
         Listeners stop, endpoints are closed by force, pending requests and
         submissions are cancelled.
         """
+        if self._helper not in (None, threading.current_thread()) and not self.closed:
+            self._check()
+            self._stop_helper()
         super().close()
         for submission in list(self._submissions):
             submission.abandon()
@@ -232,6 +296,8 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     worker._submissions = set()
     worker.thread = threading.current_thread()
     worker._guard = None
+    worker._blocks = 0
+    worker._helper = None
     _workers[loop or worker.thread] = worker
     if loop is not None:
         worker._guard = _guard(worker)
@@ -292,6 +358,7 @@ def _discard(worker: Worker) -> None:
 def _close_now(worker: Worker) -> None:
     """Close outside of its loop: waits, at most the close timeout."""
     if not worker.closed:
+        worker._stop_helper()
         _start_closing(worker)
         worker.run_until_closed(_context.close_timeout())
     _discard(worker)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
 
 from ._connect import create_endpoint, create_listener
 from ._endpoint import Endpoint
 from ._ext import live_objects
+from ._worker import current_worker
 
-__all__ = ["connected_pair", "live_objects", "until"]
+__all__ = ["Watchdog", "connected_pair", "live_objects", "until"]
 
 
 @asynccontextmanager
@@ -39,3 +42,42 @@ async def until(condition: Callable[[], object]) -> None:
     """
     while not condition():
         await asyncio.sleep(0)
+
+
+class Watchdog:
+    """Counts the wake-ups that the running loop's worker loses.
+
+    ``with Watchdog() as watchdog:`` looks now and then whether the loop sleeps
+    although there is work. Such work is counted in ``lost``, and done, so that
+    the program goes on. Not for ``run_in_thread()`` blocks.
+
+    Args:
+        interval: seconds between two looks, and the time that the worker must
+            have been asleep to count; long against a message's travel.
+    """
+
+    lost: int
+
+    def __init__(self, interval: float = 1.0) -> None:
+        self.lost = 0
+        self._interval = interval
+        self._worker = current_worker()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _look(self) -> None:
+        self.lost += self._worker._overslept()
+        self._timer = self._loop.call_later(self._interval, self._look)
+
+    def __enter__(self) -> Self:
+        self._timer = self._loop.call_later(self._interval, self._look)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -690,7 +690,7 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (!req->is_settled && req->worker->loop != NULL) {
+        if (!req->is_settled) {
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
@@ -1118,9 +1118,7 @@ cancel_operation(RequestObject *self)
             }
         }
     }
-    if (self->worker->loop != NULL) {
-        worker_schedule_drain(self->worker);
-    }
+    worker_schedule_drain(self->worker);
 }
 
 /* False if there was nothing to cancel. */
@@ -1199,7 +1197,7 @@ wait_inline(RequestObject *self)
     if (self->is_settled || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
-    if (status != UMX_OK && worker->loop != NULL) {
+    if (status != UMX_OK) {
         worker_schedule_drain(worker);
     }
     worker_update_timer(worker);
@@ -1280,8 +1278,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!self->has_let_loop && loop_is_due(worker)) {
         return let_loop(self, out);
     }
-    if (worker->loop != NULL && worker->umx != NULL &&
-        !umx_worker_is_armed(worker->umx)) {
+    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
         worker_schedule_drain(worker);
     }
     return hand_out(self, out);
@@ -1317,22 +1314,34 @@ request_await(PyObject *op)
     return Py_NewRef(op);
 }
 
-/* StopIteration(value), from a cached instance while nobody else has it: to
- * build one costs more than the rest of the await. */
+/* A cached StopIteration while nobody else has it: to build one costs more than
+ * the rest of the await. NULL with an exception. */
+static PyObject *
+cached_stop_iteration(mod_state *st)
+{
+    if (st->stop_iteration == NULL || Py_REFCNT(st->stop_iteration) != 1) {
+        Py_XSETREF(st->stop_iteration,
+                   PyObject_CallNoArgs(PyExc_StopIteration));
+    }
+    return Py_XNewRef(st->stop_iteration);
+}
+
+/* StopIteration(value). The cached one lives on with its value, so it is for
+ * numbers only: another object would stay alive until the next await. */
 static void
 set_stop_iteration(mod_state *st, PyObject *value)
 {
-    PyObject *stop = st->stop_iteration;
+    PyObject *stop;
 
-    if (stop == NULL || Py_REFCNT(stop) != 1) {
-        Py_XDECREF(stop);
-        st->stop_iteration = stop = PyObject_CallNoArgs(PyExc_StopIteration);
-        if (stop == NULL) {
-            return;
-        }
+    if (!PyLong_CheckExact(value)) {
+        stop = PyObject_CallNoArgs(PyExc_StopIteration);
+    } else {
+        stop = cached_stop_iteration(st);
     }
-    Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
-    PyErr_SetRaisedException(Py_NewRef(stop));
+    if (stop != NULL) {
+        Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+        PyErr_SetRaisedException(stop);
+    }
 }
 
 static PyObject *

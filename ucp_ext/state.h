@@ -53,6 +53,7 @@ typedef enum exception_index {
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
+    X(call_soon_threadsafe)     \
     X(call_later)               \
     X(call_exception_handler)   \
     X(cancel)                   \
@@ -180,7 +181,13 @@ typedef struct WorkerObject {
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
     PyObject      *on_addressed; /* or NULL */
-    PyObject      *weakrefs;
+    /* worker_thread.c */
+    uintptr_t helper;          /* compat_thread_id() of it, or 0 */
+    int       wake_fd;         /* or -1: not shared */
+    bool      is_stop_due;     /* the helper is to end */
+    bool      is_woken;        /* wake_fd is readable */
+    uint64_t  helper_deadline; /* of its sleep */
+    PyObject *weakrefs;
 } WorkerObject;
 
 typedef struct EndpointObject {
@@ -512,9 +519,18 @@ bool worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
 int worker_check(WorkerObject *worker);
 
 static inline bool
+worker_is_helper(const WorkerObject *worker)
+{
+    return UNLIKELY(worker->helper != 0) &&
+           worker->helper == compat_thread_id();
+}
+
+/* May this thread call what is the owner's? */
+static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
-    return worker->thread == compat_thread_id();
+    return LIKELY(worker->thread == compat_thread_id()) ||
+           worker_is_helper(worker);
 }
 
 /* True in a child: the worker is the parent's. */
@@ -523,6 +539,20 @@ worker_is_forked(const WorkerObject *worker)
 {
     return worker->thread == 0;
 }
+
+/* ---- the helper thread (worker_thread.c) ---------------------------------
+ */
+
+/* Methods of Worker. */
+PyObject *worker_share(PyObject *op, PyObject *is_shared);
+PyObject *worker_run(PyObject *op, PyObject *ignored);
+
+/* There is a helper: have it drain, and look at the next deadline. */
+void worker_wake_helper(WorkerObject *worker);
+
+/* Sleep without the GIL until drain is due, at most `limit_ns`; the helper also
+ * until it is woken. Signals end it. */
+void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
 
 /* ---- making objects ------------------------------------------------------
  */

@@ -7,6 +7,7 @@
 #include "state.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- calls put off until libumx has returned ------------------------------
  */
@@ -193,6 +194,10 @@ worker_after_call(WorkerObject *worker)
         worker->in_callback) {
         return;
     }
+    if (worker_is_helper(worker)) {
+        worker_schedule_drain(worker);
+        return;
+    }
     request_run_wakes(worker, false);
     run_calls(worker, false);
 }
@@ -200,15 +205,39 @@ worker_after_call(WorkerObject *worker)
 /* ---- the loop's side -----------------------------------------------------
  */
 
+/* Without a loop, or if it is closed: the owner's next call finds it. */
+static void
+schedule_drain_as_helper(WorkerObject *worker)
+{
+    PyObject *handle;
+
+    worker->is_drain_scheduled = true;
+    handle                     = PyObject_CallMethodOneArg(worker->loop,
+                                                           NAME(worker->st, call_soon_threadsafe),
+                                                           worker->drain_call);
+    if (handle == NULL) {
+        worker->is_drain_scheduled = false;
+        PyErr_Clear();
+    }
+    Py_XDECREF(handle);
+}
+
 void
 worker_schedule_drain(WorkerObject *worker)
 {
     PyObject *args[] = {worker->drain_call};
     PyObject *handle;
 
+    if (UNLIKELY(worker->helper != 0)) {
+        worker_wake_helper(worker); /* the loop may be blocked */
+    }
     if (worker->is_drain_scheduled || worker->in_callback ||
         worker->call_soon == NULL) {
         return; /* drive() looks again before it returns */
+    }
+    if (worker_is_helper(worker)) {
+        schedule_drain_as_helper(worker);
+        return;
     }
     handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
     if (UNLIKELY(handle == NULL)) {
@@ -287,10 +316,16 @@ worker_update_timer(WorkerObject *worker)
 {
     uint64_t deadline;
 
-    if (worker->umx == NULL || worker->loop == NULL) {
+    if (worker->umx == NULL) {
         return;
     }
     deadline = umx_worker_deadline(worker->umx);
+    if (UNLIKELY(worker->helper != 0) && deadline < worker->helper_deadline) {
+        worker_wake_helper(worker);
+    }
+    if (worker->loop == NULL || worker_is_helper(worker)) {
+        return;
+    }
     if (UNLIKELY(deadline != worker->timer_ns &&
                  (deadline != UINT64_MAX || worker->timer_ns != 0))) {
         set_timer(worker, deadline);
@@ -459,6 +494,7 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     self->st             = st;
+    self->wake_fd        = -1;
     self->thread         = compat_thread_id();
     self->context        = (ContextObject *)Py_NewRef(context);
     self->endpoint_class = (PyTypeObject *)Py_NewRef(endpoint_class);
@@ -573,6 +609,19 @@ worker_check(WorkerObject *self)
     return -1;
 }
 
+static int
+check_not_shared(WorkerObject *self)
+{
+    if (worker_check(self) < 0) {
+        return -1;
+    }
+    if (self->wake_fd >= 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the worker runs in a thread");
+        return -1;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(fileno_doc,
              "fileno($self, /)\n--\n\n"
              "File descriptor that is readable when drain() is due.");
@@ -600,10 +649,10 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     events = umx_worker_poll(self->umx);
     worker_after_call(self);
-    if (self->loop != NULL && self->umx != NULL &&
-        !umx_worker_is_armed(self->umx)) {
+    if (self->umx != NULL && !umx_worker_is_armed(self->umx)) {
         worker_schedule_drain(self);
     }
+    worker_update_timer(self);
     return (worker_raise_kept(self) < 0) ? NULL :
                                            PyLong_FromUnsignedLong(events);
 }
@@ -664,7 +713,7 @@ worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (self->umx == NULL || worker_is_forked(self)) {
         Py_RETURN_NONE;
     }
-    if (worker_check(self) < 0) {
+    if (check_not_shared(self) < 0) {
         return NULL;
     }
     worker_shut(self);
@@ -743,7 +792,14 @@ PyDoc_STRVAR(disown_doc,
 static PyObject *
 worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    ((WorkerObject *)op)->thread = 0;
+    WorkerObject *self = (WorkerObject *)op;
+
+    self->thread = 0;
+    self->helper = 0;
+    if (self->wake_fd >= 0) {
+        close(self->wake_fd);
+        self->wake_fd = -1;
+    }
     Py_RETURN_NONE;
 }
 
@@ -796,25 +852,29 @@ static PyObject *
 worker_run_until_closed(PyObject *op, PyObject *timeout)
 {
     WorkerObject *self = (WorkerObject *)op;
-    uint64_t      timeout_ns, start = compat_clock_ns();
+    uint64_t      timeout_ns, start = compat_clock_ns(), now = start;
     umx_status    status;
 
-    if (args_timeout(timeout, 0, &timeout_ns) < 0 || worker_check(self) < 0) {
+    if (args_timeout(timeout, 0, &timeout_ns) < 0 ||
+        check_not_shared(self) < 0) {
         return NULL;
+    }
+    if (self->loop != NULL && loop_is_closed(self)) {
+        Py_CLEAR(self->call_soon);
     }
     /* Endpoints dropped just now start to close in this. */
     status = umx_worker_drain(self->umx);
     while (status >= 0 && umx_worker_num_closing(self->umx) != 0 &&
-           compat_clock_ns() - start < timeout_ns) {
-        uint64_t left = timeout_ns - (compat_clock_ns() - start);
-
-        status = umx_worker_wait(self->umx, left);
-        if (status == UMX_ERR_TIMED_OUT) {
-            status = UMX_OK;
-        }
+           now - start < timeout_ns) {
+        worker_sleep(self, timeout_ns - (now - start));
         if (PyErr_CheckSignals() < 0) {
             return NULL;
         }
+        if (self->umx == NULL) {
+            Py_RETURN_NONE; /* a signal's handler closed it */
+        }
+        status = umx_worker_drain(self->umx);
+        now    = compat_clock_ns();
     }
     worker_after_call(self);
     if (status < 0) {
@@ -822,6 +882,50 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     }
     Py_RETURN_NONE;
 }
+
+PyDoc_STRVAR(check_doc,
+             "_check($self, /)\n--\n\n"
+             "Raise RuntimeError unless this thread owns the open worker.");
+
+static PyObject *
+worker_check_owner(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return (worker_check((WorkerObject *)op) < 0) ? NULL : Py_NewRef(Py_None);
+}
+
+PyDoc_STRVAR(overslept_doc,
+             "_overslept($self, /)\n--\n\n"
+             "For tests, called by the loop: True if work was left that\n"
+             "nothing would have woken the loop for. It is being done now.");
+
+static PyObject *
+worker_overslept(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    bool          is_lost;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    if (self->is_drain_scheduled || self->wake_fd >= 0) {
+        Py_RETURN_FALSE;
+    }
+    is_lost = !umx_worker_is_armed(self->umx) ||
+              umx_worker_overslept(self->umx);
+    worker_after_call(self);
+    if (is_lost) {
+        worker_schedule_drain(self);
+    }
+    return PyBool_FromLong(is_lost);
+}
+
+PyDoc_STRVAR(share_doc,
+             "_share($self, is_shared, /)\n--\n\n"
+             "Let another thread call _run(), or have that return; False if\n"
+             "nothing changes.");
+
+PyDoc_STRVAR(run_doc, "_run($self, /)\n--\n\n"
+                      "Progress until _share(False).");
 
 PyDoc_STRVAR(info_doc,
              "info($self, /)\n--\n\nUCX's own description of the worker.");
@@ -1006,9 +1110,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return (PyObject *)req;
     }
     Py_INCREF(req); /* for on_connect_state() */
-    if (self->loop != NULL) {
-        worker_schedule_drain(self);
-    }
+    worker_schedule_drain(self);
     worker_update_timer(self);
     return (PyObject *)req;
 }
@@ -1166,6 +1268,10 @@ static PyMethodDef worker_methods[] = {
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},
+    {"_check", worker_check_owner, METH_NOARGS, check_doc},
+    {"_overslept", worker_overslept, METH_NOARGS, overslept_doc},
+    {"_share", worker_share, METH_O, share_doc},
+    {"_run", worker_run, METH_NOARGS, run_doc},
     {"_on_readable", worker_on_readable, METH_NOARGS, NULL},
     {"_on_drain", worker_on_drain, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -97,8 +97,28 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_submit(umx_worker *worker,
  * happened before. */
 UMX_API void umx_worker_adopt(umx_worker *worker);
 
-/** True for the owner thread in the owner process. Any thread. */
+/**
+ * Let any thread make the owner's calls, one at a time: all of them hold a lock
+ * of the program's then, which callbacks may let go for a while. A call that
+ * another thread makes meanwhile counts as made in that callback: a (P)
+ * function does nothing, and umx_worker_destroy() is wrong. The owner;
+ * `is_shared` false: any of those threads.
+ */
+UMX_API void umx_worker_share(umx_worker *worker, bool is_shared);
+
+/** True for the owner thread in the owner process, and for all its threads
+ * while the worker is shared. Any thread. */
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);
+
+/**
+ * (P) For tests: has the owner been left asleep? To be called now and then from
+ * where it could sleep, at intervals that are long against the travel of a
+ * message: what comes during the call itself looks like work that nobody
+ * announced.
+ * @return true if the worker has been armed since the call before, its fd is not
+ *         readable, and there was work; some of it is done now, so drain
+ */
+UMX_API bool umx_worker_overslept(umx_worker *worker);
 
 /** Wait until all that was sent by every endpoint has reached the peers'
  * memory. See umx_ep_flush() for the callback's meaning. */

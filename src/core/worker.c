@@ -288,6 +288,12 @@ umx_worker_adopt(umx_worker *worker)
 }
 
 void
+umx_worker_share(umx_worker *worker, bool is_shared)
+{
+    worker->is_shared = is_shared;
+}
+
+void
 umx_worker_signal(umx_worker *worker)
 {
     ucp_worker_signal(worker->ucp);
@@ -305,6 +311,7 @@ umi_worker_arm(umx_worker *worker)
     umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
 
     worker->is_armed = (status == UMX_OK);
+    worker->num_armed += worker->is_armed;
     return status;
 }
 

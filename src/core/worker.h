@@ -80,6 +80,7 @@ struct umx_worker {
     umi_list     done;
     bool         is_armed;
     bool         is_running; /* completions are being run */
+    bool         is_shared;  /* by threads that have a lock */
     bool         has_events; /* something is on the lists below */
     bool         is_ending;  /* being destroyed */
     bool         is_ended;   /* destroyed: only its memory is left */
@@ -120,7 +121,9 @@ struct umx_worker {
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    umi_link                fork_link; /* fork.c's */
+    uint64_t                num_armed;  /* times */
+    uint64_t                seen_armed; /* by umx_worker_overslept() */
+    umi_link                fork_link;  /* fork.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -181,8 +184,9 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return pthread_equal(worker->owner, pthread_self()) ? UMX_OK :
-                                                          UMX_ERR_WRONG_THREAD;
+    return (pthread_equal(worker->owner, pthread_self()) || worker->is_shared) ?
+               UMX_OK :
+               UMX_ERR_WRONG_THREAD;
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);

@@ -24,11 +24,15 @@ enum {
 unsigned
 umx_worker_poll(umx_worker *worker)
 {
-    unsigned events = umi_worker_progress(worker);
+    unsigned events;
 
+    if (worker->is_running) {
+        return 0; /* from a callback: later */
+    }
+    events = umi_worker_progress(worker);
     if (worker->watch_countdown != 0) {
         worker->watch_countdown--;
-    } else if (!worker->is_running) {
+    } else {
         umi_worker_run_watches(worker);
         umi_worker_run_timers(worker); /* a program may do nothing but poll */
     }
@@ -81,6 +85,21 @@ umx_worker_drain(umx_worker *worker)
             return UMX_INPROGRESS;
         }
     }
+}
+
+bool
+umx_worker_overslept(umx_worker *worker)
+{
+    struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
+    bool          has_slept = worker->is_armed &&
+                     worker->num_armed == worker->seen_armed;
+
+    worker->seen_armed = worker->num_armed;
+    if (!has_slept || umi_worker_check(worker) != UMX_OK ||
+        poll(&pollfd, 1, 0) != 0) {
+        return false;
+    }
+    return umi_worker_has_events(worker) || umx_worker_poll(worker) != 0;
 }
 
 static int

@@ -459,7 +459,8 @@ test_a_spin_that_pays_restores_the_budget(void **state)
     assert_int_equal(
         umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
         UMX_INPROGRESS);
-    spin->max_ticks = umi_ticks_from_ns(SECOND_NS); /* more than 20 polls */
+    b->worker->context->config.drain_ns = 60 * SECOND_NS;
+    spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS); /* not a limit here */
     spin->ticks     = 0; /* backed off; the next spin is a probe */
     spin->skip      = 0;
     spin->backoff   = 64;
@@ -526,6 +527,26 @@ test_a_pending_operation_disarms(void **state)
     fake.is_pending = false;
 }
 
+/* Something came, and the fd does not say so. */
+static void
+test_who_was_not_woken_overslept(void **state)
+{
+    burst *b = *state;
+    char   in;
+    op     o;
+
+    op_recv(&o, b->ep, 0, pair_any, &in, 1);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker)); /* asleep since now */
+    assert_false(umx_worker_overslept(b->worker)); /* nothing to do */
+    give(b, 0, 1, false);
+    assert_true(umx_worker_overslept(b->worker));
+    assert_true(op_is_done(&o));
+    assert_false(umx_worker_overslept(b->worker)); /* awake */
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(umx_worker_overslept(b->worker));
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -547,6 +568,7 @@ main(void)
         BURST_TEST(test_arming_is_tried_again_when_busy),
         BURST_TEST(test_arming_fails),
         BURST_TEST(test_a_pending_operation_disarms),
+        BURST_TEST(test_who_was_not_woken_overslept),
     };
 
     return UNIT_RUN(tests);
