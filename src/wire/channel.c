@@ -112,10 +112,9 @@ is_counted(const umi_channel *channel)
 static void
 count_recv(umi_channel *channel)
 {
-    umx_ep *ep = channel->ep;
-
-    if (is_counted(channel) && ++ep->recv_count == ep->close_after) {
-        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    if (is_counted(channel)) {
+        channel->ep->recv_count++;
+        umi_close_check_count(channel->ep);
     }
 }
 
