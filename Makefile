@@ -65,12 +65,13 @@ CONNECTS = 100000
 MESSAGES = 1000000
 CANCELS  = 100000
 KILLS    = 300
+FLOOD    = 10240
 PROGRAMS = 3000
 
 soak: $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
-	            "cancels $(CANCELS)" "kills $(KILLS)"; do \
+	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

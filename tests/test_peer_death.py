@@ -38,6 +38,18 @@ async def test_a_killed_peer_resets_sends(connect_peer):
         await send
 
 
+async def test_a_peer_killed_in_the_middle_of_big_messages_resets_them(connect_peer):
+    """Over shared memory its queue may be full then, for ever."""
+    for _ in range(5):
+        peer, ep = await connect_peer()
+        peer.begin("while True: await ep.recv_obj()")
+        sends = asyncio.ensure_future(ep.send_many([bytes(4 << 20)] * 8))
+        peer.kill()
+        with pytest.raises(ucp.UCXError) as caught:
+            await sends
+        assert isinstance(caught.value.results[-1], ucp.UCXConnectionReset)
+
+
 async def test_a_killed_peer_calls_the_close_callback(connect_peer):
     peer, ep = await connect_peer()
     calls = []

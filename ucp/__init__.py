@@ -8,6 +8,7 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads
 #   _endpoint  a connection              _connect   making both
+#   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _addressed worker addresses
@@ -52,6 +53,7 @@ from ._ext import ANY, Context, Message, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._peer import Peer, PeerInfo
+from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -102,6 +104,7 @@ __all__ = [
     "Peer",
     "PeerInfo",
     "Request",
+    "StreamTransport",
     "TagMessage",
     "UCXAddress",
     "UCXAuthError",
@@ -148,6 +151,7 @@ __all__ = [
     "get_ucx_version",
     "get_worker_address",
     "init",
+    "open_streams",
     "progress",
     "recv",
     "register_am_allocator",

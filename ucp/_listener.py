@@ -29,6 +29,7 @@ class Acceptor:
         tasks: set[asyncio.Task[object]],
     ) -> None:
         self.queue: asyncio.Queue[Endpoint | None] = asyncio.Queue()
+        self.loop = loop
         self.callback: Callback | None = None
         self._accepted = accepted
         if callback is not None:
@@ -129,6 +130,12 @@ class Listener(_ext.Listener):
         return self
 
     async def __anext__(self) -> Endpoint:
+        loop = asyncio.get_running_loop()
+        if self._acceptor.loop is not loop:
+            raise RuntimeError(
+                f"{self!r} of the loop {self._acceptor.loop!r} is iterated over "
+                f"in the loop {loop!r}"
+            )
         endpoint = await self._acceptor.next()
         if endpoint is None:
             raise StopAsyncIteration

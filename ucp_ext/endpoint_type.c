@@ -666,6 +666,25 @@ set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
+PyDoc_STRVAR(stream_send_doc,
+             "stream_send($self, buffer, /)\n--\n\n"
+             "Send all of buffer on the byte stream; awaitable, done when\n"
+             "buffer may be reused. Cancelled, a send that has begun goes on\n"
+             "to its end.");
+
+PyDoc_STRVAR(stream_recv_doc,
+             "stream_recv($self, buffer, wait_all=False)\n--\n\n"
+             "Receive what is there of the byte stream, at most buffer's\n"
+             "length; awaits the number of bytes, 0 at the end: the peer has\n"
+             "closed or shut the stream down. With wait_all: until buffer is\n"
+             "full, or the end. Bytes of one that is cancelled or fails are\n"
+             "received by the next.");
+
+PyDoc_STRVAR(stream_shutdown_doc,
+             "stream_shutdown($self, /)\n--\n\n"
+             "Send the end of the byte stream behind what was sent; the other\n"
+             "direction stays open. Idempotent.");
+
 PyDoc_STRVAR(am_send_doc,
              "am_send($self, buffer, *, id=None, header=b'')\n--\n\n"
              "Send an active message: all of buffer behind at most 1024\n"
@@ -695,6 +714,11 @@ static PyMethodDef endpoint_methods[] = {
     {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
      recv_message_doc},
     {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"stream_send", endpoint_stream_send, METH_O, stream_send_doc},
+    {"stream_recv", KEYWORDS_FUNC(endpoint_stream_recv), KEYWORDS,
+     stream_recv_doc},
+    {"stream_shutdown", endpoint_stream_shutdown, METH_NOARGS,
+     stream_shutdown_doc},
     {"am_send", KEYWORDS_FUNC(endpoint_am_send), KEYWORDS, am_send_doc},
     {"am_recv", KEYWORDS_FUNC(endpoint_am_recv), KEYWORDS, am_recv_doc},
     {"am_recv_message", KEYWORDS_FUNC(endpoint_am_recv_message), KEYWORDS,

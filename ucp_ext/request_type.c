@@ -45,6 +45,7 @@ typedef struct many_item {
 struct many {
     Py_ssize_t count;
     Py_ssize_t pending;
+    Py_ssize_t lost; /* of these */
     bool       has_failed;
     many_item  items[];
 };
@@ -75,6 +76,8 @@ static const char *const kind_names[] = {
     [REQUEST_TAG_WAIT]         = "probe",
     [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
     [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
 };
 
 static const char *
@@ -397,6 +400,7 @@ is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
@@ -418,16 +422,16 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
-    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
-        req->info.length < req->hold.buf.len) {
-        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
-    }
-    req->status = status;
-    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         buffer_release(&req->hold);
         release_many(req);
         return;
     }
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
+    req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
     if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
@@ -477,6 +481,21 @@ on_done(umx_request *op, umx_status status, void *arg)
     }
     settle_posted(req, status);
     Py_DECREF(req);
+}
+
+/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    (void)op;
+    if (req->state == REQUEST_PENDING) {
+        req->status     = status;
+        req->state      = REQUEST_DONE;
+        req->is_settled = true;
+        link_wake(req);
+    }
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -532,6 +551,11 @@ post_one(RequestObject *req, const umx_op_params *params)
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_SEND:
+        return umx_stream_send(ep, &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_RECV:
+        return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
+                               &req->op, &req->info);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
         return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
@@ -606,6 +630,20 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     }
 }
 
+/* Of one endpoint all are lost at once. */
+static void
+on_item_lost(umx_request *op, umx_status status, void *arg)
+{
+    many_item     *item = arg;
+    RequestObject *req  = item->parent;
+
+    item->status = status;
+    if (++req->many->lost == req->many->pending) {
+        req->many->has_failed = true;
+        on_lost(op, status, req);
+    }
+}
+
 static umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
@@ -623,8 +661,10 @@ static void
 post_many(RequestObject *req)
 {
     struct many  *many   = req->many;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_item_done};
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_item_done,
+                            .on_lost = on_item_lost};
 
     for (Py_ssize_t i = 0; i < many->count; i++) {
         many_item *item = &many->items[i];
@@ -647,9 +687,12 @@ post_many(RequestObject *req)
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
-    umx_status status;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_done,
+                            .arg     = req,
+                            .on_lost = on_lost};
+    umx_status    status;
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
@@ -926,6 +969,7 @@ make_result(RequestObject *self)
     case REQUEST_MESSAGE_RECV:
     case REQUEST_TAG_RECV_INTO:
     case REQUEST_TAG_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
     case REQUEST_TAG_WAIT:
         return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
@@ -1053,6 +1097,11 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);

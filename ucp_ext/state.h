@@ -329,6 +329,7 @@ typedef enum request_kind {
     REQUEST_TAG_SEND,
     REQUEST_AM_SEND,
     REQUEST_TAG_SEND_SYNC,
+    REQUEST_STREAM_SEND,
     REQUEST_RECV,
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -340,6 +341,7 @@ typedef enum request_kind {
     REQUEST_MESSAGE_RECV,
     REQUEST_AM_RECV,
     REQUEST_AM_RECV_MESSAGE,
+    REQUEST_STREAM_RECV,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
@@ -489,6 +491,14 @@ void request_clear_free(mod_state *st);
                               PyObject *kwnames);
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
+
+/* ---- byte streams (stream.c) ---------------------------------------------
+ */
+
+PyObject *endpoint_stream_send(PyObject *op, PyObject *buffer);
+PyObject *endpoint_stream_recv(PyObject *op, PyObject *const *args,
+                               Py_ssize_t nargs, PyObject *kwnames);
+PyObject *endpoint_stream_shutdown(PyObject *op, PyObject *ignored);
 
 /* ---- the worker's services (worker_type.c) -------------------------------
  */

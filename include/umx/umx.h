@@ -12,6 +12,7 @@
 #include <umx/listener.h>
 #include <umx/request.h>
 #include <umx/status.h>
+#include <umx/stream.h>
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>

@@ -34,7 +34,9 @@ struct umx_request {
     bool                   is_kept;      /* released by the user */
     bool                   is_cancelled; /* umx_request_cancel() was called */
     bool                   is_posted;    /* in UCX's hands */
+    bool                   is_lost;      /* there for good, it seems */
     umx_done_fn            on_done;
+    umx_done_fn            on_lost; /* or NULL */
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
@@ -70,6 +72,27 @@ struct umx_request {
         struct {
             uint64_t low;
         } drain;
+        struct {
+            struct umi_channel *channel;
+            uint64_t            place; /* of the first byte in the stream */
+            size_t              filled;
+            size_t              good; /* of `filled`: before what failed */
+            unsigned            num_landing;
+            umx_status          status;
+            bool                is_wait_all;
+            bool                is_ended;
+            bool                is_returning; /* see channel.num_returning */
+        } stream;
+        struct {
+            struct umx_request *target;
+            size_t              at; /* in its buffer */
+        } land;
+        struct {
+            struct umi_channel *channel;
+            unsigned            count;
+            unsigned            pending;
+            umx_status          status;
+        } pieces;
         struct {
             uint64_t token;   /* 0: not sent */
             uint64_t time_ns; /* of sending, then until the answer */

@@ -19,17 +19,18 @@
 
 /* Things to do at the next visit. */
 enum umi_conn_due {
-    UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1, /* call the listener's on_accept */
-    UMI_DUE_CONTROL     = 1u << 2, /* control messages are queued */
-    UMI_DUE_CREDIT      = 1u << 3, /* channels owe the peer a CREDIT */
-    UMI_DUE_SEND        = 1u << 4, /* credit came: waiting sends may go */
-    UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
-    UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
-    UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
-    UMI_DUE_ROUTE       = 1u << 10 /* connecting: try the next host */
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_STREAM      = 1u << 11  /* pieces came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
@@ -145,6 +146,9 @@ umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
 
 /* Why nothing can be sent; UMX_OK if it can. */
 umx_status umi_conn_send_status(const umx_ep *ep);
+
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 

@@ -39,6 +39,8 @@ umi_channel_id(unsigned kind, uint16_t number)
 
 #define UMI_CHANNEL_0 ((uint32_t)UMI_KIND_MESSAGE << 16)
 
+#define UMI_STREAM_0 ((uint32_t)UMI_KIND_STREAM << 16)
+
 /* Active messages of a program that needs no ids: UMX_AM_ID_PLAIN is 0. */
 #define UMI_CHANNEL_PLAIN_AM ((uint32_t)UMI_KIND_AM << 16)
 

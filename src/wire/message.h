@@ -46,6 +46,7 @@ struct umx_message {
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
+    size_t              read; /* of a stream: bytes that receives have got */
     umx_request        *lander;
     umx_request        *claimant; /* receives it once it has landed */
     uint8_t             bytes[UMI_MESSAGE_INLINE];

@@ -452,7 +452,7 @@ run_requests(ucp_worker_h worker)
         ucs_status_t status;
 
         if (!req->is_live || req->is_over || req->worker != worker ||
-            req->is_waiting) {
+            req->is_waiting || fake.is_wedged) {
             continue;
         }
         status = req->status;
@@ -533,7 +533,7 @@ ucp_worker_arm(ucp_worker_h worker)
 {
     (void)worker;
     FAIL_IF_TOLD();
-    return num_arrivals != 0 ? UCS_ERR_BUSY : UCS_OK;
+    return (num_arrivals != 0 || fake.is_wedged) ? UCS_ERR_BUSY : UCS_OK;
 }
 
 /* ---- endpoints -----------------------------------------------------------

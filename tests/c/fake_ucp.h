@@ -21,6 +21,7 @@ typedef struct fake_state {
     bool         is_paused;   /* the test's own calls: they do not count */
     const char  *failed;      /* name of the one that did, or NULL */
     bool         is_pending;  /* operations wait for progress */
+    bool         is_wedged;   /* they stay so, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */
