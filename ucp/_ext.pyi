@@ -408,6 +408,24 @@ def am_send_nbx(
     cb_kwargs: dict[str, Any] | None = None,
     name: str | None = None,
 ) -> Request[Any] | None: ...
+def stream_send_nb(
+    ep: Endpoint,
+    buffer: _Buffer,
+    nbytes: int,
+    cb_func: _Callback,
+    cb_args: tuple[Any, ...] | None = None,
+    cb_kwargs: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> Request[Any] | None: ...
+def stream_recv_nb(
+    ep: Endpoint,
+    buffer: _Buffer,
+    nbytes: int,
+    cb_func: _Callback,
+    cb_args: tuple[Any, ...] | None = None,
+    cb_kwargs: dict[str, Any] | None = None,
+    name: str | None = None,
+) -> Request[Any] | None: ...
 def am_recv_nb(
     ep: Endpoint,
     cb_func: _Callback,

@@ -82,6 +82,14 @@ gives_value(const RequestObject *req)
     return req->kind == REQUEST_AM_RECV;
 }
 
+/* The end of a stream came before the bytes that were wanted. */
+static bool
+is_cut(const RequestObject *req)
+{
+    return req->kind == REQUEST_STREAM_RECV &&
+           req->info.length != req->hold.buf.len;
+}
+
 void
 callback_run(RequestObject *req)
 {
@@ -90,6 +98,10 @@ callback_run(RequestObject *req)
     bool          is_value = gives_value(req);
 
     value          = request_take(req, &exc); /* before the name is gone */
+    if (exc == NULL && is_cut(req)) {
+        exc = errors_new(req->st, UMX_ERR_LENGTH_MISMATCH, callback_name(req),
+                         "the stream has ended");
+    }
     req->low_level = NULL;
     if (value == NULL && exc == NULL) {
         Py_DECREF(low);
@@ -387,8 +399,53 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     return attach(req, &values[4], "tag_recv_nb", true);
 }
 
-/* ---- active messages -----------------------------------------------------
+/* ---- active messages and streams ------------------------------------------
  */
+
+typedef struct transfer {
+    const char  *name;
+    request_kind kind;
+    unsigned     feature;
+    const char  *feature_name;
+    bool         is_recv;
+} transfer;
+
+/* An operation of an endpoint with a buffer and no tag. */
+static PyObject *
+run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {
+        "ep", "buffer", "nbytes", "cb_func", "cb_args", "cb_kwargs", "name"};
+    PyObject       *values[7];
+    EndpointObject *endpoint;
+    RequestObject  *req;
+
+    if (args_parse(what->name, args, nargs, kwnames, keywords, 7, 7, 4,
+                   values) < 0) {
+        return NULL;
+    }
+    endpoint = as_endpoint(PyModule_GetState(module), values[0]);
+    if (endpoint == NULL ||
+        check_feature(endpoint->worker, what->feature, what->feature_name) <
+            0 ||
+        check_callback(&values[3]) < 0) {
+        return NULL;
+    }
+    req = request_new(endpoint->worker, endpoint, what->kind);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->match.flags = (what->kind == REQUEST_STREAM_RECV) ?
+                           UMX_STREAM_WAITALL :
+                           0;
+    if (acquire_part(req, values[1], values[2], what->is_recv) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    (void)request_post(req);
+    return attach(req, &values[3], what->name, what->is_recv);
+}
 
 PyDoc_STRVAR(
     am_send_doc,
@@ -400,32 +457,42 @@ static PyObject *
 callback_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
 {
-    static const char *const keywords[] = {
-        "ep", "buffer", "nbytes", "cb_func", "cb_args", "cb_kwargs", "name"};
-    PyObject       *values[7];
-    EndpointObject *endpoint;
-    RequestObject  *req;
+    static const transfer what = {"am_send_nbx", REQUEST_AM_SEND, FEATURE_AM,
+                                  "AM", false};
 
-    if (args_parse("am_send_nbx", args, nargs, kwnames, keywords, 7, 7, 4,
-                   values) < 0) {
-        return NULL;
-    }
-    endpoint = as_endpoint(PyModule_GetState(module), values[0]);
-    if (endpoint == NULL ||
-        check_feature(endpoint->worker, FEATURE_AM, "AM") < 0 ||
-        check_callback(&values[3]) < 0) {
-        return NULL;
-    }
-    req = request_new(endpoint->worker, endpoint, REQUEST_AM_SEND);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (acquire_part(req, values[1], values[2], false) < 0) {
-        Py_DECREF(req);
-        return NULL;
-    }
-    (void)request_post(req);
-    return attach(req, &values[3], "am_send_nbx", false);
+    return run_transfer(&what, module, args, nargs, kwnames);
+}
+
+PyDoc_STRVAR(stream_send_doc,
+             "stream_send_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+             "               cb_kwargs=None, name=None)\n--\n\n"
+             "Send `nbytes` of `buffer` on the byte stream; as tag_send_nb().");
+
+static PyObject *
+callback_stream_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    static const transfer what = {"stream_send_nb", REQUEST_STREAM_SEND,
+                                  FEATURE_STREAM, "STREAM", false};
+
+    return run_transfer(&what, module, args, nargs, kwnames);
+}
+
+PyDoc_STRVAR(
+    stream_recv_doc,
+    "stream_recv_nb(ep, buffer, nbytes, cb_func, cb_args=None,\n"
+    "               cb_kwargs=None, name=None)\n--\n\n"
+    "Receive `nbytes` of the byte stream; as tag_recv_nb(). Where the\n"
+    "stream ends before: UCXMsgTruncated.");
+
+static PyObject *
+callback_stream_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    static const transfer what = {"stream_recv_nb", REQUEST_STREAM_RECV,
+                                  FEATURE_STREAM, "STREAM", true};
+
+    return run_transfer(&what, module, args, nargs, kwnames);
 }
 
 PyDoc_STRVAR(am_recv_doc,
@@ -508,6 +575,10 @@ PyMethodDef callback_methods[] = {
     {"tag_send_nb", KEYWORDS_FUNC(callback_tag_send), KEYWORDS, tag_send_doc},
     {"tag_recv_nb", KEYWORDS_FUNC(callback_tag_recv), KEYWORDS, tag_recv_doc},
     {"am_send_nbx", KEYWORDS_FUNC(callback_am_send), KEYWORDS, am_send_doc},
+    {"stream_send_nb", KEYWORDS_FUNC(callback_stream_send), KEYWORDS,
+     stream_send_doc},
+    {"stream_recv_nb", KEYWORDS_FUNC(callback_stream_recv), KEYWORDS,
+     stream_recv_doc},
     {"am_recv_nb", KEYWORDS_FUNC(callback_am_recv), KEYWORDS, am_recv_doc},
     {"call_when_done", KEYWORDS_FUNC(callback_when_done), KEYWORDS,
      call_when_done_doc},

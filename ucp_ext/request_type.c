@@ -494,7 +494,7 @@ on_lost(umx_request *op, umx_status status, void *arg)
         req->status     = status;
         req->state      = REQUEST_DONE;
         req->is_settled = true;
-        link_wake(req);
+        request_link_wake(req);
     }
 }
 

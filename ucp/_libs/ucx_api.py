@@ -12,7 +12,15 @@ from __future__ import annotations
 from .. import _ext
 from .._context import get_ucx_version
 from .._ext import Request as UCXRequest
-from .._ext import UCXAddress, am_recv_nb, am_send_nbx, tag_recv_nb, tag_send_nb
+from .._ext import (
+    UCXAddress,
+    am_recv_nb,
+    am_send_nbx,
+    stream_recv_nb,
+    stream_send_nb,
+    tag_recv_nb,
+    tag_send_nb,
+)
 from ._endpoint import UCXEndpoint, UCXListener
 from ._worker import AllocatorType, Feature, UCXContext, UCXWorker
 
@@ -29,6 +37,8 @@ __all__ = [
     "am_send_nbx",
     "get_current_options",
     "get_ucx_version",
+    "stream_recv_nb",
+    "stream_send_nb",
     "tag_recv_nb",
     "tag_send_nb",
 ]
