@@ -11,6 +11,7 @@
 #   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _memory    what peers may reach
 #   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
@@ -49,9 +50,10 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request, TagMessage
+from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._memory import Memory
 from ._peer import Peer, PeerInfo
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
@@ -59,6 +61,7 @@ from ._worker import (
     Worker,
     continuous_ucx_progress,
     current_worker,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -76,6 +79,7 @@ from .exceptions import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -100,9 +104,11 @@ __all__ = [
     "Context",
     "Endpoint",
     "Listener",
+    "Memory",
     "Message",
     "Peer",
     "PeerInfo",
+    "RemoteMemory",
     "Request",
     "StreamTransport",
     "TagMessage",
@@ -115,6 +121,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",
@@ -140,6 +147,7 @@ __all__ = [
     "create_listener",
     "current_worker",
     "exceptions",
+    "fence",
     "flush",
     "get_active_transports",
     "get_address",

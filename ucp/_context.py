@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
+from weakref import WeakSet
 
 from . import _ext, _loader
 
@@ -70,6 +71,7 @@ class _State:
 
 
 _state = _State()
+memories: WeakSet[_ext.Memory] = WeakSet()  # those alive
 _lock = threading.Lock()
 
 

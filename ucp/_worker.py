@@ -415,12 +415,13 @@ def reset() -> None:
     background, at most the close timeout.
 
     Raises:
-        UCXError: endpoints or listeners are open, or a loop in another
-            thread uses ucp; names them and changes nothing.
+        UCXError: endpoints, listeners or memories are open, or a loop in
+            another thread uses ucp; names them and changes nothing.
     """
     gc.collect()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
+    using += [repr(memory) for memory in _context.memories if not memory.closed]
     if using:
         raise UCXError(
             "Trying to reset UCX but not all Endpoints and/or Listeners "
@@ -488,6 +489,16 @@ async def flush() -> None:
         await current_worker().flush()
 
 
+def fence() -> None:
+    """Have operations on peers' memory executed in order from here on.
+
+    On each endpoint those that come later are executed after those before.
+    Waits for nothing.
+    """
+    if _context.current_context() is not None:
+        current_worker().fence()
+
+
 async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
@@ -509,6 +520,7 @@ __all__ = [
     "Worker",
     "continuous_ucx_progress",
     "current_worker",
+    "fence",
     "flush",
     "get_ucp_worker",
     "get_ucp_worker_info",

@@ -19,6 +19,7 @@ from ._endpoint import Endpoint
 from ._listener import Listener
 from ._worker import (
     continuous_ucx_progress,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -34,6 +35,7 @@ __all__ = [
     "create_endpoint",
     "create_endpoint_from_worker_address",
     "create_listener",
+    "fence",
     "flush",
     "get_active_transports",
     "get_config",

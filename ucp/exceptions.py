@@ -11,7 +11,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     |   |-- UCXProtocolError        the peer sent what it must not
     |   |   `-- UCXVersionError     ... of another wire version
     |   |-- UCXNoMemory             (MemoryError)
-    |   `-- UCXBusy                 (OSError) address in use, set already
+    |   |-- UCXBusy                 (OSError) address in use, set already
+    |   `-- UCXInvalidKey           (ValueError) of a memory: damaged, of
+    |                               another process, or the memory is closed
     |-- UCXCloseError               the endpoint is closed: by you, or ...
     |-- UCXCanceled                 aborted while pending
     |   `-- UCXPeerClosed           ... by the peer, gracefully: this one is
@@ -38,6 +40,7 @@ from ._ext import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -60,6 +63,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",

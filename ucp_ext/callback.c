@@ -97,7 +97,7 @@ callback_run(RequestObject *req)
     PyObject     *low      = req->low_level, *exc, *value, *result;
     bool          is_value = gives_value(req);
 
-    value          = request_take(req, &exc); /* before the name is gone */
+    value = request_take(req, &exc); /* before the name is gone */
     if (exc == NULL && is_cut(req)) {
         exc = errors_new(req->st, UMX_ERR_LENGTH_MISMATCH, callback_name(req),
                          "the stream has ended");

@@ -310,6 +310,42 @@ endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (req == NULL) ? NULL : request_post(req);
 }
 
+PyDoc_STRVAR(fence_doc,
+             "fence($self, /)\n--\n\n"
+             "Operations on the peer's memory that come later are executed\n"
+             "after those before. Waits for nothing.");
+
+static PyObject *
+endpoint_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    EndpointObject *self = (EndpointObject *)op;
+    umx_status      status;
+
+    if (worker_check(self->worker) < 0) {
+        return NULL;
+    }
+    status = umx_ep_fence(self->umx);
+    if (status != UMX_OK) {
+        return errors_raise(self->worker->st, status, "fence", NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
+                         "The peer's memory of that key, as a RemoteMemory.");
+
+static PyObject *
+endpoint_remote(PyObject *op, PyObject *key)
+{
+    EndpointObject *self  = (EndpointObject *)op;
+    umx_ep_state    state = current_state(self);
+
+    if (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) {
+        return errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    }
+    return remote_new(self, key);
+}
+
 PyDoc_STRVAR(drain_doc,
              "drain($self, /)\n--\n\n"
              "Wait until sends have caught up: at once while pending_bytes is\n"
@@ -728,6 +764,8 @@ static PyMethodDef endpoint_methods[] = {
     {"abort", endpoint_abort, METH_NOARGS, abort_doc},
     {"closed", endpoint_closed, METH_NOARGS, closed_doc},
     {"flush", endpoint_flush, METH_NOARGS, flush_doc},
+    {"fence", endpoint_fence, METH_NOARGS, fence_doc},
+    {"remote", endpoint_remote, METH_O, remote_doc},
     {"drain", endpoint_drain, METH_NOARGS, drain_doc},
     {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
      set_limits_doc},

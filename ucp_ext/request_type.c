@@ -54,6 +54,8 @@ static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
     [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -76,8 +78,13 @@ static const char *const kind_names[] = {
     [REQUEST_TAG_WAIT]         = "probe",
     [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
     [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
-    [REQUEST_STREAM_SEND]      = "stream_send",
-    [REQUEST_STREAM_RECV]      = "stream_recv",
+    [REQUEST_PUT]              = "put",
+    [REQUEST_GET]              = "get",
+    [REQUEST_PUT_MANY]         = "put_many",
+    [REQUEST_GET_MANY]         = "get_many",
+    [REQUEST_PUT_SIGNAL]       = "put_signal",
+    [REQUEST_ATOMIC]           = "atomic",
+    [REQUEST_FETCH]            = "fetch",
 };
 
 static const char *
@@ -155,6 +162,31 @@ release_many(RequestObject *req)
     PyMem_Free(many);
 }
 
+static void
+release_list(RequestObject *req)
+{
+    rma_list *list = req->list;
+
+    if (list == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < list->count; i++) {
+        buffer_release(&list->holds[i]);
+    }
+    req->list = NULL;
+    PyMem_Free(list);
+}
+
+/* Everything the operation was lent. */
+static inline void
+release_buffers(RequestObject *req)
+{
+    buffer_release(&req->hold);
+    if (UNLIKELY(req->list != NULL)) {
+        release_list(req);
+    }
+}
+
 static int
 request_traverse(PyObject *op, visitproc visit, void *arg)
 {
@@ -165,6 +197,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->endpoint);
     Py_VISIT(self->hold.owner);
     Py_VISIT(self->hold.view.obj);
+    Py_VISIT(self->remote);
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
@@ -211,7 +244,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
-        buffer_release(&self->hold);
+        release_buffers(self);
     }
     return 0;
 }
@@ -237,6 +270,7 @@ request_dealloc(PyObject *op)
         release_many(self);
     }
     (void)request_clear(op);
+    Py_CLEAR(self->remote);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);
     st->num_requests--;
@@ -423,7 +457,7 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
-        buffer_release(&req->hold);
+        release_buffers(req);
         release_many(req);
         return;
     }
@@ -437,7 +471,7 @@ request_settle(RequestObject *req, umx_status status)
     if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
-        buffer_release(&req->hold);
+        release_buffers(req);
     }
     request_link_wake(req);
 }
@@ -500,6 +534,61 @@ on_lost(umx_request *op, umx_status status, void *arg)
 
 /* ---- posting -------------------------------------------------------------
  */
+
+/* Moving this many bytes takes longer than giving the GIL away. */
+enum {
+    MIN_UNLOCKED = 65536
+};
+
+static umx_status
+post_transfer(RequestObject *req, const umx_op_params *params)
+{
+    umx_rkey    *rkey = ((RemoteObject *)req->remote)->umx;
+    umx_rma_item item = {.offset = req->offset, .buf = req->hold.buf};
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_PUT:
+        return umx_rma_put(rkey, &item, params, &req->op);
+    case REQUEST_GET:
+        return umx_rma_get(rkey, &item, params, &req->op);
+    case REQUEST_PUT_SIGNAL:
+        return umx_rma_put_signal(rkey, &item, &req->atomic, params, &req->op);
+    case REQUEST_PUT_MANY:
+        return umx_rma_put_many(rkey, req->list->items,
+                                (size_t)req->list->count, params, &req->op);
+    case REQUEST_GET_MANY:
+        return umx_rma_get_many(rkey, req->list->items,
+                                (size_t)req->list->count, params, &req->op);
+    default:
+        return UMX_ERR_INVALID_PARAM;
+    }
+}
+
+static NOINLINE umx_status
+post_transfer_unlocked(RequestObject *req, const umx_op_params *params)
+{
+    umx_status status;
+
+    Py_BEGIN_ALLOW_THREADS status = post_transfer(req, params);
+    Py_END_ALLOW_THREADS return status;
+}
+
+static umx_status
+post_rma(RequestObject *req, const umx_op_params *params)
+{
+    size_t len = req->hold.buf.len;
+
+    if (req->kind == REQUEST_ATOMIC || req->kind == REQUEST_FETCH) {
+        return umx_rma_atomic(((RemoteObject *)req->remote)->umx, &req->atomic,
+                              req->kind == REQUEST_FETCH ? &req->old : NULL,
+                              params, &req->op);
+    }
+    if (req->list != NULL) {
+        len = req->list->len;
+    }
+    return UNLIKELY(len >= MIN_UNLOCKED) ? post_transfer_unlocked(req, params) :
+                                           post_transfer(req, params);
+}
 
 /* UCX's own tags. */
 static umx_status
@@ -568,6 +657,14 @@ post_one(RequestObject *req, const umx_op_params *params)
         req->message = NULL;
         return umx_message_recv(message, &req->hold.buf, params, &req->op);
     }
+    case REQUEST_PUT:
+    case REQUEST_GET:
+    case REQUEST_PUT_MANY:
+    case REQUEST_GET_MANY:
+    case REQUEST_PUT_SIGNAL:
+    case REQUEST_ATOMIC:
+    case REQUEST_FETCH:
+        return post_rma(req, params);
     case REQUEST_FLUSH:
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
@@ -761,6 +858,22 @@ alloc_many(RequestObject *req, Py_ssize_t count)
         many->items[i].parent = req;
     }
     return many;
+}
+
+rma_list *
+request_new_list(Py_ssize_t count)
+{
+    size_t    size = sizeof(rma_list) + (size_t)count * sizeof(buffer_hold);
+    rma_list *list = PyMem_Calloc(1,
+                                  size + (size_t)count * sizeof(umx_rma_item));
+
+    if (list == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    list->count = count;
+    list->items = (umx_rma_item *)(void *)((char *)list + size);
+    return list;
 }
 
 int
@@ -971,6 +1084,8 @@ make_result(RequestObject *self)
     case REQUEST_TAG_MESSAGE_RECV:
     case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
+    case REQUEST_FETCH:
+        return PyLong_FromUnsignedLongLong(self->old);
     case REQUEST_TAG_WAIT:
         return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
                              self->info.tag);
@@ -1141,7 +1256,7 @@ static void
 cancel_operation(RequestObject *self)
 {
     if (self->is_deferred) {
-        buffer_release(&self->hold);
+        release_buffers(self);
         release_many(self);
         return;
     }

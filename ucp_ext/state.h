@@ -34,6 +34,8 @@
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
     X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXInvalidKey, "UCXError ValueError",                               \
+      "The key is damaged, of another process, or its memory is closed.") \
     X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
       "Nobody is at the worker address.")                                 \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
@@ -83,6 +85,8 @@ typedef struct mod_state {
     PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
     PyTypeObject  *array_type;
+    PyTypeObject  *memory_type;
+    PyTypeObject  *remote_type;
     PyTypeObject  *tag_message_type;
     PyTypeObject  *address_type;
     PyObject      *any; /* the sentinel ANY */
@@ -104,6 +108,8 @@ typedef struct mod_state {
     size_t num_endpoints;
     size_t num_listeners;
     size_t num_messages;
+    size_t num_memories;
+    size_t num_remotes;
 } mod_state;
 
 enum name_index {
@@ -175,12 +181,12 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers;     /* of close_all() */
-    size_t         num_ended;   /* callbacks told that their endpoint ended */
-    PyObject      *am_handlers; /* dict of id and callable, or NULL */
+    RequestObject *closers;      /* of close_all() */
+    size_t         num_ended;    /* callbacks told that their endpoint ended */
+    PyObject      *on_addressed; /* or NULL */
+    PyObject      *am_handlers;  /* dict of id and callable, or NULL */
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
-    PyObject      *on_addressed; /* or NULL */
     /* worker_thread.c */
     uintptr_t helper;          /* compat_thread_id() of it, or 0 */
     int       wake_fd;         /* or -1: not shared */
@@ -225,6 +231,23 @@ typedef struct MessageObject {
     Py_ssize_t num_views;   /* exports of its bytes */
     PyObject  *header;      /* bytes, once asked for */
 } MessageObject;
+
+typedef struct MemoryObject {
+    PyObject_HEAD mod_state *st;
+    ContextObject           *context;
+    umx_memh                *umx;  /* NULL once closed and out of use */
+    struct buffer_hold      *hold; /* of a registered buffer; libumx's */
+    Py_ssize_t               exports;
+    bool                     is_readonly;
+    bool                     is_closed;
+    PyObject                *weakrefs;
+} MemoryObject;
+
+typedef struct RemoteObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_rkey                     *umx;
+    uint64_t                      nbytes;
+} RemoteObject;
 
 typedef struct TagMessageObject {
     PyObject_HEAD WorkerObject *worker;
@@ -327,10 +350,16 @@ PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 typedef enum request_kind {
     REQUEST_SEND,
     REQUEST_TAG_SEND,
+    REQUEST_PUT,
+    REQUEST_GET,
+    REQUEST_PUT_MANY,
+    REQUEST_GET_MANY,
+    REQUEST_PUT_SIGNAL,
+    REQUEST_ATOMIC,
     REQUEST_AM_SEND,
     REQUEST_TAG_SEND_SYNC,
     REQUEST_STREAM_SEND,
-    REQUEST_RECV,
+    REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
     REQUEST_TAG_RECV_INTO,
@@ -351,7 +380,8 @@ typedef enum request_kind {
     REQUEST_CONNECT,
     REQUEST_CLOSE_ALL,
     REQUEST_SEND_MANY,
-    REQUEST_RECV_MANY
+    REQUEST_RECV_MANY,
+    REQUEST_FETCH
 } request_kind;
 
 typedef enum request_state {
@@ -361,6 +391,14 @@ typedef enum request_state {
 } request_state;
 
 struct many;
+
+/* What a *_MANY operation on a peer's memory moves. */
+typedef struct rma_list {
+    Py_ssize_t    count;
+    size_t        len;   /* bytes of all */
+    umx_rma_item *items; /* behind `holds` */
+    buffer_hold   holds[];
+} rma_list;
 
 struct RequestObject {
     PyObject_HEAD mod_state *st;
@@ -388,7 +426,12 @@ struct RequestObject {
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
     PyObject        *header;      /* bytes in front of the message, or NULL */
     struct many     *many;
-    uint64_t         ns; /* CLOSE: timeout; PING: time until the answer */
+    PyObject        *remote; /* a peer's memory: the RemoteObject, ... */
+    rma_list        *list;
+    uint64_t         offset;
+    umx_atomic       atomic;
+    uint64_t         old; /* ... and what `atomic` found */
+    uint64_t         ns;  /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
     PyObject        *callback; /* the usual one */
@@ -415,6 +458,9 @@ void request_track(RequestObject *req);
 
 /* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
 int request_hold_many(RequestObject *req, PyObject *buffers);
+
+/* A list for req->list; NULL with an exception. */
+rma_list *request_new_list(Py_ssize_t count);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
@@ -577,6 +623,8 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
+PyObject *remote_new(EndpointObject *endpoint, PyObject *key);
+
 /* The user's header of a message, as bytes. */
 PyObject *message_header(const umx_message *message);
 
@@ -626,8 +674,8 @@ extern const char worker_get_address_doc[], worker_connect_address_doc[],
     worker_take_addressed_doc[], worker_withdraw_address_doc[];
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
-    channel_spec, listener_spec, message_spec, tag_message_spec, address_spec,
-    array_spec;
+    channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
+    remote_spec, address_spec, array_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

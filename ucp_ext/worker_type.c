@@ -530,10 +530,10 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
+    Py_VISIT(self->on_addressed);
     Py_VISIT(self->am_handlers);
     Py_VISIT(self->am_host_allocator);
     Py_VISIT(self->am_device_allocator);
-    Py_VISIT(self->on_addressed);
     return 0;
 }
 
@@ -547,10 +547,10 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
+    Py_CLEAR(self->on_addressed);
     Py_CLEAR(self->am_host_allocator);
     Py_CLEAR(self->am_device_allocator);
     am_clear_handlers(self);
-    Py_CLEAR(self->on_addressed);
     return 0;
 }
 
@@ -1003,6 +1003,25 @@ worker_take_num_ended(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyLong_FromSize_t(num);
 }
 
+PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
+                               "Endpoint.fence() for every endpoint.");
+
+static PyObject *
+worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    umx_status    status;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    status = umx_worker_fence(self->umx);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "fence", NULL);
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- connecting ----------------------------------------------------------
  */
 
@@ -1241,6 +1260,7 @@ static PyMethodDef worker_methods[] = {
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
+    {"fence", worker_fence, METH_NOARGS, worker_fence_doc},
     {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
     {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
     {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
@@ -1254,10 +1274,6 @@ static PyMethodDef worker_methods[] = {
      start_connect_doc},
     {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
-    {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
-     NULL},
-    {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
-     NULL},
     {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
     {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
      worker_connect_address_doc},
@@ -1265,6 +1281,10 @@ static PyMethodDef worker_methods[] = {
      worker_take_addressed_doc},
     {"withdraw_address", worker_withdraw_address, METH_NOARGS,
      worker_withdraw_address_doc},
+    {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
+     NULL},
+    {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
+     NULL},
     {"_submit", worker_submit_call, METH_O, submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, disown_doc},

@@ -11,6 +11,7 @@
 #include <umx/endpoint.h>
 #include <umx/listener.h>
 #include <umx/request.h>
+#include <umx/rma.h>
 #include <umx/status.h>
 #include <umx/stream.h>
 #include <umx/tag.h>

@@ -70,6 +70,10 @@ struct umx_request {
             bool                    is_sync;
         } raw;
         struct {
+            size_t     num_parts; /* that are not complete */
+            umx_status status;    /* the first failure */
+        } rma;                    /* and a flush that waits for such */
+        struct {
             uint64_t low;
         } drain;
         struct {
@@ -113,7 +117,13 @@ void umi_request_free(umx_request *req);
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
-/* The same for every request on `list`. */
+/* It seems that UCX will not give the operation back: report that, once. */
+void umi_request_lose(umx_request *req, umx_status status);
+
+/* umx_op_params.on_lost of a part of the request `arg`. */
+void umi_request_lose_whole(umx_request *part, umx_status status, void *arg);
+
+/* umi_request_complete() for every request on `list`. */
 void umi_request_complete_all(umi_list *list, umx_status status);
 
 /* umi_request_ops.cancel of a request that only waits on a list. */

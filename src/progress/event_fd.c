@@ -163,7 +163,7 @@ bool
 umx_worker_overslept(umx_worker *worker)
 {
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
-    bool          has_slept = worker->is_armed &&
+    bool          has_slept = worker->is_armed && !worker->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;

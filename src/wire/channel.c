@@ -29,8 +29,9 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->posted);
     umi_list_init(&channel->unexpected);
     umi_list_init(&channel->parked);
-    channel->ep = ep;
-    channel->id = id;
+    channel->ep         = ep;
+    channel->id         = id;
+    channel->is_replies = (id == UMI_CHANNEL_REPLIES);
 }
 
 /* ---- the queue of messages -----------------------------------------------
@@ -376,7 +377,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
 {
     umx_request *req;
 
-    if (!umi_conn_is_reading(channel->ep)) {
+    if (!umi_conn_is_reading_channel(channel)) {
         return UMI_AM_REFUSED; /* closed here: nobody will read it */
     }
     if (umi_channel_is_stream(channel)) {
@@ -410,7 +411,7 @@ unpark(umi_channel *channel)
         }
         umi_link_remove(&message->link);
         channel->rx_seq++;
-        if (umi_conn_is_reading(channel->ep)) {
+        if (umi_conn_is_reading_channel(channel)) {
             umi_channel_offer(channel, message);
         } else {
             umi_message_free(message);

@@ -21,6 +21,7 @@ typedef struct umi_channel {
     uint32_t            id; /* umi_channel_id() */
     bool                owes_credit;
     bool                has_goodbye;
+    bool                is_replies;  /* to what we asked for: see rma.h */
     uint32_t            goodbye_seq; /* the peer's last seq + 1 */
     uint32_t            tx_seq;
     uint32_t            rx_seq;

@@ -15,6 +15,7 @@
 #include "wire/channel.h"
 #include "wire/control.h"
 
+struct umi_rma;
 #include <umx/control.h>
 
 /* Things to do at the next visit. */
@@ -70,6 +71,7 @@ struct umx_ep {
     umi_retire      retire;
     umi_list        closers;       /* requests of umx_ep_close() */
     umi_list        drainers;      /* and of umx_ep_drain() */
+    struct umi_rma *rma;           /* NULL until the first use */
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
@@ -119,6 +121,14 @@ umi_conn_is_reading(const umx_ep *ep)
 {
     return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
            !ep->is_dropped;
+}
+
+/* The same for one channel: replies are read until the end. */
+static inline bool
+umi_conn_is_reading_channel(const umi_channel *channel)
+{
+    return umi_conn_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
 }
 
 /* The endpoint of a number that came over the wire; NULL if it is none. */

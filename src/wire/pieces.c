@@ -69,9 +69,11 @@ static const umi_request_ops pieces_ops = {
 static umx_status
 send_pieces(umx_ep *ep, umx_request *req)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_piece_done,
-                            .arg        = req};
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_piece_done,
+                            .on_lost = umi_request_lose_whole,
+                            .arg     = req};
     umx_buffer    piece  = req->buf;
     size_t        left   = req->buf.len;
     umx_status    status = UMX_OK;

@@ -158,6 +158,8 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     if (lander == NULL) {
         return false;
     }
+    lander->on_lost = umi_request_lose_whole;
+    lander->arg     = req;
     if (req->u.stream.filled == 0) {
         req->u.stream.place = place;
     }

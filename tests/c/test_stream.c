@@ -712,6 +712,59 @@ test_an_abort_while_bytes_land(void **state)
     }
 }
 
+static unsigned num_lost;
+
+static void
+on_lost(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)arg;
+    assert_int_equal(status, UMX_ERR_CONNECTION_RESET);
+    num_lost++;
+}
+
+static void
+lose_all(umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        umi_request_lose(umi_request_at(link), UMX_ERR_CONNECTION_RESET);
+    }
+}
+
+static void
+test_a_part_that_is_lost_is_reported_once(void **state)
+{
+    pair         *p      = *state;
+    umx_buffer    target = umx_host_buffer(in, BIG);
+    umx_buffer    source = umx_host_buffer(out, BIG);
+    op            recv, send;
+    umx_op_params params;
+
+    pair_open(p);
+    num_lost       = 0;
+    params         = op_params(&recv);
+    params.on_lost = on_lost;
+    params.field_mask |= UMX_OP_FIELD_ON_LOST;
+    op_posted(&recv, umx_stream_recv(p->server, &target, UMX_STREAM_WAITALL,
+                                     &params, &recv.req, &recv.info));
+    (void)op_params(&send);
+    params.arg = &send;
+    op_posted(&send, umx_stream_send(p->client, &source, &params, &send.req));
+    lose_all(p->client);
+    assert_int_equal(num_lost, 1);
+    while (recv.req != NULL && recv.req->u.stream.num_landing == 0) {
+        (void)umx_worker_poll(p->client_worker);
+        (void)umx_worker_poll(p->server_worker);
+    }
+    if (recv.req != NULL) {
+        lose_all(p->server);
+        lose_all(p->server);
+        assert_int_equal(num_lost, 2);
+    }
+    assert_int_equal(op_wait(p, &recv), UMX_OK);
+    assert_int_equal(op_wait(p, &send), UMX_OK);
+}
+
 static void
 test_giving_endpoints_back_with_bytes_unread(void **state)
 {
@@ -990,6 +1043,7 @@ main(void)
         PAIR_TEST(test_what_has_arrived_can_be_read_after_a_failure),
         PAIR_TEST(test_nothing_is_read_behind_a_hole),
         PAIR_TEST(test_an_abort_while_bytes_land),
+        PAIR_TEST(test_a_part_that_is_lost_is_reported_once),
         PAIR_TEST(test_giving_endpoints_back_with_bytes_unread),
         PAIR_TEST(test_destroying_a_worker_with_all_under_way),
         PAIR_TEST(test_random_programs),
