@@ -17,6 +17,8 @@
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
+#   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
+#              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
@@ -29,7 +31,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions, sync
+from . import core, exceptions, sync, utils
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -164,5 +166,6 @@ __all__ = [
     "register_am_allocator",
     "reset",
     "sync",
+    "utils",
     "which_ucx",
 ]
