@@ -8,11 +8,17 @@
 #   _worker    one worker per event loop, and how it ends
 #   _submit    calls from other threads    sync  blocking calls
 #   _endpoint  a connection              _connect   making both
+#   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
+#   _memory    what peers may reach
+#   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
+#   compat     ucxx's names on top of all this
+#   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
+#              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
@@ -25,8 +31,15 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions, sync
+from . import core, exceptions, sync, utils
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -38,15 +51,18 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, Request, TagMessage
+from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
+from ._memory import Memory
 from ._peer import Peer, PeerInfo
+from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
     Worker,
     continuous_ucx_progress,
     current_worker,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -64,6 +80,7 @@ from .exceptions import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -74,6 +91,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -87,11 +105,15 @@ __all__ = [
     "Context",
     "Endpoint",
     "Listener",
+    "Memory",
     "Message",
     "Peer",
     "PeerInfo",
+    "RemoteMemory",
     "Request",
+    "StreamTransport",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -100,6 +122,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",
@@ -110,18 +133,22 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
+    "fence",
     "flush",
     "get_active_transports",
     "get_address",
@@ -129,12 +156,16 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
+    "open_streams",
     "progress",
     "recv",
     "register_am_allocator",
     "reset",
     "sync",
+    "utils",
     "which_ucx",
 ]

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
+from weakref import WeakSet
 
 from . import _ext, _loader
 
@@ -70,6 +71,7 @@ class _State:
 
 
 _state = _State()
+memories: WeakSet[_ext.Memory] = WeakSet()  # those alive
 _lock = threading.Lock()
 
 
@@ -122,6 +124,10 @@ def _create(
     _state.context = context
     _state.options = options
     _state.env_first = env_first
+    # The name that programs of ucx-py listen to.
+    logging.getLogger("ucx").info(
+        "UCX %s with options %s", _loader.which_ucx().version, options
+    )
     return context
 
 

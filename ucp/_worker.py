@@ -21,6 +21,7 @@ import atexit
 import gc
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Worker(_ext.Worker):
         "_guard",
         "_helper",
         "_submissions",
+        "addressed_waiters",
         "endpoints",
         "listeners",
         "tasks",
@@ -62,6 +64,7 @@ class Worker(_ext.Worker):
     _guard: AsyncGenerator[None, None] | None
     _helper: threading.Thread | None
     _submissions: set[Submission]
+    addressed_waiters: set[asyncio.Future[None]]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
     tasks: set[asyncio.Task[object]]
@@ -259,6 +262,13 @@ class Worker(_ext.Worker):
         super().close()
         for submission in list(self._submissions):
             submission.abandon()
+        self.wake_addressed()
+
+    def wake_addressed(self) -> None:
+        """Another endpoint from the worker's address, or none any more."""
+        for waiter in self.addressed_waiters:
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                waiter.set_result(None)
 
 
 _Key = asyncio.AbstractEventLoop | threading.Thread
@@ -289,6 +299,8 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     context = _context.get_context()
     worker = Worker(context, loop, Endpoint, Listener)
     worker.endpoints = WeakSet()
+    worker.addressed_waiters = set()
+    worker.on_addressed = _waker(worker)
     worker.listeners = WeakSet()
     worker.tasks = set()
     worker._submissions = set()
@@ -301,6 +313,18 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
         worker._guard = _guard(worker)
         _step(worker._guard.__anext__())  # registers it with the loop
     return worker
+
+
+def _waker(worker: Worker) -> Callable[[], None]:
+    """``worker.wake_addressed``, but no reference to it."""
+    reference = weakref.ref(worker)
+
+    def wake() -> None:
+        worker = reference()
+        if worker is not None:
+            worker.wake_addressed()
+
+    return wake
 
 
 async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
@@ -324,6 +348,7 @@ def _step(awaitable: Awaitable[None]) -> None:
 
 def _start_closing(worker: Worker) -> None:
     """Stop listening and start to close what is open."""
+    worker.withdraw_address()
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):
@@ -404,14 +429,15 @@ def reset() -> None:
     background, at most the close timeout.
 
     Raises:
-        UCXError: endpoints or listeners are open, or a loop in another
-            thread uses ucp; names them and changes nothing.
+        UCXError: endpoints, listeners or memories are open, or a loop in
+            another thread uses ucp; names them and changes nothing.
     """
     gc.collect()
     for prepare in before_reset:
         prepare()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
+    using += [repr(memory) for memory in _context.memories if not memory.closed]
     if using:
         raise UCXError(
             "Trying to reset UCX but not all Endpoints and/or Listeners "
@@ -479,6 +505,16 @@ async def flush() -> None:
         await current_worker().flush()
 
 
+def fence() -> None:
+    """Have operations on peers' memory executed in order from here on.
+
+    On each endpoint those that come later are executed after those before.
+    Waits for nothing.
+    """
+    if _context.current_context() is not None:
+        current_worker().fence()
+
+
 async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
@@ -500,6 +536,7 @@ __all__ = [
     "Worker",
     "continuous_ucx_progress",
     "current_worker",
+    "fence",
     "flush",
     "get_ucp_worker",
     "get_ucp_worker_info",

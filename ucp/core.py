@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from . import _context
+from ._addressed import (
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._connect import create_endpoint, create_listener
 from ._context import (
     get_active_transports,
@@ -14,6 +19,7 @@ from ._endpoint import Endpoint
 from ._listener import Listener
 from ._worker import (
     continuous_ucx_progress,
+    fence,
     flush,
     get_ucp_worker,
     get_ucp_worker_info,
@@ -27,13 +33,17 @@ __all__ = [
     "Listener",
     "continuous_ucx_progress",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
+    "fence",
     "flush",
     "get_active_transports",
     "get_config",
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
+    "get_worker_address",
     "init",
     "progress",
     "recv",

@@ -11,7 +11,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     |   |-- UCXProtocolError        the peer sent what it must not
     |   |   `-- UCXVersionError     ... of another wire version
     |   |-- UCXNoMemory             (MemoryError)
-    |   `-- UCXBusy                 (OSError) address in use, set already
+    |   |-- UCXBusy                 (OSError) address in use, set already
+    |   `-- UCXInvalidKey           (ValueError) of a memory: damaged, of
+    |                               another process, or the memory is closed
     |-- UCXCloseError               the endpoint is closed: by you, or ...
     |-- UCXCanceled                 aborted while pending
     |   `-- UCXPeerClosed           ... by the peer, gracefully: this one is
@@ -19,6 +21,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     |-- UCXConnectionReset          (ConnectionResetError) the peer vanished
     |-- UCXMsgTruncated             (ValueError) the lengths differ
     |-- UCXNotConnected             (ConnectionRefusedError) nobody listens
+    |   `-- UCXWorkerGone           ... at a worker address: for sends a
+    |                               UCXError, for receives a UCXCanceled as in
+    |                               ucx-py, so it is both
     `-- UCXUnreachable              (OSError) no way to that address
     UCXWarning (UserWarning)
 
@@ -35,6 +40,7 @@ from ._ext import (
     UCXConfigError,
     UCXConnectionReset,
     UCXError,
+    UCXInvalidKey,
     UCXMsgTruncated,
     UCXNoMemory,
     UCXNotConnected,
@@ -45,6 +51,7 @@ from ._ext import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __all__ = [
@@ -56,6 +63,7 @@ __all__ = [
     "UCXConfigError",
     "UCXConnectionReset",
     "UCXError",
+    "UCXInvalidKey",
     "UCXMsgTruncated",
     "UCXNoMemory",
     "UCXNotConnected",
@@ -66,4 +74,5 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
 ]

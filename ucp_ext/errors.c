@@ -37,6 +37,9 @@ static const struct {
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
+    {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
+    {UMX_ERR_STALE_KEY, EXC_UCXInvalidKey},
+    {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},
 };
 
 /* Ours by name, else a built-in. Borrowed. */
@@ -127,6 +130,9 @@ class_of(mod_state *st, umx_status status)
 {
     if (status == UMX_ERR_WRONG_THREAD || status == UMX_ERR_FORKED) {
         return PyExc_RuntimeError; /* a mistake in the program */
+    }
+    if (status == UMX_ERR_OUT_OF_RANGE) {
+        return PyExc_IndexError;
     }
     for (size_t i = 0; i < Py_ARRAY_LENGTH(status_classes); i++) {
         if (status_classes[i].status == status) {

@@ -22,6 +22,7 @@
  * call_soon(). */
 #include "state.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Look at the clock only every so many awaits that were done at once. */
@@ -53,6 +54,8 @@ static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
     [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -75,7 +78,21 @@ static const char *const kind_names[] = {
     [REQUEST_TAG_WAIT]         = "probe",
     [REQUEST_TAG_RECV_MESSAGE] = "recv_message",
     [REQUEST_TAG_MESSAGE_RECV] = "TagMessage.recv",
+    [REQUEST_PUT]              = "put",
+    [REQUEST_GET]              = "get",
+    [REQUEST_PUT_MANY]         = "put_many",
+    [REQUEST_GET_MANY]         = "get_many",
+    [REQUEST_PUT_SIGNAL]       = "put_signal",
+    [REQUEST_ATOMIC]           = "atomic",
+    [REQUEST_FETCH]            = "fetch",
 };
+
+static const char *
+op_name(const RequestObject *req)
+{
+    return (req->low_level != NULL) ? callback_name(req) :
+                                      kind_names[req->kind];
+}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -145,6 +162,31 @@ release_many(RequestObject *req)
     PyMem_Free(many);
 }
 
+static void
+release_list(RequestObject *req)
+{
+    rma_list *list = req->list;
+
+    if (list == NULL) {
+        return;
+    }
+    for (Py_ssize_t i = 0; i < list->count; i++) {
+        buffer_release(&list->holds[i]);
+    }
+    req->list = NULL;
+    PyMem_Free(list);
+}
+
+/* Everything the operation was lent. */
+static inline void
+release_buffers(RequestObject *req)
+{
+    buffer_release(&req->hold);
+    if (UNLIKELY(req->list != NULL)) {
+        release_list(req);
+    }
+}
+
 static int
 request_traverse(PyObject *op, visitproc visit, void *arg)
 {
@@ -155,12 +197,14 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->endpoint);
     Py_VISIT(self->hold.owner);
     Py_VISIT(self->hold.view.obj);
+    Py_VISIT(self->remote);
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
+    Py_VISIT(self->low_level);
     return 0;
 }
 
@@ -170,6 +214,7 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->callback);
     Py_CLEAR(self->context);
     Py_CLEAR(self->more_callbacks);
+    Py_CLEAR(self->low_level);
 }
 
 void
@@ -199,7 +244,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
-        buffer_release(&self->hold);
+        release_buffers(self);
     }
     return 0;
 }
@@ -225,6 +270,7 @@ request_dealloc(PyObject *op)
         release_many(self);
     }
     (void)request_clear(op);
+    Py_CLEAR(self->remote);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);
     st->num_requests--;
@@ -259,13 +305,14 @@ request_clear_free(mod_state *st)
 /* ---- wake-ups ------------------------------------------------------------
  */
 
-static void
-link_wake(RequestObject *req)
+void
+request_link_wake(RequestObject *req)
 {
     WorkerObject *worker = req->worker;
 
     if (req->is_in_wakes ||
-        (req->callback == NULL && req->more_callbacks == NULL)) {
+        (req->callback == NULL && req->more_callbacks == NULL &&
+         req->low_level == NULL)) {
         return;
     }
     req->is_in_wakes = true;
@@ -366,6 +413,9 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
         req->next        = NULL;
         req->is_in_wakes = false;
         is_direct        = is_direct && worker->raised == NULL;
+        if (req->low_level != NULL) {
+            callback_run(req);
+        }
         run_callbacks(req, is_direct);
         Py_DECREF(req);
         if (is_direct &&
@@ -384,6 +434,7 @@ is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
@@ -406,7 +457,7 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
-        buffer_release(&req->hold);
+        release_buffers(req);
         release_many(req);
         return;
     }
@@ -420,9 +471,9 @@ request_settle(RequestObject *req, umx_status status)
     if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
         req->can_unrecv = true; /* needs the buffer until handed out */
     } else {
-        buffer_release(&req->hold);
+        release_buffers(req);
     }
-    link_wake(req);
+    request_link_wake(req);
 }
 
 /* The operation gives a message: not its bytes, or these in a second step. */
@@ -477,12 +528,67 @@ on_lost(umx_request *op, umx_status status, void *arg)
         req->status     = status;
         req->state      = REQUEST_DONE;
         req->is_settled = true;
-        link_wake(req);
+        request_link_wake(req);
     }
 }
 
 /* ---- posting -------------------------------------------------------------
  */
+
+/* Moving this many bytes takes longer than giving the GIL away. */
+enum {
+    MIN_UNLOCKED = 65536
+};
+
+static umx_status
+post_transfer(RequestObject *req, const umx_op_params *params)
+{
+    umx_rkey    *rkey = ((RemoteObject *)req->remote)->umx;
+    umx_rma_item item = {.offset = req->offset, .buf = req->hold.buf};
+
+    switch ((request_kind)req->kind) {
+    case REQUEST_PUT:
+        return umx_rma_put(rkey, &item, params, &req->op);
+    case REQUEST_GET:
+        return umx_rma_get(rkey, &item, params, &req->op);
+    case REQUEST_PUT_SIGNAL:
+        return umx_rma_put_signal(rkey, &item, &req->atomic, params, &req->op);
+    case REQUEST_PUT_MANY:
+        return umx_rma_put_many(rkey, req->list->items,
+                                (size_t)req->list->count, params, &req->op);
+    case REQUEST_GET_MANY:
+        return umx_rma_get_many(rkey, req->list->items,
+                                (size_t)req->list->count, params, &req->op);
+    default:
+        return UMX_ERR_INVALID_PARAM;
+    }
+}
+
+static NOINLINE umx_status
+post_transfer_unlocked(RequestObject *req, const umx_op_params *params)
+{
+    umx_status status;
+
+    Py_BEGIN_ALLOW_THREADS status = post_transfer(req, params);
+    Py_END_ALLOW_THREADS return status;
+}
+
+static umx_status
+post_rma(RequestObject *req, const umx_op_params *params)
+{
+    size_t len = req->hold.buf.len;
+
+    if (req->kind == REQUEST_ATOMIC || req->kind == REQUEST_FETCH) {
+        return umx_rma_atomic(((RemoteObject *)req->remote)->umx, &req->atomic,
+                              req->kind == REQUEST_FETCH ? &req->old : NULL,
+                              params, &req->op);
+    }
+    if (req->list != NULL) {
+        len = req->list->len;
+    }
+    return UNLIKELY(len >= MIN_UNLOCKED) ? post_transfer_unlocked(req, params) :
+                                           post_transfer(req, params);
+}
 
 /* UCX's own tags. */
 static umx_status
@@ -534,6 +640,11 @@ post_one(RequestObject *req, const umx_op_params *params)
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_SEND:
+        return umx_stream_send(ep, &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_RECV:
+        return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
+                               &req->op, &req->info);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
         return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
@@ -546,6 +657,14 @@ post_one(RequestObject *req, const umx_op_params *params)
         req->message = NULL;
         return umx_message_recv(message, &req->hold.buf, params, &req->op);
     }
+    case REQUEST_PUT:
+    case REQUEST_GET:
+    case REQUEST_PUT_MANY:
+    case REQUEST_GET_MANY:
+    case REQUEST_PUT_SIGNAL:
+    case REQUEST_ATOMIC:
+    case REQUEST_FETCH:
+        return post_rma(req, params);
     case REQUEST_FLUSH:
         return (req->endpoint != NULL) ?
                    umx_ep_flush(ep, params, &req->op) :
@@ -741,6 +860,22 @@ alloc_many(RequestObject *req, Py_ssize_t count)
     return many;
 }
 
+rma_list *
+request_new_list(Py_ssize_t count)
+{
+    size_t    size = sizeof(rma_list) + (size_t)count * sizeof(buffer_hold);
+    rma_list *list = PyMem_Calloc(1,
+                                  size + (size_t)count * sizeof(umx_rma_item));
+
+    if (list == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    list->count = count;
+    list->items = (umx_rma_item *)(void *)((char *)list + size);
+    return list;
+}
+
 int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
@@ -791,7 +926,7 @@ make_length_error(RequestObject *self, umx_status status,
 
     snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
              info->length, capacity);
-    exc = errors_new(self->st, status, kind_names[self->kind], text);
+    exc = errors_new(self->st, status, op_name(self), text);
     if (exc != NULL &&
         set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
         Py_CLEAR(exc);
@@ -799,18 +934,62 @@ make_length_error(RequestObject *self, umx_status status,
     return exc;
 }
 
+/* What programs of ucx-py look for in the text of an error; "" for what is no
+ * message. */
+static void
+describe(const RequestObject *self, size_t capacity, char *text, size_t size)
+{
+    bool        is_untagged = (self->match.flags & UMX_MATCH_UNTAGGED) != 0;
+    const char *word;
+    uint64_t    id = 0;
+
+    text[0] = '\0';
+    switch (self->kind) {
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_SEND:
+        word = "Send";
+        break;
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+        word = "Recv";
+        break;
+    default:
+        return;
+    }
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        id = umx_ep_id(self->endpoint->umx);
+    }
+    if (is_untagged) {
+        snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
+                 word, id, capacity);
+    } else {
+        snprintf(text, size,
+                 "<[%s] ep: %" PRIu64 ", tag: %#" PRIx64 ", nbytes: %zu>", word,
+                 id, self->match.tag, capacity);
+    }
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
-    const char *op = kind_names[self->kind];
+    const char *op = op_name(self);
     PyObject   *exc, *peer = self->peer;
+    char        text[128];
 
     if (status == UMX_ERR_MESSAGE_TRUNCATED ||
         status == UMX_ERR_LENGTH_MISMATCH) {
         return make_length_error(self, status, info, capacity);
     }
-    exc = errors_new(self->st, status, op, NULL);
+    describe(self, capacity, text, sizeof(text));
+    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {
         return NULL;
     }
@@ -873,8 +1052,8 @@ make_many_error(RequestObject *self)
 
 /* The collector must see what can be part of a cycle: callbacks, and an
  * exception, whose traceback leads to frames that hold this request. */
-static void
-track(RequestObject *self)
+void
+request_track(RequestObject *self)
 {
     if (!PyObject_GC_IsTracked((PyObject *)self)) {
         PyObject_GC_Track(self);
@@ -885,7 +1064,7 @@ track(RequestObject *self)
 static PyObject *
 request_exception_object(RequestObject *self)
 {
-    track(self);
+    request_track(self);
     if (self->exception == NULL) {
         self->exception = (self->many != NULL) ?
                               make_many_error(self) :
@@ -903,7 +1082,10 @@ make_result(RequestObject *self)
     case REQUEST_MESSAGE_RECV:
     case REQUEST_TAG_RECV_INTO:
     case REQUEST_TAG_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
+    case REQUEST_FETCH:
+        return PyLong_FromUnsignedLongLong(self->old);
     case REQUEST_TAG_WAIT:
         return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
                              self->info.tag);
@@ -953,7 +1135,7 @@ request_value(RequestObject *self)
             return Py_NewRef(Py_None);
         }
         self->result = make_result(self);
-        track(self);
+        request_track(self);
         return Py_XNewRef(self->result);
     }
     {
@@ -991,6 +1173,20 @@ hand_out(RequestObject *self, PyObject **out)
     return (*out == NULL) ? PYGEN_ERROR : PYGEN_RETURN;
 }
 
+PyObject *
+request_take(RequestObject *self, PyObject **exc_p)
+{
+    PyObject *value = NULL;
+
+    *exc_p = NULL;
+    if (self->status != UMX_OK || hand_out(self, &value) == PYGEN_ERROR) {
+        mark_handed_out(self);
+        *exc_p = PyErr_Occurred() ? PyErr_GetRaisedException() :
+                                    request_exception_object(self);
+    }
+    return value;
+}
+
 /* ---- giving up -----------------------------------------------------------
  */
 
@@ -1016,6 +1212,11 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);
@@ -1055,7 +1256,7 @@ static void
 cancel_operation(RequestObject *self)
 {
     if (self->is_deferred) {
-        buffer_release(&self->hold);
+        release_buffers(self);
         release_many(self);
         return;
     }
@@ -1091,11 +1292,15 @@ request_abandon(RequestObject *self)
     if (self->state != REQUEST_PENDING) {
         return false;
     }
+    if (self->low_level != NULL) {
+        cancel_operation(self); /* its callback tells when the buffer is free */
+        return true;
+    }
     self->state      = REQUEST_CANCELLED;
     self->is_settled = true;
     Py_INCREF(self);
     cancel_operation(self);
-    link_wake(self);
+    request_link_wake(self);
     worker_after_call(self->worker);
     Py_DECREF(self);
     return true;
@@ -1188,7 +1393,7 @@ yield_itself(RequestObject *self, PyObject **out)
                         "cannot be awaited");
         return PYGEN_ERROR;
     }
-    track(self);
+    request_track(self);
     self->has_yielded = true;
     self->is_blocking = true;
     *out              = Py_NewRef(self);
@@ -1397,6 +1602,7 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
+    Py_CLEAR(self->low_level);
     if (!request_abandon(self)) {
         undo_result(self);
     }
@@ -1538,7 +1744,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         }
         Py_RETURN_NONE;
     }
-    track(self);
+    request_track(self);
     if (self->callback == NULL) {
         self->callback = Py_NewRef(values[0]);
         self->context  = Py_XNewRef(context);
@@ -1661,6 +1867,27 @@ request_repr(PyObject *op)
                                 state);
 }
 
+/* ---- for ucp._libs -------------------------------------------------------
+ */
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nAs done().");
+
+static PyObject *
+get_info(PyObject *op, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    return Py_BuildValue("{s:s,s:s}", "status",
+                         self->is_settled ? "finished" : "pending", "name",
+                         op_name(self));
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(((RequestObject *)op)->op);
+}
+
 /* For loop.call_later() of close_all(). */
 static PyObject *
 request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1682,6 +1909,7 @@ static PyMethodDef request_methods[] = {
     {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, throw_doc},
     {"close", request_close, METH_NOARGS, close_doc},
     {"done", request_done, METH_NOARGS, done_doc},
+    {"closed", request_done, METH_NOARGS, closed_doc},
     {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
     {"cancel", KEYWORDS_FUNC(request_cancel), KEYWORDS, cancel_doc},
     {"result", request_result, METH_NOARGS, result_doc},
@@ -1702,6 +1930,9 @@ static PyMethodDef request_methods[] = {
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
     {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
+     NULL},
+    {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

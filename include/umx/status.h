@@ -60,6 +60,9 @@ extern "C" {
     X(UMX_ERR_LENGTH_MISMATCH, -206, "message is shorter than the buffer")   \
     X(UMX_ERR_UNKNOWN_OPTION, -207, "unknown configuration option")          \
     X(UMX_ERR_FORKED, -208, "object belongs to the parent process")          \
+    X(UMX_ERR_INVALID_KEY, -209, "not a key of the peer's memory")           \
+    X(UMX_ERR_STALE_KEY, -210, "the memory of the key is closed")            \
+    X(UMX_ERR_READONLY, -211, "the memory is read-only")                     \
     X(UMX_ERR_WORKER_GONE, -212,                                             \
       "Destination is unreachable, or Endpoint timeout: no such worker")
 

@@ -18,6 +18,7 @@ typedef struct umx_ep       umx_ep;
 typedef struct umx_request  umx_request;
 typedef struct umx_message  umx_message;
 typedef struct umx_memh     umx_memh;
+typedef struct umx_rkey     umx_rkey;
 
 /** Where a buffer's bytes live. */
 typedef enum umx_memtype {

@@ -11,7 +11,9 @@
 #include <umx/endpoint.h>
 #include <umx/listener.h>
 #include <umx/request.h>
+#include <umx/rma.h>
 #include <umx/status.h>
+#include <umx/stream.h>
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>

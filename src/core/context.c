@@ -7,6 +7,7 @@
 #include <umx/version.h>
 
 #include "core/config.h"
+#include "util/hash.h"
 #include "util/log.h"
 
 /* Lowest minor version of UCX's API that will do: asking for the header's own
@@ -121,7 +122,13 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     }
     atomic_init(&context->refs, 1);
     context->generation = umi_fork_generation();
-    status              = umi_config_read(params, &config, bad_option_p);
+    pthread_mutex_init(&context->memhs_lock, NULL);
+    umi_slots_init(&context->memhs);
+    if (!umi_random_bytes(&context->id, sizeof(context->id))) {
+        status = UMX_ERR_IO_ERROR;
+        goto free_context;
+    }
+    status = umi_config_read(params, &config, bad_option_p);
     if (status != UMX_OK) {
         goto free_context;
     }
@@ -146,6 +153,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
 release_config:
     ucp_config_release(config);
 free_context:
+    pthread_mutex_destroy(&context->memhs_lock);
     free(context);
     return status;
 }
@@ -167,7 +175,9 @@ umx_context_release(umx_context *context)
     if (context->generation == umi_fork_generation()) {
         ucp_cleanup(context->ucp);
         umi_fork_leave();
+        pthread_mutex_destroy(&context->memhs_lock);
     }
+    umi_slots_fini(&context->memhs);
     free(context);
 }
 

@@ -2,22 +2,27 @@
 #ifndef UMI_CONTEXT_H
 #define UMI_CONTEXT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <ucp/api/ucp.h>
 #include <umx/context.h>
 
 #include "core/fork.h"
+#include "util/slots.h"
 
 enum {
     UMI_TOKEN_MAX = 256
 };
 
 struct umx_context {
-    ucp_context_h ucp;
-    atomic_uint   refs;
-    unsigned      generation; /* umi_fork_generation() at creation */
-    umx_config    config;     /* config.token leads to `token` */
-    uint8_t       token[UMI_TOKEN_MAX];
+    ucp_context_h   ucp;
+    atomic_uint     refs;
+    unsigned        generation; /* umi_fork_generation() at creation */
+    umx_config      config;     /* config.token leads to `token` */
+    uint8_t         token[UMI_TOKEN_MAX];
+    uint64_t        id; /* random; the first bytes of its workers' ids */
+    pthread_mutex_t memhs_lock;
+    umi_slots       memhs; /* open ones, by id */
 };
 
 void umi_context_hold(umx_context *context);

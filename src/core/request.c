@@ -65,6 +65,26 @@ umi_request_complete(umx_request *req, umx_status status)
 }
 
 void
+umi_request_lose(umx_request *req, umx_status status)
+{
+    if (req->is_lost) {
+        return;
+    }
+    req->is_lost = true;
+    req->worker->stats.requests_lost++;
+    if (req->on_lost != NULL) {
+        req->on_lost(req, status, req->arg);
+    }
+}
+
+void
+umi_request_lose_whole(umx_request *part, umx_status status, void *arg)
+{
+    (void)part;
+    umi_request_lose(arg, status);
+}
+
+void
 umi_request_complete_all(umi_list *list, umx_status status)
 {
     UMI_LIST_FOREACH_SAFE(link, list) {

@@ -98,6 +98,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
     }
+    memcpy(worker->id, &context->id, sizeof(context->id));
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;

@@ -26,6 +26,9 @@ typedef struct umi_worker_hooks {
     void (*on_connection)(umx_listener *listener, int fd);
     /* Messages with UCX's tags may have come. */
     void (*look_for_tags)(umx_worker *worker);
+    /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
+     * it has under way itself is done. May be NULL. */
+    umx_status (*hold_flush)(umx_request *req);
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep *ep);
     void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
@@ -105,7 +108,7 @@ struct umx_worker {
     int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;

@@ -39,6 +39,22 @@ new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
     return req;
 }
 
+/* Does it have to wait? Frees `req` on a failure. */
+static umx_status
+hold_flush(umx_request *req, umx_request **req_p)
+{
+    const umi_worker_hooks *hooks = req->worker->hooks;
+    umx_status status = (hooks->hold_flush != NULL) ? hooks->hold_flush(req) :
+                                                      UMX_OK;
+
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else if (status != UMX_OK) {
+        umi_request_free(req);
+    }
+    return status;
+}
+
 umx_status
 umx_worker_flush(umx_worker *worker, const umx_op_params *params,
                  umx_request **req_p)
@@ -52,6 +68,10 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
     req = new_flush(worker, NULL, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
+    }
+    status = hold_flush(req, req_p);
+    if (status != UMX_OK) {
+        return status;
     }
     status = post_flush(req);
     if (status != UMX_INPROGRESS) {
@@ -81,5 +101,9 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
         return UMX_ERR_CLOSED;
     }
     req = new_flush(base->worker, base, params);
-    return (req == NULL) ? UMX_ERR_NO_MEMORY : umi_ep_post(base, req, req_p);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = hold_flush(req, req_p);
+    return (status != UMX_OK) ? status : umi_ep_post(base, req, req_p);
 }

@@ -45,6 +45,7 @@ umx_worker_poll(umx_worker *worker)
         worker->watch_countdown--;
     } else {
         umi_worker_run_watches(worker);
+        umi_worker_run_timers(worker); /* a program may do nothing but poll */
     }
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
@@ -162,7 +163,7 @@ bool
 umx_worker_overslept(umx_worker *worker)
 {
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
-    bool          has_slept = worker->is_armed &&
+    bool          has_slept = worker->is_armed && !worker->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;

@@ -94,7 +94,9 @@ run_channel(umi_channel *channel)
     umi_am_user *user = channel->user;
     umx_message *message;
 
-    while (user != NULL && user->fn != NULL && umi_conn_may_read(channel->ep) &&
+    while (user != NULL && user->fn != NULL &&
+           (umi_conn_may_read(channel->ep) ||
+            umi_conn_is_reading_channel(channel)) &&
            (message = umi_channel_take_first(channel)) != NULL) {
         user->fn(channel->ep, message, user->arg);
     }

@@ -18,6 +18,8 @@
 
 #include "util/clock.h"
 #include "util/log.h"
+#include "wire/am.h"
+#include "wire/rma.h"
 
 static void
 fail_posted(umi_channel *channel)
@@ -144,7 +146,7 @@ umi_close_advance(umx_ep *ep)
         return; /* the peer waits for our ACK, and disconnects */
     }
     if (!has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
-        ep->base.num_tag_sends == 0) {
+        ep->base.num_tag_sends == 0 && !umi_rma_is_busy(ep)) {
         send_goodbye(ep);
     }
 }
@@ -216,6 +218,8 @@ umi_close_peer_done(umx_ep *ep)
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     umi_conn_each_channel(ep, fail_posted);
     umi_conn_each_channel(ep, fail_waiting);
+    umi_am_run(ep); /* the last replies */
+    umi_rma_fail(ep, UMX_ERR_PEER_CLOSED);
     umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
 }
@@ -353,6 +357,14 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     return UMX_INPROGRESS;
 }
 
+void
+umi_close_check_count(umx_ep *ep)
+{
+    if (ep->close_after != 0 && ep->recv_count >= ep->close_after) {
+        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    }
+}
+
 umx_status
 umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
 {
@@ -362,9 +374,9 @@ umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
     if (n < ep->recv_count) {
         return UMX_ERR_INVALID_PARAM;
     }
+    ep->close_after = n;
     if (n == ep->recv_count && ep->state == UMX_EP_OPEN) {
         umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
     }
-    ep->close_after = n;
     return UMX_OK;
 }

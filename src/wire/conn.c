@@ -7,7 +7,9 @@
 #include "util/log.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
+#include "wire/rma.h"
 #include "wire/route.h"
+#include "wire/stream.h"
 
 /* How long after its end an endpoint waits for what UCX has of it. */
 enum {
@@ -35,6 +37,7 @@ static const umi_worker_hooks worker_hooks = {
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
     .look_for_tags = umi_tag_look,
+    .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = abort_conn,
     .abort         = abort_worker,
     .fini          = fini_worker,
@@ -54,6 +57,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     if (status == UMX_OK) {
         status = umi_am_set_handler(worker, UMI_AM_CONTROL,
                                     umi_control_on_arrival);
+    }
+    if (status == UMX_OK) {
+        status = umi_rma_init(worker);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -87,6 +93,7 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    umi_rma_free_state(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
     }
@@ -116,16 +123,8 @@ static void
 report_lost(umx_ep *ep)
 {
     UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
-
-        if (req->is_lost) {
-            continue;
-        }
-        req->is_lost = true;
-        umi_conn_worker(ep)->stats.requests_lost++;
-        if (req->on_lost != NULL) {
-            req->on_lost(req, pending_status(ep), req->arg);
-        }
+        umi_request_lose(umi_container_of(link, umx_request, link),
+                         pending_status(ep));
     }
 }
 
@@ -367,13 +366,17 @@ visit_due(umx_ep *ep)
         }
         umi_close_advance(ep);
     }
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
+    }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);
     }
     if (take_due(ep, UMI_DUE_ACK)) {
         umi_close_try_ack(ep);
     }
-    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN) {
+    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
+        ep->num_to_fetch == 0) {
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
@@ -477,6 +480,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
+    umi_rma_finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->asks, pending_status(ep));

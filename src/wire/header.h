@@ -29,6 +29,12 @@ enum {
     UMI_KIND_STREAM  = 3  /* umx/stream.h */
 };
 
+/* AM ids of the library's own, of 1 to 15: rma.h. */
+enum {
+    UMI_AM_ID_RMA_REQUEST = 1,
+    UMI_AM_ID_RMA_REPLY   = 2
+};
+
 /* A channel as the library and the control messages name it: kind << 16 |
  * number. */
 static inline uint32_t
@@ -38,6 +44,13 @@ umi_channel_id(unsigned kind, uint16_t number)
 }
 
 #define UMI_CHANNEL_0 ((uint32_t)UMI_KIND_MESSAGE << 16)
+#define UMI_CHANNEL_REPLIES \
+    (((uint32_t)UMI_KIND_AM << 16) | UMI_AM_ID_RMA_REPLY)
+
+#define UMI_STREAM_0 ((uint32_t)UMI_KIND_STREAM << 16)
+
+/* Active messages of a program that needs no ids: UMX_AM_ID_PLAIN is 0. */
+#define UMI_CHANNEL_PLAIN_AM ((uint32_t)UMI_KIND_AM << 16)
 
 static inline bool
 umi_channel_id_is_valid(uint32_t id)

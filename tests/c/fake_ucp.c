@@ -24,6 +24,16 @@ struct ucp_context {
     bool is_live;
 };
 
+struct ucp_mem {
+    bool   is_live;
+    size_t len;
+};
+
+/* What ucp_rkey_pack() gives. */
+typedef struct packed_rkey {
+    bool is_live;
+} packed_rkey;
+
 struct ucp_worker {
     bool                   is_live;
     int                    fd;
@@ -79,6 +89,8 @@ fake_state fake;
 
 static struct ucp_config  configs[MAX_OBJECTS];
 static struct ucp_context contexts[MAX_OBJECTS];
+static struct ucp_mem     mems[MAX_OBJECTS];
+static packed_rkey        packed_rkeys[MAX_OBJECTS];
 static struct ucp_worker  workers[MAX_OBJECTS];
 static struct ucp_ep      eps[MAX_OBJECTS];
 static request            requests[MAX_REQUESTS];
@@ -173,6 +185,8 @@ fake_reset(void)
     memset(&fake, 0, sizeof(fake));
     memset(configs, 0, sizeof(configs));
     memset(contexts, 0, sizeof(contexts));
+    memset(mems, 0, sizeof(mems));
+    memset(packed_rkeys, 0, sizeof(packed_rkeys));
     memset(workers, 0, sizeof(workers));
     memset(eps, 0, sizeof(eps));
     memset(requests, 0, sizeof(requests));
@@ -325,6 +339,52 @@ ucp_context_print_info(const ucp_context_h context, FILE *stream)
 {
     (void)context;
     fputs("context\n", stream);
+}
+
+/* ---- memory --------------------------------------------------------------
+ */
+
+ucs_status_t
+ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *params,
+            ucp_mem_h *mem_p)
+{
+    if (!context->is_live || params->length == 0) {
+        abort();
+    }
+    FAIL_IF_TOLD();
+    *mem_p        = TAKE(mems);
+    (*mem_p)->len = params->length;
+    return UCS_OK;
+}
+
+ucs_status_t
+ucp_mem_unmap(ucp_context_h context, ucp_mem_h mem)
+{
+    if (!context->is_live) {
+        abort();
+    }
+    GIVE(mem);
+    return UCS_OK;
+}
+
+ucs_status_t
+ucp_rkey_pack(ucp_context_h context, ucp_mem_h mem, void **rkey_p,
+              size_t *len_p)
+{
+    (void)context;
+    if (!mem->is_live) {
+        abort();
+    }
+    FAIL_IF_TOLD();
+    *rkey_p = TAKE(packed_rkeys);
+    *len_p  = (fake.rkey_len != 0) ? fake.rkey_len : sizeof(packed_rkey);
+    return UCS_OK;
+}
+
+void
+ucp_rkey_buffer_release(void *rkey)
+{
+    GIVE((packed_rkey *)rkey);
 }
 
 /* ---- workers -------------------------------------------------------------

@@ -1,0 +1,334 @@
+#include "core/memh.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/key.h"
+#include "util/hash.h"
+
+/* ---- UCX's part ----------------------------------------------------------
+ */
+
+static umx_status
+map_memory(umx_memh *memh)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+        .address     = memh->buf.data,
+        .length      = memh->buf.len,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+
+    if (memh->buf.len == 0) {
+        return UMX_OK;
+    }
+    return (umx_status)ucp_mem_map(memh->context->ucp, &params, &memh->ucp);
+}
+
+static void
+unmap_memory(umx_memh *memh)
+{
+    if (memh->ucp != NULL) {
+        (void)ucp_mem_unmap(memh->context->ucp, memh->ucp);
+    }
+}
+
+/* ---- the key -------------------------------------------------------------
+ */
+
+static umx_status
+encode_key(umx_memh *memh, umi_key *key)
+{
+    uint8_t data[UMI_KEY_MAX];
+
+    memh->key_len = umi_key_encode(key, data);
+    if (memh->key_len == 0) {
+        return UMX_ERR_UNSUPPORTED; /* what UCX has packed is too long */
+    }
+    memh->key = malloc(memh->key_len);
+    if (memh->key == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memcpy(memh->key, data, memh->key_len);
+    return UMX_OK;
+}
+
+static umx_status
+make_key(umx_memh *memh, int segment_number)
+{
+    umi_key    key  = {.context = memh->context->id,
+                       .memory  = memh->id,
+                       .address = (uintptr_t)memh->buf.data,
+                       .length  = memh->buf.len};
+    void      *rkey = NULL;
+    size_t     len  = 0;
+    umx_status status;
+
+    if (memh->is_readonly) {
+        key.flags |= UMI_KEY_READONLY;
+    }
+    if (memh->segment != NULL) {
+        key.flags |= UMI_KEY_SEGMENT;
+        key.segment = segment_number;
+    }
+    if (memh->ucp != NULL) {
+        status = (umx_status)ucp_rkey_pack(memh->context->ucp, memh->ucp, &rkey,
+                                           &len);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    key.rkey     = rkey;
+    key.rkey_len = (uint16_t)(len < UINT16_MAX ? len : UINT16_MAX);
+    status       = encode_key(memh, &key);
+    if (rkey != NULL) {
+        ucp_rkey_buffer_release(rkey);
+    }
+    return status;
+}
+
+/* ---- the context's list --------------------------------------------------
+ */
+
+/* 0 when out of memory, or of randomness. */
+static uint64_t
+add_to_context(umx_memh *memh)
+{
+    umx_context *context = memh->context;
+    uint32_t     nonce;
+    uint64_t     id;
+
+    if (!umi_random_bytes(&nonce, sizeof(nonce))) {
+        return 0;
+    }
+    pthread_mutex_lock(&context->memhs_lock);
+    id = umi_slots_add(&context->memhs, memh, nonce);
+    pthread_mutex_unlock(&context->memhs_lock);
+    return id;
+}
+
+static void
+remove_from_context(umx_memh *memh)
+{
+    umx_context *context = memh->context;
+
+    pthread_mutex_lock(&context->memhs_lock);
+    umi_slots_remove(&context->memhs, memh->id);
+    memh->id = 0;
+    pthread_mutex_unlock(&context->memhs_lock);
+}
+
+umx_memh *
+umi_memh_find(umx_context *context, uint64_t id)
+{
+    umx_memh *memh;
+
+    pthread_mutex_lock(&context->memhs_lock);
+    memh = umi_slots_get(&context->memhs, id);
+    if (memh != NULL) {
+        atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&context->memhs_lock);
+    return memh;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static umx_memh *
+memh_new(umx_context *context)
+{
+    umx_memh *memh = calloc(1, sizeof(*memh));
+
+    if (memh != NULL) {
+        atomic_init(&memh->refs, 1);
+        memh->context     = context;
+        memh->buf.memtype = UMX_MEMTYPE_HOST;
+    }
+    return memh;
+}
+
+/* Register it, and make it known. */
+static umx_status
+memh_open(umx_memh *memh, int segment_number)
+{
+    umx_status status = map_memory(memh);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    memh->id = add_to_context(memh);
+    status   = (memh->id == 0) ? UMX_ERR_NO_MEMORY :
+                                 make_key(memh, segment_number);
+    if (status != UMX_OK) {
+        goto unmap;
+    }
+    if (memh->segment != NULL) {
+        umi_segment_publish(memh->segment, memh->context->id, memh->id,
+                            memh->buf.len);
+    }
+    umi_context_hold(memh->context);
+    return UMX_OK;
+
+unmap:
+    if (memh->id != 0) {
+        remove_from_context(memh);
+    }
+    unmap_memory(memh);
+    return status;
+}
+
+/* Of umx_memh_alloc(). */
+static void
+free_memory(umx_memh *memh)
+{
+    if (memh->segment != NULL) {
+        umi_segment_unmap(memh->segment);
+    } else {
+        (void)munmap(memh->buf.data, memh->buf.len > 0 ? memh->buf.len : 1);
+    }
+}
+
+/* Shared memory, or where the system has none (left) private memory, which
+ * peers reach by way of this process. */
+static umx_status
+allocate(umx_memh *memh, size_t len, int *number_p)
+{
+    memh->buf.len = len;
+    if (umi_segment_create(len, &memh->segment, number_p) == UMX_OK) {
+        memh->buf.data = umi_segment_data(memh->segment);
+        return UMX_OK;
+    }
+    memh->buf.data = mmap(NULL, len > 0 ? len : 1, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return (memh->buf.data == MAP_FAILED) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}
+
+umx_status
+umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
+{
+    umx_memh  *memh;
+    umx_status status;
+    int        number = 0;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    memh = memh_new(context);
+    if (memh == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = allocate(memh, len, &number);
+    if (status != UMX_OK) {
+        goto free_memh;
+    }
+    status = memh_open(memh, number);
+    if (status != UMX_OK) {
+        goto release_memory;
+    }
+    *memh_p = memh;
+    return UMX_OK;
+
+release_memory:
+    free_memory(memh);
+free_memh:
+    free(memh->key);
+    free(memh);
+    return status;
+}
+
+umx_status
+umx_memh_register(umx_context *context, const umx_buffer *buf,
+                  const umx_memh_params *params, umx_memh **memh_p)
+{
+    uint64_t   fields = (params != NULL) ? params->field_mask : 0;
+    umx_memh  *memh;
+    umx_status status;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    if (buf->data == NULL && buf->len != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (buf->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    memh = memh_new(context);
+    if (memh == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memh->buf.data    = buf->data;
+    memh->buf.len     = buf->len;
+    memh->is_readonly = (fields & UMX_MEMH_FIELD_FLAGS) &&
+                        (params->flags & UMX_MEMH_FLAG_READONLY);
+    status = memh_open(memh, 0);
+    if (status != UMX_OK) {
+        free(memh->key);
+        free(memh);
+        return status;
+    }
+    if (fields & UMX_MEMH_FIELD_ON_FREE) {
+        memh->on_free = params->on_free;
+        memh->arg     = params->arg;
+    }
+    memh->is_lent = true;
+    *memh_p       = memh;
+    return UMX_OK;
+}
+
+const umx_buffer *
+umx_memh_buffer(const umx_memh *memh)
+{
+    return &memh->buf;
+}
+
+const void *
+umx_memh_key(const umx_memh *memh, size_t *len_p)
+{
+    *len_p = memh->key_len;
+    return memh->key;
+}
+
+void
+umx_memh_close(umx_memh *memh)
+{
+    if (memh->context->generation != umi_fork_generation()) {
+        return; /* the parent's, which goes on with it */
+    }
+    remove_from_context(memh);
+    if (memh->segment != NULL) {
+        umi_segment_close(memh->segment);
+    }
+}
+
+void
+umi_memh_put(umx_memh *memh)
+{
+    umx_context *context = memh->context;
+
+    if (atomic_fetch_sub_explicit(&memh->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    if (context->generation == umi_fork_generation()) {
+        unmap_memory(memh);
+    }
+    if (!memh->is_lent) {
+        free_memory(memh);
+    } else if (memh->on_free != NULL) {
+        memh->on_free(memh->arg);
+    }
+    free(memh->key);
+    free(memh);
+    umx_context_release(context);
+}
+
+void
+umx_memh_release(umx_memh *memh)
+{
+    umx_memh_close(memh);
+    umi_memh_put(memh);
+}

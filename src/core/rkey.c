@@ -1,0 +1,125 @@
+#include "core/rkey.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/peer.h"
+
+/* A worker's id begins with its context's. */
+static bool
+is_of_peer(const umi_key *key, const umi_peer *peer)
+{
+    return memcmp(&key->context, peer->worker_id, sizeof(key->context)) == 0;
+}
+
+void
+umi_rkey_resolve(umx_rkey *rkey)
+{
+    const umi_key  *key  = &rkey->key;
+    const umi_peer *peer = rkey->ep->peer;
+
+    if (rkey->is_resolved || peer == NULL || !rkey->ep->is_bound) {
+        return;
+    }
+    rkey->is_resolved = true;
+    if (!is_of_peer(key, peer)) {
+        rkey->is_foreign = true;
+        return;
+    }
+    if (!(key->flags & UMI_KEY_SEGMENT) || !peer->has_shm) {
+        return;
+    }
+    rkey->segment = umi_segment_map(key->segment, key->context, key->memory,
+                                    key->length);
+    if (rkey->segment != NULL) {
+        rkey->data = umi_segment_data(rkey->segment);
+    }
+}
+
+static void
+retire_rkey(umi_retire *retire)
+{
+    umx_rkey_destroy(umi_container_of(retire, umx_rkey, retire));
+}
+
+umx_status
+umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
+{
+    umi_ep    *base = umi_ep_of(ep);
+    umi_key    decoded;
+    umx_rkey  *rkey;
+    umx_status status;
+
+    if (base->worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(base->worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_key_decode(&decoded, key, len)) {
+        return UMX_ERR_INVALID_KEY;
+    }
+    rkey = calloc(1, sizeof(*rkey));
+    if (rkey == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    rkey->ep        = base;
+    rkey->key       = decoded;
+    rkey->key.rkey  = NULL;
+    rkey->retire.fn = retire_rkey;
+    umi_rkey_resolve(rkey);
+    if (rkey->is_foreign) {
+        free(rkey);
+        return UMX_ERR_INVALID_KEY;
+    }
+    umi_ep_hold(base);
+    *rkey_p = rkey;
+    return UMX_OK;
+}
+
+uint64_t
+umx_rkey_length(const umx_rkey *rkey)
+{
+    return rkey->key.length;
+}
+
+bool
+umx_rkey_is_readonly(const umx_rkey *rkey)
+{
+    return (rkey->key.flags & UMI_KEY_READONLY) != 0;
+}
+
+void *
+umx_rkey_pointer(const umx_rkey *rkey)
+{
+    return rkey->data;
+}
+
+void
+umx_rkey_close(umx_rkey *rkey)
+{
+    rkey->is_closed = true;
+}
+
+void
+umx_rkey_destroy(umx_rkey *rkey)
+{
+    umi_ep *ep = rkey->ep;
+
+    if (rkey->segment != NULL) {
+        umi_segment_unmap(rkey->segment);
+    }
+    free(rkey);
+    umi_ep_release(ep);
+}
+
+void
+umx_rkey_retire(umx_rkey *rkey)
+{
+    if (rkey->ep->worker == NULL) {
+        umx_rkey_destroy(rkey);
+    } else {
+        umi_worker_retire(rkey->ep->worker, &rkey->retire);
+    }
+}

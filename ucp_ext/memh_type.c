@@ -1,0 +1,329 @@
+#include "state.h"
+
+/* In whatever thread has dropped the last reference. */
+static void
+on_free(void *arg)
+{
+    buffer_hold     *hold = arg;
+    PyGILState_STATE gil  = PyGILState_Ensure();
+
+    buffer_release(hold);
+    PyMem_Free(hold);
+    PyGILState_Release(gil);
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static umx_status
+allocate(MemoryObject *self, PyObject *nbytes)
+{
+    size_t len = PyLong_AsSize_t(nbytes);
+
+    if (len == (size_t)-1 && PyErr_Occurred()) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return umx_memh_alloc(self->context->umx, len, &self->umx);
+}
+
+/* Writable if it can be, else for reading only. */
+static int
+acquire(MemoryObject *self, PyObject *buffer, buffer_hold *hold)
+{
+    if (buffer_acquire(self->st, buffer, true, hold) == 0) {
+        return 0;
+    }
+    PyErr_Clear();
+    self->is_readonly = true;
+    return buffer_acquire(self->st, buffer, false, hold);
+}
+
+static umx_status
+register_buffer(MemoryObject *self, PyObject *buffer)
+{
+    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
+                                            UMX_MEMH_FIELD_ON_FREE,
+                              .on_free = on_free};
+    buffer_hold    *hold   = PyMem_Calloc(1, sizeof(*hold));
+    umx_status      status;
+
+    if (hold == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (acquire(self, buffer, hold) < 0) {
+        PyMem_Free(hold);
+        return UMX_ERR_INVALID_PARAM;
+    }
+    params.flags = self->is_readonly ? UMX_MEMH_FLAG_READONLY : 0;
+    params.arg   = hold;
+    status       = umx_memh_register(self->context->umx, &hold->buf, &params,
+                                     &self->umx);
+    if (status != UMX_OK) {
+        buffer_release(hold);
+        PyMem_Free(hold);
+    } else {
+        self->hold = hold;
+    }
+    return status;
+}
+
+static PyObject *
+memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"context", "nbytes", "buffer", NULL};
+
+    mod_state    *st     = state_of_type(type);
+    PyObject     *nbytes = NULL, *buffer = NULL, *context;
+    MemoryObject *self;
+    umx_status    status;
+
+    if (st == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$O!O:Memory", keywords,
+                                     st->context_type, &context, &PyLong_Type,
+                                     &nbytes, &buffer)) {
+        return NULL;
+    }
+    if ((nbytes == NULL) == (buffer == NULL)) {
+        PyErr_SetString(PyExc_TypeError, "either nbytes or buffer is needed");
+        return NULL;
+    }
+    self = (MemoryObject *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->st      = st;
+    self->context = (ContextObject *)Py_NewRef(context);
+    st->num_memories++;
+    status = (nbytes != NULL) ? allocate(self, nbytes) :
+                                register_buffer(self, buffer);
+    if (status == UMX_OK) {
+        return (PyObject *)self;
+    }
+    Py_DECREF(self);
+    return PyErr_Occurred() ? NULL : errors_raise(st, status, "Memory", NULL);
+}
+
+/* End of access; the memory stays while it is looked at or moved. */
+static void
+shut(MemoryObject *self)
+{
+    umx_memh *memh = self->umx;
+
+    self->is_closed = true;
+    if (memh == NULL) {
+        return;
+    }
+    if (self->exports != 0) {
+        umx_memh_close(memh);
+        return;
+    }
+    self->umx  = NULL;
+    self->hold = NULL;
+    umx_memh_release(memh);
+}
+
+static int
+memory_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->context);
+    if (self->hold != NULL) {
+        Py_VISIT(self->hold->owner);
+        Py_VISIT(self->hold->view.obj);
+    }
+    return 0;
+}
+
+static int
+memory_clear(PyObject *op)
+{
+    shut((MemoryObject *)op);
+    return 0;
+}
+
+static void
+memory_dealloc(PyObject *op)
+{
+    MemoryObject *self = (MemoryObject *)op;
+    PyTypeObject *type = Py_TYPE(op);
+
+    PyObject_GC_UnTrack(op);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(op);
+    }
+    shut(self);
+    Py_CLEAR(self->context);
+    self->st->num_memories--;
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- the buffer ----------------------------------------------------------
+ */
+
+static int
+memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
+{
+    MemoryObject     *self = (MemoryObject *)op;
+    const umx_buffer *buf;
+
+    view->obj = NULL;
+    if (self->is_closed) {
+        PyErr_SetString(PyExc_BufferError, "the memory is closed");
+        return -1;
+    }
+    buf = umx_memh_buffer(self->umx);
+    if (PyBuffer_FillInfo(view, op, buf->data, (Py_ssize_t)buf->len,
+                          self->is_readonly, flags) < 0) {
+        return -1;
+    }
+    self->exports++;
+    return 0;
+}
+
+static void
+memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    if (--self->exports == 0 && self->is_closed) {
+        shut(self);
+    }
+}
+
+/* ---- methods -------------------------------------------------------------
+ */
+
+PyDoc_STRVAR(close_doc,
+             "close($self, /)\n--\n\n"
+             "End the peers' access. What views of it see, and transfers\n"
+             "under way, stay valid.");
+
+static PyObject *
+memory_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    shut((MemoryObject *)op);
+    Py_RETURN_NONE;
+}
+
+static int
+check_open(const MemoryObject *self)
+{
+    if (self->is_closed) {
+        (void)errors_raise(self->st, UMX_ERR_STALE_KEY, "Memory", NULL);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+get_key(PyObject *op, void *Py_UNUSED(closure))
+{
+    MemoryObject *self = (MemoryObject *)op;
+    const void   *key;
+    size_t        len;
+
+    if (check_open(self) < 0) {
+        return NULL;
+    }
+    key = umx_memh_key(self->umx, &len);
+    return PyBytes_FromStringAndSize(key, (Py_ssize_t)len);
+}
+
+static PyObject *
+get_address(PyObject *op, void *Py_UNUSED(closure))
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    return (check_open(self) < 0) ?
+               NULL :
+               PyLong_FromVoidPtr(umx_memh_buffer(self->umx)->data);
+}
+
+static PyObject *
+get_nbytes(PyObject *op, void *Py_UNUSED(closure))
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    return PyLong_FromSize_t(
+        self->umx == NULL ? 0 : umx_memh_buffer(self->umx)->len);
+}
+
+static PyObject *
+get_readonly(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((MemoryObject *)op)->is_readonly);
+}
+
+static PyObject *
+get_closed(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((MemoryObject *)op)->is_closed);
+}
+
+static PyObject *
+get_array_interface(PyObject *op, void *Py_UNUSED(closure))
+{
+    MemoryObject     *self = (MemoryObject *)op;
+    const umx_buffer *buf;
+
+    if (check_open(self) < 0) {
+        return NULL;
+    }
+    buf = umx_memh_buffer(self->umx);
+    return Py_BuildValue("{s:i,s:(n),s:s,s:(NO)}", "version", 3, "shape",
+                         (Py_ssize_t)buf->len, "typestr", "|u1", "data",
+                         PyLong_FromVoidPtr(buf->data),
+                         self->is_readonly ? Py_True : Py_False);
+}
+
+static PyMethodDef memory_methods[] = {
+    {"close", memory_close, METH_NOARGS, close_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef memory_getset[] = {
+    {"key", get_key, NULL, "What a peer needs to reach it; bytes.", NULL},
+    {"address", get_address, NULL, "Where it is in this process.", NULL},
+    {"nbytes", get_nbytes, NULL, "Its length; 0 once closed.", NULL},
+    {"readonly", get_readonly, NULL, "True if peers may only read it.", NULL},
+    {"closed", get_closed, NULL, "True after close().", NULL},
+    {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef memory_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(MemoryObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(memory_doc,
+             "Memory(context, *, nbytes=None, buffer=None)\n--\n\n"
+             "Memory that peers may reach: `nbytes` new ones, zeros, or those\n"
+             "of `buffer`, which is held.");
+
+static PyType_Slot memory_slots[] = {
+    {Py_tp_doc, (void *)memory_doc},
+    {Py_tp_new, memory_new},
+    {Py_tp_dealloc, memory_dealloc},
+    {Py_tp_traverse, memory_traverse},
+    {Py_tp_clear, memory_clear},
+    {Py_tp_methods, memory_methods},
+    {Py_tp_getset, memory_getset},
+    {Py_tp_members, memory_members},
+    {Py_bf_getbuffer, memory_getbuffer},
+    {Py_bf_releasebuffer, memory_releasebuffer},
+    {0, NULL},
+};
+
+PyType_Spec memory_spec = {
+    .name      = "ucp._ext.Memory",
+    .basicsize = sizeof(MemoryObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = memory_slots,
+};
