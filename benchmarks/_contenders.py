@@ -296,6 +296,7 @@ CONTENDERS: dict[str, Contender] = {
             spec=NO_SPIN,
             ucx=True,
         ),
+        Python("ucp-tags", 1e-6, "ucp-tags", ("ucp",), ("latency",), ucx=True),
         BareUcx("ucx"),
         Perftest("perftest"),
         Perftest("perftest-am", am=True),

@@ -194,6 +194,22 @@ class Ucp(Peer):
         await ep.recv_many(buffers)
 
 
+class UcpTags(Ucp):
+    """ucp with UCX's own tags, matched by the worker."""
+
+    async def ping(self, ep: Any, count: int, first: bool) -> None:
+        out, into = filled(self.spec["size"]), filled(self.spec["size"])
+        send, recv = ep.worker.send, ep.worker.recv
+        if first:
+            for _ in range(count):
+                await send(ep, out, 1)
+                await recv(into, 1)
+        else:
+            for _ in range(count):
+                await recv(into, 1)
+                await send(ep, out, 1)
+
+
 class Ucxx(Peer):
     """ucxx; spec["mode"] is its progress mode, "+future" adds its notifier."""
 
@@ -461,6 +477,7 @@ class Sockets:
 PEERS: dict[str, type[Any]] = {
     "ucp": Ucp,
     "ucp-uvloop": with_uvloop(Ucp),
+    "ucp-tags": UcpTags,
     "ucxx": Ucxx,
     "streams": Streams,
     "streams-uvloop": with_uvloop(Streams),
