@@ -47,7 +47,7 @@ async def create_endpoint_from_worker_address(
 
     Args:
         address: a UCXAddress or its bytes.
-        endpoint_error_handling: accepted for ucx-py's sake; always on.
+        endpoint_error_handling: as in ``create_endpoint``.
         connect_timeout: seconds for the handshake; None is what ``init`` got,
             5 by default.
 
@@ -57,12 +57,11 @@ async def create_endpoint_from_worker_address(
     Operations on the endpoint raise what ``create_endpoint`` would;
     UCXWorkerGone, a UCXNotConnected, if nobody is at the address.
     """
-    if not endpoint_error_handling:
-        _context.logger.debug("endpoint_error_handling is always on")
     if connect_timeout is None:
         connect_timeout = _context.connect_timeout()
     worker = current_worker()
     endpoint = cast(Endpoint, worker.connect_address(address, connect_timeout))
+    endpoint._has_error_handling = endpoint_error_handling
     worker.endpoints.add(endpoint)
     return endpoint
 

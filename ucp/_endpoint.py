@@ -8,6 +8,7 @@ from typing import Self
 
 from . import _context, _ext
 from ._channel import Channel, Objects
+from ._faces import ContextFace, EndpointFace, EndpointTag
 from ._peer import Peer, PeerInfo
 from .exceptions import (
     UCXCloseError,
@@ -29,12 +30,26 @@ class Endpoint(Objects, _ext.Endpoint):
     ``send`` has returned for still arrives.
     """
 
-    __slots__ = ("_close_after",)
+    __slots__ = ("_close_after", "_has_error_handling")
+
+    _has_error_handling: bool
 
     def __repr__(self) -> str:
         peer = self.peer_address
         where = f" to {peer[0]}:{peer[1]}" if peer else ""
         return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+
+    @property
+    def _ep(self) -> EndpointFace:
+        return EndpointFace(self, getattr(self, "_has_error_handling", True))
+
+    @property
+    def _ctx(self) -> ContextFace:
+        return ContextFace(self.worker)
+
+    @property
+    def _tags(self) -> dict[str, int]:
+        return {"msg_recv": EndpointTag.of(self)}
 
     async def __aenter__(self) -> Self:
         return self

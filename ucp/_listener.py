@@ -33,8 +33,13 @@ class Acceptor:
         self.callback: Callback | None = None
         self._accepted = accepted
         if callback is not None:
+
+            def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
+                accepted(endpoint)  # not sooner: until then it is nobody's
+                return callback(endpoint)
+
             self.callback = Callback(
-                callback,
+                run,
                 loop,
                 tasks,
                 "exception in the callback of a ucp listener",
@@ -47,7 +52,6 @@ class Acceptor:
         if self.callback is None:
             self.queue.put_nowait(endpoint)
         else:
-            self._accepted(endpoint)
             self.callback.soon(endpoint)
 
     def end(self) -> None:

@@ -81,6 +81,24 @@ address_from_buffer(PyObject *type, PyObject *buffer)
     return (st == NULL) ? NULL : address_from_object(st, buffer);
 }
 
+PyDoc_STRVAR(from_worker_doc, "from_worker($type, worker, /)\n--\n\n"
+                              "worker.get_address()");
+
+static PyObject *
+address_from_worker(PyObject *type, PyObject *worker)
+{
+    mod_state *st = state_of_type((PyTypeObject *)type);
+
+    if (st == NULL) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(worker, st->worker_type)) {
+        return PyErr_Format(PyExc_TypeError, "expected a Worker, not %.200s",
+                            Py_TYPE(worker)->tp_name);
+    }
+    return worker_get_address(worker, NULL);
+}
+
 static void
 address_dealloc(PyObject *op)
 {
@@ -165,6 +183,7 @@ get_address(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef address_methods[] = {
     {"from_buffer", address_from_buffer, METH_O | METH_CLASS, from_buffer_doc},
+    {"from_worker", address_from_worker, METH_O | METH_CLASS, from_worker_doc},
     {"__reduce__", address_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -277,6 +277,15 @@ current_state(const EndpointObject *self)
     return umx_ep_get_state(self->umx);
 }
 
+bool
+endpoint_is_closed(const EndpointObject *self)
+{
+    umx_ep_state state = current_state(self);
+
+    return (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
+           umx_ep_is_peer_closed(self->umx);
+}
+
 PyDoc_STRVAR(closed_doc,
              "closed($self, /)\n--\n\n"
              "True if closed here, failed, or closed by the peer (what it\n"
@@ -285,12 +294,7 @@ PyDoc_STRVAR(closed_doc,
 static PyObject *
 endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self  = (EndpointObject *)op;
-    umx_ep_state    state = current_state(self);
-
-    return PyBool_FromLong(
-        (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
-        umx_ep_is_peer_closed(self->umx));
+    return PyBool_FromLong(endpoint_is_closed((EndpointObject *)op));
 }
 
 PyDoc_STRVAR(flush_doc,

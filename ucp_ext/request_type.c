@@ -22,6 +22,7 @@
  * call_soon(). */
 #include "state.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Look at the clock only every so many awaits that were done at once. */
@@ -85,6 +86,13 @@ static const char *const kind_names[] = {
     [REQUEST_ATOMIC]           = "atomic",
     [REQUEST_FETCH]            = "fetch",
 };
+
+static const char *
+op_name(const RequestObject *req)
+{
+    return (req->low_level != NULL) ? callback_name(req) :
+                                      kind_names[req->kind];
+}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -196,6 +204,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
+    Py_VISIT(self->low_level);
     return 0;
 }
 
@@ -205,6 +214,7 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->callback);
     Py_CLEAR(self->context);
     Py_CLEAR(self->more_callbacks);
+    Py_CLEAR(self->low_level);
 }
 
 void
@@ -295,13 +305,14 @@ request_clear_free(mod_state *st)
 /* ---- wake-ups ------------------------------------------------------------
  */
 
-static void
-link_wake(RequestObject *req)
+void
+request_link_wake(RequestObject *req)
 {
     WorkerObject *worker = req->worker;
 
     if (req->is_in_wakes ||
-        (req->callback == NULL && req->more_callbacks == NULL)) {
+        (req->callback == NULL && req->more_callbacks == NULL &&
+         req->low_level == NULL)) {
         return;
     }
     req->is_in_wakes = true;
@@ -402,6 +413,9 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
         req->next        = NULL;
         req->is_in_wakes = false;
         is_direct        = is_direct && worker->raised == NULL;
+        if (req->low_level != NULL) {
+            callback_run(req);
+        }
         run_callbacks(req, is_direct);
         Py_DECREF(req);
         if (is_direct &&
@@ -459,7 +473,7 @@ request_settle(RequestObject *req, umx_status status)
     } else {
         release_buffers(req);
     }
-    link_wake(req);
+    request_link_wake(req);
 }
 
 /* The operation gives a message: not its bytes, or these in a second step. */
@@ -514,7 +528,7 @@ on_lost(umx_request *op, umx_status status, void *arg)
         req->status     = status;
         req->state      = REQUEST_DONE;
         req->is_settled = true;
-        link_wake(req);
+        request_link_wake(req);
     }
 }
 
@@ -912,7 +926,7 @@ make_length_error(RequestObject *self, umx_status status,
 
     snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
              info->length, capacity);
-    exc = errors_new(self->st, status, kind_names[self->kind], text);
+    exc = errors_new(self->st, status, op_name(self), text);
     if (exc != NULL &&
         set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
         Py_CLEAR(exc);
@@ -920,18 +934,62 @@ make_length_error(RequestObject *self, umx_status status,
     return exc;
 }
 
+/* What programs of ucx-py look for in the text of an error; "" for what is no
+ * message. */
+static void
+describe(const RequestObject *self, size_t capacity, char *text, size_t size)
+{
+    bool        is_untagged = (self->match.flags & UMX_MATCH_UNTAGGED) != 0;
+    const char *word;
+    uint64_t    id = 0;
+
+    text[0] = '\0';
+    switch (self->kind) {
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_SEND:
+        word = "Send";
+        break;
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+        word = "Recv";
+        break;
+    default:
+        return;
+    }
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        id = umx_ep_id(self->endpoint->umx);
+    }
+    if (is_untagged) {
+        snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
+                 word, id, capacity);
+    } else {
+        snprintf(text, size,
+                 "<[%s] ep: %" PRIu64 ", tag: %#" PRIx64 ", nbytes: %zu>", word,
+                 id, self->match.tag, capacity);
+    }
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
-    const char *op = kind_names[self->kind];
+    const char *op = op_name(self);
     PyObject   *exc, *peer = self->peer;
+    char        text[128];
 
     if (status == UMX_ERR_MESSAGE_TRUNCATED ||
         status == UMX_ERR_LENGTH_MISMATCH) {
         return make_length_error(self, status, info, capacity);
     }
-    exc = errors_new(self->st, status, op, NULL);
+    describe(self, capacity, text, sizeof(text));
+    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {
         return NULL;
     }
@@ -994,8 +1052,8 @@ make_many_error(RequestObject *self)
 
 /* The collector must see what can be part of a cycle: callbacks, and an
  * exception, whose traceback leads to frames that hold this request. */
-static void
-track(RequestObject *self)
+void
+request_track(RequestObject *self)
 {
     if (!PyObject_GC_IsTracked((PyObject *)self)) {
         PyObject_GC_Track(self);
@@ -1006,7 +1064,7 @@ track(RequestObject *self)
 static PyObject *
 request_exception_object(RequestObject *self)
 {
-    track(self);
+    request_track(self);
     if (self->exception == NULL) {
         self->exception = (self->many != NULL) ?
                               make_many_error(self) :
@@ -1077,7 +1135,7 @@ request_value(RequestObject *self)
             return Py_NewRef(Py_None);
         }
         self->result = make_result(self);
-        track(self);
+        request_track(self);
         return Py_XNewRef(self->result);
     }
     {
@@ -1113,6 +1171,20 @@ hand_out(RequestObject *self, PyObject **out)
         Py_CLEAR(self->result); /* dropping the endpoint closes it: at once */
     }
     return (*out == NULL) ? PYGEN_ERROR : PYGEN_RETURN;
+}
+
+PyObject *
+request_take(RequestObject *self, PyObject **exc_p)
+{
+    PyObject *value = NULL;
+
+    *exc_p = NULL;
+    if (self->status != UMX_OK || hand_out(self, &value) == PYGEN_ERROR) {
+        mark_handed_out(self);
+        *exc_p = PyErr_Occurred() ? PyErr_GetRaisedException() :
+                                    request_exception_object(self);
+    }
+    return value;
 }
 
 /* ---- giving up -----------------------------------------------------------
@@ -1220,11 +1292,15 @@ request_abandon(RequestObject *self)
     if (self->state != REQUEST_PENDING) {
         return false;
     }
+    if (self->low_level != NULL) {
+        cancel_operation(self); /* its callback tells when the buffer is free */
+        return true;
+    }
     self->state      = REQUEST_CANCELLED;
     self->is_settled = true;
     Py_INCREF(self);
     cancel_operation(self);
-    link_wake(self);
+    request_link_wake(self);
     worker_after_call(self->worker);
     Py_DECREF(self);
     return true;
@@ -1317,7 +1393,7 @@ yield_itself(RequestObject *self, PyObject **out)
                         "cannot be awaited");
         return PYGEN_ERROR;
     }
-    track(self);
+    request_track(self);
     self->has_yielded = true;
     self->is_blocking = true;
     *out              = Py_NewRef(self);
@@ -1526,6 +1602,7 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
+    Py_CLEAR(self->low_level);
     if (!request_abandon(self)) {
         undo_result(self);
     }
@@ -1667,7 +1744,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         }
         Py_RETURN_NONE;
     }
-    track(self);
+    request_track(self);
     if (self->callback == NULL) {
         self->callback = Py_NewRef(values[0]);
         self->context  = Py_XNewRef(context);
@@ -1790,6 +1867,27 @@ request_repr(PyObject *op)
                                 state);
 }
 
+/* ---- for ucp._libs -------------------------------------------------------
+ */
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nAs done().");
+
+static PyObject *
+get_info(PyObject *op, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    return Py_BuildValue("{s:s,s:s}", "status",
+                         self->is_settled ? "finished" : "pending", "name",
+                         op_name(self));
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(((RequestObject *)op)->op);
+}
+
 /* For loop.call_later() of close_all(). */
 static PyObject *
 request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1811,6 +1909,7 @@ static PyMethodDef request_methods[] = {
     {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, throw_doc},
     {"close", request_close, METH_NOARGS, close_doc},
     {"done", request_done, METH_NOARGS, done_doc},
+    {"closed", request_done, METH_NOARGS, closed_doc},
     {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
     {"cancel", KEYWORDS_FUNC(request_cancel), KEYWORDS, cancel_doc},
     {"result", request_result, METH_NOARGS, result_doc},
@@ -1831,6 +1930,9 @@ static PyMethodDef request_methods[] = {
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
     {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
+     NULL},
+    {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

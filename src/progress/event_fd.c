@@ -45,6 +45,7 @@ umx_worker_poll(umx_worker *worker)
         worker->watch_countdown--;
     } else {
         umi_worker_run_watches(worker);
+        umi_worker_run_timers(worker); /* a program may do nothing but poll */
     }
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);

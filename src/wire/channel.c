@@ -121,21 +121,26 @@ umi_channel_unqueue(umi_channel *channel, umx_message *message)
     umi_link_remove(&message->link);
 }
 
-/* A receive has got a message of channel 0. */
+static bool
+is_counted(const umi_channel *channel)
+{
+    return channel->id == UMI_CHANNEL_0 || channel->id == UMI_CHANNEL_PLAIN_AM;
+}
+
+/* A receive has got a message. */
 static void
 count_recv(umi_channel *channel)
 {
-    umx_ep *ep = channel->ep;
-
-    if (channel->id == UMI_CHANNEL_0 && ++ep->recv_count == ep->close_after) {
-        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    if (is_counted(channel)) {
+        channel->ep->recv_count++;
+        umi_close_check_count(channel->ep);
     }
 }
 
 void
 umi_channel_uncount(umi_channel *channel)
 {
-    if (channel->id == UMI_CHANNEL_0) {
+    if (is_counted(channel)) {
         channel->ep->recv_count--;
     }
 }

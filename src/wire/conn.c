@@ -375,7 +375,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_ACK)) {
         umi_close_try_ack(ep);
     }
-    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN) {
+    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
+        ep->num_to_fetch == 0) {
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }

@@ -88,6 +88,7 @@ struct umx_ep {
     uint64_t        close_after;   /* 0: never */
     unsigned        num_landing;   /* receives whose bytes are on their way */
     unsigned        num_announced; /* kept announcements nobody reads yet */
+    unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
     unsigned        num_descs;     /* kept eager descriptors of UCX */
     bool            is_server;
     bool            is_dropped;     /* the user has given it back */
@@ -199,6 +200,8 @@ void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
 void umi_close_resume(umx_ep *ep);
 /* `ep` is connecting: is there anything to deliver? */
 bool umi_close_is_needed(umx_ep *ep);
+/* Have as many messages been received as close_after_recv says? */
+void umi_close_check_count(umx_ep *ep);
 /* Progress of a close: all sends posted? then GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
