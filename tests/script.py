@@ -7,9 +7,11 @@ import textwrap
 
 # For programs with processes of their own.
 PRELUDE = """
-import asyncio, os, signal, sys, threading, traceback, ucp, uvloop
+import asyncio, os, signal, sys, threading, traceback, ucp, uvloop, warnings
 from ucp.testing import connected_pair
 
+# Python warns of threads: UCX's, which fork() is made safe for.
+warnings.filterwarnings("ignore", ".* is multi-threaded", DeprecationWarning)
 signal.alarm(50)  # the time limit; a child does not inherit it
 
 async def ping_pong():

@@ -87,3 +87,47 @@ def test_the_echo_examples_talk_to_each_other():
 def test_the_numpy_example_runs():
     source = (EXAMPLES / "numpy_roundtrip.py").read_text()
     assert "same" in run_script(source)
+
+
+def run_both(name):
+    """The output of an example's waiting side and of its connecting side."""
+    program = [sys.executable, "-P", EXAMPLES / name]
+    server = subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        host, port = server.stdout.readline().split()[-1].split(":")
+        client = subprocess.run([*program, host, port], capture_output=True, text=True)
+        out, err = server.communicate()
+        assert (client.returncode, client.stderr) == (0, "")
+        assert (server.returncode, err) == (0, "")
+        return out.splitlines(), client.stdout.splitlines()
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_the_address_example_says_hello():
+    assert run_both("hello_address.py") == (["hello world"], ["HELLO WORLD"])
+
+
+def test_the_probe_example_receives_every_size():
+    out, _ = run_both("probe.py")
+    assert out == [
+        f"{size} bytes from {sender}: intact"
+        for sender, size in enumerate((0, 5, 10_000, 3_000_000))
+    ]
+
+
+def test_the_low_level_example_answers():
+    assert run_both("low_level_tags.py") == ([], ["12 squared is 144"])
+
+
+def test_the_all_pairs_example_sums():
+    done = subprocess.run(
+        [sys.executable, "-P", EXAMPLES / "all_pairs.py", "5"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "5 processes, 25 endpoints: each has the sum {15}\n"

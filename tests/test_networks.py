@@ -101,6 +101,7 @@ def start(namespace, program, *arguments):
     command = [sys.executable, "-P", "-c", program, *arguments]
     with subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -130,3 +131,60 @@ def test_peers_cut_off_from_each_other_find_out(namespaces):
             assert client.communicate()[0] == "-80\n-80\n"
         assert server.communicate()[0] == "-80\n-80\n"
     assert (client.returncode, server.returncode) == (0, 0)
+
+
+ADDRESS = """
+import asyncio, sys, ucp
+
+async def main(text=None):
+    own = ucp.get_worker_address()
+    print(bytes(own).hex(), flush=True)
+    address = bytes.fromhex(text or input())
+    ep = await ucp.create_endpoint_from_worker_address(address)
+    other = await anext(ucp.accept_addressed())
+    await ep.send(b"abc")
+    await ep.send(bytes(1 << 20), tag=1, force_tag=True)
+    assert await other.recv_obj() == b"abc"
+    await ucp.recv(bytearray(1 << 20), 1)
+    print(sorted({lane[0] for lane in ep.transports()}), flush=True)
+    await asyncio.gather(ep.close(), other.close())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_worker_addresses_lead_from_one_network_namespace_to_another(namespaces):
+    with start(namespaces[0], ADDRESS) as first:
+        text = first.stdout.readline().strip()
+        with start(namespaces[1], ADDRESS, text) as second:
+            first.stdin.write(second.stdout.readline())
+            first.stdin.flush()
+            assert second.communicate()[0] == "['tcp']\n"
+        assert first.communicate()[0] == "['tcp']\n"
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_a_worker_address_out_of_reach_is_refused(namespaces):
+    """Without a network between them, the loopback of another is no way."""
+    device = f"ucpt{os.getpid() % 100000}a"
+    ip("-n", namespaces[0], "addr", "flush", "dev", device)
+    program = """
+import asyncio, sys, ucp
+
+async def main(text=None):
+    if text is None:
+        print(bytes(ucp.get_worker_address()).hex(), flush=True)
+        await asyncio.Event().wait()
+    ep = await ucp.create_endpoint_from_worker_address(bytes.fromhex(text))
+    try:
+        await ep.send(b"abc")
+    except ucp.UCXUnreachable:
+        print("unreachable")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+    with start(namespaces[0], program) as first:
+        text = first.stdout.readline().strip()
+        with start(namespaces[1], program, text) as second:
+            assert second.communicate()[0] == "unreachable\n"
+        first.kill()

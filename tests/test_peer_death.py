@@ -38,6 +38,18 @@ async def test_a_killed_peer_resets_sends(connect_peer):
         await send
 
 
+async def test_a_peer_killed_in_the_middle_of_big_messages_resets_them(connect_peer):
+    """Over shared memory its queue may be full then, for ever."""
+    for _ in range(5):
+        peer, ep = await connect_peer()
+        peer.begin("while True: await ep.recv_obj()")
+        sends = asyncio.ensure_future(ep.send_many([bytes(4 << 20)] * 8))
+        peer.kill()
+        with pytest.raises(ucp.UCXError) as caught:
+            await sends
+        assert isinstance(caught.value.results[-1], ucp.UCXConnectionReset)
+
+
 async def test_a_killed_peer_calls_the_close_callback(connect_peer):
     peer, ep = await connect_peer()
     calls = []
@@ -87,3 +99,16 @@ async def test_a_peer_that_exits_without_closing_is_gone(connect_peer):
     with pytest.raises(ucp.UCXConnectionReset):
         await ep.recv(bytearray(1))
     assert peer.wait() == 3
+
+
+async def test_a_peer_that_calls_sys_exit_has_closed(connect_peer):
+    """Its loop ends in order, and its endpoints with it."""
+    peer, ep = await connect_peer()
+    await peer.do("import sys")
+    await peer.do("await ep.send(b'last words')")
+    peer.begin("asyncio.get_running_loop().call_soon(sys.exit, 4)")
+    pending = ep.recv(bytearray(1), tag=1)
+    assert await ep.recv_obj() == b"last words"
+    with pytest.raises(ucp.UCXPeerClosed):
+        await pending
+    assert await asyncio.to_thread(peer.wait) == 4

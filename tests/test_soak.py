@@ -9,7 +9,13 @@ from conftest import TLS
 
 _SOAK = os.path.join(os.path.dirname(__file__), "soak")
 
-COUNTS = {"connects": 200, "messages": 20_000, "cancels": 3000, "kills": 4}
+COUNTS = {
+    "connects": 200,
+    "messages": 20_000,
+    "cancels": 3000,
+    "kills": 4,
+    "floods": 300,
+}
 
 
 @pytest.mark.parametrize("transport", TLS)

@@ -6,14 +6,19 @@
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
-#   _submit    calls from other threads
+#   _submit    calls from other threads    sync  blocking calls
 #   _endpoint  a connection              _connect   making both
+#   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _memory    what peers may reach
+#   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
+#   compat     ucxx's names on top of all this
+#   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
+#              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
@@ -26,8 +31,15 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions
+from . import core, exceptions, sync, utils
 from ._address import get_address
+from ._addressed import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._channel import Channel
 from ._connect import create_endpoint, create_listener
 from ._context import (
@@ -44,6 +56,7 @@ from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
 from ._peer import Peer, PeerInfo
+from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
     Worker,
@@ -78,6 +91,7 @@ from .exceptions import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
@@ -97,7 +111,9 @@ __all__ = [
     "PeerInfo",
     "RemoteMemory",
     "Request",
+    "StreamTransport",
     "TagMessage",
+    "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",
     "UCXBusy",
@@ -117,15 +133,18 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
     "WhichUCX",
     "Worker",
     "__git_commit__",
     "__ucx_min_version__",
     "__ucx_version__",
     "__version__",
+    "accept_addressed",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "current_worker",
     "exceptions",
@@ -137,11 +156,16 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_worker_address",
     "init",
+    "open_streams",
     "progress",
     "recv",
     "register_am_allocator",
     "reset",
+    "sync",
+    "utils",
     "which_ucx",
 ]

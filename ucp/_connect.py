@@ -36,7 +36,8 @@ def create_listener(
             closes when the last reference to it is dropped. None: iterate
             over the listener with ``async for``.
         port: None or 0 for one the system chooses.
-        endpoint_error_handling: accepted for ucx-py's sake; always on.
+        endpoint_error_handling: always on; False is for ucx-py's programs:
+            the endpoint tells them that it is alive.
         host: address to listen on; None is all IPv4 addresses, ``"::"`` all
             addresses of both families.
         backlog: connections the system may queue, and handshakes that may be
@@ -53,16 +54,14 @@ def create_listener(
         UCXUnreachable: no address of this host.
         OSError: ``host`` has no address.
     """
-    _note_error_handling(endpoint_error_handling)
     worker = current_worker()
     address = resolve_now(host or _ANY_HOST, port or 0)[0]
-    acceptor = Acceptor(
-        worker.loop,
-        callback_func,
-        on_error,
-        worker.endpoints.add,
-        worker.tasks,
-    )
+
+    def accepted(endpoint: Endpoint) -> None:
+        endpoint._has_error_handling = endpoint_error_handling
+        worker.endpoints.add(endpoint)
+
+    acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker.tasks)
     listener = cast(
         Listener,
         worker.listen(
@@ -93,7 +92,8 @@ async def create_endpoint(
         ip_address: numeric address or name; the addresses of a name are
             tried in order.
         port: the listener's.
-        endpoint_error_handling: accepted for ucx-py's sake; always on.
+        endpoint_error_handling: always on; False is for ucx-py's programs:
+            the endpoint tells them that it is alive.
         connect_timeout: seconds for all of it; None is what ``init`` got,
             5 by default.
         family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
@@ -109,7 +109,6 @@ async def create_endpoint(
 
     When cancelled nothing is left behind.
     """
-    _note_error_handling(endpoint_error_handling)
     if connect_timeout is None:
         connect_timeout = _context.connect_timeout()
     deadline = time.monotonic() + connect_timeout
@@ -125,7 +124,9 @@ async def create_endpoint(
         # A mute address must not use up the time of those after it.
         timeout = max(deadline - time.monotonic(), 0) / left
         try:
-            return await _connect(worker, addresses[-left], timeout, local)
+            endpoint = await _connect(worker, addresses[-left], timeout, local)
+            endpoint._has_error_handling = endpoint_error_handling
+            return endpoint
         except (UCXNotConnected, UCXUnreachable, UCXTimeout) as exc:
             failures.append(exc)
     failure = failures.pop()
@@ -140,8 +141,3 @@ async def _connect(
     endpoint = cast(Endpoint, await worker.connect(address, timeout, local))
     worker.endpoints.add(endpoint)
     return endpoint
-
-
-def _note_error_handling(wanted: bool) -> None:
-    if not wanted:
-        _context.logger.debug("endpoint_error_handling is always on")

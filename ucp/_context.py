@@ -129,6 +129,10 @@ def _create(
     _state.context = context
     _state.options = options
     _state.env_first = env_first
+    # The name that programs of ucx-py listen to.
+    logging.getLogger("ucx").info(
+        "UCX %s with options %s", _loader.which_ucx().version, options
+    )
     return context
 
 

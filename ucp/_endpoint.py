@@ -8,14 +8,21 @@ from typing import Self
 
 from . import _context, _ext
 from ._channel import Channel, Objects
+from ._faces import ContextFace, EndpointFace, EndpointTag
 from ._peer import Peer, PeerInfo
-from .exceptions import UCXCloseError, UCXConnectionReset, UCXError, UCXTimeout
+from .exceptions import (
+    UCXCloseError,
+    UCXConnectionReset,
+    UCXError,
+    UCXTimeout,
+    UCXWorkerGone,
+)
 
 _CONTROL = 65535
 
 
 class Endpoint(Objects, _ext.Endpoint):
-    """A connection to one peer, made by create_endpoint() or a listener.
+    """A connection to one peer, made by create_endpoint() and its like.
 
     ``send`` and ``recv`` and everything else on the way of a message are
     methods of the base class, written in C. Belongs to the event loop it was
@@ -23,12 +30,26 @@ class Endpoint(Objects, _ext.Endpoint):
     ``send`` has returned for still arrives.
     """
 
-    __slots__ = ("_close_after",)
+    __slots__ = ("_close_after", "_has_error_handling")
+
+    _has_error_handling: bool
 
     def __repr__(self) -> str:
         peer = self.peer_address
         where = f" to {peer[0]}:{peer[1]}" if peer else ""
         return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+
+    @property
+    def _ep(self) -> EndpointFace:
+        return EndpointFace(self, getattr(self, "_has_error_handling", True))
+
+    @property
+    def _ctx(self) -> ContextFace:
+        return ContextFace(self.worker)
+
+    @property
+    def _tags(self) -> dict[str, int]:
+        return {"msg_recv": EndpointTag.of(self)}
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,10 +86,10 @@ class Endpoint(Objects, _ext.Endpoint):
         except UCXTimeout as exc:
             exc.unsent_bytes = self.unsent_bytes
             raise
-        except UCXConnectionReset as exc:
+        except (UCXConnectionReset, UCXWorkerGone) as exc:
             # The peer is gone, so closed is what it is. The sends that this
             # failed have raised.
-            _context.logger.debug("%r: closed by a reset: %s", self, exc)
+            _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def channel(self, number: int) -> Channel:
         """The channel ``number``, 1 to 65535; both sides name the same.

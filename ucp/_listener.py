@@ -29,11 +29,17 @@ class Acceptor:
         tasks: set[asyncio.Task[object]],
     ) -> None:
         self.queue: asyncio.Queue[Endpoint | None] = asyncio.Queue()
+        self.loop = loop
         self.callback: Callback | None = None
         self._accepted = accepted
         if callback is not None:
+
+            def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
+                accepted(endpoint)  # not sooner: until then it is nobody's
+                return callback(endpoint)
+
             self.callback = Callback(
-                callback,
+                run,
                 loop,
                 tasks,
                 "exception in the callback of a ucp listener",
@@ -46,7 +52,6 @@ class Acceptor:
         if self.callback is None:
             self.queue.put_nowait(endpoint)
         else:
-            self._accepted(endpoint)
             self.callback.soon(endpoint)
 
     def end(self) -> None:
@@ -121,6 +126,12 @@ class Listener(_ext.Listener):
         return self
 
     async def __anext__(self) -> Endpoint:
+        loop = asyncio.get_running_loop()
+        if self._acceptor.loop is not loop:
+            raise RuntimeError(
+                f"{self!r} of the loop {self._acceptor.loop!r} is iterated over "
+                f"in the loop {loop!r}"
+            )
         endpoint = await self._acceptor.next()
         if endpoint is None:
             raise StopAsyncIteration

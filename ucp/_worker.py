@@ -21,6 +21,7 @@ import atexit
 import gc
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Worker(_ext.Worker):
         "_guard",
         "_helper",
         "_submissions",
+        "addressed_waiters",
         "endpoints",
         "listeners",
         "tasks",
@@ -62,6 +64,7 @@ class Worker(_ext.Worker):
     _guard: AsyncGenerator[None, None] | None
     _helper: threading.Thread | None
     _submissions: set[Submission]
+    addressed_waiters: set[asyncio.Future[None]]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
     tasks: set[asyncio.Task[object]]
@@ -107,14 +110,15 @@ class Worker(_ext.Worker):
         Raises:
             RuntimeError: the worker is closed, or the parent process's.
         """
-        submission = Submission(self, work, args, kwargs)
+        future: Future[Any] = Future()
+        submission = Submission(self, future, work, args, kwargs)
         self._submissions.add(submission)
         try:
             self._submit(submission.run)
         except BaseException:
             self._submissions.discard(submission)
             raise
-        return submission.future
+        return future
 
     def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
         """Decorate what handles the active messages of that id.
@@ -249,6 +253,13 @@ class Worker(_ext.Worker):
         super().close()
         for submission in list(self._submissions):
             submission.abandon()
+        self.wake_addressed()
+
+    def wake_addressed(self) -> None:
+        """Another endpoint from the worker's address, or none any more."""
+        for waiter in self.addressed_waiters:
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                waiter.set_result(None)
 
 
 _Key = asyncio.AbstractEventLoop | threading.Thread
@@ -279,6 +290,8 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     context = _context.get_context()
     worker = Worker(context, loop, Endpoint, Listener)
     worker.endpoints = WeakSet()
+    worker.addressed_waiters = set()
+    worker.on_addressed = _waker(worker)
     worker.listeners = WeakSet()
     worker.tasks = set()
     worker._submissions = set()
@@ -291,6 +304,18 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
         worker._guard = _guard(worker)
         _step(worker._guard.__anext__())  # registers it with the loop
     return worker
+
+
+def _waker(worker: Worker) -> Callable[[], None]:
+    """``worker.wake_addressed``, but no reference to it."""
+    reference = weakref.ref(worker)
+
+    def wake() -> None:
+        worker = reference()
+        if worker is not None:
+            worker.wake_addressed()
+
+    return wake
 
 
 async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
@@ -314,6 +339,7 @@ def _step(awaitable: Awaitable[None]) -> None:
 
 def _start_closing(worker: Worker) -> None:
     """Stop listening and start to close what is open."""
+    worker.withdraw_address()
     for listener in list(worker.listeners):
         listener.close()
     for endpoint in list(worker.endpoints):
@@ -383,6 +409,10 @@ atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+# Called by reset(), first.
+before_reset: list[Callable[[], None]] = []
+
+
 def reset() -> None:
     """Shut down all of UCX; the next call starts it anew.
 
@@ -394,6 +424,8 @@ def reset() -> None:
             another thread uses ucp; names them and changes nothing.
     """
     gc.collect()
+    for prepare in before_reset:
+        prepare()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
     using += [repr(memory) for memory in _context.memories if not memory.closed]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from . import _context
+from ._addressed import (
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
 from ._connect import create_endpoint, create_listener
 from ._context import (
     get_active_transports,
@@ -28,6 +33,7 @@ __all__ = [
     "Listener",
     "continuous_ucx_progress",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "fence",
     "flush",
@@ -36,6 +42,8 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
+    "get_worker_address",
     "init",
     "progress",
     "recv",

@@ -21,6 +21,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     |-- UCXConnectionReset          (ConnectionResetError) the peer vanished
     |-- UCXMsgTruncated             (ValueError) the lengths differ
     |-- UCXNotConnected             (ConnectionRefusedError) nobody listens
+    |   `-- UCXWorkerGone           ... at a worker address: for sends a
+    |                               UCXError, for receives a UCXCanceled as in
+    |                               ucx-py, so it is both
     `-- UCXUnreachable              (OSError) no way to that address
     UCXWarning (UserWarning)
 
@@ -48,6 +51,7 @@ from ._ext import (
     UCXUnreachable,
     UCXVersionError,
     UCXWarning,
+    UCXWorkerGone,
 )
 
 __all__ = [
@@ -70,4 +74,5 @@ __all__ = [
     "UCXUnreachable",
     "UCXVersionError",
     "UCXWarning",
+    "UCXWorkerGone",
 ]

@@ -1,5 +1,5 @@
 /* buffer.c: any object's memory as a umx_buffer, in this order: bytes, NumPy
- * array, buffer protocol, __cuda_array_interface__, __array_interface__.
+ * array, buffer protocol, Array, __cuda_array_interface__, __array_interface__.
  *
  * NumPy is not needed at run time. Once it has been imported its arrays are
  * read through its C API, which costs nanoseconds and takes what the buffer
@@ -20,8 +20,8 @@ hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
     hold->buf      = (umx_buffer){data, len, memtype, NULL};
 }
 
-static int
-refuse_readonly(PyObject *obj)
+int
+buffer_refuse_readonly(PyObject *obj)
 {
     PyErr_Format(PyExc_ValueError,
                  "cannot receive into a read-only buffer (%.200s)",
@@ -29,13 +29,13 @@ refuse_readonly(PyObject *obj)
     return -1;
 }
 
-static PyObject *
-strides_tuple(int ndim, const Py_ssize_t *strides)
+PyObject *
+buffer_sizes(int ndim, const Py_ssize_t *sizes)
 {
     PyObject *tuple = PyTuple_New(ndim);
 
     for (int i = 0; tuple != NULL && i < ndim; i++) {
-        PyObject *item = PyLong_FromSsize_t(strides[i]);
+        PyObject *item = PyLong_FromSsize_t(sizes[i]);
 
         if (item == NULL) {
             Py_CLEAR(tuple);
@@ -46,10 +46,10 @@ strides_tuple(int ndim, const Py_ssize_t *strides)
     return tuple;
 }
 
-static int
-refuse_strides(int ndim, const Py_ssize_t *strides, Py_ssize_t itemsize)
+int
+buffer_refuse_strides(int ndim, const Py_ssize_t *strides, Py_ssize_t itemsize)
 {
-    PyObject *tuple = strides_tuple(ndim, strides);
+    PyObject *tuple = buffer_sizes(ndim, strides);
 
     if (tuple != NULL) {
         PyErr_Format(PyExc_ValueError,
@@ -108,12 +108,12 @@ acquire_ndarray(PyObject *obj, bool is_writable, buffer_hold *hold)
     }
     if (UNLIKELY(
             !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
-        return refuse_strides(PyArray_NDIM(array),
-                              (const Py_ssize_t *)PyArray_STRIDES(array),
-                              (Py_ssize_t)PyArray_ITEMSIZE(array));
+        return buffer_refuse_strides(PyArray_NDIM(array),
+                                     (const Py_ssize_t *)PyArray_STRIDES(array),
+                                     (Py_ssize_t)PyArray_ITEMSIZE(array));
     }
     if (UNLIKELY(is_writable && !(flags & NPY_ARRAY_WRITEABLE))) {
-        return refuse_readonly(obj);
+        return buffer_refuse_readonly(obj);
     }
     hold_object(hold, obj, PyArray_DATA(array), (size_t)PyArray_NBYTES(array),
                 UMX_MEMTYPE_HOST);
@@ -147,9 +147,9 @@ acquire_full(PyObject *obj, bool is_writable, buffer_hold *hold)
     if (view->format != NULL && strchr(view->format, 'O') != NULL) {
         rc = refuse_objects(obj);
     } else if (!PyBuffer_IsContiguous(view, 'A')) {
-        rc = refuse_strides(view->ndim, view->strides, view->itemsize);
+        rc = buffer_refuse_strides(view->ndim, view->strides, view->itemsize);
     } else if (is_writable && view->readonly) {
-        rc = refuse_readonly(obj);
+        rc = buffer_refuse_readonly(obj);
     } else {
         return take_view(hold);
     }
@@ -181,8 +181,11 @@ typedef struct interface {
     Py_ssize_t  itemsize;
     Py_ssize_t  nbytes;
     Py_ssize_t  nitems;
+    bool        is_c_contiguous;
+    bool        is_f_contiguous;
     int         ndim;
     Py_ssize_t  shape[PyBUF_MAX_NDIM];
+    Py_ssize_t  strides[PyBUF_MAX_NDIM];
 } interface;
 
 static int
@@ -256,45 +259,62 @@ parse_typestr(interface *face)
     return 0;
 }
 
-static bool
-strides_are_contiguous(const interface *face, const Py_ssize_t *strides)
+/* The strides of C order; where there is no item they mean nothing. */
+static void
+fill_strides(interface *face)
+{
+    Py_ssize_t stride = face->itemsize;
+
+    for (int i = face->ndim - 1; i >= 0; i--) {
+        face->strides[i] = stride;
+        stride *= (face->nitems == 0) ? 1 : face->shape[i];
+    }
+}
+
+static void
+check_order(interface *face)
 {
     Py_ssize_t expected = face->itemsize;
     bool       is_c = true, is_f = true;
 
+    if (face->nitems == 0) {
+        face->is_c_contiguous = face->is_f_contiguous = true;
+        return;
+    }
     for (int i = face->ndim - 1; i >= 0; i--) {
-        is_c = is_c && (face->shape[i] == 1 || strides[i] == expected);
+        is_c = is_c && (face->shape[i] == 1 || face->strides[i] == expected);
         expected *= face->shape[i];
     }
     expected = face->itemsize;
     for (int i = 0; i < face->ndim; i++) {
-        is_f = is_f && (face->shape[i] == 1 || strides[i] == expected);
+        is_f = is_f && (face->shape[i] == 1 || face->strides[i] == expected);
         expected *= face->shape[i];
     }
-    return is_c || is_f;
+    face->is_c_contiguous = is_c;
+    face->is_f_contiguous = is_f;
 }
 
 static int
 parse_strides(interface *face)
 {
-    PyObject  *strides = PyDict_GetItemString(face->dict, "strides");
-    Py_ssize_t values[PyBUF_MAX_NDIM];
+    PyObject *strides = PyDict_GetItemString(face->dict, "strides");
 
     if (strides == NULL || strides == Py_None || face->nitems == 0) {
+        fill_strides(face);
+        check_order(face);
         return 0;
     }
     if (!PyTuple_Check(strides) || PyTuple_GET_SIZE(strides) != face->ndim) {
         return bad_interface(face, "'strides' must be as long as 'shape'");
     }
     for (int i = 0; i < face->ndim; i++) {
-        values[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, i));
-        if (values[i] == -1 && PyErr_Occurred()) {
+        face->strides[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, i));
+        if (face->strides[i] == -1 && PyErr_Occurred()) {
             return -1;
         }
     }
-    return strides_are_contiguous(face, values) ?
-               0 :
-               refuse_strides(face->ndim, values, face->itemsize);
+    check_order(face);
+    return 0;
 }
 
 /* (address, readonly) */
@@ -339,32 +359,32 @@ parse_interface(interface *face)
 }
 
 static int
-acquire_cuda(PyObject *obj, PyObject *dict, bool is_writable, buffer_hold *hold)
+acquire_cuda(interface *face, PyObject *obj, bool is_writable,
+             buffer_hold *hold)
 {
-    interface face = {.name = "__cuda_array_interface__", .dict = dict};
     PyObject *mask;
 
-    if (parse_interface(&face) < 0) {
+    if (parse_interface(face) < 0) {
         return -1;
     }
-    mask = PyDict_GetItemString(dict, "mask");
+    mask = PyDict_GetItemString(face->dict, "mask");
     if (mask != NULL && mask != Py_None) {
         PyErr_SetString(PyExc_NotImplementedError,
                         "__cuda_array_interface__: masked arrays cannot be "
                         "sent");
         return -1;
     }
-    if (face.data == NULL) {
-        return bad_interface(&face, "'data' is missing");
+    if (face->data == NULL) {
+        return bad_interface(face, "'data' is missing");
     }
-    if (parse_data(&face) < 0) {
+    if (parse_data(face) < 0) {
         return -1;
     }
-    if (is_writable && face.is_readonly) {
-        return refuse_readonly(obj);
+    if (is_writable && face->is_readonly) {
+        return buffer_refuse_readonly(obj);
     }
-    hold_object(hold, obj, (void *)(uintptr_t)face.address, (size_t)face.nbytes,
-                UMX_MEMTYPE_CUDA);
+    hold_object(hold, obj, (void *)(uintptr_t)face->address,
+                (size_t)face->nbytes, UMX_MEMTYPE_CUDA);
     return 0;
 }
 
@@ -395,62 +415,73 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
 }
 
 static int
-acquire_interface(PyObject *obj, PyObject *dict, bool is_writable,
+acquire_interface(interface *face, PyObject *obj, bool is_writable,
                   buffer_hold *hold)
 {
-    interface face = {.name = "__array_interface__", .dict = dict};
-
-    if (parse_interface(&face) < 0) {
+    if (parse_interface(face) < 0) {
         return -1;
     }
-    if (face.data == NULL || face.data == Py_None) {
-        face.data = obj;
+    if (face->data == NULL || face->data == Py_None) {
+        face->data = obj;
     }
-    if (!PyTuple_Check(face.data)) {
-        return acquire_interface_buffer(&face, is_writable, hold);
+    if (!PyTuple_Check(face->data)) {
+        return acquire_interface_buffer(face, is_writable, hold);
     }
-    if (parse_data(&face) < 0) {
+    if (parse_data(face) < 0) {
         return -1;
     }
-    if (is_writable && face.is_readonly) {
-        return refuse_readonly(obj);
+    if (is_writable && face->is_readonly) {
+        return buffer_refuse_readonly(obj);
     }
-    hold_object(hold, obj, (void *)(uintptr_t)face.address, (size_t)face.nbytes,
-                UMX_MEMTYPE_HOST);
+    hold_object(hold, obj, (void *)(uintptr_t)face->address,
+                (size_t)face->nbytes, UMX_MEMTYPE_HOST);
     return 0;
 }
 
+/* `*face` says what was found; its dict is owned. */
 static NOINLINE int
 acquire_by_interface(mod_state *st, PyObject *obj, bool is_writable,
-                     buffer_hold *hold)
+                     buffer_hold *hold, interface *face)
 {
-    PyObject *dict;
-    int       rc;
+    int rc;
 
+    face->name = "__cuda_array_interface__";
     rc = PyObject_GetOptionalAttr(obj, NAME(st, __cuda_array_interface__),
-                                  &dict);
+                                  &face->dict);
     if (rc < 0) {
         return -1;
     }
     if (rc > 0) {
-        rc = acquire_cuda(obj, dict, is_writable, hold);
-        Py_DECREF(dict);
-        return rc;
+        return acquire_cuda(face, obj, is_writable, hold);
     }
-    rc = PyObject_GetOptionalAttr(obj, NAME(st, __array_interface__), &dict);
+    face->name = "__array_interface__";
+    rc         = PyObject_GetOptionalAttr(obj, NAME(st, __array_interface__),
+                                          &face->dict);
     if (rc < 0) {
         return -1;
     }
     if (rc > 0) {
-        rc = acquire_interface(obj, dict, is_writable, hold);
-        Py_DECREF(dict);
-        return rc;
+        return acquire_interface(face, obj, is_writable, hold);
     }
     PyErr_Format(PyExc_TypeError,
                  "expected an object with the buffer protocol, "
                  "__array_interface__ or __cuda_array_interface__, got %.200s",
                  Py_TYPE(obj)->tp_name);
     return -1;
+}
+
+static int
+acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
+{
+    interface face = {0};
+    int       rc   = acquire_by_interface(st, obj, is_writable, hold, &face);
+
+    Py_XDECREF(face.dict);
+    if (rc == 0 && !face.is_c_contiguous && !face.is_f_contiguous) {
+        buffer_release(hold);
+        return buffer_refuse_strides(face.ndim, face.strides, face.itemsize);
+    }
+    return rc;
 }
 
 int
@@ -461,7 +492,7 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
     hold->owner    = NULL;
     if (PyBytes_CheckExact(obj)) {
         if (UNLIKELY(is_writable)) {
-            return refuse_readonly(obj);
+            return buffer_refuse_readonly(obj);
         }
         hold_object(hold, obj, PyBytes_AS_STRING(obj),
                     (size_t)PyBytes_GET_SIZE(obj), UMX_MEMTYPE_HOST);
@@ -473,5 +504,106 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
     if (LIKELY(PyObject_CheckBuffer(obj))) {
         return acquire_exporter(obj, is_writable, hold);
     }
-    return acquire_by_interface(st, obj, is_writable, hold);
+    if (Py_IS_TYPE(obj, st->array_type)) {
+        return array_acquire(obj, is_writable, hold);
+    }
+    return acquire_whole(st, obj, is_writable, hold);
+}
+
+/* ---- layouts -------------------------------------------------------------
+ */
+
+static void
+copy_sizes(Py_ssize_t *to, const Py_ssize_t *from, int ndim)
+{
+    memcpy(to, from, (size_t)ndim * sizeof(*to));
+}
+
+static int
+describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
+{
+    PyArrayObject *array = (PyArrayObject *)obj;
+
+    if (PyDataType_REFCHK(PyArray_DESCR(array))) {
+        return refuse_objects(obj);
+    }
+    if (PyArray_NDIM(array) > PyBUF_MAX_NDIM) {
+        PyErr_SetString(PyExc_ValueError, "too many dimensions");
+        return -1;
+    }
+    layout->obj             = obj;
+    layout->itemsize        = (Py_ssize_t)PyArray_ITEMSIZE(array);
+    layout->ndim            = PyArray_NDIM(array);
+    layout->is_readonly     = !PyArray_ISWRITEABLE(array);
+    layout->is_c_contiguous = PyArray_IS_C_CONTIGUOUS(array);
+    layout->is_f_contiguous = PyArray_IS_F_CONTIGUOUS(array);
+    copy_sizes(layout->shape, (const Py_ssize_t *)PyArray_DIMS(array),
+               layout->ndim);
+    copy_sizes(layout->strides, (const Py_ssize_t *)PyArray_STRIDES(array),
+               layout->ndim);
+    hold_object(hold, obj, PyArray_DATA(array), (size_t)PyArray_NBYTES(array),
+                UMX_MEMTYPE_HOST);
+    return 0;
+}
+
+static int
+describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
+{
+    Py_buffer *view = &hold->view;
+
+    if (PyObject_GetBuffer(obj, view, PyBUF_FULL_RO) < 0) {
+        return -1;
+    }
+    if (view->format != NULL && strchr(view->format, 'O') != NULL) {
+        PyBuffer_Release(view);
+        return refuse_objects(obj);
+    }
+    layout->obj = PyMemoryView_Check(obj) ? PyMemoryView_GET_BUFFER(obj)->obj :
+                                            view->obj;
+    layout->itemsize        = view->itemsize;
+    layout->ndim            = view->ndim;
+    layout->is_readonly     = view->readonly;
+    layout->is_c_contiguous = PyBuffer_IsContiguous(view, 'C');
+    layout->is_f_contiguous = PyBuffer_IsContiguous(view, 'F');
+    copy_sizes(layout->shape, view->shape, view->ndim);
+    copy_sizes(layout->strides, view->strides, view->ndim);
+    return take_view(hold);
+}
+
+static int
+describe_interface(mod_state *st, PyObject *obj, buffer_hold *hold,
+                   buffer_layout *layout)
+{
+    interface face = {0};
+    int       rc   = acquire_by_interface(st, obj, false, hold, &face);
+
+    Py_XDECREF(face.dict);
+    if (rc < 0) {
+        return -1;
+    }
+    layout->obj             = obj;
+    layout->itemsize        = face.itemsize;
+    layout->ndim            = face.ndim;
+    layout->is_readonly     = face.is_readonly || hold->view.readonly;
+    layout->is_c_contiguous = face.is_c_contiguous;
+    layout->is_f_contiguous = face.is_f_contiguous;
+    copy_sizes(layout->shape, face.shape, face.ndim);
+    copy_sizes(layout->strides, face.strides, face.ndim);
+    return 0;
+}
+
+int
+buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
+                buffer_layout *layout)
+{
+    hold->view.obj      = NULL;
+    hold->view.readonly = 0;
+    hold->owner         = NULL;
+    if (is_ndarray(st, obj)) {
+        return describe_ndarray(obj, hold, layout);
+    }
+    if (PyObject_CheckBuffer(obj)) {
+        return describe_exporter(obj, hold, layout);
+    }
+    return describe_interface(st, obj, hold, layout);
 }

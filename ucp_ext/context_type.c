@@ -232,23 +232,26 @@ context_open(ContextObject *self, PyObject *options, int env_first,
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"options", "env_first", "config", NULL};
+    static char *keywords[] = {"options", "env_first", "config", "features",
+                               NULL};
 
     mod_state     *st      = state_of_type(type);
     PyObject      *options = NULL, *config = NULL;
     int            env_first = 0;
+    unsigned       features  = UINT_MAX;
     ContextObject *self;
 
-    if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "|O$pO:Context", keywords,
-                                     &options, &env_first, &config)) {
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "|O$pOI:Context", keywords, &options,
+                          &env_first, &config, &features)) {
         return NULL;
     }
     self = (ContextObject *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
     }
-    self->st = st;
+    self->st       = st;
+    self->features = features;
     st->num_contexts++;
     if (context_open(self, options, env_first, config) < 0) {
         Py_DECREF(self);
@@ -358,9 +361,11 @@ static PyGetSetDef context_getset[] = {
 };
 
 PyDoc_STRVAR(context_doc,
-             "Context(options=None, *, env_first=False, config=None)\n--\n\n"
+             "Context(options=None, *, env_first=False, config=None,\n"
+             "        features=0xffffffff)\n--\n\n"
              "A UCX context. `options`: UCX's, without the UCX_ prefix.\n"
-             "`config`: fields of umx_config by name.");
+             "`config`: fields of umx_config by name. `features`: bits of\n"
+             "what ucp._libs may do.");
 
 static PyType_Slot context_slots[] = {
     {Py_tp_doc, (void *)context_doc},
@@ -375,7 +380,8 @@ static PyType_Slot context_slots[] = {
 PyType_Spec context_spec = {
     .name      = "ucp._ext.Context",
     .basicsize = sizeof(ContextObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = context_slots,
 };
 

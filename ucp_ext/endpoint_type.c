@@ -11,6 +11,38 @@ static const char *const state_names[] = {
 /* ---- life ----------------------------------------------------------------
  */
 
+typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
+
+/* An address tuple; None where there is none, or not yet. */
+static PyObject *
+query_address(const umx_ep *ep, address_fn query)
+{
+    struct sockaddr_storage addr;
+    size_t                  len = sizeof(addr);
+
+    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return sockaddr_build(&addr);
+}
+
+/* It was made before it was connected. */
+static void
+update_addresses(EndpointObject *self)
+{
+    PyObject *peer  = query_address(self->umx, umx_ep_peer_address);
+    PyObject *local = query_address(self->umx, umx_ep_local_address);
+
+    if (peer == NULL || local == NULL) {
+        PyErr_Clear(); /* it stays without */
+        Py_XDECREF(peer);
+        Py_XDECREF(local);
+        return;
+    }
+    Py_SETREF(self->peer, peer);
+    Py_SETREF(self->local, local);
+}
+
 /* Closed for whatever reason: tell, once. */
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
@@ -19,6 +51,7 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 
     (void)status;
     if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        update_addresses(self);
         return;
     }
     if (self->is_close_called) {
@@ -34,21 +67,6 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 enum {
     DRAIN_HIGH = 16 << 20
 };
-
-typedef umx_status (*address_fn)(const umx_ep *, struct sockaddr *, size_t *);
-
-/* An address tuple; None where UCX knows none. */
-static PyObject *
-query_address(const umx_ep *ep, address_fn query)
-{
-    struct sockaddr_storage addr;
-    size_t                  len = sizeof(addr);
-
-    if (query(ep, (struct sockaddr *)&addr, &len) != UMX_OK) {
-        Py_RETURN_NONE;
-    }
-    return sockaddr_build(&addr);
-}
 
 PyObject *
 endpoint_new(WorkerObject *worker, umx_ep *ep)
@@ -259,6 +277,15 @@ current_state(const EndpointObject *self)
     return umx_ep_get_state(self->umx);
 }
 
+bool
+endpoint_is_closed(const EndpointObject *self)
+{
+    umx_ep_state state = current_state(self);
+
+    return (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
+           umx_ep_is_peer_closed(self->umx);
+}
+
 PyDoc_STRVAR(closed_doc,
              "closed($self, /)\n--\n\n"
              "True if closed here, failed, or closed by the peer (what it\n"
@@ -267,12 +294,7 @@ PyDoc_STRVAR(closed_doc,
 static PyObject *
 endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self  = (EndpointObject *)op;
-    umx_ep_state    state = current_state(self);
-
-    return PyBool_FromLong(
-        (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) ||
-        umx_ep_is_peer_closed(self->umx));
+    return PyBool_FromLong(endpoint_is_closed((EndpointObject *)op));
 }
 
 PyDoc_STRVAR(flush_doc,
@@ -680,6 +702,25 @@ set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
+PyDoc_STRVAR(stream_send_doc,
+             "stream_send($self, buffer, /)\n--\n\n"
+             "Send all of buffer on the byte stream; awaitable, done when\n"
+             "buffer may be reused. Cancelled, a send that has begun goes on\n"
+             "to its end.");
+
+PyDoc_STRVAR(stream_recv_doc,
+             "stream_recv($self, buffer, wait_all=False)\n--\n\n"
+             "Receive what is there of the byte stream, at most buffer's\n"
+             "length; awaits the number of bytes, 0 at the end: the peer has\n"
+             "closed or shut the stream down. With wait_all: until buffer is\n"
+             "full, or the end. Bytes of one that is cancelled or fails are\n"
+             "received by the next.");
+
+PyDoc_STRVAR(stream_shutdown_doc,
+             "stream_shutdown($self, /)\n--\n\n"
+             "Send the end of the byte stream behind what was sent; the other\n"
+             "direction stays open. Idempotent.");
+
 PyDoc_STRVAR(am_send_doc,
              "am_send($self, buffer, *, id=None, header=b'')\n--\n\n"
              "Send an active message: all of buffer behind at most 1024\n"
@@ -709,6 +750,11 @@ static PyMethodDef endpoint_methods[] = {
     {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
      recv_message_doc},
     {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"stream_send", endpoint_stream_send, METH_O, stream_send_doc},
+    {"stream_recv", KEYWORDS_FUNC(endpoint_stream_recv), KEYWORDS,
+     stream_recv_doc},
+    {"stream_shutdown", endpoint_stream_shutdown, METH_NOARGS,
+     stream_shutdown_doc},
     {"am_send", KEYWORDS_FUNC(endpoint_am_send), KEYWORDS, am_send_doc},
     {"am_recv", KEYWORDS_FUNC(endpoint_am_recv), KEYWORDS, am_recv_doc},
     {"am_recv_message", KEYWORDS_FUNC(endpoint_am_recv_message), KEYWORDS,

@@ -39,6 +39,7 @@ static const struct {
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
     {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_STALE_KEY, EXC_UCXInvalidKey},
+    {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},
 };
 
 /* Ours by name, else a built-in. Borrowed. */

@@ -206,12 +206,14 @@ module_exec(PyObject *module)
         add_type(module, &channel_spec, &st->channel_type) < 0 ||
         add_type(module, &listener_spec, &st->listener_type) < 0 ||
         add_type(module, &message_spec, &st->message_type) < 0 ||
+        add_type(module, &array_spec, &st->array_type) < 0 ||
         add_type(module, &memory_spec, &st->memory_type) < 0 ||
         add_type(module, &remote_spec, &st->remote_type) < 0 ||
-        add_type(module, &tag_message_spec, &st->tag_message_type) < 0) {
+        add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
+        add_type(module, &address_spec, &st->address_type) < 0) {
         return -1;
     }
-    return 0;
+    return PyModule_AddFunctions(module, callback_methods);
 }
 
 static int
@@ -226,9 +228,11 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->channel_type);
     Py_VISIT(st->listener_type);
     Py_VISIT(st->message_type);
+    Py_VISIT(st->array_type);
     Py_VISIT(st->memory_type);
     Py_VISIT(st->remote_type);
     Py_VISIT(st->tag_message_type);
+    Py_VISIT(st->address_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -260,9 +264,11 @@ module_clear(PyObject *module)
     Py_CLEAR(st->channel_type);
     Py_CLEAR(st->listener_type);
     Py_CLEAR(st->message_type);
+    Py_CLEAR(st->array_type);
     Py_CLEAR(st->memory_type);
     Py_CLEAR(st->remote_type);
     Py_CLEAR(st->tag_message_type);
+    Py_CLEAR(st->address_type);
     Py_CLEAR(st->any);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);

@@ -22,6 +22,7 @@
  * call_soon(). */
 #include "state.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Look at the clock only every so many awaits that were done at once. */
@@ -44,6 +45,7 @@ typedef struct many_item {
 struct many {
     Py_ssize_t count;
     Py_ssize_t pending;
+    Py_ssize_t lost; /* of these */
     bool       has_failed;
     many_item  items[];
 };
@@ -52,6 +54,8 @@ static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
     [REQUEST_AM_SEND]          = "am_send",
+    [REQUEST_STREAM_SEND]      = "stream_send",
+    [REQUEST_STREAM_RECV]      = "stream_recv",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -82,6 +86,13 @@ static const char *const kind_names[] = {
     [REQUEST_ATOMIC]           = "atomic",
     [REQUEST_FETCH]            = "fetch",
 };
+
+static const char *
+op_name(const RequestObject *req)
+{
+    return (req->low_level != NULL) ? callback_name(req) :
+                                      kind_names[req->kind];
+}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -193,6 +204,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
+    Py_VISIT(self->low_level);
     return 0;
 }
 
@@ -202,6 +214,7 @@ clear_callbacks(RequestObject *self)
     Py_CLEAR(self->callback);
     Py_CLEAR(self->context);
     Py_CLEAR(self->more_callbacks);
+    Py_CLEAR(self->low_level);
 }
 
 void
@@ -292,13 +305,14 @@ request_clear_free(mod_state *st)
 /* ---- wake-ups ------------------------------------------------------------
  */
 
-static void
-link_wake(RequestObject *req)
+void
+request_link_wake(RequestObject *req)
 {
     WorkerObject *worker = req->worker;
 
     if (req->is_in_wakes ||
-        (req->callback == NULL && req->more_callbacks == NULL)) {
+        (req->callback == NULL && req->more_callbacks == NULL &&
+         req->low_level == NULL)) {
         return;
     }
     req->is_in_wakes = true;
@@ -399,6 +413,9 @@ request_run_wakes(WorkerObject *worker, bool is_direct)
         req->next        = NULL;
         req->is_in_wakes = false;
         is_direct        = is_direct && worker->raised == NULL;
+        if (req->low_level != NULL) {
+            callback_run(req);
+        }
         run_callbacks(req, is_direct);
         Py_DECREF(req);
         if (is_direct &&
@@ -417,6 +434,7 @@ is_channel_recv(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
            (req->kind == REQUEST_AM_RECV && req->result != NULL);
 }
 
@@ -438,16 +456,16 @@ has_message(umx_status status)
 void
 request_settle(RequestObject *req, umx_status status)
 {
-    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
-        req->info.length < req->hold.buf.len) {
-        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
-    }
-    req->status = status;
-    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         release_buffers(req);
         release_many(req);
         return;
     }
+    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+        req->info.length < req->hold.buf.len) {
+        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
+    }
+    req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
     if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
@@ -455,7 +473,7 @@ request_settle(RequestObject *req, umx_status status)
     } else {
         release_buffers(req);
     }
-    link_wake(req);
+    request_link_wake(req);
 }
 
 /* The operation gives a message: not its bytes, or these in a second step. */
@@ -497,6 +515,21 @@ on_done(umx_request *op, umx_status status, void *arg)
     }
     settle_posted(req, status);
     Py_DECREF(req);
+}
+
+/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    (void)op;
+    if (req->state == REQUEST_PENDING) {
+        req->status     = status;
+        req->state      = REQUEST_DONE;
+        req->is_settled = true;
+        request_link_wake(req);
+    }
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -607,6 +640,11 @@ post_one(RequestObject *req, const umx_op_params *params)
             req->header != NULL ? PyBytes_AS_STRING(req->header) : NULL,
             req->header != NULL ? (size_t)PyBytes_GET_SIZE(req->header) : 0,
             &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_SEND:
+        return umx_stream_send(ep, &req->hold.buf, params, &req->op);
+    case REQUEST_STREAM_RECV:
+        return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
+                               &req->op, &req->info);
     case REQUEST_AM_RECV:
     case REQUEST_AM_RECV_MESSAGE:
         return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
@@ -689,6 +727,20 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     }
 }
 
+/* Of one endpoint all are lost at once. */
+static void
+on_item_lost(umx_request *op, umx_status status, void *arg)
+{
+    many_item     *item = arg;
+    RequestObject *req  = item->parent;
+
+    item->status = status;
+    if (++req->many->lost == req->many->pending) {
+        req->many->has_failed = true;
+        on_lost(op, status, req);
+    }
+}
+
 static umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
@@ -706,8 +758,10 @@ static void
 post_many(RequestObject *req)
 {
     struct many  *many   = req->many;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_item_done};
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_item_done,
+                            .on_lost = on_item_lost};
 
     for (Py_ssize_t i = 0; i < many->count; i++) {
         many_item *item = &many->items[i];
@@ -730,9 +784,12 @@ post_many(RequestObject *req)
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
-    umx_status status;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_done,
+                            .arg     = req,
+                            .on_lost = on_lost};
+    umx_status    status;
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
@@ -869,7 +926,7 @@ make_length_error(RequestObject *self, umx_status status,
 
     snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
              info->length, capacity);
-    exc = errors_new(self->st, status, kind_names[self->kind], text);
+    exc = errors_new(self->st, status, op_name(self), text);
     if (exc != NULL &&
         set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
         Py_CLEAR(exc);
@@ -877,18 +934,62 @@ make_length_error(RequestObject *self, umx_status status,
     return exc;
 }
 
+/* What programs of ucx-py look for in the text of an error; "" for what is no
+ * message. */
+static void
+describe(const RequestObject *self, size_t capacity, char *text, size_t size)
+{
+    bool        is_untagged = (self->match.flags & UMX_MATCH_UNTAGGED) != 0;
+    const char *word;
+    uint64_t    id = 0;
+
+    text[0] = '\0';
+    switch (self->kind) {
+    case REQUEST_TAG_SEND:
+    case REQUEST_TAG_SEND_SYNC:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_SEND:
+        word = "Send";
+        break;
+    case REQUEST_TAG_RECV:
+    case REQUEST_TAG_RECV_INTO:
+        is_untagged = false;
+        /* fallthrough */
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+        word = "Recv";
+        break;
+    default:
+        return;
+    }
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        id = umx_ep_id(self->endpoint->umx);
+    }
+    if (is_untagged) {
+        snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
+                 word, id, capacity);
+    } else {
+        snprintf(text, size,
+                 "<[%s] ep: %" PRIu64 ", tag: %#" PRIx64 ", nbytes: %zu>", word,
+                 id, self->match.tag, capacity);
+    }
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
-    const char *op = kind_names[self->kind];
+    const char *op = op_name(self);
     PyObject   *exc, *peer = self->peer;
+    char        text[128];
 
     if (status == UMX_ERR_MESSAGE_TRUNCATED ||
         status == UMX_ERR_LENGTH_MISMATCH) {
         return make_length_error(self, status, info, capacity);
     }
-    exc = errors_new(self->st, status, op, NULL);
+    describe(self, capacity, text, sizeof(text));
+    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {
         return NULL;
     }
@@ -951,8 +1052,8 @@ make_many_error(RequestObject *self)
 
 /* The collector must see what can be part of a cycle: callbacks, and an
  * exception, whose traceback leads to frames that hold this request. */
-static void
-track(RequestObject *self)
+void
+request_track(RequestObject *self)
 {
     if (!PyObject_GC_IsTracked((PyObject *)self)) {
         PyObject_GC_Track(self);
@@ -963,7 +1064,7 @@ track(RequestObject *self)
 static PyObject *
 request_exception_object(RequestObject *self)
 {
-    track(self);
+    request_track(self);
     if (self->exception == NULL) {
         self->exception = (self->many != NULL) ?
                               make_many_error(self) :
@@ -981,6 +1082,7 @@ make_result(RequestObject *self)
     case REQUEST_MESSAGE_RECV:
     case REQUEST_TAG_RECV_INTO:
     case REQUEST_TAG_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
         return PyLong_FromSize_t(self->info.length);
     case REQUEST_FETCH:
         return PyLong_FromUnsignedLongLong(self->old);
@@ -1033,7 +1135,7 @@ request_value(RequestObject *self)
             return Py_NewRef(Py_None);
         }
         self->result = make_result(self);
-        track(self);
+        request_track(self);
         return Py_XNewRef(self->result);
     }
     {
@@ -1071,6 +1173,20 @@ hand_out(RequestObject *self, PyObject **out)
     return (*out == NULL) ? PYGEN_ERROR : PYGEN_RETURN;
 }
 
+PyObject *
+request_take(RequestObject *self, PyObject **exc_p)
+{
+    PyObject *value = NULL;
+
+    *exc_p = NULL;
+    if (self->status != UMX_OK || hand_out(self, &value) == PYGEN_ERROR) {
+        mark_handed_out(self);
+        *exc_p = PyErr_Occurred() ? PyErr_GetRaisedException() :
+                                    request_exception_object(self);
+    }
+    return value;
+}
+
 /* ---- giving up -----------------------------------------------------------
  */
 
@@ -1096,6 +1212,11 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);
@@ -1171,11 +1292,15 @@ request_abandon(RequestObject *self)
     if (self->state != REQUEST_PENDING) {
         return false;
     }
+    if (self->low_level != NULL) {
+        cancel_operation(self); /* its callback tells when the buffer is free */
+        return true;
+    }
     self->state      = REQUEST_CANCELLED;
     self->is_settled = true;
     Py_INCREF(self);
     cancel_operation(self);
-    link_wake(self);
+    request_link_wake(self);
     worker_after_call(self->worker);
     Py_DECREF(self);
     return true;
@@ -1268,7 +1393,7 @@ yield_itself(RequestObject *self, PyObject **out)
                         "cannot be awaited");
         return PYGEN_ERROR;
     }
-    track(self);
+    request_track(self);
     self->has_yielded = true;
     self->is_blocking = true;
     *out              = Py_NewRef(self);
@@ -1353,22 +1478,34 @@ request_await(PyObject *op)
     return Py_NewRef(op);
 }
 
-/* StopIteration(value), from a cached instance while nobody else has it: to
- * build one costs more than the rest of the await. */
+/* A cached StopIteration while nobody else has it: to build one costs more than
+ * the rest of the await. NULL with an exception. */
+static PyObject *
+cached_stop_iteration(mod_state *st)
+{
+    if (st->stop_iteration == NULL || Py_REFCNT(st->stop_iteration) != 1) {
+        Py_XSETREF(st->stop_iteration,
+                   PyObject_CallNoArgs(PyExc_StopIteration));
+    }
+    return Py_XNewRef(st->stop_iteration);
+}
+
+/* StopIteration(value). The cached one lives on with its value, so it is for
+ * numbers only: another object would stay alive until the next await. */
 static void
 set_stop_iteration(mod_state *st, PyObject *value)
 {
-    PyObject *stop = st->stop_iteration;
+    PyObject *stop;
 
-    if (stop == NULL || Py_REFCNT(stop) != 1) {
-        Py_XDECREF(stop);
-        st->stop_iteration = stop = PyObject_CallNoArgs(PyExc_StopIteration);
-        if (stop == NULL) {
-            return;
-        }
+    if (!PyLong_CheckExact(value)) {
+        stop = PyObject_CallNoArgs(PyExc_StopIteration);
+    } else {
+        stop = cached_stop_iteration(st);
     }
-    Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
-    PyErr_SetRaisedException(Py_NewRef(stop));
+    if (stop != NULL) {
+        Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+        PyErr_SetRaisedException(stop);
+    }
 }
 
 static PyObject *
@@ -1465,6 +1602,7 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
+    Py_CLEAR(self->low_level);
     if (!request_abandon(self)) {
         undo_result(self);
     }
@@ -1606,7 +1744,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         }
         Py_RETURN_NONE;
     }
-    track(self);
+    request_track(self);
     if (self->callback == NULL) {
         self->callback = Py_NewRef(values[0]);
         self->context  = Py_XNewRef(context);
@@ -1729,6 +1867,27 @@ request_repr(PyObject *op)
                                 state);
 }
 
+/* ---- for ucp._libs -------------------------------------------------------
+ */
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nAs done().");
+
+static PyObject *
+get_info(PyObject *op, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    return Py_BuildValue("{s:s,s:s}", "status",
+                         self->is_settled ? "finished" : "pending", "name",
+                         op_name(self));
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(((RequestObject *)op)->op);
+}
+
 /* For loop.call_later() of close_all(). */
 static PyObject *
 request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1750,6 +1909,7 @@ static PyMethodDef request_methods[] = {
     {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, throw_doc},
     {"close", request_close, METH_NOARGS, close_doc},
     {"done", request_done, METH_NOARGS, done_doc},
+    {"closed", request_done, METH_NOARGS, closed_doc},
     {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
     {"cancel", KEYWORDS_FUNC(request_cancel), KEYWORDS, cancel_doc},
     {"result", request_result, METH_NOARGS, result_doc},
@@ -1770,6 +1930,9 @@ static PyMethodDef request_methods[] = {
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
     {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
+     NULL},
+    {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

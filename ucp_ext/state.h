@@ -36,6 +36,8 @@
     X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
     X(UCXInvalidKey, "UCXError ValueError",                               \
       "The key is damaged, of another process, or its memory is closed.") \
+    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
+      "Nobody is at the worker address.")                                 \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -82,9 +84,11 @@ typedef struct mod_state {
     PyTypeObject  *listener_type;
     PyTypeObject  *channel_type;
     PyTypeObject  *message_type;
+    PyTypeObject  *array_type;
     PyTypeObject  *memory_type;
     PyTypeObject  *remote_type;
     PyTypeObject  *tag_message_type;
+    PyTypeObject  *address_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -132,9 +136,18 @@ state_of_type(PyTypeObject *type)
 /* ---- objects -------------------------------------------------------------
  */
 
+/* What ucp._libs may do under a context; UCX's bits. */
+enum {
+    FEATURE_TAG    = 1 << 0,
+    FEATURE_RMA    = 1 << 1,
+    FEATURE_STREAM = 1 << 5,
+    FEATURE_AM     = 1 << 6
+};
+
 typedef struct ContextObject {
     PyObject_HEAD mod_state *st;
     umx_context             *umx;
+    unsigned                 features;
 } ContextObject;
 
 /* A Python call to make once libumx has returned. */
@@ -168,8 +181,10 @@ typedef struct WorkerObject {
     RequestObject *wakes_tail;
     pending_call  *calls;
     pending_call  *calls_tail;
-    RequestObject *closers;           /* of close_all() */
-    PyObject      *am_handlers;       /* dict of id and callable, or NULL */
+    RequestObject *closers;      /* of close_all() */
+    size_t         num_ended;    /* callbacks told that their endpoint ended */
+    PyObject      *on_addressed; /* or NULL */
+    PyObject      *am_handlers;  /* dict of id and callable, or NULL */
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
     /* worker_thread.c */
@@ -254,6 +269,25 @@ typedef struct buffer_hold {
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                    buffer_hold *hold);
 
+/* The layout of an object's memory. */
+typedef struct buffer_layout {
+    PyObject  *obj; /* whose memory it is; borrowed, or NULL */
+    Py_ssize_t itemsize;
+    int        ndim;
+    bool       is_readonly;
+    bool       is_c_contiguous;
+    bool       is_f_contiguous;
+    Py_ssize_t shape[PyBUF_MAX_NDIM];
+    Py_ssize_t strides[PyBUF_MAX_NDIM];
+} buffer_layout;
+
+/* buffer_acquire() for reading that takes any strides. */
+int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
+                    buffer_layout *layout);
+
+/* Sizes as a tuple. */
+PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);
+
 static inline void
 buffer_release(buffer_hold *hold)
 {
@@ -262,6 +296,13 @@ buffer_release(buffer_hold *hold)
     }
     Py_CLEAR(hold->owner);
 }
+
+/* The memory of an Array (array_type.c), as buffer_acquire(). */
+int array_acquire(PyObject *op, bool is_writable, buffer_hold *hold);
+
+int buffer_refuse_readonly(PyObject *obj);
+int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,
+                          Py_ssize_t itemsize);
 
 /* ---- arguments (args.c) --------------------------------------------------
  */
@@ -317,6 +358,7 @@ typedef enum request_kind {
     REQUEST_ATOMIC,
     REQUEST_AM_SEND,
     REQUEST_TAG_SEND_SYNC,
+    REQUEST_STREAM_SEND,
     REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -328,6 +370,7 @@ typedef enum request_kind {
     REQUEST_MESSAGE_RECV,
     REQUEST_AM_RECV,
     REQUEST_AM_RECV_MESSAGE,
+    REQUEST_STREAM_RECV,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
@@ -394,6 +437,7 @@ struct RequestObject {
     PyObject        *callback; /* the usual one */
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
+    PyObject        *low_level;      /* see callback.c, or NULL */
     RequestObject   *next;
     PyObject        *weakrefs;
 };
@@ -401,6 +445,16 @@ struct RequestObject {
 /* A pending request; NULL with an exception. */
 RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
                            request_kind kind);
+
+/* The value of a settled request, which is handed out by this; new reference,
+ * or NULL with its exception in `*exc_p`, which is NULL if that failed. */
+PyObject *request_take(RequestObject *req, PyObject **exc_p);
+
+/* Have its callbacks run when the worker next runs callbacks. */
+void request_link_wake(RequestObject *req);
+
+/* Visible to the collector from now on: it is part of something. */
+void request_track(RequestObject *req);
 
 /* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
 int request_hold_many(RequestObject *req, PyObject *buffers);
@@ -419,6 +473,16 @@ void request_settle(RequestObject *req, umx_status status);
  * called us, by call_soon otherwise. */
 void request_run_wakes(WorkerObject *worker, bool is_direct);
 
+/* ---- low-level operations (callback.c) ------------------------------------
+ */
+
+/* Tell the callback of a settled request. */
+void callback_run(RequestObject *req);
+
+/* The name that the program gave the operation. */
+const char *callback_name(const RequestObject *req);
+
+extern PyMethodDef callback_methods[];
 /* A message that nobody took goes back to its queue. */
 void request_return_message(RequestObject *req);
 
@@ -473,6 +537,14 @@ void request_clear_free(mod_state *st);
                               PyObject *kwnames);
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
+
+/* ---- byte streams (stream.c) ---------------------------------------------
+ */
+
+PyObject *endpoint_stream_send(PyObject *op, PyObject *buffer);
+PyObject *endpoint_stream_recv(PyObject *op, PyObject *const *args,
+                               Py_ssize_t nargs, PyObject *kwnames);
+PyObject *endpoint_stream_shutdown(PyObject *op, PyObject *ignored);
 
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
@@ -543,6 +615,8 @@ void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
 
 /* Takes over `ep`. */
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
+/* As Endpoint.closed(). */
+bool      endpoint_is_closed(const EndpointObject *self);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout, PyObject *on_remote_close);
@@ -582,9 +656,26 @@ PyObject *worker_tag_probe(PyObject *op, PyObject *const *args,
 extern const char worker_send_doc[], worker_recv_doc[], worker_tag_recv_doc[],
     worker_recv_message_doc[], worker_probe_doc[], worker_tag_probe_doc[];
 
+/* A UCXAddress of these bytes, which are one. */
+PyObject *address_new(mod_state *st, const void *data, size_t len);
+
+/* A UCXAddress from one, or from a buffer. */
+PyObject *address_from_object(mod_state *st, PyObject *obj);
+
+/* Worker's methods for addresses (worker_address.c). */
+PyObject *worker_get_address(PyObject *op, PyObject *ignored);
+PyObject *worker_connect_address(PyObject *op, PyObject *const *args,
+                                 Py_ssize_t nargs, PyObject *kwnames);
+PyObject *worker_take_addressed(PyObject *op, PyObject *ignored);
+PyObject *worker_withdraw_address(PyObject *op, PyObject *ignored);
+PyObject *worker_get_on_addressed(PyObject *op, void *closure);
+int       worker_set_on_addressed(PyObject *op, PyObject *value, void *closure);
+extern const char worker_get_address_doc[], worker_connect_address_doc[],
+    worker_take_addressed_doc[], worker_withdraw_address_doc[];
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
-    remote_spec;
+    remote_spec, address_spec, array_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

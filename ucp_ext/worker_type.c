@@ -530,6 +530,7 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->drain_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
+    Py_VISIT(self->on_addressed);
     Py_VISIT(self->am_handlers);
     Py_VISIT(self->am_host_allocator);
     Py_VISIT(self->am_device_allocator);
@@ -546,6 +547,7 @@ worker_clear(PyObject *op)
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
+    Py_CLEAR(self->on_addressed);
     Py_CLEAR(self->am_host_allocator);
     Py_CLEAR(self->am_device_allocator);
     am_clear_handlers(self);
@@ -653,6 +655,23 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
     worker_update_timer(self);
     return (worker_raise_kept(self) < 0) ? NULL :
                                            PyLong_FromUnsignedLong(events);
+}
+
+PyDoc_STRVAR(poll_doc, "poll($self, /)\n--\n\n"
+                       "progress() until nothing is left.");
+
+static PyObject *
+worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (worker_check(self) < 0) {
+        return NULL;
+    }
+    while (umx_worker_poll(self->umx) != 0) {
+    }
+    worker_after_call(self);
+    return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
 PyDoc_STRVAR(drain_doc,
@@ -825,6 +844,10 @@ worker_close_all(PyObject *op, PyObject *timeout)
     return (PyObject *)req;
 }
 
+enum {
+    SIGNALS_NS = 500000000 /* between two looks for signals */
+};
+
 PyDoc_STRVAR(run_until_closed_doc,
              "run_until_closed($self, timeout, /)\n--\n\n"
              "Block, `timeout` seconds at most, until no close is under way.");
@@ -847,7 +870,10 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     status = umx_worker_drain(self->umx);
     while (status >= 0 && umx_worker_num_closing(self->umx) != 0 &&
            now - start < timeout_ns) {
-        worker_sleep(self, timeout_ns - (now - start));
+        uint64_t left = timeout_ns - (now - start);
+
+        /* Not for long: a signal may have come just before. */
+        worker_sleep(self, (left < SIGNALS_NS) ? left : SIGNALS_NS);
         if (PyErr_CheckSignals() < 0) {
             return NULL;
         }
@@ -944,13 +970,13 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
         stats.requests_in_use, "requests_peak", stats.requests_peak,
-        "endpoints", stats.endpoints, "listeners", stats.listeners,
-        "unexpected_messages", stats.unexpected_messages, "unexpected_bytes",
-        stats.unexpected_bytes, "protocol_errors", stats.protocol_errors,
-        "wakeups", stats.wakeups, "spins", stats.spins, "spin_hits",
-        stats.spin_hits);
+        "requests_lost", stats.requests_lost, "endpoints", stats.endpoints,
+        "listeners", stats.listeners, "unexpected_messages",
+        stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
+        "protocol_errors", stats.protocol_errors, "wakeups", stats.wakeups,
+        "spins", stats.spins, "spin_hits", stats.spin_hits);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -968,6 +994,20 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     req = request_new(self, NULL, REQUEST_FLUSH);
     return (req == NULL) ? NULL : request_post(req);
+}
+
+PyDoc_STRVAR(take_num_ended_doc,
+             "_take_num_ended($self, /)\n--\n\n"
+             "Callbacks told since the last call that their endpoint ended.");
+
+static PyObject *
+worker_take_num_ended(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+    size_t        num  = self->num_ended;
+
+    self->num_ended = 0;
+    return PyLong_FromSize_t(num);
 }
 
 PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
@@ -1028,6 +1068,41 @@ on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     Py_DECREF(req);
 }
 
+typedef struct connect_args {
+    umx_connect_params      params;
+    struct sockaddr_storage addr;
+    struct sockaddr_storage local;
+    PyObject               *peer; /* borrowed */
+} connect_args;
+
+/* The arguments of connect(). */
+static int
+parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames, connect_args *parsed)
+{
+    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
+    umx_connect_params      *params     = &parsed->params;
+    PyObject                *values[3];
+
+    *params = (umx_connect_params){.field_mask = UMX_CONNECT_FIELD_TIMEOUT};
+    if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
+        sockaddr_parse(values[0], &parsed->addr, &params->addr_len) < 0 ||
+        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params->timeout_ns) <
+            0) {
+        return -1;
+    }
+    params->addr = (struct sockaddr *)&parsed->addr;
+    if (values[2] != NULL && values[2] != Py_None) {
+        if (sockaddr_parse(values[2], &parsed->local, &params->local_len) < 0) {
+            return -1;
+        }
+        params->field_mask |= UMX_CONNECT_FIELD_LOCAL;
+        params->local = (struct sockaddr *)&parsed->local;
+    }
+    parsed->peer = values[0];
+    return 0;
+}
+
 PyDoc_STRVAR(connect_doc,
              "connect($self, sockaddr, timeout, local=None)\n--\n\n"
              "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
@@ -1037,38 +1112,24 @@ static PyObject *
 worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
 {
-    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
-    WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[3];
-    struct sockaddr_storage  addr, local;
-    umx_connect_params       params = {.field_mask = UMX_CONNECT_FIELD_TIMEOUT |
-                                                     UMX_CONNECT_FIELD_ON_STATE};
-    RequestObject           *req;
-    umx_status               status;
+    WorkerObject  *self = (WorkerObject *)op;
+    connect_args   parsed;
+    RequestObject *req;
+    umx_status     status;
 
-    if (args_parse("connect", args, nargs, kwnames, keywords, 3, 3, 2, values) <
-            0 ||
-        worker_check(self) < 0 ||
-        sockaddr_parse(values[0], &addr, &params.addr_len) < 0 ||
-        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0) {
+    if (worker_check(self) < 0 ||
+        parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
         return NULL;
-    }
-    if (values[2] != NULL && values[2] != Py_None) {
-        if (sockaddr_parse(values[2], &local, &params.local_len) < 0) {
-            return NULL;
-        }
-        params.field_mask |= UMX_CONNECT_FIELD_LOCAL;
-        params.local = (struct sockaddr *)&local;
     }
     req = request_new(self, NULL, REQUEST_CONNECT);
     if (req == NULL) {
         return NULL;
     }
-    req->peer       = Py_NewRef(values[0]);
-    params.addr     = (struct sockaddr *)&addr;
-    params.on_state = on_connect_state;
-    params.arg      = req;
-    status          = umx_ep_connect(self->umx, &params, &req->ep);
+    req->peer = Py_NewRef(parsed.peer);
+    parsed.params.field_mask |= UMX_CONNECT_FIELD_ON_STATE;
+    parsed.params.on_state = on_connect_state;
+    parsed.params.arg      = req;
+    status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
     if (status != UMX_OK) {
         req->ep = NULL;
         request_settle(req, status);
@@ -1078,6 +1139,35 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     worker_schedule_drain(self);
     worker_update_timer(self);
     return (PyObject *)req;
+}
+
+PyDoc_STRVAR(start_connect_doc,
+             "start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+             "connect() without waiting: an Endpoint whose state is\n"
+             "'connecting'. What is sent on it waits.");
+
+static PyObject *
+worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    connect_args  parsed;
+    umx_status    status;
+    umx_ep       *ep;
+
+    if (worker_check(self) < 0 ||
+        parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0) {
+        return NULL;
+    }
+    status = umx_ep_connect(self->umx, &parsed.params, &ep);
+    if (status != UMX_OK) {
+        return errors_raise(self->st, status, "connect", NULL);
+    }
+    if (self->loop != NULL) {
+        worker_schedule_drain(self);
+    }
+    worker_update_timer(self);
+    return endpoint_new(self, ep);
 }
 
 PyDoc_STRVAR(listen_doc,
@@ -1169,6 +1259,7 @@ get_context(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef worker_methods[] = {
     {"fileno", worker_fileno, METH_NOARGS, fileno_doc},
     {"progress", worker_progress, METH_NOARGS, progress_doc},
+    {"poll", worker_poll, METH_NOARGS, poll_doc},
     {"drain", worker_drain, METH_NOARGS, drain_doc},
     {"close", worker_close, METH_NOARGS, worker_close_doc},
     {"close_all", worker_close_all, METH_O, close_all_doc},
@@ -1186,7 +1277,17 @@ static PyMethodDef worker_methods[] = {
     {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
      worker_tag_probe_doc},
     {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
+    {"start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
+     start_connect_doc},
+    {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
     {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
+    {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
+     worker_connect_address_doc},
+    {"take_addressed", worker_take_addressed, METH_NOARGS,
+     worker_take_addressed_doc},
+    {"withdraw_address", worker_withdraw_address, METH_NOARGS,
+     worker_withdraw_address_doc},
     {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
      NULL},
     {"_set_am_allocator", KEYWORDS_FUNC(worker_set_am_allocator), METH_FASTCALL,
@@ -1212,6 +1313,8 @@ static PyGetSetDef worker_getset[] = {
     {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
     {"loop", get_loop, NULL, "The event loop, or None.", NULL},
     {"context", get_context, NULL, "The Context.", NULL},
+    {"on_addressed", worker_get_on_addressed, worker_set_on_addressed,
+     "Called when take_addressed() has another endpoint.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

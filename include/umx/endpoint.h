@@ -106,13 +106,13 @@ UMX_API uint64_t umx_ep_unsent_bytes(const umx_ep *ep);
  * following (P) calls; the state becomes CLOSED. Never blocks. */
 UMX_API void umx_ep_abort(umx_ep *ep);
 
-/** Close once `n` messages have been received on channel 0, those before this
- * call included. UMX_ERR_INVALID_PARAM if more have been; UMX_ERR_BUSY if set
- * already. */
+/** Close once `n` messages have been received on channel 0 and as active
+ * messages of UMX_AM_ID_PLAIN, those before this call included.
+ * UMX_ERR_INVALID_PARAM if more have been; UMX_ERR_BUSY if set already. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_close_after_recv(umx_ep  *ep,
                                                           uint64_t n);
 
-/** Messages received on channel 0. */
+/** Messages received so. */
 UMX_API uint64_t umx_ep_recv_count(const umx_ep *ep);
 
 /** Give the reference back; closes in the background. */

@@ -23,7 +23,8 @@ typedef void (*umx_done_fn)(umx_request *req, umx_status status, void *arg);
 
 enum umx_op_field {
     UMX_OP_FIELD_ON_DONE = 1u << 0, /* absent: wait with umx_request_wait() */
-    UMX_OP_FIELD_FLAGS   = 1u << 1  /* absent: 0 */
+    UMX_OP_FIELD_FLAGS   = 1u << 1, /* absent: 0 */
+    UMX_OP_FIELD_ON_LOST = 1u << 2  /* absent: `on_done` alone tells */
 };
 
 enum umx_op_flags {
@@ -35,6 +36,12 @@ typedef struct umx_op_params {
     umx_done_fn on_done;
     void       *arg;
     uint64_t    flags;
+    /* The endpoint ended a second ago and UCX has not given the operation back:
+     * over shared memory it does not while the queue of a peer that died is
+     * full. `status` is what `on_done` will be told, when the worker is
+     * destroyed at the latest; until then the buffer stays lent. At most once;
+     * inside a (P) call. */
+    umx_done_fn on_lost;
 } umx_op_params;
 
 /**

@@ -13,6 +13,7 @@
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/status.h>
+#include <umx/stream.h>
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>

@@ -134,6 +134,7 @@ UMX_API unsigned umx_worker_num_closing(const umx_worker *worker);
 typedef struct umx_worker_stats {
     uint64_t requests_in_use; /* posted and not released */
     uint64_t requests_peak;
+    uint64_t requests_lost;   /* in use, but see umx_op_params.on_lost */
     uint64_t endpoints;       /* alive, the library's hidden ones included */
     uint64_t listeners;
     uint64_t unexpected_messages;

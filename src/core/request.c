@@ -21,7 +21,9 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     req->is_kept      = true;
     req->is_cancelled = false;
     req->is_posted    = false;
+    req->is_lost      = false;
     req->on_done      = NULL;
+    req->on_lost      = NULL;
     req->arg          = NULL;
     req->ops          = ops;
     req->worker       = worker;
@@ -31,6 +33,9 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
         req->arg     = params->arg;
         req->is_kept = (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                        (params->flags & UMX_OP_FLAG_KEEP);
+        if (params->field_mask & UMX_OP_FIELD_ON_LOST) {
+            req->on_lost = params->on_lost;
+        }
     }
     if (ep != NULL) {
         umi_ep_hold(ep);
@@ -43,6 +48,7 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
+    req->worker->stats.requests_lost -= req->is_lost;
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
         umi_ep_release(ep);
@@ -56,6 +62,26 @@ umi_request_complete(umx_request *req, umx_status status)
     req->is_posted = false;
     umi_link_remove(&req->link);
     umi_list_append(&req->worker->done, &req->link);
+}
+
+void
+umi_request_lose(umx_request *req, umx_status status)
+{
+    if (req->is_lost) {
+        return;
+    }
+    req->is_lost = true;
+    req->worker->stats.requests_lost++;
+    if (req->on_lost != NULL) {
+        req->on_lost(req, status, req->arg);
+    }
+}
+
+void
+umi_request_lose_whole(umx_request *part, umx_status status, void *arg)
+{
+    (void)part;
+    umi_request_lose(arg, status);
 }
 
 void

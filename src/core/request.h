@@ -35,7 +35,9 @@ struct umx_request {
     bool                   is_kept;      /* released by the user */
     bool                   is_cancelled; /* umx_request_cancel() was called */
     bool                   is_posted;    /* in UCX's hands */
+    bool                   is_lost;      /* there for good, it seems */
     umx_done_fn            on_done;
+    umx_done_fn            on_lost; /* or NULL */
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
@@ -82,6 +84,27 @@ struct umx_request {
             uint64_t low;
         } drain;
         struct {
+            struct umi_channel *channel;
+            uint64_t            place; /* of the first byte in the stream */
+            size_t              filled;
+            size_t              good; /* of `filled`: before what failed */
+            unsigned            num_landing;
+            umx_status          status;
+            bool                is_wait_all;
+            bool                is_ended;
+            bool                is_returning; /* see channel.num_returning */
+        } stream;
+        struct {
+            struct umx_request *target;
+            size_t              at; /* in its buffer */
+        } land;
+        struct {
+            struct umi_channel *channel;
+            unsigned            count;
+            unsigned            pending;
+            umx_status          status;
+        } pieces;
+        struct {
             uint64_t token;   /* 0: not sent */
             uint64_t time_ns; /* of sending, then until the answer */
             uint8_t  kind;
@@ -101,7 +124,13 @@ void umi_request_free(umx_request *req);
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
-/* The same for every request on `list`. */
+/* It seems that UCX will not give the operation back: report that, once. */
+void umi_request_lose(umx_request *req, umx_status status);
+
+/* umx_op_params.on_lost of a part of the request `arg`. */
+void umi_request_lose_whole(umx_request *part, umx_status status, void *arg);
+
+/* umi_request_complete() for every request on `list`. */
 void umi_request_complete_all(umi_list *list, umx_status status);
 
 /* umi_request_ops.cancel of a request that only waits on a list. */

@@ -36,6 +36,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
     umi_slots_init(&worker->eps_by_id);
+    umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
 }
@@ -55,10 +56,9 @@ static umx_status
 open_fd(umx_worker *worker)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    int                ucx_fd;
     umx_status         status;
 
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &ucx_fd);
+    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->ucx_fd);
     if (status != UMX_OK) {
         return status;
     }
@@ -66,7 +66,7 @@ open_fd(umx_worker *worker)
     if (worker->fd < 0) {
         return umi_status_from_errno(errno);
     }
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, ucx_fd, &event) != 0) {
+    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, worker->ucx_fd, &event) != 0) {
         status = umi_status_from_errno(errno);
         close(worker->fd);
     }

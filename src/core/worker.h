@@ -96,12 +96,16 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list ep_events; /* umi_ep.event_link */
-    umi_mpsc retired;   /* (any) umi_retire.node */
+    umi_list  ep_events; /* umi_ep.event_link */
+    umi_mpsc  retired;   /* (any) umi_retire.node */
+    uint64_t  busy_ns;   /* since when UCX cannot be armed for nothing; or 0 */
+    umi_timer nap;       /* ends a sleep that UCX cannot end */
+    bool      is_deaf;   /* UCX's event fd does not wake the owner */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     int                     fd; /* epoll set: UCX's event fd and watches */
+    int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
     uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
@@ -194,6 +198,9 @@ umi_worker_check(const umx_worker *worker)
 }
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
+
+/* event_fd.c */
+void umi_nap_init(umx_worker *worker);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);

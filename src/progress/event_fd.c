@@ -4,11 +4,16 @@
  * succeeded, and arming is refused with BUSY while there is something left to
  * progress. An armed fd does not cover an operation posted later that went
  * pending (a full FIFO). Hence:
- *   - drain: progress until nothing happens, run completions (they may post),
- *     arm; on BUSY, or if anything was posted meanwhile, again;
+ *   - drain: progress until nothing happens, run completions (they may post or
+ *     close), again if there were any; arm; on BUSY again;
  *   - every post that UCX did not finish clears `is_armed`; whoever sleeps
  *     drains first.
- * Otherwise an idle program either hangs or burns a core. */
+ * Otherwise an idle program either hangs or burns a core.
+ *
+ * UCX may stay BUSY with nothing to do: over shared memory it puts off what
+ * closes an endpoint until there is room in the peer's queue, and if the peer
+ * died with a full one there never will be (as of UCX 1.22). Then the owner
+ * sleeps by the clock. */
 #include <errno.h>
 #include <poll.h>
 
@@ -19,6 +24,12 @@
 /* Look at the clock only now and then: one call of UCX may take 10 ns. */
 enum {
     CLOCK_INTERVAL = 16
+};
+
+/* Limits of a sleep without UCX's event fd. */
+enum {
+    NAP_MIN_NS = 1000000,
+    NAP_MAX_NS = 10000000
 };
 
 unsigned
@@ -34,6 +45,7 @@ umx_worker_poll(umx_worker *worker)
         worker->watch_countdown--;
     } else {
         umi_worker_run_watches(worker);
+        umi_worker_run_timers(worker); /* a program may do nothing but poll */
     }
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
@@ -41,12 +53,60 @@ umx_worker_poll(umx_worker *worker)
     return events;
 }
 
+static void
+end_nap(umi_timer *timer)
+{
+    umi_container_of(timer, umx_worker, nap)->is_armed = false;
+}
+
+void
+umi_nap_init(umx_worker *worker)
+{
+    umi_timer_init(&worker->nap, end_nap);
+}
+
+/* What UCX cannot be armed for may keep its event fd readable. */
+static void
+set_deaf(umx_worker *worker, bool is_deaf)
+{
+    struct epoll_event event = {.events = is_deaf ? 0 : EPOLLIN};
+
+    if (worker->is_deaf != is_deaf) {
+        worker->is_deaf = is_deaf;
+        (void)epoll_ctl(worker->fd, EPOLL_CTL_MOD, worker->ucx_fd, &event);
+    }
+}
+
+/* UCX refuses to be armed and has nothing to do. True once that lasts: then its
+ * queue to a peer that has died is full, and it waits for room for ever. Sleep,
+ * then, but not for long: nobody will be woken. */
+static bool
+take_nap(umx_worker *worker)
+{
+    uint64_t now = umi_clock_ns();
+    uint64_t lasts;
+
+    if (worker->busy_ns == 0) {
+        worker->busy_ns = now;
+    }
+    lasts = now - worker->busy_ns;
+    if (lasts < NAP_MIN_NS) {
+        return false;
+    }
+    umi_timer_start(worker, &worker->nap,
+                    (lasts < NAP_MAX_NS) ? NAP_MIN_NS : NAP_MAX_NS);
+    worker->is_armed = true;
+    set_deaf(worker, true);
+    return true;
+}
+
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
-    uint64_t   budget   = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t   start    = umi_ticks();
-    unsigned   calls    = 0;
+    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
+    uint64_t   start  = umi_ticks();
+    unsigned   calls  = 0;
+    unsigned   before;
     bool       is_first = true;
     umx_status status   = umi_worker_check(worker);
 
@@ -58,9 +118,12 @@ umx_worker_drain(umx_worker *worker)
     }
     umi_worker_run_timers(worker);
     for (;;) {
+        before = worker->activity;
         while (umx_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
-            is_first = false;
+            is_first        = false;
+            before          = worker->activity;
+            worker->busy_ns = 0;
             if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
@@ -71,8 +134,18 @@ umx_worker_drain(umx_worker *worker)
             umi_worker_run_watches(worker);
             continue;
         }
-        status = umi_worker_arm(worker);
+        /* What has run since UCX's last turn may have left it work that arming
+         * does not see: closing an endpoint puts off what it cancels. */
+        status = UMX_ERR_BUSY;
+        if (worker->activity == before) {
+            status = umi_worker_arm(worker);
+            if (status == UMX_ERR_BUSY && take_nap(worker)) {
+                return UMX_OK;
+            }
+        }
         if (status == UMX_OK) {
+            worker->busy_ns = 0;
+            set_deaf(worker, false);
             return UMX_OK;
         }
         if (status != UMX_ERR_BUSY) {
@@ -90,7 +163,7 @@ bool
 umx_worker_overslept(umx_worker *worker)
 {
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
-    bool          has_slept = worker->is_armed &&
+    bool          has_slept = worker->is_armed && !worker->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;

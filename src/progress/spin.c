@@ -94,10 +94,11 @@ umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
         if (events != 0) {
             last_event = now;
         }
-        if (now - start > longest) {
-            return false; /* busy, not idle: this tells nothing against spins */
-        }
-    } while (now - last_event < budget);
-    spin_failed(spin);
+    } while (now - last_event < budget && now - start <= longest);
+    /* Busy, not idle, tells nothing against spins. Nothing at all does, also
+     * when somebody else has had the core meanwhile. */
+    if (last_event == start || now - last_event >= budget) {
+        spin_failed(spin);
+    }
     return false;
 }

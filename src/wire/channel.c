@@ -8,6 +8,7 @@
 #include "util/log.h"
 #include "wire/conn.h"
 #include "wire/match.h"
+#include "wire/stream.h"
 
 /* Where a receive is. */
 enum recv_phase {
@@ -72,7 +73,7 @@ find_unexpected(const umi_channel *channel, const umx_match *match)
 
 /* Sorted by seq; new messages go to the end at once. */
 static void
-insert_message(umi_list *list, umx_message *message)
+insert_by_seq(umi_list *list, umx_message *message)
 {
     umi_link *pos = list->prev;
 
@@ -83,18 +84,35 @@ insert_message(umi_list *list, umx_message *message)
     umi_link_insert_before(pos->next, &message->link);
 }
 
+/* The same for the places of a stream. */
 static void
-queue_message(umi_channel *channel, umx_message *message)
+insert_by_place(umi_list *list, umx_message *message)
+{
+    umi_link *pos = list->prev;
+
+    while (pos != list &&
+           umi_stream_place(umi_message_at(pos)) > umi_stream_place(message)) {
+        pos = pos->prev;
+    }
+    umi_link_insert_before(pos->next, &message->link);
+}
+
+void
+umi_channel_queue(umi_channel *channel, umx_message *message)
 {
     umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
 
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
-    insert_message(&channel->unexpected, message);
+    if (umi_channel_is_stream(channel)) {
+        insert_by_place(&channel->unexpected, message);
+    } else {
+        insert_by_seq(&channel->unexpected, message);
+    }
 }
 
-static void
-unqueue_message(umi_channel *channel, umx_message *message)
+void
+umi_channel_unqueue(umi_channel *channel, umx_message *message)
 {
     umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
 
@@ -103,21 +121,26 @@ unqueue_message(umi_channel *channel, umx_message *message)
     umi_link_remove(&message->link);
 }
 
-/* A receive has got a message of channel 0. */
+static bool
+is_counted(const umi_channel *channel)
+{
+    return channel->id == UMI_CHANNEL_0 || channel->id == UMI_CHANNEL_PLAIN_AM;
+}
+
+/* A receive has got a message. */
 static void
 count_recv(umi_channel *channel)
 {
-    umx_ep *ep = channel->ep;
-
-    if (channel->id == UMI_CHANNEL_0 && ++ep->recv_count == ep->close_after) {
-        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    if (is_counted(channel)) {
+        channel->ep->recv_count++;
+        umi_close_check_count(channel->ep);
     }
 }
 
 void
 umi_channel_uncount(umi_channel *channel)
 {
-    if (channel->id == UMI_CHANNEL_0) {
+    if (is_counted(channel)) {
         channel->ep->recv_count--;
     }
 }
@@ -155,7 +178,7 @@ umi_channel_take_first(umi_channel *channel)
     if (message->storage == UMI_STORAGE_LANDING) {
         return NULL;
     }
-    unqueue_message(channel, message);
+    umi_channel_unqueue(channel, message);
     umi_message_take(message);
     return message;
 }
@@ -264,11 +287,16 @@ complete_recv(umx_request *req, umx_status status)
 void
 umi_channel_offer(umi_channel *channel, umx_message *message)
 {
-    umx_request *req = find_posted(channel, &message->info);
+    umx_request *req;
     umx_status   status;
 
+    if (umi_channel_is_stream(channel)) {
+        umi_stream_offer(channel, message);
+        return;
+    }
+    req = find_posted(channel, &message->info);
     if (req == NULL) {
-        queue_message(channel, message);
+        umi_channel_queue(channel, message);
         if (channel->user != NULL) {
             umi_conn_due(channel->ep, UMI_DUE_AM);
         }
@@ -279,7 +307,7 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
         message->claimant   = req;
         req->u.recv.phase   = RECV_CLAIMING;
         req->u.recv.message = message;
-        queue_message(channel, message);
+        umi_channel_queue(channel, message);
         return;
     }
     status = deliver(channel, message, req);
@@ -336,7 +364,7 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
     message->channel = channel;
     message->info    = *info;
     if (queue == &channel->parked) {
-        insert_message(queue, message);
+        insert_by_seq(queue, message);
     } else {
         umi_channel_offer(channel, message);
     }
@@ -351,6 +379,12 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
 
     if (!umi_conn_is_reading_channel(channel)) {
         return UMI_AM_REFUSED; /* closed here: nobody will read it */
+    }
+    if (umi_channel_is_stream(channel)) {
+        return umi_stream_arrive(channel, arrival) ?
+                   UMI_AM_CONSUMED :
+                   arrive_at_queue(channel, &channel->unexpected, info,
+                                   arrival);
     }
     req = find_posted(channel, info);
     if (req != NULL && !(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
@@ -450,9 +484,8 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 /* ---- posting a receive ---------------------------------------------------
  */
 
-/* Why nothing more can come; UMX_OK if it can. */
-static umx_status
-recv_status(const umx_ep *ep)
+umx_status
+umi_conn_recv_status(const umx_ep *ep)
 {
     if (ep->state == UMX_EP_DRAINING) {
         return UMX_ERR_CLOSED;
@@ -496,7 +529,7 @@ recv_later(umi_channel *channel, umx_message *message, umx_request *req)
         req->u.recv.message = message;
         return UMX_INPROGRESS;
     }
-    unqueue_message(channel, message);
+    umi_channel_unqueue(channel, message);
     return deliver(channel, message, req);
 }
 
@@ -510,7 +543,7 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
 
     if (umi_message_is_at_hand(message)) {
         *info = message->info;
-        unqueue_message(channel, message);
+        umi_channel_unqueue(channel, message);
         count_recv(channel);
         return umi_channel_copy_out(channel, message, buf, match->flags);
     }
@@ -548,6 +581,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
 {
     umi_channel *channel;
     umx_message *message;
+    umx_request *req;
     umx_status   status = umi_channel_check_recv(
           ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
 
@@ -564,15 +598,16 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
                                info);
         }
     }
-    status = recv_status(ep);
+    status = umi_conn_recv_status(ep);
     if (status != UMX_OK) {
         return status;
     }
-    *req_p = umi_channel_new_recv(channel, match, match->flags, buf, params);
-    if (*req_p == NULL) {
+    req = umi_channel_new_recv(channel, match, match->flags, buf, params);
+    if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_list_append(&channel->posted, &(*req_p)->link);
+    umi_list_append(&channel->posted, &req->link);
+    *req_p = req;
     return UMX_INPROGRESS;
 }
 
@@ -585,7 +620,8 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
 
     umi_channel *channel;
     umx_message *message = NULL;
-    umx_status   status  = umi_channel_check_recv(ep, id, &channel);
+    umx_request *req;
+    umx_status   status = umi_channel_check_recv(ep, id, &channel);
 
     if (status != UMX_OK) {
         return status;
@@ -594,25 +630,28 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
         message = find_unexpected(channel, match);
     }
     if (message == NULL) {
-        status = recv_status(ep);
+        status = umi_conn_recv_status(ep);
         if (status != UMX_OK) {
             return status;
         }
     }
-    *req_p = umi_channel_new_recv(channel, match,
-                                  match->flags | UMI_MATCH_WANT_MESSAGE,
-                                  &nothing, params);
-    if (*req_p == NULL) {
+    req = umi_channel_new_recv(channel, match,
+                               match->flags | UMI_MATCH_WANT_MESSAGE, &nothing,
+                               params);
+    if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     if (message == NULL) {
-        umi_list_append(&channel->posted, &(*req_p)->link);
-        return UMX_INPROGRESS;
+        umi_list_append(&channel->posted, &req->link);
+        status = UMX_INPROGRESS;
+    } else {
+        status = recv_later(channel, message, req);
     }
-    status = recv_later(channel, message, *req_p);
-    if (status != UMX_INPROGRESS) {
-        *message_p = (*req_p)->u.recv.message;
-        umi_request_free(*req_p);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        *message_p = req->u.recv.message;
+        umi_request_free(req);
     }
     return status;
 }
@@ -711,10 +750,14 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
 {
     umx_request *claimant = message->claimant;
 
+    if (umi_channel_is_stream(channel)) {
+        umi_stream_landed(channel, message, status);
+        return;
+    }
     message->claimant = NULL;
     if (claimant == NULL) {
         if (status != UMX_OK) {
-            unqueue_message(channel, message);
+            umi_channel_unqueue(channel, message);
             umi_message_free(message);
         } else if (channel->user != NULL) {
             umi_conn_due(channel->ep, UMI_DUE_AM);
@@ -722,7 +765,7 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
         return;
     }
     claimant->u.recv.message = NULL;
-    unqueue_message(channel, message);
+    umi_channel_unqueue(channel, message);
     if (status != UMX_OK) {
         umi_message_free(message);
         complete_recv(claimant, status);
@@ -841,7 +884,7 @@ recv_cancel(umx_request *req)
         message->claimant   = NULL;
         req->u.recv.message = NULL;
         complete_recv(req, UMX_ERR_CANCELED);
-        unqueue_message(channel, message);
+        umi_channel_unqueue(channel, message);
         umi_channel_offer(channel, message);
         break;
     case RECV_LANDING:
@@ -861,6 +904,10 @@ static const umi_request_ops recv_ops = {
 void
 umi_channel_fail_posted(umi_channel *channel, umx_status status)
 {
+    if (umi_channel_is_stream(channel)) {
+        umi_stream_fail_posted(channel, status);
+        return;
+    }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         complete_recv(umi_request_at(link), status);
     }
@@ -869,12 +916,12 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
 /* ---- unread messages at the end ------------------------------------------
  */
 
-static void
-discard_message(umi_channel *channel, umx_message *message)
+void
+umi_channel_discard_message(umi_channel *channel, umx_message *message)
 {
     umx_request *claimant = message->claimant;
 
-    unqueue_message(channel, message);
+    umi_channel_unqueue(channel, message);
     if (message->lander != NULL) {
         message->lander->u.recv.message = NULL;
     }
@@ -890,7 +937,8 @@ void
 umi_channel_discard(umi_channel *channel)
 {
     while (!umi_list_is_empty(&channel->unexpected)) {
-        discard_message(channel, umi_message_at(channel->unexpected.next));
+        umi_channel_discard_message(channel,
+                                    umi_message_at(channel->unexpected.next));
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
         umi_message_free(umi_message_at(link));
@@ -901,9 +949,16 @@ void
 umi_channel_discard_announced(umi_channel *channel)
 {
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        if (umi_message_at(link)->storage == UMI_STORAGE_RNDV) {
-            discard_message(channel, umi_message_at(link));
+        umx_message *message = umi_message_at(link);
+
+        if (message->storage != UMI_STORAGE_RNDV) {
+            continue;
         }
+        if (umi_channel_is_stream(channel)) {
+            umi_stream_cut(channel, message->info.tag);
+            return;
+        }
+        umi_channel_discard_message(channel, message);
     }
 }
 

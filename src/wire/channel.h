@@ -35,6 +35,11 @@ typedef struct umi_channel {
     umi_list            unexpected;
     umi_list            parked;
     struct umi_am_user *user; /* an AM id's handler, or NULL */
+    /* Of a stream: */
+    uint64_t place;         /* of the next byte to arrive */
+    unsigned num_returning; /* cancelled receives into which bytes land */
+    bool     has_end;       /* the end has arrived */
+    bool     is_shut;       /* the end has been sent */
 } umi_channel;
 
 void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
@@ -96,9 +101,19 @@ void umi_channel_discard_announced(umi_channel *channel);
  * bytes. */
 void umi_channel_pull(umi_channel *channel, size_t *budget_p);
 
+/* Start to pull one. False when out of memory: it stays with its sender. */
+bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
+
 /* Put `message` where it belongs: with a receive that waits for it, or in the
  * queue. */
 void umi_channel_offer(umi_channel *channel, umx_message *message);
+
+/* In and out of the queue. */
+void umi_channel_queue(umi_channel *channel, umx_message *message);
+void umi_channel_unqueue(umi_channel *channel, umx_message *message);
+
+/* Drop a queued message, unread. */
+void umi_channel_discard_message(umi_channel *channel, umx_message *message);
 
 /* The first message in the queue, for the user; NULL if there is none that can
  * be read. */

@@ -357,6 +357,14 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     return UMX_INPROGRESS;
 }
 
+void
+umi_close_check_count(umx_ep *ep)
+{
+    if (ep->close_after != 0 && ep->recv_count >= ep->close_after) {
+        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+    }
+}
+
 umx_status
 umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
 {
@@ -366,9 +374,9 @@ umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
     if (n < ep->recv_count) {
         return UMX_ERR_INVALID_PARAM;
     }
+    ep->close_after = n;
     if (n == ep->recv_count && ep->state == UMX_EP_OPEN) {
         umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
     }
-    ep->close_after = n;
     return UMX_OK;
 }

@@ -9,6 +9,12 @@
 #include "wire/am.h"
 #include "wire/rma.h"
 #include "wire/route.h"
+#include "wire/stream.h"
+
+/* How long after its end an endpoint waits for what UCX has of it. */
+enum {
+    LOST_MS = 1000
+};
 
 static void abort_conn(umi_ep *base);
 
@@ -102,6 +108,26 @@ retire_conn(umi_retire *retire)
     umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
 }
 
+/* With which status the queued operations end. */
+static umx_status
+pending_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
+}
+
+/* UCX has had the time to give them back. */
+static void
+report_lost(umx_ep *ep)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
+        umi_request_lose(umi_container_of(link, umx_request, link),
+                         pending_status(ep));
+    }
+}
+
 static void
 on_timer(umi_timer *timer)
 {
@@ -113,6 +139,8 @@ on_timer(umi_timer *timer)
     } else if (ep->state == UMX_EP_DRAINING) {
         umi_conn_finish(ep, UMX_EP_CLOSED,
                         ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+    } else if (ep->state != UMX_EP_OPEN) {
+        report_lost(ep);
     }
     umi_ep_release(&ep->base);
 }
@@ -338,13 +366,17 @@ visit_due(umx_ep *ep)
         }
         umi_close_advance(ep);
     }
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
+    }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);
     }
     if (take_due(ep, UMI_DUE_ACK)) {
         umi_close_try_ack(ep);
     }
-    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN) {
+    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
+        ep->num_to_fetch == 0) {
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
@@ -406,16 +438,6 @@ unsent_bytes(umx_ep *ep)
     return bytes;
 }
 
-/* With which status the queued operations end. */
-static umx_status
-pending_status(const umx_ep *ep)
-{
-    if (ep->is_peer_closed) {
-        return UMX_ERR_PEER_CLOSED;
-    }
-    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
-}
-
 static void
 settle_channel(umi_channel *channel)
 {
@@ -467,6 +489,11 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
     ep->num_control = 0;
     umi_handshake_end(ep);
+    if (!umi_list_is_empty(&ep->base.inflight) &&
+        !umi_conn_worker(ep)->is_ending) {
+        umi_timer_start(umi_conn_worker(ep), &ep->timer,
+                        LOST_MS * UINT64_C(1000000));
+    }
     ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
     umi_conn_due(ep, UMI_DUE_NOTIFY);
     if (was_closing) {
@@ -492,6 +519,7 @@ abort_conn(umi_ep *base)
 
     umi_ep_hold(base);
     umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_timer_stop(&ep->timer); /* the worker goes */
     umi_conn_each_channel(ep, discard_channel);
     umi_ep_release(base);
 }

@@ -20,17 +20,18 @@ struct umi_rma;
 
 /* Things to do at the next visit. */
 enum umi_conn_due {
-    UMI_DUE_NOTIFY      = 1u << 0, /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1, /* call the listener's on_accept */
-    UMI_DUE_CONTROL     = 1u << 2, /* control messages are queued */
-    UMI_DUE_CREDIT      = 1u << 3, /* channels owe the peer a CREDIT */
-    UMI_DUE_SEND        = 1u << 4, /* credit came: waiting sends may go */
-    UMI_DUE_CLOSE_COUNT = 1u << 5, /* close_after_recv reached */
-    UMI_DUE_GOODBYE     = 1u << 6, /* all that GOODBYE names has arrived */
-    UMI_DUE_ACK         = 1u << 7, /* the ACK may be possible now */
-    UMI_DUE_PROTOCOL    = 1u << 8, /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9, /* active messages wait for handlers */
-    UMI_DUE_ROUTE       = 1u << 10 /* connecting: try the next host */
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_STREAM      = 1u << 11  /* pieces came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
@@ -87,6 +88,7 @@ struct umx_ep {
     uint64_t        close_after;   /* 0: never */
     unsigned        num_landing;   /* receives whose bytes are on their way */
     unsigned        num_announced; /* kept announcements nobody reads yet */
+    unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
     unsigned        num_descs;     /* kept eager descriptors of UCX */
     bool            is_server;
     bool            is_dropped;     /* the user has given it back */
@@ -155,6 +157,9 @@ umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
 /* Why nothing can be sent; UMX_OK if it can. */
 umx_status umi_conn_send_status(const umx_ep *ep);
 
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_conn_recv_status(const umx_ep *ep);
+
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
 /* The channel; made on first use; NULL when out of memory. */
@@ -195,6 +200,8 @@ void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
 void umi_close_resume(umx_ep *ep);
 /* `ep` is connecting: is there anything to deliver? */
 bool umi_close_is_needed(umx_ep *ep);
+/* Have as many messages been received as close_after_recv says? */
+void umi_close_check_count(umx_ep *ep);
 /* Progress of a close: all sends posted? then GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);

@@ -47,6 +47,11 @@ umi_channel_id(unsigned kind, uint16_t number)
 #define UMI_CHANNEL_REPLIES \
     (((uint32_t)UMI_KIND_AM << 16) | UMI_AM_ID_RMA_REPLY)
 
+#define UMI_STREAM_0 ((uint32_t)UMI_KIND_STREAM << 16)
+
+/* Active messages of a program that needs no ids: UMX_AM_ID_PLAIN is 0. */
+#define UMI_CHANNEL_PLAIN_AM ((uint32_t)UMI_KIND_AM << 16)
+
 static inline bool
 umi_channel_id_is_valid(uint32_t id)
 {

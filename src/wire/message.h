@@ -41,10 +41,12 @@ struct umx_message {
     bool                is_announced; /* came by rendezvous, for credit */
     bool                is_counted;   /* credit has been given back */
     bool                is_taken;     /* in the user's hands */
+    bool                is_to_fetch;  /* and its bytes are with the sender */
     uint8_t             inline_used;  /* of `bytes`, by the header */
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
+    size_t              read; /* of a stream: bytes that receives have got */
     umx_request        *lander;
     umx_request        *claimant; /* receives it once it has landed */
     uint8_t             bytes[UMI_MESSAGE_INLINE];

@@ -38,9 +38,8 @@ static const umi_request_ops pull_ops = {
     .finish = pull_finish,
 };
 
-/* False when out of memory: the message stays with its sender. */
-static bool
-pull_message(umi_channel *channel, umx_message *message)
+bool
+umi_channel_pull_one(umi_channel *channel, umx_message *message)
 {
     umx_ep      *ep   = channel->ep;
     size_t       len  = message->info.length;
@@ -81,7 +80,7 @@ umi_channel_pull(umi_channel *channel, size_t *budget_p)
             continue;
         }
         if (message->info.length > *budget_p ||
-            !pull_message(channel, message)) {
+            !umi_channel_pull_one(channel, message)) {
             return;
         }
         *budget_p -= message->info.length;

@@ -6,10 +6,26 @@
 void
 umi_message_take(umx_message *message)
 {
-    message->is_taken = true;
-    message->worker   = umi_conn_worker(message->ep);
+    message->is_taken    = true;
+    message->worker      = umi_conn_worker(message->ep);
+    message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
+    message->ep->num_to_fetch += message->is_to_fetch;
     umi_worker_hold_memory(message->worker);
     umi_ep_hold(&message->ep->base);
+}
+
+/* Its bytes come now, or nobody wants them: close_after_recv() waits for the
+ * bytes of what was taken. */
+static void
+end_fetch(umx_message *message)
+{
+    umx_ep *ep = message->ep;
+
+    if (message->is_to_fetch) {
+        message->is_to_fetch = false;
+        ep->num_to_fetch--;
+        umi_close_check_count(ep);
+    }
 }
 
 /* The user is done with `message`, whose memory may be gone already. */
@@ -92,7 +108,8 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     req->info = message->info;
-    status    = umi_channel_deliver_announced(channel, message, req);
+    end_fetch(message);
+    status = umi_channel_deliver_announced(channel, message, req);
     let_go(worker, ep);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
@@ -140,6 +157,7 @@ umx_message_return(umx_message *message)
     }
     message->is_taken = false;
     umi_channel_uncount(message->channel);
+    end_fetch(message);
     if (umi_conn_may_read(ep) && !ep->is_dropped) {
         umi_channel_offer(message->channel, message);
     } else {
@@ -158,6 +176,7 @@ umx_message_drop(umx_message *message)
         free_orphan(message);
         return;
     }
+    end_fetch(message);
     umi_channel_credit(message->channel, message);
     umi_message_free(message);
     end_taken(worker, ep);

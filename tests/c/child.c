@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdbool.h>
@@ -14,6 +15,7 @@ static void
 exec_self(const char *role, const char *arg, int in, int out)
 {
     char *argv[] = {(char *)"child", (char *)role, (char *)arg, NULL};
+    char  path[PATH_MAX + 1] = {0};
 
     /* Above the numbers they may have to move to. */
     in  = fcntl(in, F_DUPFD, 10);
@@ -24,7 +26,10 @@ exec_self(const char *role, const char *arg, int in, int out)
         close(fd);
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    execv("/proc/self/exe", argv);
+    /* Not that link itself: under valgrind it names valgrind. */
+    if (readlink("/proc/self/exe", path, PATH_MAX) > 0) {
+        execv(path, argv);
+    }
     _exit(127);
 }
 
@@ -100,7 +105,7 @@ child_role(int argc, char **argv, const child_entry *entries, int count)
     if (argc < 2) {
         return;
     }
-    alarm(UNIT_TIME_LIMIT_S);
+    unit_limit_time();
     for (int i = 0; i < count; i++) {
         if (strcmp(argv[1], entries[i].role) == 0) {
             exit(entries[i].run(argc > 2 ? argv[2] : NULL));

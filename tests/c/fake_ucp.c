@@ -136,10 +136,10 @@ static unsigned           num_keys;
         fake.live--;               \
     } while (0)
 
-static bool
-fails(const char *name)
+bool
+fake_fails(const char *name)
 {
-    if (++fake.calls != fake.fail_at) {
+    if (fake.is_paused || ++fake.calls != fake.fail_at) {
         return false;
     }
     fake.failed = name;
@@ -148,7 +148,7 @@ fails(const char *name)
 
 #define FAIL_IF_TOLD()               \
     do {                             \
-        if (fails(__func__)) {       \
+        if (fake_fails(__func__)) {  \
             return fake.fail_status; \
         }                            \
     } while (0)
@@ -166,19 +166,19 @@ char *__wrap_strndup(const char *text, size_t len);
 void *
 __wrap_malloc(size_t size)
 {
-    return fails("malloc") ? NULL : __real_malloc(size);
+    return fake_fails("malloc") ? NULL : __real_malloc(size);
 }
 
 void *
 __wrap_calloc(size_t count, size_t size)
 {
-    return fails("calloc") ? NULL : __real_calloc(count, size);
+    return fake_fails("calloc") ? NULL : __real_calloc(count, size);
 }
 
 char *
 __wrap_strndup(const char *text, size_t len)
 {
-    return fails("strndup") ? NULL : __real_strndup(text, len);
+    return fake_fails("strndup") ? NULL : __real_strndup(text, len);
 }
 
 /* ---- the test's side -----------------------------------------------------
@@ -518,7 +518,7 @@ run_requests(ucp_worker_h worker)
         ucs_status_t status;
 
         if (!req->is_live || req->is_over || req->worker != worker ||
-            req->is_waiting) {
+            req->is_waiting || fake.is_wedged) {
             continue;
         }
         status = req->status;
@@ -599,7 +599,7 @@ ucp_worker_arm(ucp_worker_h worker)
 {
     (void)worker;
     FAIL_IF_TOLD();
-    return num_arrivals != 0 ? UCS_ERR_BUSY : UCS_OK;
+    return (num_arrivals != 0 || fake.is_wedged) ? UCS_ERR_BUSY : UCS_OK;
 }
 
 /* ---- endpoints -----------------------------------------------------------
@@ -671,7 +671,7 @@ static ucs_status_ptr_t
 post(const char *name, ucp_worker_h worker, ucp_ep_h ep,
      const ucp_request_param_t *param)
 {
-    if (fails(name)) {
+    if (fake_fails(name)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }
     return fake.is_pending ? new_request(KIND_SEND, worker, ep, param) : NULL;
@@ -795,7 +795,7 @@ ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
 
     memcpy(buffer, desc->bytes, count);
     GIVE(desc); /* in every case */
-    if (fails(__func__)) {
+    if (fake_fails(__func__)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }
     if (!fake.is_pending) {
@@ -868,7 +868,7 @@ ucp_tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
     (void)count;
     (void)tag;
     (void)tag_mask;
-    if (fails(__func__)) {
+    if (fake_fails(__func__)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }
     req             = new_request(KIND_TAG_RECV, worker, NULL, param);

@@ -17,8 +17,11 @@ typedef struct fake_state {
     unsigned     calls;       /* calls that may fail, so far */
     unsigned     fail_at;     /* the one that fails; 0: none */
     ucs_status_t fail_status; /* how */
+    int          error;       /* how a system call does: errno */
+    bool         is_paused;   /* the test's own calls: they do not count */
     const char  *failed;      /* name of the one that did, or NULL */
     bool         is_pending;  /* operations wait for progress */
+    bool         is_wedged;   /* they stay so, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */
@@ -31,6 +34,9 @@ typedef struct fake_state {
 } fake_state;
 
 extern fake_state fake;
+
+/* True if the call that is made now is the one that fails. */
+bool fake_fails(const char *name);
 
 /* Forget everything. */
 void fake_reset(void);

@@ -2,6 +2,10 @@
 # run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
 # their output, then "N passed, N failed" (also written to CLOSING).
 # A program that dies or hangs counts as one failure.
+#
+#   TEST_WRAPPER      a command that runs them, as `valgrind -q`
+#   TEST_TIME_FACTOR  how many times the usual time limits they may take; the
+#                     programs read it too
 closing=$1
 shift
 log=$closing.log
@@ -21,7 +25,8 @@ for program in "$@"; do
         leaks=0
     fi
     ASAN_OPTIONS="detect_leaks=$leaks:allocator_may_return_null=1:${ASAN_OPTIONS:-}" \
-        timeout "${TEST_TIMEOUT:-120}" "$program" >"$log" 2>&1
+        timeout $((120 * ${TEST_TIME_FACTOR:-1})) \
+        ${TEST_WRAPPER:-} "$program" >"$log" 2>&1
     status=$?
     cat "$log"
 

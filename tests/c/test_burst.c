@@ -459,7 +459,8 @@ test_a_spin_that_pays_restores_the_budget(void **state)
     assert_int_equal(
         umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
         UMX_INPROGRESS);
-    spin->max_ticks = umi_ticks_from_ns(SECOND_NS); /* more than 20 polls */
+    b->worker->context->config.drain_ns = 60 * SECOND_NS;
+    spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS); /* not a limit here */
     spin->ticks     = 0; /* backed off; the next spin is a probe */
     spin->skip      = 0;
     spin->backoff   = 64;
@@ -546,6 +547,75 @@ test_who_was_not_woken_overslept(void **state)
     assert_false(umx_worker_overslept(b->worker));
 }
 
+/* UCX finishes a close in later progress, for which no event comes. */
+static void
+test_a_close_during_a_drain_is_progressed_by_it(void **state)
+{
+    burst *b    = *state;
+    int    peer = accept(b->peer, NULL, NULL);
+
+    assert_true(peer >= 0);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    fake.is_pending = true;
+    close(peer);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(b->worker->closes_in_ucx, 0);
+    fake.is_pending = false;
+}
+
+static void
+on_lost(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    assert_ptr_equal(req, o->req);
+    assert_int_equal(o->calls, 0);
+    o->status = status;
+}
+
+/* UCX does not finish a close towards a peer that died with a full queue. */
+static void
+test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
+{
+    burst        *b    = *state;
+    int           peer = accept(b->peer, NULL, NULL);
+    umx_buffer    buf  = umx_host_buffer((void *)bytes, LARGE);
+    op            o;
+    umx_op_params params = op_params(&o);
+
+    umx_worker_stats stats;
+
+    assert_true(peer >= 0);
+    params.field_mask |= UMX_OP_FIELD_ON_LOST;
+    params.on_lost  = on_lost;
+    fake.is_pending = true;
+    o.status = umx_channel_send(b->ep, 0, &pair_any, &buf, &params, &o.req);
+    assert_int_equal(o.status, UMX_INPROGRESS);
+    fake.is_wedged = true;
+    close(peer);
+    while (o.status == UMX_INPROGRESS) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_true(b->worker->is_deaf);
+    umx_worker_query(b->worker, &stats);
+    assert_int_equal(stats.requests_lost, 1);
+    assert_true(umx_worker_deadline(b->worker) < UINT64_MAX);
+    fake.is_wedged = false;
+    while (o.calls == 0) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
+    assert_false(b->worker->is_deaf);
+    umx_worker_query(b->worker, &stats);
+    assert_int_equal(stats.requests_lost, 0);
+    fake.is_pending = false;
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -568,6 +638,9 @@ main(void)
         BURST_TEST(test_arming_fails),
         BURST_TEST(test_a_pending_operation_disarms),
         BURST_TEST(test_who_was_not_woken_overslept),
+        BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
+        BURST_TEST(
+            test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
     };
 
     return UNIT_RUN(tests);

@@ -545,6 +545,64 @@ test_close_after_a_number_of_messages(void **state)
     assert_int_equal(late.status, UMX_ERR_PEER_CLOSED);
 }
 
+/* Active messages count, and one whose bytes are with the sender still is not
+ * received before they are here. */
+static void
+test_close_after_waits_for_the_bytes_of_what_was_taken(void **state)
+{
+    enum {
+        LEN = 1 << 20
+    };
+    pair *p    = *state;
+    char *data = test_malloc(LEN), *in = test_malloc(LEN);
+    op    send, take, fetch;
+
+    fill_pattern(data, LEN, 1);
+    pair_open(p);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 1), UMX_OK);
+    op_am_send(&send, p->client, UMX_AM_ID_PLAIN, NULL, 0, data, LEN);
+    op_am_recv(&take, p->server, UMX_AM_ID_PLAIN);
+    assert_int_equal(op_wait(p, &take), UMX_OK);
+    assert_null(umx_message_data(take.message));
+    pair_settle(p);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+    op_message_recv(&fetch, take.message, in, LEN);
+    assert_int_equal(op_wait(p, &fetch), UMX_OK);
+    check_pattern(in, LEN, 1);
+    assert_int_equal(op_wait(p, &send), UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_CLOSED);
+    test_free(data);
+    test_free(in);
+}
+
+/* Put back it does not count. */
+static void
+test_close_after_is_not_for_what_was_put_back(void **state)
+{
+    enum {
+        LEN = 1 << 20
+    };
+    pair *p  = *state;
+    char *in = test_malloc(LEN);
+    op    send, take;
+
+    fill_pattern(in, LEN, 1);
+    pair_open(p);
+    assert_int_equal(umx_ep_close_after_recv(p->server, 1), UMX_OK);
+    op_send(&send, p->client, 0, pair_untagged, in, LEN);
+    op_recv_message(&take, p->server, 0, pair_any);
+    assert_int_equal(op_wait(p, &take), UMX_OK);
+    umx_message_return(take.message);
+    pair_settle(p);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+    op_recv_message(&take, p->server, 0, pair_any);
+    assert_int_equal(op_wait(p, &take), UMX_OK);
+    umx_message_drop(take.message);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_CLOSED);
+    PAIR_UNTIL(p, op_is_done(&send));
+    test_free(in);
+}
+
 static void
 test_close_after_as_many_as_there_were(void **state)
 {
@@ -826,6 +884,8 @@ main(int argc, char **argv)
            PAIR_TEST(test_what_had_arrived_before_a_break_can_be_read),
            PAIR_TEST(test_abort_under_a_claimed_message),
            PAIR_TEST(test_close_after_a_number_of_messages),
+           PAIR_TEST(test_close_after_waits_for_the_bytes_of_what_was_taken),
+           PAIR_TEST(test_close_after_is_not_for_what_was_put_back),
            PAIR_TEST_ONCE(test_close_after_as_many_as_there_were),
            PAIR_TEST_ONCE(test_the_peer_can_ask_for_a_counted_close),
            PAIR_TEST_ONCE(test_an_ack_that_nobody_waits_for),

@@ -1,10 +1,12 @@
-/* link: pair fake_ucp wrap=malloc wrap=calloc wrap=strndup */
+/* link: pair fake_ucp fake_system wrap=malloc wrap=calloc wrap=strndup */
 /* One long life of a worker, again and again, each time with another call that
- * fails: of UCX (tests/c/fake_ucp.c) or for memory. Whatever fails, nothing may
- * leak, nothing may complete twice or never, nothing may crash. */
+ * fails: of UCX (tests/c/fake_ucp.c), of the system (tests/c/fake_system.c), or
+ * for memory. Whatever fails, nothing may leak, nothing may complete twice or
+ * never, nothing may crash. */
 #include "fake_ucp.h"
 #include "pair.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -193,7 +195,9 @@ open_client(life *l, bool has_token)
     umi_control        challenge = {.kind = UMI_CHALLENGE};
     umi_control        welcome   = {.kind = UMI_WELCOME};
 
+    fake.is_paused = true;
     assert_int_equal(listen(keep_fd(l, bound_socket(&addr)), 1), 0);
+    fake.is_paused           = false;
     welcome.u.welcome.major  = UMX_WIRE_VERSION;
     welcome.u.welcome.limits = limits;
     welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
@@ -218,14 +222,17 @@ connect_to_listener(life *l)
 {
     struct sockaddr_in addr;
     size_t             len = sizeof(addr);
-    int                fd  = keep_fd(l, socket(AF_INET, SOCK_STREAM, 0));
     struct pollfd ready    = {.fd = umx_worker_fd(l->worker), .events = POLLIN};
+    int           fd;
 
+    fake.is_paused = true;
+    fd             = keep_fd(l, socket(AF_INET, SOCK_STREAM, 0));
     assert_int_equal(umx_listener_address(l->listener, (void *)&addr, &len),
                      UMX_OK);
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (void *)&addr, (socklen_t)len), 0);
     assert_int_equal(poll(&ready, 1, -1), 1);
+    fake.is_paused = false;
     umi_worker_run_watches(l->worker); /* taken, or refused */
 }
 
@@ -507,6 +514,7 @@ typedef struct mode {
     bool         is_starved; /* pools have nothing left */
     const char  *transport;
     ucs_status_t status;
+    int          error; /* 0: EIO */
 } mode;
 
 static life *
@@ -520,6 +528,7 @@ new_life(const mode *m)
     fake.is_pending  = m->is_pending;
     fake.transport   = m->transport;
     fake.fail_status = m->status;
+    fake.error       = m->error != 0 ? m->error : EIO;
     fake.on_step     = m->is_starved ? starve : NULL;
     assert_non_null(l);
     return l;
@@ -601,7 +610,8 @@ test_each_call_fails_once(void **state)
 static void
 test_each_call_fails_once_for_memory(void **state)
 {
-    const mode m = {.transport = "posix", .status = UCS_ERR_NO_MEMORY};
+    const mode m = {
+        .transport = "posix", .status = UCS_ERR_NO_MEMORY, .error = ENOMEM};
 
     (void)state;
     sweep_calls(&m);
@@ -612,7 +622,8 @@ test_each_call_fails_once_while_others_are_pending(void **state)
 {
     const mode m = {.is_pending = true,
                     .transport  = "tcp",
-                    .status     = UCS_ERR_CONNECTION_RESET};
+                    .status     = UCS_ERR_CONNECTION_RESET,
+                    .error      = EINTR};
 
     (void)state;
     sweep_calls(&m);
@@ -621,8 +632,10 @@ test_each_call_fails_once_while_others_are_pending(void **state)
 static void
 test_each_call_fails_once_with_a_token(void **state)
 {
-    const mode m = {
-        .has_token = true, .transport = "tcp", .status = UCS_ERR_IO_ERROR};
+    const mode m = {.has_token = true,
+                    .transport = "tcp",
+                    .status    = UCS_ERR_IO_ERROR,
+                    .error     = EAGAIN};
 
     (void)state;
     sweep_calls(&m);
@@ -767,6 +780,6 @@ main(void)
         cmocka_unit_test(test_options_are_parsed),
     };
 
-    alarm(UNIT_TIME_LIMIT_S);
+    unit_limit_time();
     return cmocka_run_group_tests(tests, setup, teardown);
 }

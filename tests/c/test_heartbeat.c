@@ -41,7 +41,7 @@ test_a_peer_that_answers_is_kept(void **state)
 
     open_with_heartbeat(p, &config);
     start = p->client->socket.num_heard;
-    PAIR_UNTIL(p, p->client->socket.num_heard - start == 10);
+    PAIR_UNTIL(p, p->client->socket.num_heard - start >= 10);
     assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
     pair_settle(p);
 }

@@ -37,7 +37,7 @@ start(char *const *argv)
     child.pid = fork();
     assert_true(child.pid >= 0);
     if (child.pid == 0) {
-        alarm(UNIT_TIME_LIMIT_S);
+        unit_limit_time();
         dup2(fds[1], STDOUT_FILENO);
         close(fds[0]);
         close(fds[1]);

@@ -196,9 +196,8 @@ test_many_peers_at_once(void **state)
     umx_connect_params      params = {.addr = (void *)&addr};
 
     pair_listen(p);
-    p->listener->on_accept = take_one;
-    p->listener->arg       = &servers;
-    params.addr_len        = pair_address(p, &addr);
+    umx_listener_set_on_accept(p->listener, take_one, &servers);
+    params.addr_len = pair_address(p, &addr);
     for (int i = 0; i < PEERS; i++) {
         assert_int_equal(umx_ep_connect(p->client_worker, &params, &clients[i]),
                          UMX_OK);

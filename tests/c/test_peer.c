@@ -267,6 +267,9 @@ test_accepting_goes_on_when_there_are_descriptors_again(void **state)
     socklen_t               len;
     int                     fd, next;
 
+    if (getenv("TEST_WRAPPER") != NULL) {
+        skip(); /* valgrind accepts and closes where the system says EMFILE */
+    }
     pair_listen(p);
     len  = (socklen_t)pair_address(p, &addr);
     fd   = socket(AF_INET, SOCK_STREAM, 0);

@@ -48,7 +48,8 @@ test_the_budget_halves_then_backs_off_then_recovers(void **state)
     int            halvings   = 0;
     const unsigned backoffs[] = {8, 16, 32, 64};
 
-    p->config.spin_ns = 1000;
+    p->config.spin_ns  = 1000;
+    p->config.drain_ns = 60 * SECOND_NS;
     pair_listen(p);
     spin = &p->client_worker->spin;
     /* Also where there is one processor only. */
@@ -85,6 +86,22 @@ test_the_budget_halves_then_backs_off_then_recovers(void **state)
     assert_int_equal(spin->backoff, 4096); /* no longer than that */
 }
 
+/* Somebody else had the core: most of all then others need it. */
+static void
+test_a_spin_that_nothing_came_to_fails_however_long_it_took(void **state)
+{
+    pair     *p = *state;
+    umi_spin *spin;
+
+    p->config.drain_ns = 1;
+    pair_listen(p);
+    spin            = &p->client_worker->spin;
+    spin->max_ticks = umi_ticks_from_ns(SECOND_NS);
+    spin->ticks     = spin->max_ticks;
+    fail_spin(p->client_worker);
+    assert_true(spin->ticks == spin->max_ticks / 2);
+}
+
 typedef struct landing {
     volatile bool is_done;
 } landing;
@@ -113,9 +130,10 @@ test_a_spin_that_pays_restores_the_budget(void **state)
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = set_done, .arg = &l};
     umx_worker_stats stats;
 
+    p->config.drain_ns = 60 * SECOND_NS;
     pair_open(p);
     spin            = &p->server_worker->spin;
-    spin->max_ticks = umi_ticks_from_ns(SECOND_NS);
+    spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS);
     spin->ticks     = 0; /* backed off, and the next spin is a probe */
     spin->skip      = 0;
     spin->backoff   = 64;
@@ -141,6 +159,8 @@ main(void)
         PAIR_TEST_ONCE(test_what_is_there_already_costs_no_spin),
         PAIR_TEST_ONCE(test_without_a_budget_nothing_spins),
         PAIR_TEST_ONCE(test_the_budget_halves_then_backs_off_then_recovers),
+        PAIR_TEST_ONCE(
+            test_a_spin_that_nothing_came_to_fails_however_long_it_took),
         PAIR_TEST(test_a_spin_that_pays_restores_the_budget),
     };
 

@@ -214,7 +214,7 @@ main(int argc, char **argv)
         __asan_set_death_callback(write_crash);
     }
     signal(SIGABRT, on_abort);
-    alarm(60);
+    alarm(120);
     read_corpus(argv[1]);
     runs = strtoul(argv[2], NULL, 10);
     for (unsigned i = 0; i < num_inputs; i++) {

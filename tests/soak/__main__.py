@@ -13,6 +13,7 @@ import time
 
 import cancels
 import connects
+import floods
 import kills
 import messages
 from flat import Flat
@@ -24,6 +25,7 @@ _SUBJECTS = {
     "messages": messages.run,
     "cancels": cancels.run,
     "kills": kills.run,
+    "floods": floods.run,
 }
 
 

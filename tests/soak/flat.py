@@ -27,6 +27,10 @@ _FREE_REQUESTS = 256
 # found.
 _RSS_LIMIT = 4 << 20
 
+# With a request that UCX keeps: the 4 MiB that were to be sent, and UCX's
+# fragments of them.
+_LOST_BYTES = 8 << 20
+
 # AddressSanitizer keeps what is freed, to catch its use.
 _KEEPS_FREED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
@@ -58,12 +62,16 @@ class Flat:
         await _until(lambda: _num_fds() <= self._fds and _counters() == self._before)
         assert _num_fds() <= self._fds, os.listdir("/proc/self/fd")
         after, memory = _counters(), _memory()
-        assert after == self._before, _difference(self._before, after)
+        # What UCX keeps until the worker goes: of peers that died with a queue
+        # of shared memory full. Each keeps its endpoint.
+        lost = ucp.current_worker().stats()["requests_lost"]
+        for key, number in _difference(self._before, after).items():
+            assert 0 < number[1] - number[0] <= 2 * lost, (key, number, lost)
         requests = sys.getrefcount(_ext.Request) - self._requests
         assert requests <= _FREE_REQUESTS, requests
         rss, blocks = (b - a for a, b in zip(self._memory, memory, strict=True))
-        text = f"rss {rss / 1024:+.0f} KiB, blocks {blocks:+d}"
-        assert rss <= _RSS_LIMIT or _KEEPS_FREED, text
+        text = f"rss {rss / 1024:+.0f} KiB, blocks {blocks:+d}, {lost} lost"
+        assert rss <= _RSS_LIMIT + lost * _LOST_BYTES or _KEEPS_FREED, text
         assert blocks <= _BLOCKS_LIMIT, text
         return text
 

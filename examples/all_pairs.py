@@ -1,0 +1,100 @@
+# python all_pairs.py [PROCESSES]
+"""Every process connects to every other one, as an MPI library does at its start.
+
+The parent hands the worker addresses round, as a launcher would. Then the
+processes meet at a barrier, whose log2(n) rounds need no message to be longer
+than its tag, and sum a number of each.
+"""
+
+import asyncio
+import multiprocessing
+import sys
+
+import ucp
+
+BARRIER, SUM = 1 << 32, 2 << 32  # the upper half of the tag
+
+
+class Ranks:
+    """The processes: their endpoints by rank, and this one's rank."""
+
+    def __init__(self, rank, endpoints):
+        self.rank = rank
+        self.endpoints = endpoints
+        self.size = len(endpoints)
+
+    @classmethod
+    async def connect(cls, rank, addresses):
+        """Endpoints to all, this process included; nothing waits for a peer."""
+        endpoints = [
+            await ucp.create_endpoint_from_worker_address(address)
+            for address in addresses
+        ]
+        return cls(rank, endpoints)
+
+    async def barrier(self):
+        """Nobody leaves before everybody has come: in round k each tells the
+        one 2^k further on, and waits for the one 2^k before."""
+        distance = 1
+        while distance < self.size:
+            to = self.endpoints[(self.rank + distance) % self.size]
+            tag = BARRIER | distance
+            await asyncio.gather(
+                to.send(b"", tag=tag, force_tag=True), ucp.recv(bytearray(), tag)
+            )
+            distance *= 2
+
+    async def sum(self, number):
+        """The sum of the numbers of all: each sends its own to everybody."""
+        mine = number.to_bytes(8, "little")
+        others = [bytearray(8) for _ in self.endpoints]
+        await asyncio.gather(
+            *(
+                ep.send(mine, tag=SUM | self.rank, force_tag=True)
+                for ep in self.endpoints
+            ),
+            *(ucp.recv(buffer, SUM | rank) for rank, buffer in enumerate(others)),
+        )
+        return sum(int.from_bytes(buffer, "little") for buffer in others)
+
+    async def close(self):
+        await asyncio.gather(*(ep.close() for ep in self.endpoints))
+
+
+async def run(rank, pipe):
+    pipe.send(ucp.get_worker_address())
+    ranks = await Ranks.connect(rank, pipe.recv())
+    await ranks.barrier()
+    total = await ranks.sum(rank + 1)
+    await ranks.barrier()  # all have what was sent to them
+    pipe.send(total)
+    await ranks.close()
+
+
+def process(rank, pipe):
+    asyncio.run(run(rank, pipe))
+
+
+def main(size):
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for rank in range(size):
+        pipe, end = context.Pipe()
+        processes.append(context.Process(target=process, args=(rank, end)))
+        processes[-1].start()
+        end.close()
+        pipes.append(pipe)
+    addresses = [pipe.recv() for pipe in pipes]
+    for pipe in pipes:
+        pipe.send(addresses)
+    totals = {pipe.recv() for pipe in pipes}
+    for child in processes:
+        child.join()
+    expected = size * (size + 1) // 2
+    print(f"{size} processes, {size * size} endpoints: each has the sum {totals}")
+    if totals != {expected} or any(child.exitcode for child in processes):
+        sys.exit(f"expected {expected} from each")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)

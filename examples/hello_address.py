@@ -1,0 +1,55 @@
+# python hello_address.py            one side: prints its port
+# python hello_address.py HOST PORT  the other side
+"""Hello world without a listener: worker addresses change hands over a socket.
+
+How the addresses travel is the program's affair; here it is a TCP connection
+that is closed right after. Then each side has an endpoint to the other's
+worker, and messages are told apart by their tags.
+"""
+
+import asyncio
+import sys
+
+import ucp
+
+GREETING, ANSWER = 1, 2  # tags
+
+
+async def swap_addresses(reader, writer):
+    """Send this worker's address; an endpoint to the other's."""
+    mine = bytes(ucp.get_worker_address())
+    writer.write(len(mine).to_bytes(4, "little") + mine)
+    size = int.from_bytes(await reader.readexactly(4), "little")
+    theirs = ucp.get_ucx_address_from_buffer(await reader.readexactly(size))
+    writer.close()
+    return await ucp.create_endpoint_from_worker_address(theirs)
+
+
+async def wait_for_one():
+    connections = asyncio.Queue()
+    server = await asyncio.start_server(
+        lambda *streams: connections.put_nowait(streams), "127.0.0.1", 0
+    )
+    print(f"listening on 127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    async with server:
+        ep = await swap_addresses(*await connections.get())
+    message = bytearray(11)
+    await ucp.recv(message, tag=GREETING)
+    print(message.decode())
+    await ep.send(message.upper(), tag=ANSWER, force_tag=True)
+    await ep.close()
+
+
+async def greet(host, port):
+    ep = await swap_addresses(*await asyncio.open_connection(host, port))
+    await ep.send(b"hello world", tag=GREETING, force_tag=True)
+    answer = bytearray(11)
+    await ucp.recv(answer, tag=ANSWER)
+    print(answer.decode())
+    await ep.close()
+
+
+if len(sys.argv) == 1:
+    asyncio.run(wait_for_one())
+else:
+    asyncio.run(greet(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,73 @@
+# python low_level_tags.py            serve one client: prints its port
+# python low_level_tags.py HOST PORT  the client
+"""The low-level API: callbacks, no event loop, and a loop of the program's own.
+
+Nothing moves but in ``progress()``, which also calls the callbacks.
+"""
+
+import sys
+
+from ucp._libs import ucx_api
+from ucp._libs.arr import Array
+
+REQUEST, REPLY = 1, 2  # tags
+
+
+class Done:
+    """A callback: remembers that it was called."""
+
+    def __init__(self):
+        self.value = False
+
+    def __call__(self, request, exception):
+        if exception is not None:
+            raise exception
+        self.value = True
+
+    def wait(self, request, worker):
+        """Until the operation that returned ``request`` is done."""
+        while request is not None and not self.value:
+            worker.progress()
+
+
+def send(worker, ep, data, tag):
+    done = Done()
+    array = Array(data)
+    done.wait(ucx_api.tag_send_nb(ep, array, array.nbytes, tag, done), worker)
+
+
+def recv(worker, ep, data, tag):
+    done = Done()
+    array = Array(data)
+    request = ucx_api.tag_recv_nb(worker, array, array.nbytes, tag, done, ep=ep)
+    done.wait(request, worker)
+
+
+def serve(worker):
+    requests = []
+    listener = ucx_api.UCXListener(worker, 0, requests.append)
+    print(f"listening on 127.0.0.1:{listener.port}", flush=True)
+    while not requests:
+        worker.progress()
+    ep = ucx_api.UCXEndpoint.create_from_conn_request(worker, requests.pop(), True)
+    number = bytearray(8)
+    recv(worker, ep, number, REQUEST)
+    value = int.from_bytes(number, "little")
+    send(worker, ep, (value * value).to_bytes(8, "little"), REPLY)
+
+
+def ask(worker, host, port):
+    ep = ucx_api.UCXEndpoint.create(worker, host, port, True)
+    reply = bytearray(8)
+    send(worker, ep, (12).to_bytes(8, "little"), REQUEST)
+    recv(worker, ep, reply, REPLY)
+    print("12 squared is", int.from_bytes(reply, "little"))
+
+
+context = ucx_api.UCXContext(feature_flags=(ucx_api.Feature.TAG,))
+worker = ucx_api.UCXWorker(context)
+if len(sys.argv) == 1:
+    serve(worker)
+else:
+    ask(worker, sys.argv[1], int(sys.argv[2]))
+worker.close()  # closes the endpoint, and waits until all is delivered

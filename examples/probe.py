@@ -1,0 +1,45 @@
+# python probe.py            receive: prints its port
+# python probe.py HOST PORT  send
+"""Messages of unknown length: look at a tag, take the message, then its bytes.
+
+The tag's upper half says what a message is, its lower half who sent it.
+"""
+
+import asyncio
+import sys
+
+import ucp
+
+DATA, END = 1 << 32, 2 << 32
+KIND = 0xFFFFFFFF << 32  # the mask for the upper half
+SIZES = [0, 5, 10_000, 3_000_000]
+
+
+async def receive():
+    worker = ucp.current_worker()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        print(f"listening on {listener.host}:{listener.port}", flush=True)
+        ep = await anext(listener)
+    for _ in SIZES:
+        length, tag = await worker.probe(DATA, KIND)  # waits, takes nothing
+        message = await worker.recv_message(tag)
+        buffer = bytearray(message.length)
+        await message.recv(buffer)
+        intact = buffer == bytes(length)
+        print(f"{length} bytes from {tag & ~KIND}:", "intact" if intact else "CHANGED")
+    await ep.send(b"", tag=END, force_tag=True)
+    await ep.close()
+
+
+async def send(host, port):
+    ep = await ucp.create_endpoint(host, port)
+    for sender, size in enumerate(SIZES):
+        await ep.send(bytes(size), tag=DATA | sender, force_tag=True)
+    await ucp.recv(bytearray(), tag=END)
+    await ep.close()
+
+
+if len(sys.argv) == 1:
+    asyncio.run(receive())
+else:
+    asyncio.run(send(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,330 @@
+"""Sockets whose other end is no peer, or one that means harm.
+
+The listener drops them and serves the others; a connecting side says who it was
+that it met.
+"""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+import ucp
+from ucp.testing import live_objects, until
+
+pytestmark = pytest.mark.usefixtures("fresh_ucx")
+
+TOKEN = b"a shared secret"
+LENGTH, HEADER = 4, 8  # bytes in front of a message of the handshake, and of its body
+LONGEST = 16 * 1024
+
+
+class Server:
+    """A listening socket without ucp; ``serve`` each connection, if need be to
+    the end of the block."""
+
+    async def __aenter__(self):
+        self._tasks = set()
+        self._server = await asyncio.start_server(self._run, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, reader, writer):
+        self._tasks.add(asyncio.current_task())
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await self.serve(reader, writer)
+        finally:
+            writer.close()
+
+
+class Relay(Server):
+    """Between a connecting side and ``port``; keeps what each has said."""
+
+    def __init__(self, port, chunk=1 << 16):
+        self._target = port
+        self._chunk = chunk
+        self.said, self.answered = bytearray(), bytearray()
+
+    async def serve(self, reader, writer):
+        far_reader, far_writer = await asyncio.open_connection(
+            "127.0.0.1", self._target
+        )
+        try:
+            await asyncio.gather(
+                self._pump(reader, far_writer, self.said),
+                self._pump(far_reader, writer, self.answered),
+            )
+        finally:
+            far_writer.close()
+
+    async def _pump(self, source, target, record):
+        while data := await source.read(self._chunk):
+            record += data
+            target.write(data)
+            await target.drain()
+            await asyncio.sleep(0)  # so that chunks are read one by one
+        target.write_eof()
+
+
+class Answering(Server):
+    """Says ``answer`` to whoever connects, and waits."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    async def serve(self, reader, writer):
+        writer.write(self._answer)
+        while await reader.read(1 << 16):
+            pass
+
+
+async def exchange(listener, relay):
+    """A connection through ``relay``, and a word over it."""
+    client = await ucp.create_endpoint("127.0.0.1", relay.port)
+    server = await anext(listener)
+    await client.send(b"x")
+    assert await server.recv_obj() == b"x"
+    await client.close()
+    await server.close()
+
+
+async def recording():
+    """What both sides of a handshake say."""
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        async with Relay(listener.port) as relay:
+            await exchange(listener, relay)
+            return bytes(relay.said), bytes(relay.answered)
+
+
+def first_message(data):
+    return data[: LENGTH + int.from_bytes(data[:LENGTH], "little")]
+
+
+async def say(port, data, *, is_end=False):
+    """Say it to ``port``; what is answered until it hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        if is_end:
+            writer.write_eof()
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def check_serves(listener):
+    """It has accepted nobody so far, and goes on."""
+    client = await ucp.create_endpoint("127.0.0.1", listener.port)
+    server = await anext(listener)
+    assert server.peer_address == client.local_address
+    await client.send(b"fine")
+    assert await server.recv_obj() == b"fine"
+    client.abort()
+    server.abort()
+
+
+def with_token():
+    ucp.init(config=ucp.Config(token=TOKEN))
+
+
+# ---- replayed ----------------------------------------------------------------
+
+
+async def test_a_recorded_handshake_is_refused_by_the_listener():
+    with_token()
+    said, _ = await recording()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        assert b"the token is not ours" in await say(listener.port, said)
+        await check_serves(listener)
+
+
+async def test_a_recorded_handshake_is_refused_by_the_connecting_side():
+    with_token()
+    _, answered = await recording()
+    async with Answering(answered) as server:
+        with pytest.raises(ucp.UCXAuthError, match="does not know the token"):
+            await ucp.create_endpoint("127.0.0.1", server.port)
+
+
+async def test_without_a_token_a_dead_peer_that_comes_again_harms_nobody(connect_peer):
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        async with Relay(listener.port) as relay:
+            peer, _ep = await connect_peer()
+            here = f"await ucp.create_endpoint('127.0.0.1', {relay.port})"
+            connecting = peer.begin(f"other = {here}")
+            server = await anext(listener)
+            await peer.result(connecting)
+            said = bytes(relay.said)
+            peer.kill()
+        await until(server.closed)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(said)
+        await reader.read(1)
+        writer.close()
+        client = await ucp.create_endpoint("127.0.0.1", listener.port)
+        await client.send(b"fine")
+        while (server := await anext(listener)).peer_address != client.local_address:
+            server.abort()
+        assert await server.recv_obj() == b"fine"
+        client.abort()
+
+
+# ---- cut, slow, oversized ----------------------------------------------------
+
+
+async def test_a_handshake_cut_anywhere_is_dropped():
+    said, _ = await recording()
+    hello = first_message(said)
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        before = live_objects()["endpoints"]
+        for end in range(len(hello)):
+            assert await say(listener.port, hello[:end], is_end=True) == b""
+        await until(lambda: ucp.current_worker().stats()["endpoints"] == 0)
+        assert live_objects()["endpoints"] == before
+        await check_serves(listener)
+
+
+async def test_a_handshake_byte_by_byte_succeeds():
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        async with Relay(listener.port, chunk=1) as relay:
+            await exchange(listener, relay)
+
+
+async def test_a_handshake_slower_than_its_deadline_is_dropped():
+    said, _ = await recording()
+    async with ucp.create_listener(host="127.0.0.1", connect_timeout=0.3) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        hung_up = asyncio.ensure_future(reader.read())
+        for byte in said:
+            writer.write(bytes([byte]))
+            done, _ = await asyncio.wait([hung_up], timeout=0.05)
+            if done:
+                break
+        with contextlib.suppress(ConnectionError):
+            assert await hung_up == b""
+        writer.close()
+        await check_serves(listener)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (LONGEST + 1).to_bytes(LENGTH, "little"),
+        b"\xff" * LENGTH,
+        LONGEST.to_bytes(LENGTH, "little") + bytes(LONGEST),
+        bytes(LENGTH),
+    ],
+    ids=["longer than the longest", "4 GiB", "the longest, of zeros", "empty"],
+)
+async def test_a_message_of_an_impossible_length_is_dropped(data):
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        assert await say(listener.port, data) == b""
+        assert ucp.current_worker().stats()["protocol_errors"] == 1
+        await check_serves(listener)
+
+
+async def test_a_damaged_worker_address_is_dropped():
+    """UCX aborts the process over some of them."""
+    said, _ = await recording()
+    hello = len(first_message(said))
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        for at in range(hello - 40, hello):
+            damaged = bytearray(said)
+            damaged[at] ^= 0x81
+            await say(listener.port, damaged)
+        assert ucp.current_worker().stats()["protocol_errors"] == 40
+        await check_serves(listener)
+
+
+# ---- of another version ------------------------------------------------------
+
+
+def of_version(version, message):
+    """The first of the recorded messages, by a peer of that version."""
+    at = LENGTH + HEADER
+    return message[:at] + version.to_bytes(2, "little") + message[at + 2 :]
+
+
+async def test_a_connecting_side_of_another_version_is_told_so():
+    said, _ = await recording()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        answer = await say(listener.port, of_version(2, said))
+        assert answer.endswith(b"wire version 1 is needed")
+        await check_serves(listener)
+
+
+async def test_a_listener_of_another_version_is_named():
+    _, answered = await recording()
+    async with Answering(of_version(2, answered)) as server:
+        with pytest.raises(ucp.UCXVersionError, match="speaks another wire version"):
+            await ucp.create_endpoint("127.0.0.1", server.port)
+
+
+# ---- mute, up to the descriptor limit ----------------------------------------
+
+# In the peer: room for few more descriptors; what it logs.
+_LIMIT = """
+import logging, os, resource
+logged = []
+class Keep(logging.Handler):
+    def emit(self, record):
+        logged.append(record.getMessage())
+logging.getLogger("ucp").addHandler(Keep())
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, limits[1]))
+"""
+
+
+@contextlib.contextmanager
+def mute_sockets(port, count):
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        yield stack
+
+
+async def until_full(peer):
+    while not any("cannot accept" in text for text in await peer.do("logged")):
+        pass
+
+
+async def check_echo(peer, ep):
+    await ep.send(b"alive")
+    assert await peer.do("bytes(await ep.recv_obj())") == b"alive"
+
+
+async def test_mute_connections_up_to_the_descriptor_limit_harm_no_open_one(
+    connect_peer,
+):
+    peer, ep = await connect_peer()
+    port = await peer.do("listener.port")
+    await peer.do(_LIMIT)
+    with mute_sockets(port, 30):
+        await until_full(peer)
+        await check_echo(peer, ep)
+    other = await ucp.create_endpoint("127.0.0.1", port)
+    await peer.do("ep = await anext(listener)")
+    await check_echo(peer, other)
+
+
+async def test_service_resumes_when_mute_connections_meet_their_deadline(connect_peer):
+    peer, ep = await connect_peer()
+    await peer.do("short = ucp.create_listener(host='127.0.0.1', connect_timeout=0.3)")
+    port = await peer.do("short.port")
+    await peer.do(_LIMIT)
+    with mute_sockets(port, 30):
+        await until_full(peer)
+        await check_echo(peer, ep)
+        other = await ucp.create_endpoint("127.0.0.1", port, connect_timeout=50)
+        await peer.do("ep = await anext(short)")
+        await check_echo(peer, other)

@@ -1,0 +1,52 @@
+"""Sub-interpreters: they work while all share one GIL; else a clear error."""
+
+import sys
+
+import pytest
+from script import run_script
+
+_IN_TWO_INTERPRETERS = """
+import asyncio, sys
+
+interpreters = __import__(sys.argv[1])
+
+source = '''
+import asyncio
+try:
+    import ucp
+    from ucp.testing import connected_pair
+except ImportError as error:
+    print("ImportError:", error)
+else:
+    async def ping():
+        async with connected_pair() as (client, server):
+            sending = client.send(b"ping")
+            print(bytes(await server.recv_obj()))
+            await sending
+    asyncio.run(ping())
+'''
+for _ in range(2):
+    number = interpreters.create()
+    interpreters.run_string(number, source)
+    interpreters.destroy(number)
+exec(source)  # the main one goes on
+"""
+
+
+def run(module):
+    return run_script(_IN_TWO_INTERPRETERS, module).splitlines()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="each has a GIL of its own")
+def test_a_sub_interpreter_is_as_good_as_the_main_one():
+    assert run("_xxsubinterpreters") == ["b'ping'"] * 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="all share one GIL")
+def test_an_interpreter_with_its_own_gil_is_refused():
+    name = "_xxsubinterpreters" if sys.version_info < (3, 13) else "_interpreters"
+    *refused, works = run(name)
+    for line in refused:
+        assert line.startswith("ImportError: ")
+        assert line.endswith("does not support loading in subinterpreters")
+    assert works == "b'ping'"

@@ -1,0 +1,12 @@
+"""The low-level API of ucx-py: operations that call a function when done.
+
+Thin faces over the extension; ``ucx_api`` has it all.
+"""
+
+# Layout:
+#
+#   ucx_api     what programs import, with what is of no other module
+#   _worker     contexts and workers       _endpoint  endpoints, listeners
+#   _transfer   the calls that move data
+#   arr         Array                      exceptions the tree of ucp
+#   utils       texts and addresses        utils_test operations that wait

@@ -1,0 +1,80 @@
+"""Operations that wait, for tests: each moves its worker until it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import ucx_api
+from .arr import Array
+
+
+def blocking_handler(
+    request: object, exception: BaseException | None, finished: list[bool]
+) -> None:
+    """A callback: sets ``finished[0]``."""
+    assert exception is None, exception
+    finished[0] = True
+
+
+def _wait(progress: Callable[[], object], request: object, finished: list[Any]) -> None:
+    while request is not None and not finished[0]:
+        progress()
+
+
+def blocking_flush(obj: ucx_api.UCXWorker | ucx_api.UCXEndpoint) -> None:
+    """Flush an endpoint or a worker."""
+    worker = obj if isinstance(obj, ucx_api.UCXWorker) else obj.worker
+    assert isinstance(worker, ucx_api.UCXWorker)
+    finished = [False]
+    _wait(worker.progress, obj.flush(blocking_handler, (finished,)), finished)
+
+
+def blocking_send(
+    worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
+) -> None:
+    """Send with a tag."""
+    array = Array(msg)
+    finished = [False]
+    request = ucx_api.tag_send_nb(
+        ep, array, array.nbytes, tag, blocking_handler, (finished,)
+    )
+    _wait(worker.progress, request, finished)
+
+
+def blocking_recv(
+    worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
+) -> None:
+    """Receive with a tag."""
+    array = Array(msg)
+    finished = [False]
+    request = ucx_api.tag_recv_nb(
+        worker, array, array.nbytes, tag, blocking_handler, (finished,), ep=ep
+    )
+    _wait(worker.progress, request, finished)
+
+
+def blocking_am_send(
+    worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object
+) -> None:
+    """Send an active message."""
+    array = Array(msg)
+    finished = [False]
+    request = ucx_api.am_send_nbx(
+        ep, array, array.nbytes, blocking_handler, (finished,)
+    )
+    _wait(worker.progress, request, finished)
+
+
+def blocking_am_recv(worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint) -> Any:
+    """Receive an active message."""
+    received: list[Any] = []
+
+    def on_message(message: Any, exception: BaseException | None) -> None:
+        assert exception is None, exception
+        received.append(message)
+
+    ucx_api.am_recv_nb(ep, on_message)
+    while not received:
+        worker.progress()
+    return received[0]
