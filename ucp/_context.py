@@ -52,6 +52,11 @@ class Config:
     any peer may hold its loop."""
     goodbye_bytes: int | None = None
     """Unread large-message bytes pulled in when the peer closes."""
+    rma_ucx: int | None = None
+    """Whether ``put`` and ``get`` of memory that is not mapped are UCX's own: 0
+    never, 1 where the connection has RDMA lanes, 2 always. UCX does not check
+    what peers reach: with 2 and without RDMA a peer's stale key may end this
+    process."""
     token: bytes | None = None
     """Shared secret of 1 to 256 bytes; peers without it are refused."""
 

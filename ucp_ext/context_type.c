@@ -94,7 +94,8 @@ raise_option_error(mod_state *st, umx_status status,
     X(close_timeout_ns)   \
     X(connect_timeout_ns) \
     X(heartbeat_ns)       \
-    X(goodbye_bytes)
+    X(goodbye_bytes)      \
+    X(rma_ucx)
 
 typedef struct config_field {
     const char *name;

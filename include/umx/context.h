@@ -18,6 +18,14 @@ typedef struct umx_option {
     const char *value;
 } umx_option;
 
+/** When put and get are UCX's own; see umx/rma.h. */
+enum umx_rma_ucx {
+    UMX_RMA_UCX_NEVER,
+    UMX_RMA_UCX_RDMA,  /* on connections that have a network card for it */
+    UMX_RMA_UCX_ALWAYS /* UCX does not check addresses: a stale key of a peer's
+                          may end this process */
+};
+
 /**
  * Numbers that decide behaviour; umx_config_default() fills them in and says
  * in src/core/config.c why each has its value.
@@ -42,6 +50,7 @@ typedef struct umx_config {
                                     peer may be busy without progress */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
+    uint32_t rma_ucx;            /* umx_rma_ucx */
     const uint8_t *token;        /* shared secret, copied; NULL = none asked */
     size_t         token_len;    /* bytes, 1 to 256 */
 } umx_config;

@@ -1,5 +1,6 @@
 #include "core/context.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ enum {
     UCX_MINOR = 13
 };
 
-static const uint64_t ucx_features = UCP_FEATURE_TAG | UCP_FEATURE_AM |
+static const char     rdma_devices[] = "/sys/class/infiniband";
+static const uint64_t ucx_features   = UCP_FEATURE_TAG | UCP_FEATURE_AM |
                                      UCP_FEATURE_WAKEUP;
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
@@ -77,6 +79,7 @@ config_is_valid(const umx_config *config)
     return config->credit_bytes > 0 && config->credit_messages > 1 &&
            config->credit_rndv > 1 && config->rndv_thresh_shm > 0 &&
            config->rndv_thresh_net > 0 && config->connect_timeout_ns > 0 &&
+           config->rma_ucx <= UMX_RMA_UCX_ALWAYS &&
            (config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000);
 }
 
@@ -100,14 +103,40 @@ context_set_config(umx_context *context, const umx_context_params *params)
     return UMX_OK;
 }
 
+static bool
+has_rdma_device(void)
+{
+    DIR           *dir = opendir(rdma_devices);
+    bool           has = false;
+    struct dirent *entry;
+
+    if (dir == NULL) {
+        return false;
+    }
+    while (!has && (entry = readdir(dir)) != NULL) {
+        has = entry->d_name[0] != '.';
+    }
+    closedir(dir);
+    return has;
+}
+
+/* With UCX's put and get each connection gets more lanes. */
+static uint64_t
+features_of(const umx_config *config)
+{
+    bool has_rma = config->rma_ucx == UMX_RMA_UCX_ALWAYS ||
+                   (config->rma_ucx == UMX_RMA_UCX_RDMA && has_rdma_device());
+
+    return ucx_features | (has_rma ? UCP_FEATURE_RMA : 0);
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
 {
     static const umx_context_params defaults;
 
-    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                .features   = ucx_features};
+    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES};
     umx_context  *context;
     ucp_config_t *config;
     umx_status    status;
@@ -136,7 +165,9 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto release_config;
     }
-    status = umi_fork_enter();
+    ucp_params.features = features_of(&context->config);
+    context->has_rma    = (ucp_params.features & UCP_FEATURE_RMA) != 0;
+    status              = umi_fork_enter();
     if (status != UMX_OK) {
         goto release_config;
     }

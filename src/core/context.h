@@ -20,7 +20,8 @@ struct umx_context {
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
-    uint64_t        id; /* random; the first bytes of its workers' ids */
+    bool            has_rma; /* UCX's put and get may be used */
+    uint64_t        id;      /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */
 };

@@ -110,14 +110,18 @@ close_handle(umi_peer *peer)
 }
 
 static void
-note_shm(const char *transport, const char *device, void *arg)
+note_transport(const char *transport, const char *device, void *arg)
 {
-    bool *has_shm = arg;
+    umi_peer *peer = arg;
 
     (void)device;
     if (strcmp(transport, "sysv") == 0 || strcmp(transport, "posix") == 0 ||
         strcmp(transport, "xpmem") == 0) {
-        *has_shm = true;
+        peer->has_shm = true;
+    }
+    if (strncmp(transport, "rc_", 3) == 0 ||
+        strncmp(transport, "dc_", 3) == 0) {
+        peer->has_rdma = true;
     }
 }
 
@@ -150,7 +154,7 @@ peer_new(umx_worker *worker, const uint8_t *worker_id, const void *address,
         return status;
     }
     peer->id = ++worker->last_peer_id;
-    (void)!umi_transports(peer->handle, note_shm, &peer->has_shm);
+    (void)!umi_transports(peer->handle, note_transport, peer);
     umi_list_append(&worker->peers, &peer->link);
     *peer_p = peer;
     return UMX_OK;

@@ -24,6 +24,7 @@ typedef struct umi_peer {
     umi_timer   linger;
     bool        is_failed; /* UCX's error handler ran */
     bool        has_shm;
+    bool        has_rdma;
 } umi_peer;
 
 /* The peer of that worker; NULL if there is none, or it has failed. */

@@ -8,6 +8,7 @@
 #define UMI_REQUEST_H
 
 #include <umx/request.h>
+#include <umx/rma.h>
 
 #include "util/list.h"
 
@@ -70,9 +71,15 @@ struct umx_request {
             bool                    is_sync;
         } raw;
         struct {
-            size_t     num_parts; /* that are not complete */
-            umx_status status;    /* the first failure */
-        } rma;                    /* and a flush that waits for such */
+            size_t           num_parts; /* that are not complete */
+            umx_status       status;    /* the first failure */
+            uint8_t          stage;
+            bool             is_write;
+            bool             has_signal;
+            bool             is_in_ucx; /* counted */
+            struct umx_rkey *rkey;      /* held; of UCX's own operations */
+            umx_atomic       signal;
+        } rma; /* and a flush that waits for such */
         struct {
             uint64_t low;
         } drain;

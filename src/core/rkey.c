@@ -12,6 +12,41 @@ is_of_peer(const umi_key *key, const umi_peer *peer)
     return memcmp(&key->context, peer->worker_id, sizeof(key->context)) == 0;
 }
 
+static void
+map_segment(umx_rkey *rkey)
+{
+    const umi_key *key = &rkey->key;
+
+    rkey->segment = umi_segment_map(key->segment, key->context, key->memory,
+                                    key->length);
+    if (rkey->segment != NULL) {
+        rkey->data = umi_segment_data(rkey->segment);
+    }
+}
+
+/* Where that is not possible the owner executes the operations. */
+static void
+unpack(umx_rkey *rkey)
+{
+    umx_worker *worker = rkey->ep->worker;
+
+    if (rkey->key.rkey_len == 0 ||
+        ucp_ep_rkey_unpack(rkey->ep->handle, rkey->bytes, &rkey->ucp) !=
+            UCS_OK) {
+        rkey->ucp = NULL;
+        return;
+    }
+    umi_list_append(&worker->rkeys, &rkey->link);
+}
+
+static bool
+wants_ucx(const umx_worker *worker, const umi_peer *peer)
+{
+    return worker->context->has_rma &&
+           (peer->has_rdma ||
+            worker->context->config.rma_ucx == UMX_RMA_UCX_ALWAYS);
+}
+
 void
 umi_rkey_resolve(umx_rkey *rkey)
 {
@@ -26,15 +61,16 @@ umi_rkey_resolve(umx_rkey *rkey)
         rkey->is_foreign = true;
         return;
     }
-    if (!(key->flags & UMI_KEY_SEGMENT) || !peer->has_shm) {
-        return;
+    if ((key->flags & UMI_KEY_SEGMENT) && peer->has_shm) {
+        map_segment(rkey);
     }
-    rkey->segment = umi_segment_map(key->segment, key->context, key->memory,
-                                    key->length);
-    if (rkey->segment != NULL) {
-        rkey->data = umi_segment_data(rkey->segment);
+    if (wants_ucx(rkey->ep->worker, peer)) {
+        unpack(rkey);
     }
 }
+
+/* ---- life ----------------------------------------------------------------
+ */
 
 static void
 retire_rkey(umi_retire *retire)
@@ -60,14 +96,17 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
     if (!umi_key_decode(&decoded, key, len)) {
         return UMX_ERR_INVALID_KEY;
     }
-    rkey = calloc(1, sizeof(*rkey));
+    rkey = calloc(1, sizeof(*rkey) + decoded.rkey_len);
     if (rkey == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    umi_link_init(&rkey->link);
     rkey->ep        = base;
+    rkey->refs      = 1;
     rkey->key       = decoded;
-    rkey->key.rkey  = NULL;
+    rkey->key.rkey  = rkey->bytes;
     rkey->retire.fn = retire_rkey;
+    memcpy(rkey->bytes, decoded.rkey, decoded.rkey_len);
     umi_rkey_resolve(rkey);
     if (rkey->is_foreign) {
         free(rkey);
@@ -102,16 +141,45 @@ umx_rkey_close(umx_rkey *rkey)
     rkey->is_closed = true;
 }
 
+static void
+destroy_ucp(umx_rkey *rkey)
+{
+    umi_link_remove(&rkey->link);
+    if (rkey->ucp != NULL) {
+        ucp_rkey_destroy(rkey->ucp);
+        rkey->ucp = NULL;
+    }
+}
+
 void
-umx_rkey_destroy(umx_rkey *rkey)
+umi_rkey_put(umx_rkey *rkey)
 {
     umi_ep *ep = rkey->ep;
 
+    if (--rkey->refs != 0) {
+        return;
+    }
+    destroy_ucp(rkey);
     if (rkey->segment != NULL) {
         umi_segment_unmap(rkey->segment);
     }
     free(rkey);
     umi_ep_release(ep);
+}
+
+void
+umx_rkey_destroy(umx_rkey *rkey)
+{
+    rkey->is_closed = true;
+    umi_rkey_put(rkey);
+}
+
+void
+umi_rkeys_fini(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->rkeys)) {
+        destroy_ucp(umi_container_of(worker->rkeys.next, umx_rkey, link));
+    }
 }
 
 void

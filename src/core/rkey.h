@@ -13,13 +13,28 @@ struct umx_rkey {
     umi_ep      *ep;      /* held */
     char        *data;    /* the memory, if it is mapped */
     umi_segment *segment; /* likewise */
-    umi_key      key;     /* without the rkey */
+    ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */
+    umi_link     link;    /* worker->rkeys, if it has that */
+    unsigned     refs;    /* the user's, and operations of UCX */
+    umi_key      key;
     bool         is_closed;
     bool         is_resolved; /* `ep` was known to be connected: it is mapped,
                                  or cannot be */
     bool       is_foreign;    /* not the peer's */
     umi_retire retire;
+    uint8_t    bytes[]; /* key.rkey */
 };
+
+static inline void
+umi_rkey_hold(umx_rkey *rkey)
+{
+    rkey->refs++;
+}
+
+void umi_rkey_put(umx_rkey *rkey);
+
+/* Before UCX's worker goes: give UCX's part of all of them back. */
+void umi_rkeys_fini(umx_worker *worker);
 
 /* Decide how to reach the memory, once the peer is known. */
 void umi_rkey_resolve(umx_rkey *rkey);

@@ -7,6 +7,7 @@
 
 #include "core/listener.h"
 #include "core/peer.h"
+#include "core/rkey.h"
 #include "core/socket.h"
 #include "util/clock.h"
 #include "util/hash.h"
@@ -26,6 +27,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
+    umi_list_init(&worker->rkeys);
     umi_list_init(&worker->orphans);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
@@ -236,6 +238,7 @@ umx_worker_destroy(umx_worker *worker)
     umi_fork_remove_worker(worker);
     abort_all(worker);
     settle(worker);
+    umi_rkeys_fini(worker);
     for (int i = 0; i < 2; i++) {
         if (worker->addresses[i] != NULL) {
             ucp_worker_release_address(worker->ucp, worker->addresses[i]);

@@ -116,6 +116,7 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
+    umi_list                rkeys;     /* umx_rkey.link */
     umi_list                am_users;  /* the layer above's */
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;

@@ -1,3 +1,5 @@
+#include "ops/flush.h"
+
 #include "ops/post.h"
 
 static void
@@ -7,8 +9,8 @@ on_flushed(void *request, ucs_status_t status, void *arg)
     umi_request_complete(arg, umi_ep_status(status));
 }
 
-static umx_status
-post_flush(umx_request *req)
+umx_status
+umi_flush_post(umx_request *req)
 {
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
@@ -26,7 +28,7 @@ post_flush(umx_request *req)
 }
 
 static const umi_request_ops flush_ops = {
-    .name = "flush", .cancel = umi_post_cancel, .post = post_flush};
+    .name = "flush", .cancel = umi_post_cancel, .post = umi_flush_post};
 
 static umx_request *
 new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
@@ -73,7 +75,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    status = post_flush(req);
+    status = umi_flush_post(req);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;

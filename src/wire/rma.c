@@ -116,9 +116,9 @@ is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
            next->buf.memtype == item->buf.memtype;
 }
 
-/* items[i] and its neighbours as one; the index of the one after them. */
-static size_t
-merge(const umx_rma_item *items, size_t count, size_t i, umx_rma_item *merged)
+size_t
+umi_rma_merge(const umx_rma_item *items, size_t count, size_t i,
+              umx_rma_item *merged)
 {
     *merged = items[i++];
     while (i < count && is_neighbour(merged, &items[i])) {
@@ -137,7 +137,7 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
     /* Before the loads: what was stored before a signal that was seen. */
     atomic_thread_fence(memory_order_acquire);
     for (size_t i = 0; i < count && status == UMX_OK;) {
-        i      = merge(items, count, i, &merged);
+        i      = umi_rma_merge(items, count, i, &merged);
         status = copy_item(rkey, &merged, is_write);
     }
     atomic_thread_fence(memory_order_release);
@@ -147,13 +147,26 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
 /* ---- which way -----------------------------------------------------------
  */
 
-/* Behind a fence, what is under way on the other way comes first. */
+/* Behind a fence, what is under way on another way comes first: the owner's is
+ * the one that can wait. */
 static bool
-is_mapped(const umx_rkey *rkey)
+is_fenced(const umx_rkey *rkey)
 {
     const umi_rma *rma = umi_conn_of(rkey->ep)->rma;
 
-    return rkey->data != NULL && (rma == NULL || !rma->is_fenced);
+    return rma != NULL && rma->is_fenced;
+}
+
+static bool
+is_mapped(const umx_rkey *rkey)
+{
+    return rkey->data != NULL && !is_fenced(rkey);
+}
+
+static bool
+is_of_ucx(const umx_rkey *rkey)
+{
+    return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
 static umx_status
@@ -167,7 +180,7 @@ ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
         return UMX_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < count;) {
-        i = merge(items, count, i, &merged);
+        i = umi_rma_merge(items, count, i, &merged);
         umi_rma_ask_transfer(req, rkey, &merged, is_write);
     }
     umi_rma_ask_end(req);
@@ -187,9 +200,14 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     if (status != UMX_OK) {
         return status;
     }
-    return is_mapped(rkey) ?
-               copy_items(rkey, items, count, is_write) :
-               ask_items(rkey, items, count, is_write, params, req_p);
+    if (is_mapped(rkey)) {
+        return copy_items(rkey, items, count, is_write);
+    }
+    if (is_of_ucx(rkey)) {
+        return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
+                                    req_p);
+    }
+    return ask_items(rkey, items, count, is_write, params, req_p);
 }
 
 umx_status
@@ -271,6 +289,9 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
             (void)umi_atomic_apply(signal, rkey->data + signal->offset);
         }
         return status;
+    }
+    if (is_of_ucx(rkey)) {
+        return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
     }
     req = umi_rma_ask(rkey, params);
     if (req == NULL) {

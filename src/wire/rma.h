@@ -68,8 +68,10 @@ typedef struct umi_rma {
     umi_list  flushes;
     uint64_t  num_posted;
     bool      is_fence_due; /* the next request carries the fence */
+    umi_list  unsent;       /* parts behind a fence that UCX\'s come before */
+    unsigned  num_ucx;      /* operations of UCX under way */
     bool      is_fenced;    /* since then something has been under way: memory
-                               that is mapped is reached by requests, too */
+                               is reached by requests only */
     /* what the peer asked for */
     unsigned num_serving;
     umi_list held; /* messages that wait for that (umx_message) */
@@ -107,6 +109,23 @@ void umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey,
                         unsigned flags);
 /* All parts are there. */
 void umi_rma_ask_end(umx_request *req);
+
+/* rma_ucx.c: UCX's own operations, as umx_rma_put_many() and
+ * umx_rma_put_signal(). */
+umx_status umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items,
+                                size_t count, bool is_write,
+                                const umx_op_params *params,
+                                umx_request        **req_p);
+umx_status umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
+                              const umx_atomic    *signal,
+                              const umx_op_params *params, umx_request **req_p);
+
+/* None of them may be under way any more. */
+void umi_rma_ucx_done(umx_ep *ep);
+
+/* items[i] and its neighbours as one; the index of the one after them. */
+size_t umi_rma_merge(const umx_rma_item *items, size_t count, size_t i,
+                     umx_rma_item *merged);
 
 /* The handlers of the two ids. */
 void umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg);

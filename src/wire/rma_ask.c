@@ -12,14 +12,17 @@
 #include "wire/rma.h"
 
 typedef struct part {
-    umi_link     link;   /* rma->parts */
-    uint64_t     number; /* grows */
-    uint64_t     id;     /* in rma->ids; 0: has its reply, or gets none */
-    umx_request *req;    /* whose part it is */
-    umx_request *sending;
-    umx_request *receiving;
-    umx_buffer   buf; /* of a get */
-    uint64_t    *old; /* of an atomic operation, or NULL */
+    umi_link        link;   /* rma->parts */
+    umi_link        unsent; /* rma->unsent */
+    uint64_t        number; /* grows */
+    uint64_t        id;     /* in rma->ids; 0: has its reply, or gets none */
+    umx_request    *req;    /* whose part it is */
+    umx_request    *sending;
+    umx_request    *receiving;
+    umx_buffer      buf;     /* of a get */
+    uint64_t       *old;     /* of an atomic operation, or NULL */
+    umx_buffer      payload; /* to be sent */
+    umi_rma_request request;
 } part;
 
 /* A flush, and the first part it does not cover. */
@@ -72,8 +75,9 @@ end_if_over(part *p)
         return;
     }
     umi_link_remove(&p->link);
+    umi_link_remove(&p->unsent);
     free(p);
-    if (umi_list_is_empty(&ep->rma->parts)) {
+    if (!umi_rma_is_busy(ep)) {
         become_idle(ep);
     }
     run_flushes(ep->rma);
@@ -119,6 +123,7 @@ part_new(umx_request *req)
     if (p == NULL) {
         return NULL;
     }
+    umi_link_init(&p->unsent);
     p->number = rma->num_posted++;
     p->req    = req;
     p->id     = umi_slots_add(&rma->ids, p, (uint32_t)p->number);
@@ -132,26 +137,52 @@ part_new(umx_request *req)
 }
 
 static void
-send_part(part *p, umi_rma_request *request, const umx_buffer *payload)
+send_part(part *p)
 {
-    umx_ep       *ep     = umi_conn_of(p->req->ep);
     umx_op_params params = {
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = p};
     umx_status status;
 
-    request->id = p->id;
-    if (ep->rma->is_fence_due) {
-        request->flags |= UMI_RMA_FENCE;
-    }
-    status = umi_am_message_send(ep, UMI_AM_ID_RMA_REQUEST, request,
-                                 sizeof(*request), payload, &params,
-                                 &p->sending);
+    status = umi_am_message_send(umi_conn_of(p->req->ep), UMI_AM_ID_RMA_REQUEST,
+                                 &p->request, sizeof(p->request), &p->payload,
+                                 &params, &p->sending);
     if (status < 0) {
         p->sending = NULL;
         fail_part(p, status);
+    }
+}
+
+static void
+post_part(part *p)
+{
+    umi_rma *rma = umi_conn_of(p->req->ep)->rma;
+
+    p->request.id = p->id;
+    if (rma->is_fence_due) {
+        p->request.flags |= UMI_RMA_FENCE;
+        rma->is_fence_due = false;
+    }
+    if (rma->is_fenced && rma->num_ucx != 0) {
+        umi_list_append(&rma->unsent, &p->unsent);
+    } else {
+        send_part(p);
+    }
+}
+
+void
+umi_rma_ucx_done(umx_ep *ep)
+{
+    umi_link *link;
+
+    if (ep->rma->num_ucx != 0) {
         return;
     }
-    ep->rma->is_fence_due = false;
+    while ((link = umi_list_pop(&ep->rma->unsent)) != NULL) {
+        send_part(umi_container_of(link, part, unsent));
+    }
+    if (!umi_rma_is_busy(ep)) {
+        become_idle(ep);
+    }
 }
 
 /* ---- operations ----------------------------------------------------------
@@ -206,7 +237,6 @@ void
 umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
                      bool is_write)
 {
-    umx_buffer      none    = {0};
     umi_rma_request request = {.op      = is_write ? UMI_RMA_PUT : UMI_RMA_GET,
                                .context = rkey->key.context,
                                .memory  = rkey->key.memory,
@@ -218,17 +248,19 @@ umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
         note_status(req, UMX_ERR_NO_MEMORY);
         return;
     }
-    if (!is_write) {
+    p->request = request;
+    if (is_write) {
+        p->payload = item->buf;
+    } else {
         p->buf = item->buf;
     }
-    send_part(p, &request, is_write ? &item->buf : &none);
+    post_part(p);
 }
 
 void
 umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
                    uint64_t *old, unsigned flags)
 {
-    umx_buffer      none    = {0};
     umi_rma_request request = {.op      = UMI_RMA_ATOMIC,
                                .flags   = (uint8_t)flags,
                                .atomic  = (uint8_t)atomic->op,
@@ -245,8 +277,9 @@ umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
         note_status(req, UMX_ERR_NO_MEMORY);
         return;
     }
-    p->old = old;
-    send_part(p, &request, &none);
+    p->request = request;
+    p->old     = old;
+    post_part(p);
 }
 
 void
@@ -342,7 +375,8 @@ umi_rma_fail(umx_ep *ep, umx_status status)
 bool
 umi_rma_is_busy(const umx_ep *ep)
 {
-    return ep->rma != NULL && !umi_list_is_empty(&ep->rma->parts);
+    return ep->rma != NULL &&
+           (!umi_list_is_empty(&ep->rma->parts) || ep->rma->num_ucx != 0);
 }
 
 /* ---- flushes -------------------------------------------------------------
@@ -409,8 +443,8 @@ wait_for(umx_ep *ep, umx_request *req)
 {
     waiting_flush *flush;
 
-    if (!umi_rma_is_busy(ep)) {
-        return true;
+    if (ep->rma == NULL || umi_list_is_empty(&ep->rma->parts)) {
+        return true; /* UCX's own flush covers its operations */
     }
     flush = malloc(sizeof(*flush));
     if (flush == NULL) {

@@ -284,6 +284,7 @@ umi_rma_get_state(umx_ep *ep)
         ep->rma = calloc(1, sizeof(*ep->rma));
         if (ep->rma != NULL) {
             umi_list_init(&ep->rma->parts);
+            umi_list_init(&ep->rma->unsent);
             umi_list_init(&ep->rma->flushes);
             umi_list_init(&ep->rma->held);
             umi_slots_init(&ep->rma->ids);

@@ -29,6 +29,10 @@ struct ucp_mem {
     size_t len;
 };
 
+struct ucp_rkey {
+    bool is_live;
+};
+
 /* What ucp_rkey_pack() gives. */
 typedef struct packed_rkey {
     bool is_live;
@@ -91,6 +95,7 @@ static struct ucp_config  configs[MAX_OBJECTS];
 static struct ucp_context contexts[MAX_OBJECTS];
 static struct ucp_mem     mems[MAX_OBJECTS];
 static packed_rkey        packed_rkeys[MAX_OBJECTS];
+static struct ucp_rkey    rkeys[MAX_OBJECTS];
 static struct ucp_worker  workers[MAX_OBJECTS];
 static struct ucp_ep      eps[MAX_OBJECTS];
 static request            requests[MAX_REQUESTS];
@@ -187,6 +192,7 @@ fake_reset(void)
     memset(contexts, 0, sizeof(contexts));
     memset(mems, 0, sizeof(mems));
     memset(packed_rkeys, 0, sizeof(packed_rkeys));
+    memset(rkeys, 0, sizeof(rkeys));
     memset(workers, 0, sizeof(workers));
     memset(eps, 0, sizeof(eps));
     memset(requests, 0, sizeof(requests));
@@ -690,6 +696,7 @@ ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
 ucs_status_ptr_t
 ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
 {
+    fake.flushes++;
     return post(__func__, ep->worker, ep, param);
 }
 
@@ -697,6 +704,56 @@ ucs_status_ptr_t
 ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t *param)
 {
     return post(__func__, worker, NULL, param);
+}
+
+ucs_status_t
+ucp_ep_rkey_unpack(ucp_ep_h ep, const void *packed, ucp_rkey_h *rkey_p)
+{
+    (void)packed;
+    if (!ep->is_live) {
+        abort();
+    }
+    FAIL_IF_TOLD();
+    *rkey_p = TAKE(rkeys);
+    return UCS_OK;
+}
+
+void
+ucp_rkey_destroy(ucp_rkey_h rkey)
+{
+    GIVE(rkey);
+}
+
+/* Memory of this process, too: it is reached at once. */
+ucs_status_ptr_t
+ucp_put_nbx(ucp_ep_h ep, const void *buffer, size_t count, uint64_t address,
+            ucp_rkey_h rkey, const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+
+    if (!rkey->is_live) {
+        abort();
+    }
+    if (!UCS_PTR_IS_ERR(result)) {
+        fake.puts++;
+        memcpy((void *)(uintptr_t)address, buffer, count);
+    }
+    return result;
+}
+
+ucs_status_ptr_t
+ucp_get_nbx(ucp_ep_h ep, void *buffer, size_t count, uint64_t address,
+            ucp_rkey_h rkey, const ucp_request_param_t *param)
+{
+    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+
+    if (!rkey->is_live) {
+        abort();
+    }
+    if (!UCS_PTR_IS_ERR(result)) {
+        memcpy(buffer, (void *)(uintptr_t)address, count);
+    }
+    return result;
 }
 
 ucs_status_ptr_t

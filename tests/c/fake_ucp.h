@@ -25,6 +25,8 @@ typedef struct fake_state {
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */
+    unsigned     puts;       /* posted so far */
+    unsigned     flushes;    /* of endpoints, likewise */
     size_t       rkey_len;   /* of ucp_rkey_pack(); 0: a few bytes */
     unsigned     idle_polls; /* progress calls that find nothing first */
     void (*on_step)(void);   /* before each callback of UCX; or NULL */

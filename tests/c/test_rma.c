@@ -1,121 +1,13 @@
-/* link: pair */
-#include <umx/rma.h>
-
-#include "pair.h"
+/* link: pair memory */
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "wire/am.h"
-#include "wire/rma.h"
 
 enum {
     LEN = 1 << 20,
     MIB = 1 << 20
 };
-
-/* The server's memory as the client sees it. */
-typedef struct memory {
-    umx_memh *memh;
-    umx_rkey *rkey;
-    char     *data;
-} memory;
-
-static umx_rma_item
-item_of(uint64_t offset, const void *data, size_t len)
-{
-    umx_rma_item item = {.offset = offset, .buf = umx_host_buffer(data, len)};
-
-    return item;
-}
-
-static void
-count_call(void *arg)
-{
-    ++*(int *)arg;
-}
-
-static umx_status
-open_key(umx_ep *ep, const umx_memh *memh, umx_rkey **rkey_p)
-{
-    size_t      len;
-    const void *key = umx_memh_key(memh, &len);
-
-    return umx_rkey_open(ep, key, len, rkey_p);
-}
-
-static memory
-memory_alloc(pair *p, size_t len)
-{
-    memory m;
-
-    assert_int_equal(umx_memh_alloc(p->context, len, &m.memh), UMX_OK);
-    assert_int_equal(open_key(p->client, m.memh, &m.rkey), UMX_OK);
-    m.data = umx_memh_buffer(m.memh)->data;
-    assert_int_equal(umx_rkey_length(m.rkey), len);
-    assert_int_equal(umx_rkey_pointer(m.rkey) != NULL, p->tls == NULL);
-    return m;
-}
-
-/* Memory of the test's own, which the library executes operations on. */
-static memory
-memory_register(pair *p, void *data, size_t len, uint64_t flags)
-{
-    umx_buffer      buf    = umx_host_buffer(data, len);
-    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS,
-                              .flags      = flags};
-    memory          m      = {.data = data};
-
-    assert_int_equal(umx_memh_register(p->context, &buf, &params, &m.memh),
-                     UMX_OK);
-    assert_int_equal(open_key(p->client, m.memh, &m.rkey), UMX_OK);
-    assert_null(umx_rkey_pointer(m.rkey));
-    return m;
-}
-
-static void
-memory_free(memory *m)
-{
-    umx_rkey_destroy(m->rkey);
-    umx_memh_release(m->memh);
-}
-
-typedef umx_status (*transfer_fn)(umx_rkey *, const umx_rma_item *,
-                                  const umx_op_params *, umx_request **);
-
-static void
-start(op *o, transfer_fn fn, umx_rkey *rkey, umx_rma_item item)
-{
-    umx_op_params params = op_params(o);
-
-    o->status = fn(rkey, &item, &params, &o->req);
-}
-
-static umx_status
-transfer(pair *p, transfer_fn fn, umx_rkey *rkey, umx_rma_item item)
-{
-    op o;
-
-    start(&o, fn, rkey, item);
-    return op_wait(p, &o);
-}
-
-static void
-start_atomic(op *o, umx_rkey *rkey, umx_atomic which, uint64_t *old)
-{
-    umx_op_params params = op_params(o);
-
-    o->status = umx_rma_atomic(rkey, &which, old, &params, &o->req);
-}
-
-static umx_status
-atomic(pair *p, umx_rkey *rkey, umx_atomic which, uint64_t *old)
-{
-    op o;
-
-    start_atomic(&o, rkey, which, old);
-    return op_wait(p, &o);
-}
 
 /* ---- operations
  * --------------------------------------------------------------
@@ -214,9 +106,9 @@ test_a_signal_follows_its_bytes(void **state)
 {
     pair         *p = *state;
     memory        m;
-    char          out[100];
-    umx_rma_item  item   = item_of(8, out, sizeof(out));
-    umx_atomic    signal = {.op = UMX_ATOMIC_ADD, .size = 8, .value = 2};
+    char          out[100] = {0};
+    umx_rma_item  item     = item_of(8, out, sizeof(out));
+    umx_atomic    signal   = {.op = UMX_ATOMIC_ADD, .size = 8, .value = 2};
     op            o;
     umx_op_params params = op_params(&o);
 
@@ -307,7 +199,8 @@ test_damaged_and_foreign_keys_are_refused(void **state)
         umx_context *stranger = pair_context(p->tls, NULL);
 
         assert_int_equal(umx_memh_alloc(stranger, 16, &memh), UMX_OK);
-        assert_int_equal(open_key(p->client, memh, &rkey), UMX_ERR_INVALID_KEY);
+        assert_int_equal(memory_open(p->client, memh, &rkey),
+                         UMX_ERR_INVALID_KEY);
         umx_memh_release(memh);
         umx_context_release(stranger);
     }
@@ -343,7 +236,7 @@ test_a_closed_rkey_and_endpoint_are_refused(void **state)
 
     pair_open(p);
     m = memory_alloc(p, 16);
-    assert_int_equal(open_key(p->client, m.memh, &other), UMX_OK);
+    assert_int_equal(memory_open(p->client, m.memh, &other), UMX_OK);
     umx_rkey_close(m.rkey);
     assert_int_equal(transfer(p, umx_rma_put, m.rkey, item_of(0, buffer, 8)),
                      UMX_ERR_CLOSED);
@@ -640,15 +533,6 @@ test_a_signal_waits_for_a_put_that_succeeds(void **state)
 }
 
 static void
-start_flush(op *o, umx_worker *worker, umx_ep *ep)
-{
-    umx_op_params params = op_params(o);
-
-    o->status = (ep != NULL) ? umx_ep_flush(ep, &params, &o->req) :
-                               umx_worker_flush(worker, &params, &o->req);
-}
-
-static void
 check_flush(pair *p, bool is_worker)
 {
     char  *mem = calloc(1, MIB), *out = malloc(MIB);
@@ -683,251 +567,6 @@ test_a_flush_covers_puts(void **state)
     assert_int_equal(op_wait(p, &flush), UMX_OK);
 }
 
-/* ---- cancel --------------------------------------------------------------
- */
-
-static void
-test_cancelled_operations_end_and_the_next_work(void **state)
-{
-    static const size_t sizes[] = {8, LEN};
-
-    pair    *p   = *state;
-    char    *mem = calloc(1, LEN), *buffer = calloc(1, LEN);
-    memory   m;
-    op       put, get, add, flush;
-    uint64_t old = 77;
-
-    pair_open(p);
-    m = memory_register(p, mem, LEN, 0);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-        start(&put, umx_rma_put, m.rkey, item_of(0, buffer, sizes[i]));
-        start(&get, umx_rma_get, m.rkey, item_of(0, buffer, sizes[i]));
-        start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 1, 0},
-                     &old);
-        start_flush(&flush, p->client_worker, p->client);
-        umx_request_cancel(put.req);
-        umx_request_cancel(get.req);
-        umx_request_cancel(add.req);
-        umx_request_cancel(flush.req);
-        assert_int_equal(op_wait(p, &get), UMX_ERR_CANCELED);
-        assert_int_equal(op_wait(p, &add), UMX_ERR_CANCELED);
-        assert_int_equal(op_wait(p, &put), UMX_ERR_CANCELED);
-        assert_int_equal(op_wait(p, &flush), UMX_ERR_CANCELED);
-        fill_pattern(buffer, LEN, 2);
-        assert_int_equal(
-            transfer(p, umx_rma_put, m.rkey, item_of(0, buffer, LEN)), UMX_OK);
-        check_pattern(mem, LEN, 2);
-    }
-    assert_int_equal(old, 77);
-    memory_free(&m);
-    free(mem);
-    free(buffer);
-}
-
-/* ---- ends ----------------------------------------------------------------
- */
-
-static void
-test_a_close_waits_for_operations(void **state)
-{
-    pair  *p   = *state;
-    char  *mem = calloc(1, LEN), *out = malloc(LEN), *in = malloc(LEN);
-    memory m;
-    op     put, get, add, closing;
-
-    pair_open(p);
-    m = memory_register(p, mem, LEN, 0);
-    fill_pattern(out, LEN, 4);
-    start(&put, umx_rma_put, m.rkey, item_of(0, out, LEN));
-    start(&get, umx_rma_get, m.rkey, item_of(0, in, LEN));
-    start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 0, 0}, NULL);
-    op_close(&closing, p->client, 10 * SECOND_NS);
-    assert_int_equal(op_wait(p, &closing), UMX_OK);
-    assert_int_equal(op_wait(p, &put), UMX_OK);
-    assert_int_equal(op_wait(p, &get), UMX_OK);
-    assert_int_equal(op_wait(p, &add), UMX_OK);
-    check_pattern(mem, LEN, 4);
-    memory_free(&m);
-    free(mem);
-    free(out);
-    free(in);
-}
-
-static void
-check_end(pair *p, void (*end)(pair *), umx_status expected)
-{
-    char  *mem = calloc(1, LEN), *buffer = calloc(1, LEN);
-    memory m = memory_register(p, mem, LEN, 0);
-    op     put, get, add, flush;
-
-    start(&put, umx_rma_put, m.rkey, item_of(0, buffer, LEN));
-    start(&get, umx_rma_get, m.rkey, item_of(0, buffer, LEN));
-    start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 0, 0}, NULL);
-    start_flush(&flush, p->client_worker, p->client);
-    end(p);
-    assert_int_equal(op_wait(p, &put), expected);
-    assert_int_equal(op_wait(p, &get), expected);
-    assert_int_equal(op_wait(p, &add), expected);
-    assert_int_not_equal(op_wait(p, &flush), UMX_OK);
-    assert_int_equal(
-        transfer(p, umx_rma_put, m.rkey, item_of(0, buffer, 1)) >= 0, 0);
-    memory_free(&m);
-    free(mem);
-    free(buffer);
-}
-
-static void
-abort_client(pair *p)
-{
-    umx_ep_abort(p->client);
-}
-
-static void
-abort_server(pair *p)
-{
-    umx_ep_abort(p->server);
-}
-
-static void
-close_server(pair *p)
-{
-    op closing;
-
-    op_close(&closing, p->server, 10 * SECOND_NS);
-    assert_int_equal(op_wait(p, &closing), UMX_OK);
-}
-
-static void
-test_an_abort_cancels_operations(void **state)
-{
-    pair_open(*state);
-    check_end(*state, abort_client, UMX_ERR_CANCELED);
-}
-
-static void
-test_the_peers_abort_resets_operations(void **state)
-{
-    pair_open(*state);
-    check_end(*state, abort_server, UMX_ERR_CONNECTION_RESET);
-}
-
-static void
-test_the_peers_close_ends_operations(void **state)
-{
-    pair_open(*state);
-    check_end(*state, close_server, UMX_ERR_PEER_CLOSED);
-}
-
-/* A memory that goes while bytes land in it stays until they have. */
-static void
-test_memory_under_transfer_stays(void **state)
-{
-    pair           *p   = *state;
-    char           *mem = calloc(1, LEN), *out = calloc(1, LEN);
-    int             calls  = 0;
-    umx_buffer      buf    = umx_host_buffer(mem, LEN);
-    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_ON_FREE,
-                              .on_free    = count_call,
-                              .arg        = &calls};
-    umx_memh       *memh;
-    umx_rkey       *rkey;
-    op              get;
-
-    pair_open(p);
-    assert_int_equal(umx_memh_register(p->context, &buf, &params, &memh),
-                     UMX_OK);
-    assert_int_equal(open_key(p->client, memh, &rkey), UMX_OK);
-    start(&get, umx_rma_get, rkey, item_of(0, out, LEN));
-    PAIR_UNTIL(p, p->server->rma != NULL && p->server->rma->num_serving != 0);
-    umx_memh_release(memh);
-    assert_int_equal(calls, 0);
-    assert_int_equal(op_wait(p, &get), UMX_OK);
-    PAIR_UNTIL(p, calls == 1);
-    umx_rkey_destroy(rkey);
-    free(mem);
-    free(out);
-}
-
-/* ---- a peer that breaks the protocol --------------------------------------
- */
-
-static void
-check_malformed(pair *p, uint16_t id, const void *header, size_t len,
-                size_t payload_len)
-{
-    static char payload[64];
-
-    umx_buffer    buf = umx_host_buffer(payload, payload_len);
-    op            o;
-    umx_op_params params = op_params(&o);
-
-    o.status = umi_am_message_send(p->client, id, header, len, &buf, &params,
-                                   &o.req);
-    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
-    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
-    (void)op_wait(p, &o);
-}
-
-static void
-test_a_malformed_request_ends_the_connection(void **state)
-{
-    umi_rma_request request = {.op = UMI_RMA_GET, .atomic = 1};
-
-    pair_open(*state);
-    check_malformed(*state, UMI_AM_ID_RMA_REQUEST, &request, sizeof(request),
-                    0);
-}
-
-static void
-test_a_malformed_reply_ends_the_connection(void **state)
-{
-    umi_rma_reply reply = {.status = 1};
-
-    pair_open(*state);
-    check_malformed(*state, UMI_AM_ID_RMA_REPLY, &reply, sizeof(reply), 0);
-}
-
-static void
-test_a_reply_of_a_wrong_length_ends_the_connection(void **state)
-{
-    pair         *p     = *state;
-    umi_rma_reply reply = {0};
-    memory        m;
-    char          in[8];
-    op            get;
-
-    pair_open(p);
-    /* The server asks, the client answers what it was not asked for. */
-    assert_int_equal(
-        umi_am_set_user(p->client_worker, UMI_AM_ID_RMA_REQUEST, NULL, NULL),
-        UMX_OK);
-    assert_int_equal(umx_memh_alloc(p->context, 8, &m.memh), UMX_OK);
-    assert_int_equal(open_key(p->server, m.memh, &m.rkey), UMX_OK);
-    m.rkey->data = NULL; /* not by way of the mapping */
-    start(&get, umx_rma_get, m.rkey, item_of(0, in, 8));
-    reply.id = 1; /* the first one's */
-    check_malformed(p, UMI_AM_ID_RMA_REPLY, &reply, sizeof(reply), 3);
-    assert_int_equal(op_wait(p, &get), UMX_ERR_PROTOCOL);
-    memory_free(&m);
-}
-
-static void
-test_a_reply_to_nothing_is_ignored(void **state)
-{
-    pair         *p     = *state;
-    umi_rma_reply reply = {.id = 5};
-    umx_buffer    none  = {0};
-    op            o;
-    umx_op_params params = op_params(&o);
-
-    pair_open(p);
-    o.status = umi_am_message_send(p->client, UMI_AM_ID_RMA_REPLY, &reply,
-                                   sizeof(reply), &none, &params, &o.req);
-    assert_int_equal(op_wait(p, &o), UMX_OK);
-    pair_settle(p);
-    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
-}
-
 int
 main(void)
 {
@@ -952,16 +591,6 @@ main(void)
         PAIR_TEST(test_a_fence_keeps_the_order),
         PAIR_TEST(test_a_signal_waits_for_a_put_that_succeeds),
         PAIR_TEST(test_a_flush_covers_puts),
-        PAIR_TEST(test_cancelled_operations_end_and_the_next_work),
-        PAIR_TEST(test_a_close_waits_for_operations),
-        PAIR_TEST(test_an_abort_cancels_operations),
-        PAIR_TEST(test_the_peers_abort_resets_operations),
-        PAIR_TEST(test_the_peers_close_ends_operations),
-        PAIR_TEST(test_memory_under_transfer_stays),
-        PAIR_TEST(test_a_malformed_request_ends_the_connection),
-        PAIR_TEST(test_a_malformed_reply_ends_the_connection),
-        PAIR_TEST(test_a_reply_of_a_wrong_length_ends_the_connection),
-        PAIR_TEST(test_a_reply_to_nothing_is_ignored),
     };
 
     return UNIT_RUN(tests);

@@ -1,0 +1,47 @@
+#include "ops/rma.h"
+
+#include "ops/post.h"
+
+static void
+on_moved(void *request, ucs_status_t status, void *arg)
+{
+    umx_request *req = arg;
+
+    ucp_request_free(request);
+    if (status != UCS_OK && req->u.rma.status == UMX_OK) {
+        req->u.rma.status = umi_ep_status(status);
+    }
+    if (--req->u.rma.num_parts == 0) {
+        umi_request_complete(req, req->u.rma.status);
+    }
+}
+
+umx_status
+umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
+                 const umx_buffer *buf, bool is_write)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .user_data   = req,
+        .cb.send     = on_moved,
+        .memory_type = umi_ucs_memtype(buf->memtype),
+    };
+    ucp_ep_h         handle = req->ep->handle;
+    ucs_status_ptr_t result;
+
+    result =
+        is_write ?
+            ucp_put_nbx(handle, buf->data, buf->len, address, rkey, &params) :
+            ucp_get_nbx(handle, buf->data, buf->len, address, rkey, &params);
+    if (result == NULL) {
+        return UMX_OK;
+    }
+    if (UCS_PTR_IS_ERR(result)) {
+        return umi_ep_status(UCS_PTR_STATUS(result));
+    }
+    req->worker->is_armed = false;
+    req->u.rma.num_parts++;
+    return UMX_INPROGRESS;
+}
