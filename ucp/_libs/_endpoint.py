@@ -9,6 +9,7 @@ from .. import _context, _ext
 from .._address import resolve_now
 from .._ext import UCXAddress, call_when_done
 from .._faces import raise_on_error
+from ._memory import PackedRemoteKey, UCXRkey
 
 if TYPE_CHECKING:
     from ._worker import UCXWorker
@@ -92,6 +93,10 @@ class UCXEndpoint(_ext.Endpoint):
         endpoint failed in another way; nothing without error handling."""
         if self._has_error_handling:
             raise_on_error(self)
+
+    def unpack_rkey(self, rkey: PackedRemoteKey | Any) -> UCXRkey:
+        """Open a key of the peer's; nothing is sent."""
+        return UCXRkey(self, rkey)
 
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
         """Call ``cb_func()`` when it has ended, for whatever reason."""
