@@ -267,6 +267,17 @@ def test_the_close_callback_is_called_on_both_sides(pair):
     assert not pair.client.initialized
 
 
+def test_a_close_callback_that_comes_late_is_called(pair):
+    closed = []
+    pair.client.close()
+    pair.until(pair.server.closed)
+    pair.server.set_close_callback(lambda: closed.append("server"))
+    assert closed == []
+    pair.until(lambda: closed)
+    pair.there.progress()
+    assert closed == ["server"]
+
+
 def test_a_close_right_after_the_connect_reaches_the_listener(pair):
     endpoint = pair.connect()
     call = Call()

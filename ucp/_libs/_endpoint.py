@@ -99,8 +99,14 @@ class UCXEndpoint(_ext.Endpoint):
         return UCXRkey(self, rkey)
 
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
-        """Call ``cb_func()`` when it has ended, for whatever reason."""
-        self.on_close = cb_func
+        """Call ``cb_func()`` when it has ended, for whatever reason.
+
+        ``progress()`` calls it, also if it has ended before.
+        """
+        if cb_func is None or not self.closed():
+            self.on_close = cb_func
+        elif not self.worker.closed:
+            self.worker._submit(cb_func)
 
     def close(self) -> None:  # type: ignore[override]
         """Close; what was sent is delivered, by ``progress()``.
