@@ -76,6 +76,8 @@ soak: $(VENV)/.ucp $(VENV)/.test
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
 	done
+	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
+	    tests/test_worker_address.py -k many_workers
 	UCP_MODEL_EXAMPLES=$(PROGRAMS) $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_model.py
 

@@ -10,6 +10,7 @@ that are measured crosses the connection; streams end with an 8-byte answer.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import socket
 import sys
@@ -192,6 +193,25 @@ class Ucp(Peer):
 
     async def recv_many(self, ep: Any, buffers: Sequence[bytearray]) -> None:
         await ep.recv_many(buffers)
+
+
+class StreamEnd:
+    """An endpoint's byte stream, with the names of its messages."""
+
+    def __init__(self, ep: Any) -> None:
+        self.close = ep.close
+        self.send = ep.stream_send
+        self.recv = functools.partial(ep.stream_recv, wait_all=True)
+
+
+class UcpStream(Ucp):
+    """ucp's byte stream; a receive waits until its buffer is full."""
+
+    async def listen(self, handler: Callable[[Any], Awaitable[None]]) -> int:
+        return await super().listen(lambda ep: handler(StreamEnd(ep)))
+
+    async def connect(self, port: int) -> Any:
+        return StreamEnd(await super().connect(port))
 
 
 class Ucxx(Peer):
@@ -461,6 +481,7 @@ class Sockets:
 PEERS: dict[str, type[Any]] = {
     "ucp": Ucp,
     "ucp-uvloop": with_uvloop(Ucp),
+    "ucp-stream": UcpStream,
     "ucxx": Ucxx,
     "streams": Streams,
     "streams-uvloop": with_uvloop(Streams),

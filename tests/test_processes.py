@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from peer import visit
@@ -97,6 +98,33 @@ async def main():
         timeout=40,
     )
     assert process.returncode == (3 if "exit" in what else -signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_reset_that_waits_for_a_peer(start_peer, fresh_ucx):
+    ucp.init(config=ucp.Config(close_timeout_ns=3600 * 10**9))
+    peer = start_peer()
+    loop = asyncio.new_event_loop()
+
+    async def connect():
+        port = await peer.do("listener.port")
+        ep = await ucp.create_endpoint("127.0.0.1", port)
+        await peer.do("ep = await anext(listener)")
+        peer.stop()
+        del ep  # closes in the background
+        return ucp.current_worker()
+
+    worker = loop.run_until_complete(connect())
+    loop.close()
+    # Late enough to come during the wait, and right whenever it comes.
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        ucp.reset()
+    timer.join()
+    assert not worker.closed
+    peer.resume()
+    ucp.reset()
+    assert worker.closed
 
 
 async def test_signals_during_traffic_lose_nothing(transport, loop_factory):

@@ -429,3 +429,19 @@ async def test_a_cycle_with_an_endpoint_is_collected_on_another_thread():
     with pytest.raises(ucp.UCXCloseError):
         await server.recv(bytearray(1))
     listener.close()
+
+
+async def test_submitted_work_is_forgotten_once_it_is_done():
+    gc.disable()
+    try:
+        async with ucp.create_listener(host="127.0.0.1") as listener:
+            client = await ucp.create_endpoint("127.0.0.1", listener.port)
+            server = await anext(listener)
+            worker = ucp.current_worker()
+            await asyncio.wrap_future(worker.submit(client.send, b"last words"))
+            del client
+            assert await server.recv_obj() == b"last words"
+            with pytest.raises(ucp.UCXCloseError):
+                await server.recv(bytearray(1))
+    finally:
+        gc.enable()

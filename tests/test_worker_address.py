@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import pickle
 
 import numpy as np
@@ -393,6 +394,57 @@ async def test_an_endpoint_dropped_while_connecting_leaves_nothing(peer_address)
 
 
 # ---- many --------------------------------------------------------------------
+
+# Workers, each with descriptors and memory of its own: `make soak` has 1000.
+NUM_WORKERS = int(os.environ.get("UCP_WORKERS", "60"))
+
+# Workers without a loop, in one process, and what they got.
+WORKERS = """
+from ucp import _context, _ext
+workers = [
+    _ext.Worker(_context.get_context(), None, _ext.Endpoint, _ext.Listener)
+    for _ in range(count)
+]
+eps = [worker.connect_address(address, None) for worker in workers]
+sent = [ep.send(number.to_bytes(4, "little")) for number, ep in enumerate(eps, first)]
+answers = [bytearray(4) for _ in eps]
+received = [ep.recv(answer) for ep, answer in zip(eps, answers, strict=True)]
+left = {*range(count)}
+while left:
+    for number in [*left]:
+        workers[number].drain()
+        if received[number].done() and sent[number].done():
+            left.discard(number)
+for number, answer in enumerate(answers, first):
+    assert answer == (number ^ 0xFFFF).to_bytes(4, "little")
+for worker in workers:
+    worker.close()
+"""
+
+
+@pytest.mark.timeout(600)
+async def test_many_workers_connect_to_one(fresh_ucx, start_peer):
+    # Many handshakes at once, on a machine that may have little to give.
+    ucp.init(config=ucp.Config(connect_timeout_ns=600_000_000_000))
+    own = bytes(ucp.get_worker_address())
+    count = NUM_WORKERS // 4
+    connecting = []
+    for first in range(0, 4 * count, count):
+        peer = start_peer()
+        await peer.do(f"count, first, address = {count}, {first}, {own}")
+        connecting.append((peer, peer.begin(WORKERS)))
+    accepted = {}
+    async for ep in ucp.accept_addressed():
+        accepted[int.from_bytes(await ep.recv_obj(), "little")] = ep
+        if len(accepted) == 4 * count:
+            break
+    assert sorted(accepted) == [*range(4 * count)]
+    for number, ep in accepted.items():
+        await ep.send((number ^ 0xFFFF).to_bytes(4, "little"))
+    for peer, request in connecting:
+        await peer.result(request)
+    for ep in accepted.values():
+        ep.abort()
 
 
 async def test_a_thousand_endpoints_on_one_worker(start_peer):

@@ -6,7 +6,7 @@
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
-#   _submit    calls from other threads
+#   _submit    calls from other threads    sync  blocking calls
 #   _endpoint  a connection              _connect   making both
 #   _stream    asyncio's streams on it
 #   _channel   a lane of it              _peer      who is at the other end
@@ -16,6 +16,7 @@
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
+#   compat     ucxx's names on top of all this
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
 #              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -30,7 +31,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions, utils
+from . import core, exceptions, sync, utils
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -164,6 +165,7 @@ __all__ = [
     "recv",
     "register_am_allocator",
     "reset",
+    "sync",
     "utils",
     "which_ucx",
 ]

@@ -34,16 +34,12 @@ class Acceptor:
         self._accepted = accepted
         if callback is not None:
 
-            def hand_out(
-                endpoint: Endpoint,
-            ) -> Coroutine[Any, Any, object] | object:
-                # Not before: until now the program has no way to close it,
-                # and reset() must not refuse because of it.
-                accepted(endpoint)
+            def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
+                accepted(endpoint)  # not sooner: until then it is nobody's
                 return callback(endpoint)
 
             self.callback = Callback(
-                hand_out,
+                run,
                 loop,
                 tasks,
                 "exception in the callback of a ucp listener",

@@ -16,32 +16,33 @@ if TYPE_CHECKING:
 class Submission:
     """One call. Its future is pending until the result is there.
 
-    It settles the future exactly once, in the worker's thread.
+    It settles the future exactly once, in the worker's thread, and forgets it
+    and the work: an endpoint in either must not wait for the collector.
     """
 
     def __init__(
         self,
         worker: Worker,
+        future: Future[Any],
         work: Callable[..., object] | Awaitable[object],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
-        self.future: Future[Any] = Future()
+        self._future: Future[Any] | None = future
         self._worker = worker
-        self._work = work
+        self._work: Callable[..., object] | Awaitable[object] | None = work
         self._args = args
         self._kwargs = kwargs
         self._context = contextvars.copy_context()
         self._awaited: asyncio.Future[Any] | None = None
-        self._is_settled = False
 
     def run(self) -> None:
         """Called in the worker's thread."""
-        if not self._is_settled:
+        if self._future is not None:
             self._context.run(self._start)
 
     def _start(self) -> None:
-        if self.future.cancelled():
+        if self._future is None or self._future.cancelled():
             self.abandon()
             return
         try:
@@ -66,12 +67,12 @@ class Submission:
             raise RuntimeError("a worker without an event loop cannot await")
         self._awaited = asyncio.ensure_future(awaitable, loop=loop)
         self._awaited.add_done_callback(self._on_done)
-        self.future.add_done_callback(self._on_cancel)
+        if self._future is not None:
+            self._future.add_done_callback(self._on_cancel)
 
     def _on_done(self, awaited: asyncio.Future[Any]) -> None:
         if awaited.cancelled():
-            self.future.cancel()
-            self._settle(None, None)
+            self._cancel_future()
         elif (exc := awaited.exception()) is not None:
             self._settle(exc, None)
         else:
@@ -79,34 +80,41 @@ class Submission:
 
     def _on_cancel(self, future: Future[Any]) -> None:
         """Called in whichever thread ended ``future``."""
-        if future.cancelled() and self._awaited is not None:
+        awaited = self._awaited
+        if future.cancelled() and awaited is not None:
             try:
-                self._worker._submit(self._awaited.cancel)
+                self._worker._submit(awaited.cancel)
             except RuntimeError:
                 pass  # closed: that has ended everything
 
     def abandon(self) -> None:
         """Cancel it; in the worker's thread."""
-        if self._is_settled:
+        if self._future is None:
             return
         if self._awaited is None:
             _close(self._work)
         elif not self._awaited.get_loop().is_closed():
             self._awaited.cancel()
-        self.future.cancel()
+        self._cancel_future()
+
+    def _cancel_future(self) -> None:
+        if self._future is not None:
+            self._future.cancel()
         self._settle(None, None)
 
     def _settle(self, exc: BaseException | None, result: object) -> None:
-        if self._is_settled:
+        future, self._future = self._future, None
+        if future is None:
             return
-        self._is_settled = True
         self._worker._submissions.discard(self)
-        if not self.future.set_running_or_notify_cancel():
+        self._work = self._awaited = None
+        self._args, self._kwargs = (), {}
+        if not future.set_running_or_notify_cancel():
             return
         if exc is not None:
-            self.future.set_exception(exc)
+            future.set_exception(exc)
         else:
-            self.future.set_result(result)
+            future.set_result(result)
 
 
 def _close(work: object) -> None:

@@ -110,14 +110,15 @@ class Worker(_ext.Worker):
         Raises:
             RuntimeError: the worker is closed, or the parent process's.
         """
-        submission = Submission(self, work, args, kwargs)
+        future: Future[Any] = Future()
+        submission = Submission(self, future, work, args, kwargs)
         self._submissions.add(submission)
         try:
             self._submit(submission.run)
         except BaseException:
             self._submissions.discard(submission)
             raise
-        return submission.future
+        return future
 
     def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
         """Decorate what handles the active messages of that id.
@@ -408,6 +409,10 @@ atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+# Called by reset(), first.
+before_reset: list[Callable[[], None]] = []
+
+
 def reset() -> None:
     """Shut down all of UCX; the next call starts it anew.
 
@@ -419,6 +424,8 @@ def reset() -> None:
             another thread uses ucp; names them and changes nothing.
     """
     gc.collect()
+    for prepare in before_reset:
+        prepare()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
     using += [repr(memory) for memory in _context.memories if not memory.closed]

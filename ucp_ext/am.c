@@ -358,9 +358,7 @@ worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         (void)!umx_worker_set_am_handler(self->umx, id, NULL, NULL);
         return NULL;
     }
-    if (self->loop != NULL) {
-        worker_schedule_drain(self);
-    }
+    worker_schedule_drain(self);
     Py_RETURN_NONE;
 }
 

@@ -844,6 +844,10 @@ worker_close_all(PyObject *op, PyObject *timeout)
     return (PyObject *)req;
 }
 
+enum {
+    SIGNALS_NS = 500000000 /* between two looks for signals */
+};
+
 PyDoc_STRVAR(run_until_closed_doc,
              "run_until_closed($self, timeout, /)\n--\n\n"
              "Block, `timeout` seconds at most, until no close is under way.");
@@ -866,7 +870,10 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     status = umx_worker_drain(self->umx);
     while (status >= 0 && umx_worker_num_closing(self->umx) != 0 &&
            now - start < timeout_ns) {
-        worker_sleep(self, timeout_ns - (now - start));
+        uint64_t left = timeout_ns - (now - start);
+
+        /* Not for long: a signal may have come just before. */
+        worker_sleep(self, (left < SIGNALS_NS) ? left : SIGNALS_NS);
         if (PyErr_CheckSignals() < 0) {
             return NULL;
         }

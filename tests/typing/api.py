@@ -50,6 +50,15 @@ def submit(worker: ucp.Worker, ep: ucp.Endpoint) -> None:
     assert_type(worker.submit(ep.recv_into, bytearray(1)), Future[int])
 
 
+def block(worker: ucp.Worker) -> None:
+    with worker.run_in_thread() as nothing:
+        assert_type(nothing, None)
+    with ucp.sync.connect("127.0.0.1", 1, timeout=1.0) as ep:
+        assert_type(ep, ucp.sync.Endpoint)
+        assert_type(ep.recv_into(bytearray(1), timeout=1), int)
+        assert_type(ep.recv_obj("tag"), bytearray)
+
+
 def module() -> None:
     ucp.init({"TLS": "tcp"}, config=ucp.Config(spin_ns=0))
     assert_type(ucp.get_config(), dict[str, str])

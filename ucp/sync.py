@@ -1,0 +1,330 @@
+"""Blocking calls, for programs and threads that have no event loop.
+
+    with ucp.sync.connect("127.0.0.1", port, timeout=5) as ep:
+        ep.send(b"ping")
+        ep.recv(buffer, timeout=1)
+
+Each call is submitted to a worker whose loop runs in a thread of its own, and
+waits for the result without the GIL: messages move and heartbeats are answered
+between the calls, too. Any thread may call, several may use one endpoint. The
+thread starts with the first call and ends with ``ucp.reset()`` or the process.
+
+A call that runs out of its ``timeout`` (seconds, None: for ever, 0: only what
+is there already) raises UCXTimeout; so do the exceptions of the asynchronous
+calls come out of these. A receive that times out loses nothing: the next one
+gets the message. A send that times out may still arrive, and its buffer is in
+use until UCX has let go of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, cast
+
+from . import _connect, _endpoint, _listener, _worker
+from ._channel import Tag
+from ._ext import ANY, AnyTag
+from .exceptions import UCXCanceled, UCXCloseError, UCXTimeout
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Endpoint:
+    """A connection to one peer, made by connect() or Listener.accept().
+
+    Dropping the last reference closes it in the background.
+    """
+
+    def __init__(self, endpoint: _endpoint.Endpoint) -> None:
+        self._endpoint = endpoint
+        self._worker = cast(_worker.Worker, endpoint.worker)
+
+    def __repr__(self) -> str:
+        return f"<ucp.sync.Endpoint of {self._endpoint!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(
+        self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Send all of ``buffer`` as one message."""
+        _call(self._worker, timeout, self._endpoint.send, buffer, tag)
+
+    def recv(
+        self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Receive one message of exactly ``buffer``'s length."""
+        _call(self._worker, timeout, self._endpoint.recv, buffer, tag)
+
+    def recv_into(
+        self,
+        buffer: Any,
+        tag: Tag | AnyTag | None = ANY,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Receive one message of at most ``buffer``'s length; its length."""
+        return _call(self._worker, timeout, self._endpoint.recv_into, buffer, tag)
+
+    def recv_obj(
+        self, tag: Tag | None = None, *, timeout: float | None = None
+    ) -> bytearray:
+        """Receive the next message, of whatever length."""
+        message: bytearray = _call(self._worker, timeout, self._endpoint.recv_obj, tag)
+        return message
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Wait until all that was sent is in the peer's memory."""
+        _call(self._worker, timeout, self._endpoint.flush)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close as ``ucp.Endpoint.close()``: by force after ``timeout``, then
+        UCXTimeout; None is ``Config.close_timeout_ns``."""
+        if not self._worker.closed:
+            _call(self._worker, None, self._endpoint.close, timeout)
+
+    def abort(self) -> None:
+        """Disconnect at once; what is pending raises UCXCanceled."""
+        if not self._worker.closed:
+            _submit(self._worker, self._endpoint.abort)
+
+    def closed(self) -> bool:
+        """True if closed, by whichever side, or failed."""
+        return self._endpoint.closed()
+
+    @property
+    def peer_address(self) -> tuple[Any, ...] | None:
+        """The peer's (host, port)."""
+        return self._endpoint.peer_address
+
+
+class Listener:
+    """A listening port, made by listen()."""
+
+    def __init__(self, worker: _worker.Worker, listener: _listener.Listener) -> None:
+        self._worker = worker
+        self._listener = listener
+        self.host = listener.host
+        self.port = listener.port
+
+    def __repr__(self) -> str:
+        return f"<ucp.sync.Listener of {self._listener!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def accept(self, *, timeout: float | None = None) -> Endpoint:
+        """The next peer that connects; UCXCloseError once closed."""
+        return Endpoint(_call(self._worker, timeout, _accept, self._listener))
+
+    def close(self) -> None:
+        """Stop listening. Idempotent; ends accept()."""
+        if not self._worker.closed:
+            _submit(self._worker, self._listener.close)
+
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._listener.closed()
+
+
+def connect(
+    host: str, port: int, *, timeout: float | None = None, local_host: str | None = None
+) -> Endpoint:
+    """Connect to a listener; arguments and errors as ``ucp.create_endpoint()``,
+    whose ``connect_timeout`` is ``timeout``."""
+    return Endpoint(
+        _call(_current_worker(), None, _connect_to, host, port, timeout, local_host)
+    )
+
+
+def listen(
+    port: int | None = None, *, host: str | None = None, backlog: int | None = None
+) -> Listener:
+    """Listen for connections; as ``ucp.create_listener()``."""
+    worker = _current_worker()
+    return Listener(worker, _submit(worker, _listen, port, host, backlog))
+
+
+async def _connect_to(
+    host: str, port: int, timeout: float | None, local_host: str | None
+) -> _endpoint.Endpoint:
+    return await _connect.create_endpoint(
+        host, port, connect_timeout=timeout, local_host=local_host
+    )
+
+
+def _listen(
+    port: int | None, host: str | None, backlog: int | None
+) -> _listener.Listener:
+    return _connect.create_listener(None, port, host=host, backlog=backlog)
+
+
+async def _accept(listener: _listener.Listener) -> _endpoint.Endpoint:
+    try:
+        return await anext(listener)
+    except StopAsyncIteration:
+        raise UCXCloseError("the listener is closed") from None
+
+
+# ---- the thread --------------------------------------------------------------
+
+
+class _Runner:
+    """An event loop in a thread of its own, until stop()."""
+
+    def __init__(self) -> None:
+        started: concurrent.futures.Future[_worker.Worker] = concurrent.futures.Future()
+        self.thread = threading.Thread(
+            target=asyncio.run,
+            args=(self._main(started),),
+            name="ucp sync",
+            daemon=True,
+        )
+        self.thread.start()
+        self.worker = started.result()
+
+    async def _main(self, started: concurrent.futures.Future[_worker.Worker]) -> None:
+        self._stopping = asyncio.Event()
+        try:
+            started.set_result(_worker.current_worker())
+        except BaseException as exc:
+            started.set_exception(exc)
+        else:
+            await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Close what is open, gracefully, and end the thread."""
+        self.worker.submit(self._stopping.set)
+        self.thread.join()
+
+
+_runner: _Runner | None = None
+_lock = threading.Lock()
+
+
+def _current_worker() -> _worker.Worker:
+    global _runner
+    with _lock:
+        if _runner is None:
+            _runner = _Runner()
+        return _runner.worker
+
+
+def _stop() -> None:
+    global _runner
+    with _lock:
+        runner, _runner = _runner, None
+    if runner is not None:
+        runner.stop()
+
+
+def _stop_if_unused() -> None:
+    """The thread would keep reset() from its work."""
+    if _runner is not None:
+        worker = _runner.worker
+        things: list[_endpoint.Endpoint | _listener.Listener] = [
+            *worker.endpoints,
+            *worker.listeners,
+        ]
+        if all(thing.closed() for thing in things):
+            _stop()
+
+
+def _forget_after_fork() -> None:
+    """The thread is the parent's."""
+    global _runner, _lock
+    _runner = None
+    _lock = threading.Lock()
+
+
+_worker.before_reset.append(_stop_if_unused)
+atexit.register(_stop)
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+# ---- calls -------------------------------------------------------------------
+
+
+def _call(
+    worker: _worker.Worker,
+    timeout: float | None,
+    function: Callable[_P, Awaitable[_T]],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _T:
+    """Await ``function(...)`` in the worker's loop."""
+    _check(worker)
+    if timeout is None:
+        return _result(worker.submit(function, *args, **kwargs))
+    return _result(worker.submit(_within(timeout, function, *args, **kwargs)))
+
+
+def _submit(
+    worker: _worker.Worker,
+    function: Callable[_P, _T],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _T:
+    """Call ``function(...)`` in the worker's loop."""
+    _check(worker)
+    return _result(worker.submit(function, *args, **kwargs))
+
+
+def _check(worker: _worker.Worker) -> None:
+    if worker.closed:
+        raise UCXCloseError("ucp was shut down meanwhile")
+    if worker.thread is threading.current_thread():
+        raise RuntimeError("a blocking call in the thread that it would wait for")
+
+
+async def _within(
+    timeout: float,
+    function: Callable[_P, Awaitable[_T]],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _T:
+    # The loop keeps the time: as with any cancel of it, nothing is lost.
+    try:
+        async with asyncio.timeout(timeout):
+            return await function(*args, **kwargs)
+    except UCXTimeout:
+        raise
+    except TimeoutError:
+        raise UCXTimeout(f"not done within {timeout} s") from None
+
+
+def _result(future: concurrent.futures.Future[_T]) -> _T:
+    try:
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise UCXCanceled("ucp was shut down meanwhile") from None
+    except BaseException:
+        future.cancel()  # if it is pending: Ctrl-C
+        raise
+
+
+__all__ = ["Endpoint", "Listener", "connect", "listen"]
