@@ -1,6 +1,7 @@
 """ucp.sync: blocking calls."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -214,6 +215,8 @@ def test_messages_move_between_the_calls(pair):
 
 
 def test_reset_names_what_is_open_and_ends_the_rest():
+    gc.collect()
+    before = live_objects()
     listener = sync.listen(host="127.0.0.1")
     with pytest.raises(ucp.UCXError, match=r"<ucp\.Listener on"):
         ucp.reset()
@@ -227,7 +230,7 @@ def test_reset_names_what_is_open_and_ends_the_rest():
         pass
     ucp.reset()
     del listener
-    assert not any(live_objects().values()), live_objects()
+    assert live_objects() == before
 
 
 def test_a_call_from_the_threads_own_callbacks_is_refused(pair):
