@@ -215,6 +215,7 @@ def test_messages_move_between_the_calls(pair):
 
 
 def test_reset_names_what_is_open_and_ends_the_rest():
+    ucp.reset()
     gc.collect()
     before = live_objects()
     listener = sync.listen(host="127.0.0.1")
