@@ -304,6 +304,8 @@ CONTENDERS: dict[str, Contender] = {
             tests=("latency", "bandwidth"),
             ucx=True,
         ),
+        Python("ucp-tags", 1e-6, "ucp-tags", ("ucp",), ("latency",), ucx=True),
+        Python("ucp-am", 1e-6, "ucp-am", ("ucp",), ("latency",), ucx=True),
         BareUcx("ucx"),
         Perftest("perftest"),
         Perftest("perftest-am", am=True),

@@ -214,6 +214,38 @@ class UcpStream(Ucp):
         return StreamEnd(await super().connect(port))
 
 
+class UcpAm(Ucp):
+    """ucp's active messages; each receive makes a bytearray."""
+
+    async def ping(self, ep: Any, count: int, first: bool) -> None:
+        out = filled(self.spec["size"])
+        send, recv = ep.am_send, ep.am_recv
+        if first:
+            for _ in range(count):
+                await send(out)
+                await recv()
+        else:
+            for _ in range(count):
+                await recv()
+                await send(out)
+
+
+class UcpTags(Ucp):
+    """ucp with UCX's own tags, matched by the worker."""
+
+    async def ping(self, ep: Any, count: int, first: bool) -> None:
+        out, into = filled(self.spec["size"]), filled(self.spec["size"])
+        send, recv = ep.worker.send, ep.worker.recv
+        if first:
+            for _ in range(count):
+                await send(ep, out, 1)
+                await recv(into, 1)
+        else:
+            for _ in range(count):
+                await recv(into, 1)
+                await send(ep, out, 1)
+
+
 class Ucxx(Peer):
     """ucxx; spec["mode"] is its progress mode, "+future" adds its notifier."""
 
@@ -482,6 +514,8 @@ PEERS: dict[str, type[Any]] = {
     "ucp": Ucp,
     "ucp-uvloop": with_uvloop(Ucp),
     "ucp-stream": UcpStream,
+    "ucp-tags": UcpTags,
+    "ucp-am": UcpAm,
     "ucxx": Ucxx,
     "streams": Streams,
     "streams-uvloop": with_uvloop(Streams),

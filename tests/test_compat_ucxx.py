@@ -128,6 +128,16 @@ async def test_tags_and_raw_tags(pair):
     server.abort()
 
 
+async def test_endpoints_from_worker_addresses():
+    address = ucxx.get_ucx_address_from_buffer(bytes(ucxx.get_worker_address()))
+    ep = await ucxx.create_endpoint_from_worker_address(address)
+    await ep.send(b"raw", tag=3, force_tag=True)
+    buffer = bytearray(3)
+    await ucxx.recv(buffer, 3)
+    assert buffer == b"raw"
+    await ep.close()
+
+
 async def test_objects_and_active_messages(pair):
     client, server = await pair()
     await client.send_obj(b"object")

@@ -119,6 +119,12 @@ def test_the_probe_example_receives_every_size():
     ]
 
 
+def test_the_put_get_example_works_in_the_peers_memory():
+    out, client = run_both("put_get.py")
+    assert out == ["first 999999 last 0 counter 10"]
+    assert client == ["sum 499999500000"]
+
+
 def test_the_low_level_example_answers():
     assert run_both("low_level_tags.py") == ([], ["12 squared is 144"])
 

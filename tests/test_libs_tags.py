@@ -122,8 +122,10 @@ def test_many_arguments(pair):
 
 
 def test_what_a_callback_raises_is_reported(pair, monkeypatch):
-    reports = []
-    monkeypatch.setattr(sys, "unraisablehook", reports.append)
+    reports = []  # not the report itself, which would keep this frame alive
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda report: reports.append(report.exc_type)
+    )
 
     def fail(request, exception):
         raise KeyError("callback")
@@ -131,7 +133,7 @@ def test_what_a_callback_raises_is_reported(pair, monkeypatch):
     ucx_api.tag_recv_nb(pair.there, bytearray(1), 1, 0, fail)
     pair.send(b"x")
     pair.until(lambda: reports)
-    assert reports[0].exc_type is KeyError
+    assert reports == [KeyError]
 
 
 def test_an_interrupt_in_a_callback_ends_progress(pair):
@@ -265,6 +267,17 @@ def test_the_close_callback_is_called_on_both_sides(pair):
     pair.client.close()
     pair.until(lambda: len(closed) == 2)
     assert not pair.client.initialized
+
+
+def test_a_close_callback_that_comes_late_is_called(pair):
+    closed = []
+    pair.client.close()
+    pair.until(pair.server.closed)
+    pair.server.set_close_callback(lambda: closed.append("server"))
+    assert closed == []
+    pair.until(lambda: closed)
+    pair.there.progress()
+    assert closed == ["server"]
 
 
 def test_a_close_right_after_the_connect_reaches_the_listener(pair):
@@ -456,14 +469,50 @@ def test_another_thread_is_refused(pair):
     assert errors == ["the worker belongs to another thread"] * 2
 
 
-def test_the_waiting_helpers(pair):
+def test_the_waiting_helpers(options):
+    worker = ucx_api.UCXWorker(ucx_api.UCXContext(options))
+    ep = ucx_api.UCXEndpoint.create_from_worker_address(
+        worker, worker.get_address(), True
+    )
     data = np.arange(1000)
     buffer = np.empty_like(data)
-    utils_test.blocking_send(pair.here, pair.client, b"x", tag=3)
-    received = bytearray(1)
-    utils_test.blocking_recv(pair.there, pair.server, received, tag=3)
-    assert received == b"x"
-    utils_test.blocking_send(pair.here, pair.client, data)
-    utils_test.blocking_recv(pair.there, pair.server, buffer)
+    utils_test.blocking_send(worker, ep, data, tag=3)
+    utils_test.blocking_recv(worker, ep, buffer, tag=3)
     np.testing.assert_array_equal(buffer, data)
-    utils_test.blocking_flush(pair.there)  # has sent nothing
+    utils_test.blocking_flush(ep)
+    utils_test.blocking_flush(worker)
+    worker.close()
+
+
+# ---- addresses ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_method", [False, True], ids=["class", "worker"])
+def test_an_endpoint_from_an_address_needs_no_listener(options, is_method):
+    context = ucx_api.UCXContext(options)
+    here, there = ucx_api.UCXWorker(context), ucx_api.UCXWorker(context)
+    address = ucx_api.UCXAddress.from_worker(there)
+    assert bytes(address) == bytes(there.get_address())
+    if is_method:
+        ep = here.ep_create_from_worker_address(address, False)
+    else:
+        ep = ucx_api.UCXEndpoint.create_from_worker_address(here, bytes(address), False)
+    buffer, received, sent = bytearray(1), Call(), Call()
+    ucx_api.tag_recv_nb(there, buffer, 1, 0, received)
+    ucx_api.tag_send_nb(ep, b"x", 1, 0, sent)
+    ep.close()  # what waits for the connection is delivered
+    while not (received.calls and sent.calls):
+        here.progress()
+        there.progress()
+    assert buffer == b"x"
+    there.close()
+    here.close()
+
+
+def test_what_is_no_address_is_refused():
+    worker = ucx_api.UCXWorker(ucx_api.UCXContext())
+    with pytest.raises(ValueError):
+        worker.ep_create_from_worker_address(b"nonsense", True)
+    with pytest.raises(TypeError):
+        ucx_api.UCXAddress.from_worker(None)
+    worker.close()

@@ -300,6 +300,24 @@ def test_exit_without_close_delivers_and_is_quiet(start_peer):
     asyncio.run(main())
 
 
+def test_a_call_interrupted_just_after_it_was_submitted_takes_no_message(
+    pair, monkeypatch
+):
+    client, server = pair
+    submit_for = ucp.Worker._submit_for
+
+    def interrupted(*args):
+        submit_for(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ucp.Worker, "_submit_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.recv_obj()
+    monkeypatch.undo()
+    client.send(b"kept")
+    assert server.recv_obj(timeout=30) == b"kept"
+
+
 def test_ctrl_c_ends_a_blocking_call():
     process = subprocess.Popen(
         [

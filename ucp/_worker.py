@@ -22,7 +22,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, ParamSpec, SupportsIndex, TypeVar, overload
@@ -111,6 +111,16 @@ class Worker(_ext.Worker):
             RuntimeError: the worker is closed, or the parent process's.
         """
         future: Future[Any] = Future()
+        self._submit_for(future, work, args, kwargs)
+        return future
+
+    def _submit_for(
+        self,
+        future: Future[Any],
+        work: Callable[..., object] | Awaitable[object],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
         submission = Submission(self, future, work, args, kwargs)
         self._submissions.add(submission)
         try:
@@ -118,7 +128,6 @@ class Worker(_ext.Worker):
         except BaseException:
             self._submissions.discard(submission)
             raise
-        return future
 
     def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
         """Decorate what handles the active messages of that id.

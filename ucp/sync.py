@@ -277,10 +277,12 @@ def _call(
     **kwargs: _P.kwargs,
 ) -> _T:
     """Await ``function(...)`` in the worker's loop."""
-    _check(worker)
+    result: _T
     if timeout is None:
-        return _result(worker.submit(function, *args, **kwargs))
-    return _result(worker.submit(_within(timeout, function, *args, **kwargs)))
+        result = _run(worker, function, *args, **kwargs)
+    else:
+        result = _run(worker, _within, timeout, function, *args, **kwargs)
+    return result
 
 
 def _submit(
@@ -290,8 +292,23 @@ def _submit(
     **kwargs: _P.kwargs,
 ) -> _T:
     """Call ``function(...)`` in the worker's loop."""
+    result: _T = _run(worker, function, *args, **kwargs)
+    return result
+
+
+def _run(
+    worker: _worker.Worker, work: Callable[..., object], *args: Any, **kwargs: Any
+) -> Any:
     _check(worker)
-    return _result(worker.submit(function, *args, **kwargs))
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    try:
+        worker._submit_for(future, work, args, kwargs)
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise UCXCanceled("ucp was shut down meanwhile") from None
+    finally:
+        future.cancel()  # Ctrl-C, at whatever point: it must not go on unheard
+        del future  # it holds the exception, whose traceback holds this frame
 
 
 def _check(worker: _worker.Worker) -> None:
@@ -315,16 +332,6 @@ async def _within(
         raise
     except TimeoutError:
         raise UCXTimeout(f"not done within {timeout} s") from None
-
-
-def _result(future: concurrent.futures.Future[_T]) -> _T:
-    try:
-        return future.result()
-    except concurrent.futures.CancelledError:
-        raise UCXCanceled("ucp was shut down meanwhile") from None
-    except BaseException:
-        future.cancel()  # if it is pending: Ctrl-C
-        raise
 
 
 __all__ = ["Endpoint", "Listener", "connect", "listen"]

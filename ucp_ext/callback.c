@@ -174,7 +174,7 @@ static PyMethodDef nothing_def = {"no_callback",
 
 /* The record of what to call. */
 static PyObject *
-make_low(PyObject *const *values, const char *default_name)
+make_low(PyObject *const *values, PyObject *default_name)
 {
     PyObject *args = values[CB_ARGS], *kwargs = values[CB_KWARGS];
     PyObject *low = PyTuple_New(NUM_LOW);
@@ -188,7 +188,7 @@ make_low(PyObject *const *values, const char *default_name)
     args = (args == NULL || args == Py_None) ? PyTuple_New(0) : Py_NewRef(args);
     kwargs = (kwargs == NULL) ? Py_None : kwargs;
     name   = (values[CB_NAME] == NULL || !PyUnicode_Check(values[CB_NAME])) ?
-                 PyUnicode_InternFromString(default_name) :
+                 Py_NewRef(default_name) :
                  Py_NewRef(values[CB_NAME]);
     PyTuple_SET_ITEM(low, LOW_FUNC, func);
     PyTuple_SET_ITEM(low, LOW_ARGS, args);
@@ -202,7 +202,7 @@ make_low(PyObject *const *values, const char *default_name)
 
 /* Give a posted request its callback. Takes over `req`. */
 static PyObject *
-attach(RequestObject *req, PyObject *const *values, const char *default_name,
+attach(RequestObject *req, PyObject *const *values, PyObject *default_name,
        bool is_recv)
 {
     PyObject *value, *exc;
@@ -328,7 +328,7 @@ callback_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     (void)request_post(req);
-    return attach(req, &values[4], "tag_send_nb", false);
+    return attach(req, &values[4], NAME(req->st, tag_send_nb), false);
 }
 
 /* What has come is received even if its endpoint has ended since. */
@@ -396,7 +396,7 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         Py_CLEAR(req->endpoint);
     }
     (void)request_post(req);
-    return attach(req, &values[4], "tag_recv_nb", true);
+    return attach(req, &values[4], NAME(req->st, tag_recv_nb), true);
 }
 
 /* ---- active messages and streams ------------------------------------------
@@ -404,6 +404,7 @@ callback_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 
 typedef struct transfer {
     const char  *name;
+    int          name_index; /* of the same */
     request_kind kind;
     unsigned     feature;
     const char  *feature_name;
@@ -444,7 +445,8 @@ run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
         return NULL;
     }
     (void)request_post(req);
-    return attach(req, &values[3], what->name, what->is_recv);
+    return attach(req, &values[3], req->st->names[what->name_index],
+                  what->is_recv);
 }
 
 PyDoc_STRVAR(
@@ -457,8 +459,9 @@ static PyObject *
 callback_am_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
 {
-    static const transfer what = {"am_send_nbx", REQUEST_AM_SEND, FEATURE_AM,
-                                  "AM", false};
+    static const transfer what = {
+        "am_send_nbx", NAME_am_send_nbx, REQUEST_AM_SEND, FEATURE_AM, "AM",
+        false};
 
     return run_transfer(&what, module, args, nargs, kwnames);
 }
@@ -472,8 +475,12 @@ static PyObject *
 callback_stream_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *kwnames)
 {
-    static const transfer what = {"stream_send_nb", REQUEST_STREAM_SEND,
-                                  FEATURE_STREAM, "STREAM", false};
+    static const transfer what = {"stream_send_nb",
+                                  NAME_stream_send_nb,
+                                  REQUEST_STREAM_SEND,
+                                  FEATURE_STREAM,
+                                  "STREAM",
+                                  false};
 
     return run_transfer(&what, module, args, nargs, kwnames);
 }
@@ -489,8 +496,12 @@ static PyObject *
 callback_stream_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                      PyObject *kwnames)
 {
-    static const transfer what = {"stream_recv_nb", REQUEST_STREAM_RECV,
-                                  FEATURE_STREAM, "STREAM", true};
+    static const transfer what = {"stream_recv_nb",
+                                  NAME_stream_recv_nb,
+                                  REQUEST_STREAM_RECV,
+                                  FEATURE_STREAM,
+                                  "STREAM",
+                                  true};
 
     return run_transfer(&what, module, args, nargs, kwnames);
 }
@@ -527,7 +538,7 @@ callback_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     (void)request_post(req);
-    result = attach(req, &values[1], "am_recv_nb", true);
+    result = attach(req, &values[1], NAME(req->st, am_recv_nb), true);
     if (result == NULL) {
         return NULL;
     }
@@ -565,7 +576,7 @@ callback_when_done(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                             Py_TYPE(values[0])->tp_name);
     }
     req = (RequestObject *)Py_NewRef(values[0]);
-    return attach(req, &values[1], "request", gives_value(req));
+    return attach(req, &values[1], NAME(st, request), gives_value(req));
 }
 
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)

@@ -67,7 +67,14 @@ typedef enum exception_index {
     X(unsent_bytes)             \
     X(results)                  \
     X(strides)                  \
-    X(dtype)
+    X(dtype)                    \
+    X(tag_send_nb)              \
+    X(tag_recv_nb)              \
+    X(am_send_nbx)              \
+    X(am_recv_nb)               \
+    X(stream_send_nb)           \
+    X(stream_recv_nb)           \
+    X(request)
 
 typedef struct RequestObject RequestObject;
 

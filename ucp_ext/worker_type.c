@@ -657,8 +657,9 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
                                            PyLong_FromUnsignedLong(events);
 }
 
-PyDoc_STRVAR(poll_doc, "poll($self, /)\n--\n\n"
-                       "progress() until nothing is left.");
+PyDoc_STRVAR(poll_doc,
+             "poll($self, /)\n--\n\n"
+             "progress() until a callback is due, or nothing is left.");
 
 static PyObject *
 worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -668,7 +669,7 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (worker_check(self) < 0) {
         return NULL;
     }
-    while (umx_worker_poll(self->umx) != 0) {
+    while (umx_worker_poll(self->umx) != 0 && self->wakes == NULL) {
     }
     worker_after_call(self);
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);

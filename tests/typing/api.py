@@ -26,6 +26,27 @@ async def connect() -> None:
         assert_type(same, ucp.Endpoint)
 
 
+async def addresses() -> None:
+    address = ucp.get_worker_address()
+    assert_type(address, ucp.UCXAddress)
+    assert_type(address.length, int)
+    assert_type(ucp.get_ucx_address_from_buffer(b"x"), ucp.UCXAddress)
+    ep = await ucp.create_endpoint_from_worker_address(address, connect_timeout=1.0)
+    assert_type(ep, ucp.Endpoint)
+    async for ep in ucp.accept_addressed():
+        assert_type(ep, ucp.Endpoint)
+
+
+async def raw_tags(worker: ucp.Worker, ep: ucp.Endpoint) -> None:
+    assert_type(await worker.send(ep, b"x", 1, sync=True), None)
+    assert_type(await worker.recv(bytearray(1), 1, 0xFF), int)
+    assert_type(await worker.probe(1), tuple[int, int])
+    assert_type(worker.tag_probe(1, mask=0), tuple[int, int] | None)
+    message = await worker.recv_message(1)
+    assert_type(message, ucp.TagMessage)
+    assert_type(await message.recv(bytearray(1)), int)
+
+
 async def listen() -> None:
     async def callback(ep: ucp.Endpoint) -> None:
         await ep.send(b"x")

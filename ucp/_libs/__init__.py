@@ -7,6 +7,6 @@ Thin faces over the extension; ``ucx_api`` has it all.
 #
 #   ucx_api     what programs import, with what is of no other module
 #   _worker     contexts and workers       _endpoint  endpoints, listeners
-#   _transfer   the calls that move data
+#   _memory     memory that peers read and write
 #   arr         Array                      exceptions the tree of ucp
 #   utils       texts and addresses        utils_test operations that wait

@@ -9,6 +9,7 @@ from .. import _context, _ext
 from .._address import resolve_now
 from .._ext import UCXAddress, call_when_done
 from .._faces import raise_on_error
+from ._memory import PackedRemoteKey, UCXRkey
 
 if TYPE_CHECKING:
     from ._worker import UCXWorker
@@ -93,9 +94,19 @@ class UCXEndpoint(_ext.Endpoint):
         if self._has_error_handling:
             raise_on_error(self)
 
+    def unpack_rkey(self, rkey: PackedRemoteKey | Any) -> UCXRkey:
+        """Open a key of the peer's; nothing is sent."""
+        return UCXRkey(self, rkey)
+
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
-        """Call ``cb_func()`` when it has ended, for whatever reason."""
-        self.on_close = cb_func
+        """Call ``cb_func()`` when it has ended, for whatever reason.
+
+        ``progress()`` calls it, also if it has ended before.
+        """
+        if cb_func is None or not self.closed():
+            self.on_close = cb_func
+        elif not self.worker.closed:
+            self.worker._submit(cb_func)
 
     def close(self) -> None:  # type: ignore[override]
         """Close; what was sent is delivered, by ``progress()``.

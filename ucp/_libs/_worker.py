@@ -15,6 +15,7 @@ from weakref import WeakSet
 from .. import _ext
 from ..exceptions import UCXBaseException, UCXError
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
+from ._memory import UCXMemoryHandle
 
 _TURN_S = 0.01  # timers are looked at so often
 
@@ -75,6 +76,14 @@ class UCXContext(_ext.Context):
     def get_config(self) -> dict[str, str]:
         """UCX's options in force, without the ``UCX_`` prefix."""
         return self._config
+
+    def alloc(self, size: int) -> UCXMemoryHandle:
+        """``UCXMemoryHandle.alloc``."""
+        return UCXMemoryHandle.alloc(self, size)
+
+    def map(self, mem: Any) -> UCXMemoryHandle:
+        """``UCXMemoryHandle.map``."""
+        return UCXMemoryHandle.map(self, mem)
 
     @property
     def cuda_support(self) -> bool:

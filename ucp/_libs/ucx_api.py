@@ -22,16 +22,28 @@ from .._ext import (
     tag_send_nb,
 )
 from ._endpoint import UCXEndpoint, UCXListener
+from ._memory import (
+    UCXIO,
+    PackedRemoteKey,
+    RemoteMemory,
+    UCXMemoryHandle,
+    UCXRkey,
+)
 from ._worker import AllocatorType, Feature, UCXContext, UCXWorker
 
 __all__ = [
+    "UCXIO",
     "AllocatorType",
     "Feature",
+    "PackedRemoteKey",
+    "RemoteMemory",
     "UCXAddress",
     "UCXContext",
     "UCXEndpoint",
     "UCXListener",
+    "UCXMemoryHandle",
     "UCXRequest",
+    "UCXRkey",
     "UCXWorker",
     "am_recv_nb",
     "am_send_nbx",

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from ... import _connect, _context, _worker
+from ... import _addressed, _connect, _context, _worker
 from ..._address import get_address
+from ..._addressed import get_ucx_address_from_buffer, get_worker_address
 from ..._context import (
     get_active_transports,
     get_config,
@@ -37,6 +38,7 @@ __all__ = [
     "TagProbeResult",
     "continuous_ucx_progress",
     "create_endpoint",
+    "create_endpoint_from_worker_address",
     "create_listener",
     "exceptions",
     "get_active_transports",
@@ -45,8 +47,10 @@ __all__ = [
     "get_ucp_context_info",
     "get_ucp_worker",
     "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
     "get_ucx_version",
     "get_ucxx_worker",
+    "get_worker_address",
     "init",
     "progress",
     "recv",
@@ -132,6 +136,18 @@ async def create_endpoint(
             connect_timeout=connect_timeout,
         )
     return Endpoint(endpoint)
+
+
+async def create_endpoint_from_worker_address(
+    address: Any, endpoint_error_handling: bool = True
+) -> Endpoint:
+    """Connect to the worker of that address, without a listener."""
+    with translated():
+        return Endpoint(
+            await _addressed.create_endpoint_from_worker_address(
+                address, endpoint_error_handling
+            )
+        )
 
 
 async def recv(buffer: Any, tag: int) -> None:

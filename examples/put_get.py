@@ -1,0 +1,47 @@
+# python put_get.py            the owner of the memory: prints its port
+# python put_get.py HOST PORT  reads and writes it
+"""One-sided transfers: a peer works in this process's memory by a remote key.
+
+The owner sends the key and waits; it takes no part in what happens to the
+memory until the other side says that it is done.
+"""
+
+import asyncio
+import sys
+
+import numpy as np
+
+import ucp
+
+LENGTH = 1_000_000  # numbers; the counter is behind them
+
+
+async def own():
+    memory = ucp.Memory.allocate(8 * (LENGTH + 1))
+    numbers = np.frombuffer(memory, dtype="i8")
+    numbers[:LENGTH] = np.arange(LENGTH)
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        print(f"listening on {listener.host}:{listener.port}", flush=True)
+        ep = await anext(listener)
+    await ep.send_obj(memory.key)
+    await ep.recv(bytearray(4))  # "done"
+    print("first", numbers[0], "last", numbers[LENGTH - 1], "counter", numbers[LENGTH])
+    await ep.close()
+
+
+async def use(host, port):
+    async with await ucp.create_endpoint(host, port) as ep:
+        remote = ep.remote(await ep.recv_obj())
+        numbers = np.empty(LENGTH, dtype="i8")
+        await remote.get(numbers)
+        print("sum", numbers.sum())
+        await remote.put(numbers[::-1].copy())
+        for _ in range(10):
+            await remote.fetch_add(8 * LENGTH, 1)
+        await ep.send(b"done")
+
+
+if len(sys.argv) == 1:
+    asyncio.run(own())
+else:
+    asyncio.run(use(sys.argv[1], int(sys.argv[2])))
