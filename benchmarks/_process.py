@@ -50,7 +50,7 @@ class Child:
         self.process = subprocess.Popen(
             command,
             env=child_environment(env),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
         )
@@ -70,7 +70,8 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        assert self.process.stdout is not None
+        assert self.process.stdout is not None and self.process.stdin is not None
+        self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
 
@@ -79,6 +80,12 @@ class Child:
         text = self.errors.read() or self.last
         lines = text.decode(errors="replace").strip().splitlines()
         return RuntimeError(f"{what}: {lines[-1] if lines else 'it said nothing'}")
+
+    def send(self, line: str) -> None:
+        """Tell it what to do next."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
 
     def read(self) -> bytes:
         """Some output, b"" at its end."""

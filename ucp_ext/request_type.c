@@ -567,10 +567,18 @@ post_transfer(RequestObject *req, const umx_op_params *params)
 static NOINLINE umx_status
 post_transfer_unlocked(RequestObject *req, const umx_op_params *params)
 {
-    umx_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    umx_status     status = post_transfer(req, params);
 
-    Py_BEGIN_ALLOW_THREADS status = post_transfer(req, params);
-    Py_END_ALLOW_THREADS return status;
+    PyEval_RestoreThread(thread);
+    return status;
+}
+
+/* Not while a second thread progresses the worker: the GIL is their lock. */
+static inline bool
+is_unlocked(const RequestObject *req, size_t len)
+{
+    return UNLIKELY(len >= MIN_UNLOCKED) && req->worker->wake_fd < 0;
 }
 
 static umx_status
@@ -586,8 +594,8 @@ post_rma(RequestObject *req, const umx_op_params *params)
     if (req->list != NULL) {
         len = req->list->len;
     }
-    return UNLIKELY(len >= MIN_UNLOCKED) ? post_transfer_unlocked(req, params) :
-                                           post_transfer(req, params);
+    return is_unlocked(req, len) ? post_transfer_unlocked(req, params) :
+                                   post_transfer(req, params);
 }
 
 /* UCX's own tags. */
@@ -864,14 +872,14 @@ rma_list *
 request_new_list(Py_ssize_t count)
 {
     size_t    size = sizeof(rma_list) + (size_t)count * sizeof(buffer_hold);
-    rma_list *list = PyMem_Calloc(1,
-                                  size + (size_t)count * sizeof(umx_rma_item));
+    rma_list *list = PyMem_Malloc(size + (size_t)count * sizeof(umx_rma_item));
 
     if (list == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    list->count = count;
+    list->count = 0;
+    list->len   = 0;
     list->items = (umx_rma_item *)(void *)((char *)list + size);
     return list;
 }

@@ -209,7 +209,27 @@ hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
         return -1;
     }
     item->buf = hold->buf;
-    return check_range(self, item->offset, item->buf.len);
+    return 0;
+}
+
+/* -1 with an exception; what is held by then is in `list`. */
+static int
+hold_items(RemoteObject *self, PyObject *fast, bool is_writable, rma_list *list)
+{
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++) {
+        umx_rma_item *item = &list->items[i];
+
+        if (hold_item(self, PySequence_Fast_GET_ITEM(fast, i), is_writable,
+                      &list->holds[i], item) < 0) {
+            return -1;
+        }
+        list->count++;
+        list->len += item->buf.len;
+        if (check_range(self, item->offset, item->buf.len) < 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static PyObject *
@@ -217,27 +237,22 @@ transfer_many(RemoteObject *self, PyObject *pairs, request_kind kind)
 {
     PyObject      *fast = PySequence_Fast(pairs, "expected a sequence of "
                                                       "(buffer, offset)");
-    RequestObject *req  = (fast == NULL) ? NULL : new_request(self, kind);
-    rma_list      *list = NULL;
+    RequestObject *req;
 
-    if (req != NULL) {
-        list      = request_new_list(PySequence_Fast_GET_SIZE(fast));
-        req->list = list;
-    }
-    for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
-        if (hold_item(self, PySequence_Fast_GET_ITEM(fast, i),
-                      kind == REQUEST_GET_MANY, &list->holds[i],
-                      &list->items[i]) < 0) {
-            list = NULL;
-        } else {
-            list->len += list->items[i].buf.len;
-        }
-    }
-    Py_XDECREF(fast);
-    if (list == NULL) {
-        Py_XDECREF(req);
+    if (fast == NULL) {
         return NULL;
     }
+    req = new_request(self, kind);
+    if (req != NULL) {
+        req->list = request_new_list(PySequence_Fast_GET_SIZE(fast));
+    }
+    if (req == NULL || req->list == NULL ||
+        hold_items(self, fast, kind == REQUEST_GET_MANY, req->list) < 0) {
+        Py_XDECREF(req);
+        Py_DECREF(fast);
+        return NULL;
+    }
+    Py_DECREF(fast);
     return request_post(req);
 }
 

@@ -466,7 +466,7 @@ void request_track(RequestObject *req);
 /* Hold `buffers`, a sequence, for a *_MANY request. -1 with an exception. */
 int request_hold_many(RequestObject *req, PyObject *buffers);
 
-/* A list for req->list; NULL with an exception. */
+/* A list for req->list, with room for `count`; NULL with an exception. */
 rma_list *request_new_list(Py_ssize_t count);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always

@@ -3,8 +3,11 @@
  * mapped, whatever becomes of its owner, and its size can be asked for before
  * it is mapped. It is the owner's user's alone (mode 0600).
  *
- *   | header, one page | data ...
+ *   | header, half a page | data ...
  *
+ * Half: memcpy() of some KiB to an address that is less than 64 bytes ahead of
+ * the source, but for multiples of 4 KiB, takes ten times as long (stores look
+ * like what is loaded next), and most large arrays begin 16 bytes into a page.
  * The header says whose it is: numbers of segments are used again. Thread:
  * any. */
 #ifndef UMI_SEGMENT_H
@@ -17,7 +20,7 @@
 #include <umx/status.h>
 
 #define UMI_SEGMENT_MAGIC UINT64_C(0x31544e454d474553) /* "SEGMENT1" */
-#define UMI_SEGMENT_HEADER 4096                        /* bytes */
+#define UMI_SEGMENT_HEADER 2048                        /* bytes */
 
 typedef struct umi_segment {
     uint64_t    magic;
@@ -27,7 +30,7 @@ typedef struct umi_segment {
     atomic_uint is_closed;
 } umi_segment;
 
-_Static_assert(sizeof(umi_segment) <= UMI_SEGMENT_HEADER, "one page");
+_Static_assert(sizeof(umi_segment) <= UMI_SEGMENT_HEADER, "room");
 
 /* A new segment, mapped. */
 umx_status umi_segment_create(size_t len, umi_segment **segment_p,

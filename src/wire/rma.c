@@ -263,7 +263,7 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_ask_atomic(req, rkey, atomic, old, 0);
+    umi_rma_ask_atomic(req, rkey, atomic, old);
     umi_rma_ask_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
@@ -299,8 +299,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
     }
     umi_rma_ask_transfer(req, rkey, item, true);
     if (req->u.rma.status == UMX_OK) {
-        umi_rma_ask_atomic(req, rkey, signal, NULL,
-                           UMI_RMA_FENCE | UMI_RMA_SIGNAL);
+        umi_rma_ask_signal(req, rkey, signal);
     }
     umi_rma_ask_end(req);
     *req_p = req;

@@ -105,8 +105,13 @@ void         umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey,
                                   const umx_rma_item *item, bool is_write);
 /* `old` may be NULL. */
 void umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey,
-                        const umx_atomic *atomic, uint64_t *old,
-                        unsigned flags);
+                        const umx_atomic *atomic, uint64_t *old);
+/* After all before it, and if the part before it goes well. */
+void umi_rma_ask_signal(umx_request *req, umx_rkey *rkey,
+                        const umx_atomic *signal);
+/* Of a put that UCX has done: it was posted before what a fence holds back. */
+void umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
+                             const umx_atomic *signal);
 /* All parts are there. */
 void umi_rma_ask_end(umx_request *req);
 

@@ -71,11 +71,11 @@ end_if_over(part *p)
     umx_request *req = p->req;
     umx_ep      *ep  = umi_conn_of(req->ep);
 
-    if (p->id != 0 || p->sending != NULL || p->receiving != NULL) {
+    if (p->id != 0 || p->sending != NULL || p->receiving != NULL ||
+        umi_link_is_linked(&p->unsent)) {
         return;
     }
     umi_link_remove(&p->link);
-    umi_link_remove(&p->unsent);
     free(p);
     if (!umi_rma_is_busy(ep)) {
         become_idle(ep);
@@ -97,6 +97,7 @@ fail_part(part *p, umx_status status)
 {
     note_status(p->req, status);
     forget_reply(p);
+    umi_link_remove(&p->unsent);
     end_if_over(p);
 }
 
@@ -146,9 +147,14 @@ send_part(part *p)
     status = umi_am_message_send(umi_conn_of(p->req->ep), UMI_AM_ID_RMA_REQUEST,
                                  &p->request, sizeof(p->request), &p->payload,
                                  &params, &p->sending);
-    if (status < 0) {
-        p->sending = NULL;
+    if (status == UMX_INPROGRESS) {
+        return;
+    }
+    p->sending = NULL;
+    if (status != UMX_OK) {
         fail_part(p, status);
+    } else {
+        end_if_over(p); /* cancelled before it was sent */
     }
 }
 
@@ -188,6 +194,19 @@ umi_rma_ucx_done(umx_ep *ep)
 /* ---- operations ----------------------------------------------------------
  */
 
+/* Not sent yet: it need not be, unless others rely on its fence. */
+static void
+withdraw(part *p)
+{
+    if (p->request.flags & UMI_RMA_FENCE) {
+        return;
+    }
+    umi_link_remove(&p->unsent);
+    if (p->sending != NULL) {
+        umx_request_cancel(p->sending);
+    }
+}
+
 /* What was sent is executed all the same: only the loan of the buffers ends
  * early, for those that UCX has done with. */
 static void
@@ -200,14 +219,11 @@ cancel_ask(umx_request *req)
     UMI_LIST_FOREACH_SAFE(link, &rma->parts) {
         part *p = umi_container_of(link, part, link);
 
-        if (p->req != req) {
-            continue;
+        if (p->req == req) {
+            withdraw(p);
+            forget_reply(p);
+            end_if_over(p);
         }
-        if (p->sending != NULL) {
-            umx_request_cancel(p->sending);
-        }
-        forget_reply(p);
-        end_if_over(p);
     }
     count_down(req);
 }
@@ -257,12 +273,10 @@ umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
     post_part(p);
 }
 
-void
-umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
-                   uint64_t *old, unsigned flags)
+static part *
+new_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic)
 {
     umi_rma_request request = {.op      = UMI_RMA_ATOMIC,
-                               .flags   = (uint8_t)flags,
                                .atomic  = (uint8_t)atomic->op,
                                .size    = (uint8_t)atomic->size,
                                .context = rkey->key.context,
@@ -275,11 +289,45 @@ umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
 
     if (p == NULL) {
         note_status(req, UMX_ERR_NO_MEMORY);
-        return;
+    } else {
+        p->request = request;
     }
-    p->request = request;
-    p->old     = old;
-    post_part(p);
+    return p;
+}
+
+void
+umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
+                   uint64_t *old)
+{
+    part *p = new_atomic(req, rkey, atomic);
+
+    if (p != NULL) {
+        p->old = old;
+        post_part(p);
+    }
+}
+
+void
+umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
+{
+    part *p = new_atomic(req, rkey, signal);
+
+    if (p != NULL) {
+        p->request.flags = UMI_RMA_FENCE | UMI_RMA_SIGNAL;
+        post_part(p);
+    }
+}
+
+void
+umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
+                        const umx_atomic *signal)
+{
+    part *p = new_atomic(req, rkey, signal);
+
+    if (p != NULL) {
+        p->request.id = p->id;
+        send_part(p);
+    }
 }
 
 void
@@ -366,7 +414,7 @@ umi_rma_fail(umx_ep *ep, umx_status status)
     UMI_LIST_FOREACH_SAFE(link, &ep->rma->parts) {
         part *p = umi_container_of(link, part, link);
 
-        if (p->id != 0) {
+        if (p->id != 0 || umi_link_is_linked(&p->unsent)) {
             fail_part(p, status);
         }
     }

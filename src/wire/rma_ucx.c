@@ -45,10 +45,10 @@ flush(umx_request *req)
 static umx_status
 signal_owner(umx_request *req)
 {
-    leave_ucx(req);
     req->status          = UMX_INPROGRESS;
     req->u.rma.num_parts = 1;
-    umi_rma_ask_atomic(req, req->u.rma.rkey, &req->u.rma.signal, NULL, 0);
+    umi_rma_ask_late_signal(req, req->u.rma.rkey, &req->u.rma.signal);
+    leave_ucx(req);
     umi_rma_ask_end(req);
     return UMX_INPROGRESS;
 }
