@@ -120,9 +120,8 @@ async def _serve():
     """The peer's end: run each line of standard input as a task."""
     import gc
 
+    import ucp  # isort: skip -- numpy starts threads, and UCX waits for them
     import numpy as np
-
-    import ucp
 
     names = {"ucp": ucp, "np": np, "asyncio": asyncio, "gc": gc}
     names["listener"] = ucp.create_listener(host="127.0.0.1")

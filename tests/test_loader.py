@@ -200,3 +200,38 @@ with open("/proc/self/maps") as maps:
 """
     done = python(code)
     assert done.returncode == 0, done.stderr
+
+
+GRACE = """
+import json, os, sys, threading
+name = "UCX_MEM_BISTRO_GRACE_DURATION"
+seen = set()
+def look(event, arguments):
+    if event == "ctypes.dlopen":
+        seen.add(os.environ.get(name))
+sys.addaudithook(look)
+end = threading.Event()
+thread = threading.Thread(target=end.wait)
+{before}
+import ucp
+if thread.ident:
+    end.set()
+    thread.join()
+print(json.dumps(["0" in seen, os.environ.get(name)]))
+"""
+
+
+@pytest.mark.parametrize(
+    "before, value, expected",
+    [
+        ("pass", None, [True, None]),
+        ("thread.start()", None, [False, None]),
+        ("pass", "1ms", [False, "1ms"]),
+    ],
+    ids=["alone", "with a thread", "as the user says"],
+)
+def test_ucx_waits_for_other_threads_if_there_are_any(before, value, expected):
+    environ = {} if value is None else {"UCX_MEM_BISTRO_GRACE_DURATION": value}
+    done = python(GRACE.format(before=before), **environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected

@@ -11,7 +11,7 @@ which UCX that is:
 
 A UCX that is in the process already wins over all of them: two copies would
 both hook the allocator. UCX finds its transport modules relative to its own
-library. The environment is read, never written.
+library. The environment is as it was when the import has ended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,10 @@ _SONAMES = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0")
 # files, and loading both would give two UCX. These are the names that
 # libucx.load_library() uses, so other users of the wheel share our copy.
 _WHEEL_NAMES = ("libucm.so.0", "libucs.so", "libuct.so", "libucp.so")
+
+# How long UCX spins at each function of libc that it patches when it is loaded,
+# for other threads to leave it: 50 ms each, 0.35 s in all, since 1.21.
+_GRACE = "UCX_MEM_BISTRO_GRACE_DURATION"
 
 _CHOICES = (
     "Install UCX with 'pip install libucx-cu12' (or libucx-cu13), or set "
@@ -147,6 +152,20 @@ def _dir_files(prefix: Path) -> list[str]:
     )
 
 
+@contextlib.contextmanager
+def _no_grace_if_alone() -> Iterator[None]:
+    """While UCX is loaded it reads the environment; without other threads there
+    are none to wait for, and none that read the environment meanwhile."""
+    if _GRACE in os.environ or len(os.listdir("/proc/self/task")) > 1:
+        yield
+        return
+    os.environ[_GRACE] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_GRACE]
+
+
 def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
     """Open the libraries in order; the last is libucp."""
     libucm, *others = names
@@ -156,7 +175,8 @@ def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
     with contextlib.suppress(OSError):
         _open(libucm)
     try:
-        return [_open(name) for name in others][-1]
+        with _no_grace_if_alone():
+            return [_open(name) for name in others][-1]
     except OSError as error:
         hint = _CHOICES
         if kind == "system":

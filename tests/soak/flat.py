@@ -49,7 +49,11 @@ class Flat:
         return min(max(count // 10, 2), 20 if name == "kills" else 2000)
 
     async def start(self):
-        await _until(lambda: not ucp.current_worker().stats()["endpoints"])
+        # asyncio waits for a child in a thread, which ends a little later than it.
+        await _until(
+            lambda: not ucp.current_worker().stats()["endpoints"]
+            and threading.active_count() == 1
+        )
         self._before = _counters()
         self._requests = sys.getrefcount(_ext.Request)
         self._fds = _num_fds()
