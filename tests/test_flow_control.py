@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ucp
+from ucp.testing import until
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -88,3 +89,23 @@ async def test_one_full_endpoint_does_not_stop_another(connect_peer):
     assert await peer.do("bytes(await ep.recv_obj())") == b"free"
     full.abort()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_credit_comes_back_for_messages_that_were_there_already(connect_peer):
+    """Reading them takes no turn of the loop, and nothing follows."""
+    peer, ep = await connect_peer()
+    limit = ucp.core._ctx.config["credit_messages"]
+    await peer.do(
+        "sends = [asyncio.ensure_future(ep.send(b'x'))"
+        f" for _ in range({2 * limit})]"
+    )
+    worker = ucp.current_worker()
+    await until(lambda: worker.stats()["unexpected_messages"] >= limit)
+    num_sent = "sum(send.done() for send in sends)"
+    while await peer.do(num_sent) < limit:
+        pass
+    buffer = bytearray(1)
+    for _ in range(limit // 2 + 2):
+        await ep.recv(buffer)
+    while await peer.do(num_sent) == limit:
+        pass

@@ -50,6 +50,7 @@ message_drop(WorkerObject *worker, umx_message *message)
     }
     if (worker->umx == NULL || worker_is_mine(worker)) {
         umx_message_drop(message);
+        worker_drain_if_due(worker); /* the peer may have credit again */
     } else {
         (void)worker_submit(worker, drop, message);
     }
@@ -72,6 +73,7 @@ message_give_back(WorkerObject *worker, umx_message *message)
     }
     if (worker->umx == NULL || worker_is_mine(worker)) {
         umx_message_return(message);
+        worker_drain_if_due(worker); /* somebody may wait for it */
     } else {
         (void)worker_submit(worker, give_back, message);
     }

@@ -838,7 +838,9 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (!req->is_settled) {
+        if (req->is_settled) {
+            worker_drain_if_due(req->worker);
+        } else {
             worker_schedule_drain(req->worker);
         }
     } else if (worker_is_forked(req->worker)) {
@@ -1450,9 +1452,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!self->has_let_loop && loop_is_due(worker)) {
         return let_loop(self, out);
     }
-    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
-        worker_schedule_drain(worker);
-    }
+    worker_drain_if_due(worker);
     return hand_out(self, out);
 }
 

@@ -556,8 +556,12 @@ PyObject *endpoint_stream_shutdown(PyObject *op, PyObject *ignored);
 /* ---- the worker's services (worker_type.c) -------------------------------
  */
 
-/* Have the loop call the worker's drain, once. */
+/* Have the loop call the worker's drain, once. May be called with an exception
+ * set, which stays. */
 void worker_schedule_drain(WorkerObject *worker);
+
+/* The same, after a call that may have left something to be done. */
+void worker_drain_if_due(WorkerObject *worker);
 
 /* After a call into libumx from a running task: callbacks by call_soon. */
 void worker_after_call(WorkerObject *worker);

@@ -44,9 +44,7 @@ tag_message_give_back(WorkerObject *worker, umx_tag_message *message)
         return;
     }
     umx_tag_message_return(message);
-    if (worker->umx != NULL) {
-        worker_schedule_drain(worker); /* somebody may wait for it */
-    }
+    worker_drain_if_due(worker); /* somebody may wait for it */
 }
 
 /* Unread, it goes back to those that are kept. */
@@ -55,7 +53,6 @@ tag_message_dealloc(PyObject *op)
 {
     TagMessageObject *self = (TagMessageObject *)op;
     PyTypeObject     *type = Py_TYPE(op);
-    PyObject         *exc  = PyErr_GetRaisedException();
 
     PyObject_GC_UnTrack(op);
     if (self->umx != NULL) {
@@ -63,9 +60,6 @@ tag_message_dealloc(PyObject *op)
     }
     self->worker->st->num_messages--;
     Py_CLEAR(self->worker);
-    if (exc != NULL) {
-        PyErr_SetRaisedException(exc);
-    }
     type->tp_free(op);
     Py_DECREF(type);
 }

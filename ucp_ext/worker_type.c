@@ -222,23 +222,12 @@ schedule_drain_as_helper(WorkerObject *worker)
     Py_XDECREF(handle);
 }
 
-void
-worker_schedule_drain(WorkerObject *worker)
+static void
+schedule_drain_as_owner(WorkerObject *worker)
 {
     PyObject *args[] = {worker->drain_call};
     PyObject *handle;
 
-    if (UNLIKELY(worker->helper != 0)) {
-        worker_wake_helper(worker); /* the loop may be blocked */
-    }
-    if (worker->is_drain_scheduled || worker->in_callback ||
-        worker->call_soon == NULL) {
-        return; /* drive() looks again before it returns */
-    }
-    if (worker_is_helper(worker)) {
-        schedule_drain_as_helper(worker);
-        return;
-    }
     handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
     if (UNLIKELY(handle == NULL)) {
         PyObject *exc = PyErr_GetRaisedException();
@@ -257,6 +246,37 @@ worker_schedule_drain(WorkerObject *worker)
     }
     worker->is_drain_scheduled = true;
     Py_DECREF(handle);
+}
+
+void
+worker_schedule_drain(WorkerObject *worker)
+{
+    PyObject *raised;
+
+    if (UNLIKELY(worker->helper != 0)) {
+        worker_wake_helper(worker); /* the loop may be blocked */
+    }
+    if (worker->is_drain_scheduled || worker->in_callback ||
+        worker->call_soon == NULL) {
+        return; /* drive() looks again before it returns */
+    }
+    raised = PyErr_GetRaisedException();
+    if (worker_is_helper(worker)) {
+        schedule_drain_as_helper(worker);
+    } else {
+        schedule_drain_as_owner(worker);
+    }
+    if (raised != NULL) {
+        PyErr_SetRaisedException(raised);
+    }
+}
+
+void
+worker_drain_if_due(WorkerObject *worker)
+{
+    if (worker->umx != NULL && !umx_worker_is_armed(worker->umx)) {
+        worker_schedule_drain(worker);
+    }
 }
 
 static void
@@ -649,9 +669,7 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     events = umx_worker_poll(self->umx);
     worker_after_call(self);
-    if (self->umx != NULL && !umx_worker_is_armed(self->umx)) {
-        worker_schedule_drain(self);
-    }
+    worker_drain_if_due(self);
     worker_update_timer(self);
     return (worker_raise_kept(self) < 0) ? NULL :
                                            PyLong_FromUnsignedLong(events);

@@ -52,6 +52,7 @@ umi_ep_raise(umi_ep *ep, unsigned events)
     if (!umi_link_is_linked(&ep->event_link)) {
         umi_list_append(&ep->worker->ep_events, &ep->event_link);
         ep->worker->has_events = true;
+        ep->worker->is_armed   = false;
         umi_ep_hold(ep);
     }
 }

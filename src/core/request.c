@@ -62,6 +62,7 @@ umi_request_complete(umx_request *req, umx_status status)
     req->is_posted = false;
     umi_link_remove(&req->link);
     umi_list_append(&req->worker->done, &req->link);
+    req->worker->is_armed = false;
 }
 
 void

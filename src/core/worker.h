@@ -81,7 +81,7 @@ struct umx_worker {
     /* hot */
     ucp_worker_h ucp;
     umi_list     done;
-    bool         is_armed;
+    bool         is_armed;   /* nothing is due; UCX's event fd tells of more */
     bool         is_running; /* completions are being run */
     bool         is_shared;  /* by threads that have a lock */
     bool         has_events; /* something is on the lists below */
