@@ -82,7 +82,7 @@ async def test_bytes_that_are_no_address_are_refused(name):
         await ucp.create_endpoint_from_worker_address(data)
 
 
-@pytest.mark.parametrize("thing", [None, 7, "text", object()], ids=repr)
+@pytest.mark.parametrize("thing", [None, 7, "text", 1.5], ids=repr)
 async def test_what_is_no_buffer_is_refused(thing):
     with pytest.raises(TypeError):
         ucp.get_ucx_address_from_buffer(thing)
