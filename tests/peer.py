@@ -120,10 +120,9 @@ async def _serve():
     """The peer's end: run each line of standard input as a task."""
     import gc
 
-    import ucp  # isort: skip -- numpy starts threads, and UCX waits for them
-    import numpy as np
+    import ucp
 
-    names = {"ucp": ucp, "np": np, "asyncio": asyncio, "gc": gc}
+    names = {"ucp": ucp, "asyncio": asyncio, "gc": gc}
     names["listener"] = ucp.create_listener(host="127.0.0.1")
     tasks = set()
     buffer = b""
@@ -153,6 +152,10 @@ async def _evaluate(names, source):
         code = compile(source, "<test>", "eval", flags=flags)
     except SyntaxError:
         code = compile(source, "<test>", "exec", flags=flags)
+    if "np" in code.co_names and "np" not in names:
+        import numpy
+
+        names["np"] = numpy
     value = eval(code, names)
     if asyncio.iscoroutine(value):
         value = await value
