@@ -12,12 +12,12 @@
 #
 #   PYTHON=python3.12       another Python, 3.11 or newer
 #   UCP_UCX=system | /dir   another UCX (see setup.py); default: the wheel
-#   PYTEST_ARGS="-k send"   for `make test` and `make asan`
+#   PYTEST_ARGS="-k send"   for `make test` and `make asan`; "-n 4": four at a time
 #   RUNS=5 STRESS=test-c    for `make stress`: how often, and what
 
 PYTHON      = python3
 VENV        = .venv
-PYTEST_ARGS =
+PYTEST_ARGS = -n auto
 
 bin  := $(VENV)/bin
 need := sh tools/require.sh

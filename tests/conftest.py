@@ -1,6 +1,7 @@
 """Coroutine functions as tests, transports, event loops, peer processes."""
 
 import asyncio
+import gc
 import inspect
 
 import pytest
@@ -12,6 +13,12 @@ import ucp
 _LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 TLS = {"shm": {}, "tcp": {"TLS": "tcp"}}
+
+
+def pytest_collection_finish():
+    """What pytest holds is not looked through by each gc.collect()."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

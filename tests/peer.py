@@ -152,7 +152,7 @@ async def _evaluate(names, source):
         code = compile(source, "<test>", "eval", flags=flags)
     except SyntaxError:
         code = compile(source, "<test>", "exec", flags=flags)
-    if "np" in code.co_names and "np" not in names:
+    if "np." in source and "np" not in names:
         import numpy
 
         names["np"] = numpy
