@@ -3,53 +3,53 @@
 # their output, then "N passed, N failed" (also written to CLOSING).
 # A program that dies or hangs counts as one failure.
 #
+#   TEST_JOBS         how many run at a time; default: one per core
 #   TEST_WRAPPER      a command that runs them, as `valgrind -q`
 #   TEST_TIME_FACTOR  how many times the usual time limits they may take; the
 #                     programs read it too
-closing=$1
-shift
-log=$closing.log
-passed=0
-failed=0
-skipped=0
 
-count() { # the N of "[  WORD  ] N test(s)"
-    sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" "$log" | tail -n 1
-}
-
-for program in "$@"; do
-    echo "== $(basename "$program")"
+# run.sh --one LOGS PROGRAM: its output to LOGS/name, when it has ended to
+# standard output too. The last line says how it ended if it failed no test.
+if [ "$1" = --one ]; then
+    log=$2/$(basename "$3")
     # UCX keeps memory until exit; look for leaks where UCX is not loaded.
     leaks=1
-    if readelf -d "$program" | grep -q 'NEEDED.*libuc'; then
+    if readelf -d "$3" | grep -q 'NEEDED.*libuc'; then
         leaks=0
     fi
+    echo "== $(basename "$3")" >"$log"
     ASAN_OPTIONS="detect_leaks=$leaks:allocator_may_return_null=1:${ASAN_OPTIONS:-}" \
         timeout $((120 * ${TEST_TIME_FACTOR:-1})) \
-        ${TEST_WRAPPER:-} "$program" >"$log" 2>&1
+        ${TEST_WRAPPER:-} "$3" >>"$log" 2>&1
     status=$?
-    cat "$log"
-
-    now_passed=$(count PASSED)
-    now_failed=$(count FAILED)
-    now_skipped=$(count SKIPPED)
-    if [ "$status" -ne 0 ] && [ "${now_failed:-0}" -eq 0 ]; then
-        now_failed=1
-        if [ "$status" -eq 124 ]; then
-            echo "$program: time limit"
-        else
-            echo "$program: exit status $status"
-        fi
+    if [ "$status" -eq 124 ]; then
+        echo "[ DIED ] 1 test(s). $3: time limit" >>"$log"
+    elif [ "$status" -ne 0 ] && ! grep -q '^\[  *FAILED *\] [0-9]' "$log"; then
+        echo "[ DIED ] 1 test(s). $3: exit status $status" >>"$log"
     fi
-    passed=$((passed + ${now_passed:-0}))
-    failed=$((failed + ${now_failed:-0}))
-    skipped=$((skipped + ${now_skipped:-0}))
-done
+    flock "$2" cat "$log"
+    exit 0
+fi
 
-rm -f "$log"
-line="$passed passed, $failed failed"
+closing=$1
+shift
+logs=$closing.logs
+rm -rf "$logs"
+mkdir -p "$logs"
+printf '%s\n' "$@" |
+    xargs -P "${TEST_JOBS:-$(nproc)}" -n 1 sh "$0" --one "$logs"
+
+count() { # the sum of N in all "[  WORD  ] N test(s)"
+    cat "$logs"/* | sed -n "s/^\[ *$1 *\] \([0-9]*\) test(s).*/\1/p" |
+        awk '{ n += $1 } END { print n + 0 }'
+}
+
+failed=$(($(count FAILED) + $(count DIED)))
+skipped=$(count SKIPPED)
+line="$(count PASSED) passed, $failed failed"
 if [ "$skipped" -gt 0 ]; then
     line="$line, $skipped skipped"
 fi
+rm -rf "$logs"
 echo "$line" | tee "$closing"
 [ "$failed" -eq 0 ]
