@@ -96,8 +96,7 @@ async def test_credit_comes_back_for_messages_that_were_there_already(connect_pe
     peer, ep = await connect_peer()
     limit = ucp.core._ctx.config["credit_messages"]
     await peer.do(
-        "sends = [asyncio.ensure_future(ep.send(b'x'))"
-        f" for _ in range({2 * limit})]"
+        f"sends = [asyncio.ensure_future(ep.send(b'x')) for _ in range({2 * limit})]"
     )
     worker = ucp.current_worker()
     await until(lambda: worker.stats()["unexpected_messages"] >= limit)

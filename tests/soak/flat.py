@@ -51,8 +51,10 @@ class Flat:
     async def start(self):
         # asyncio waits for a child in a thread, which ends a little later than it.
         await _until(
-            lambda: not ucp.current_worker().stats()["endpoints"]
-            and threading.active_count() == 1
+            lambda: (
+                not ucp.current_worker().stats()["endpoints"]
+                and threading.active_count() == 1
+            )
         )
         self._before = _counters()
         self._requests = sys.getrefcount(_ext.Request)
