@@ -62,7 +62,7 @@ BROKEN = {
         lambda data: b"not an address at all",
         r"it does not begin as one \(21 bytes, b'not an address a'\.\.\.\)",
     ),
-    "cut": (lambda data: data[:-1], r"it is cut off \(\d+ bytes, b'UMXA.*'\.\.\.\)"),
+    "cut": (lambda data: data[:-1], r"it is cut off \(\d+ bytes, b.UMXA.*\.\.\.\)"),
     "changed": (
         lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
         r"its checksum is wrong \(.*\)",
