@@ -99,3 +99,12 @@ def test_init_tells_ucx_pys_logger(fresh_ucx, caplog):
     with caplog.at_level(logging.INFO, "ucx"):
         ucp.init({"SEG_SIZE": "9000"})
     assert "SEG_SIZE" in caplog.text
+
+
+async def test_closing_what_has_failed_logs_ucx_pys_text(connect_peer, caplog):
+    peer, ep = await connect_peer()
+    peer.kill()
+    await until(ep.closed)
+    with caplog.at_level(logging.DEBUG, "ucp"):
+        await ep.close()
+    assert "UCXError('<[Send shutdown]" in caplog.text

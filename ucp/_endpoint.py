@@ -81,6 +81,11 @@ class Endpoint(Objects, _ext.Endpoint):
 
         When cancelled the close goes on in the background.
         """
+        failure = self.error
+        if failure is not None:
+            # Nobody is told any more. The text is ucx-py's: programs look for it.
+            error = UCXError(f"<[Send shutdown] ep: {self.uid}>: {failure}")
+            _context.logger.debug("%r", error)
         try:
             await super().close(timeout)
         except UCXTimeout as exc:
