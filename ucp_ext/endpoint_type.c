@@ -714,7 +714,8 @@ PyDoc_STRVAR(stream_recv_doc,
              "length; awaits the number of bytes, 0 at the end: the peer has\n"
              "closed or shut the stream down. With wait_all: until buffer is\n"
              "full, or the end. Bytes of one that is cancelled or fails are\n"
-             "received by the next.");
+             "received by the next; one that was posted behind it may have\n"
+             "got later bytes before.");
 
 PyDoc_STRVAR(stream_shutdown_doc,
              "stream_shutdown($self, /)\n--\n\n"

@@ -1145,7 +1145,9 @@ request_value(RequestObject *self)
             return Py_NewRef(Py_None);
         }
         self->result = make_result(self);
-        request_track(self);
+        if (self->result != NULL && PyObject_IS_GC(self->result)) {
+            request_track(self);
+        }
         return Py_XNewRef(self->result);
     }
     {
