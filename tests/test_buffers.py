@@ -135,8 +135,8 @@ async def test_python_objects_are_refused():
 )
 async def test_what_has_no_memory_is_refused(thing, name):
     text = (
-        r"^expected an object with the buffer protocol, __array_interface__ or "
-        rf"__cuda_array_interface__, got {name}$"
+        r"^expected an object with the buffer protocol, __array_interface__, "
+        rf"__cuda_array_interface__ or __dlpack__, got {name}$"
     )
     async with connected_pair() as (client, _server):
         with pytest.raises(TypeError, match=text):

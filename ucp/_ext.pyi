@@ -16,8 +16,8 @@ class AnyTag: ...
 
 ANY: AnyTag
 
-# Anything with the buffer protocol, __array_interface__ or
-# __cuda_array_interface__.
+# Anything with the buffer protocol, __array_interface__,
+# __cuda_array_interface__ or __dlpack__.
 _Buffer = Any
 _TagElement = int | str | bytes | tuple["_TagElement", ...]
 _Tag = _TagElement | AnyTag | None

@@ -185,8 +185,8 @@ PyDoc_STRVAR(
     array_doc,
     "Array(obj)\n--\n\n"
     "The memory of `obj`, which has the buffer protocol,\n"
-    "__cuda_array_interface__ or __array_interface__; of any strides.\n"
-    "What has gaps cannot be sent or received into.");
+    "__cuda_array_interface__, __array_interface__ or __dlpack__; of any\n"
+    "strides. What has gaps cannot be sent or received into.");
 
 static PyType_Slot array_slots[] = {
     {Py_tp_doc, (void *)array_doc},

@@ -52,6 +52,8 @@ typedef enum exception_index {
     X(_asyncio_future_blocking) \
     X(__array_interface__)      \
     X(__cuda_array_interface__) \
+    X(__dlpack__)               \
+    X(__dlpack_device__)        \
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
@@ -284,9 +286,34 @@ typedef struct buffer_layout {
     bool       is_readonly;
     bool       is_c_contiguous;
     bool       is_f_contiguous;
+    Py_ssize_t nitems; /* of what is described by its object */
     Py_ssize_t shape[PyBUF_MAX_NDIM];
     Py_ssize_t strides[PyBUF_MAX_NDIM];
 } buffer_layout;
+
+/* By the buffer protocol. */
+int buffer_acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold);
+
+/* Hold `obj`, whose memory that is. */
+static inline void
+buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
+                   umx_memtype memtype)
+{
+    hold->owner    = Py_NewRef(obj);
+    hold->view.obj = NULL;
+    hold->buf      = (umx_buffer){data, len, memtype, NULL};
+}
+
+/* The strides of C order; where there is no item they mean nothing. */
+void buffer_fill_strides(buffer_layout *layout);
+void buffer_check_order(buffer_layout *layout);
+
+/* What `obj` says of its memory (interface.c, dlpack.c). 1; 0: it does not say;
+ * -1 with an exception. Memory with gaps is held, too. */
+int interface_acquire(mod_state *st, PyObject *obj, bool is_writable,
+                      buffer_hold *hold, buffer_layout *layout);
+int dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
+                   buffer_hold *hold, buffer_layout *layout);
 
 /* buffer_acquire() for reading that takes any strides. */
 int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,

@@ -1,0 +1,252 @@
+/* dlpack.c: memory that an object hands out by __dlpack__, as torch, JAX and
+ * CuPy do. The layouts are those of DLPack 1.0, and of the capsules before it,
+ * which have no version. A capsule that nobody renames gives its tensor back
+ * when it goes: it is held as it is. Of what it says nothing is taken for
+ * granted but the pointers.
+ *
+ * The producer makes its data ready for the device's default stream. */
+#include "state.h"
+
+#include <string.h>
+
+enum {
+    DLPACK_MAJOR     = 1, /* the layout below */
+    DLPACK_READ_ONLY = 1u << 0,
+    DLPACK_IS_COPIED = 1u << 1
+};
+
+typedef enum dlpack_device {
+    DLPACK_CPU          = 1,
+    DLPACK_CUDA         = 2,
+    DLPACK_CUDA_HOST    = 3, /* pinned */
+    DLPACK_CUDA_MANAGED = 13
+} dlpack_device;
+
+typedef struct dlpack_tensor {
+    void    *data;
+    int32_t  device_type;
+    int32_t  device_id;
+    int32_t  ndim;
+    uint8_t  code;
+    uint8_t  bits;
+    uint16_t lanes;
+    int64_t *shape;
+    int64_t *strides; /* items; NULL: C order */
+    uint64_t byte_offset;
+} dlpack_tensor;
+
+/* In a capsule "dltensor". */
+typedef struct dlpack_managed {
+    dlpack_tensor tensor;
+    void         *context;
+    void (*deleter)(struct dlpack_managed *self);
+} dlpack_managed;
+
+/* In a capsule "dltensor_versioned". */
+typedef struct dlpack_versioned {
+    uint32_t major;
+    uint32_t minor;
+    void    *context;
+    void (*deleter)(struct dlpack_versioned *self);
+    uint64_t      flags;
+    dlpack_tensor tensor;
+} dlpack_versioned;
+
+static int
+bad_tensor(const char *what)
+{
+    PyErr_Format(PyExc_ValueError, "__dlpack__: %s", what);
+    return -1;
+}
+
+/* ---- the capsule ---------------------------------------------------------
+ */
+
+/* obj.__dlpack__(max_version=(1, 0)); producers from before DLPack 1.0 do not
+ * know the argument. */
+static PyObject *
+call_dlpack(mod_state *st, PyObject *obj)
+{
+    PyObject *method  = PyObject_GetAttr(obj, NAME(st, __dlpack__));
+    PyObject *capsule = NULL, *kwargs = NULL, *args = PyTuple_New(0);
+
+    if (method != NULL && args != NULL) {
+        kwargs = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, 0);
+    }
+    if (kwargs != NULL) {
+        capsule = PyObject_Call(method, args, kwargs);
+        if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            capsule = PyObject_CallNoArgs(method);
+        }
+    }
+    Py_XDECREF(kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(method);
+    return capsule;
+}
+
+/* The tensor in `capsule`; NULL with an exception. */
+static const dlpack_tensor *
+open_capsule(PyObject *capsule, uint64_t *flags_p)
+{
+    const dlpack_versioned *versioned;
+    const dlpack_managed   *managed;
+
+    *flags_p = 0;
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
+        managed = PyCapsule_GetPointer(capsule, "dltensor");
+        return &managed->tensor;
+    }
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        (void)bad_tensor("returned no unused capsule of a tensor");
+        return NULL;
+    }
+    versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (versioned->major != DLPACK_MAJOR) {
+        PyErr_Format(PyExc_ValueError,
+                     "__dlpack__: version %u.%u, expected %d.x",
+                     (unsigned)versioned->major, (unsigned)versioned->minor,
+                     DLPACK_MAJOR);
+        return NULL;
+    }
+    *flags_p = versioned->flags;
+    return &versioned->tensor;
+}
+
+/* ---- the tensor ----------------------------------------------------------
+ */
+
+static int
+parse_device(const dlpack_tensor *tensor, umx_memtype *memtype_p)
+{
+    switch (tensor->device_type) {
+    case DLPACK_CPU:
+    case DLPACK_CUDA_HOST:
+        *memtype_p = UMX_MEMTYPE_HOST;
+        return 0;
+    case DLPACK_CUDA:
+        *memtype_p = UMX_MEMTYPE_CUDA;
+        return 0;
+    case DLPACK_CUDA_MANAGED:
+        *memtype_p = UMX_MEMTYPE_CUDA_MANAGED;
+        return 0;
+    default:
+        PyErr_Format(PyExc_ValueError,
+                     "__dlpack__: memory of device type %d cannot be sent",
+                     (int)tensor->device_type);
+        return -1;
+    }
+}
+
+static int
+parse_item(const dlpack_tensor *tensor, buffer_layout *layout)
+{
+    unsigned bits = (unsigned)tensor->bits * tensor->lanes;
+
+    if (bits == 0 || bits % 8 != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "__dlpack__: items of %u bits are not whole bytes", bits);
+        return -1;
+    }
+    layout->itemsize = (Py_ssize_t)(bits / 8);
+    return 0;
+}
+
+static int
+parse_shape(const dlpack_tensor *tensor, buffer_layout *layout)
+{
+    if (tensor->ndim < 0 || tensor->ndim > PyBUF_MAX_NDIM ||
+        (tensor->ndim != 0 && tensor->shape == NULL)) {
+        return bad_tensor("the shape is malformed");
+    }
+    layout->ndim   = tensor->ndim;
+    layout->nitems = 1;
+    for (int i = 0; i < layout->ndim; i++) {
+        layout->shape[i] = (Py_ssize_t)tensor->shape[i];
+        if (layout->shape[i] < 0 ||
+            __builtin_mul_overflow(layout->nitems, layout->shape[i],
+                                   &layout->nitems)) {
+            return bad_tensor("the shape has no possible size");
+        }
+    }
+    return 0;
+}
+
+static int
+parse_strides(const dlpack_tensor *tensor, buffer_layout *layout)
+{
+    if (tensor->strides == NULL || layout->nitems == 0) {
+        buffer_fill_strides(layout);
+        return 0;
+    }
+    for (int i = 0; i < layout->ndim; i++) {
+        if (__builtin_mul_overflow((Py_ssize_t)tensor->strides[i],
+                                   layout->itemsize, &layout->strides[i])) {
+            return bad_tensor("the strides are too large");
+        }
+    }
+    buffer_check_order(layout);
+    return 0;
+}
+
+static int
+hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
+            buffer_layout *layout, buffer_hold *hold)
+{
+    char       *data = tensor->data;
+    umx_memtype memtype;
+    Py_ssize_t  nbytes;
+
+    if (parse_device(tensor, &memtype) < 0 || parse_item(tensor, layout) < 0 ||
+        parse_shape(tensor, layout) < 0 || parse_strides(tensor, layout) < 0) {
+        return -1;
+    }
+    if (__builtin_mul_overflow(layout->nitems, layout->itemsize, &nbytes)) {
+        return bad_tensor("the shape has no possible size");
+    }
+    if (data == NULL && nbytes != 0) {
+        return bad_tensor("the data is a null pointer");
+    }
+    if (data != NULL) {
+        data += tensor->byte_offset;
+    }
+    buffer_hold_object(hold, capsule, data, (size_t)nbytes, memtype);
+    return 0;
+}
+
+int
+dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
+               buffer_hold *hold, buffer_layout *layout)
+{
+    const dlpack_tensor *tensor;
+    PyObject            *attr, *capsule;
+    uint64_t             flags;
+    int                  rc;
+
+    rc = PyObject_GetOptionalAttr(obj, NAME(st, __dlpack_device__), &attr);
+    if (rc <= 0) {
+        return rc;
+    }
+    Py_DECREF(attr);
+    capsule = call_dlpack(st, obj);
+    if (capsule == NULL) {
+        return -1;
+    }
+    layout->obj = obj;
+    tensor      = open_capsule(capsule, &flags);
+    rc          = (tensor == NULL) ? -1 : 1;
+    if (rc > 0) {
+        layout->is_readonly = (flags & DLPACK_READ_ONLY) != 0;
+        if (is_writable && (flags & DLPACK_IS_COPIED) != 0) {
+            rc = bad_tensor("it hands out a copy, which cannot be received "
+                            "into");
+        } else if (is_writable && layout->is_readonly) {
+            rc = buffer_refuse_readonly(obj);
+        } else if (hold_tensor(capsule, tensor, layout, hold) < 0) {
+            rc = -1;
+        }
+    }
+    Py_DECREF(capsule);
+    return rc;
+}
