@@ -13,11 +13,13 @@
 #   PYTHON=python3.12       another Python, 3.11 or newer
 #   UCP_UCX=system | /dir   another UCX (see setup.py); default: the wheel
 #   PYTEST_ARGS="-k send"   for `make test` and `make asan`; "-n 4": four at a time
+#   C_TESTS="check"         for `make test` and `make stress`: without ASan
 #   RUNS=5 STRESS=test-c    for `make stress`: how often, and what
 
 PYTHON      = python3
 VENV        = .venv
 PYTEST_ARGS = -n auto
+C_TESTS     = check asan replay
 
 bin  := $(VENV)/bin
 need := sh tools/require.sh
@@ -52,9 +54,7 @@ test: test-c test-python
 	@echo "asan: $$(cat src/build/asan/closing)"
 
 test-c: cmocka $(VENV)/.ucp
-	$(make_c) check
-	$(make_c) asan
-	$(make_c) replay
+	set -e; for what in $(C_TESTS); do $(make_c) $$what; done
 
 # The installed package is tested; no test run may last longer than this.
 test-python: $(VENV)/.ucp $(VENV)/.test
