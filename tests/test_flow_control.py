@@ -108,3 +108,21 @@ async def test_credit_comes_back_for_messages_that_were_there_already(connect_pe
         await ep.recv(buffer)
     while await peer.do(num_sent) == limit:
         pass
+
+
+async def test_channels_share_the_byte_limit(connect_peer):
+    peer, ep = await connect_peer()
+    limit = ucp.core._ctx.config["credit_bytes"]
+    data = bytes(60_000)
+    count = 2 * limit // len(data) // 16
+    tasks = [
+        asyncio.ensure_future(ep.channel(number).send(data))
+        for number in range(1, 17)
+        for _ in range(count)
+    ]
+    assert await settled(tasks, peer) * len(data) <= limit
+    await peer.do(
+        "for number in range(1, 17):\n"
+        f"    for _ in range({count}): await ep.channel(number).recv_obj()"
+    )
+    await asyncio.gather(*tasks)

@@ -37,10 +37,10 @@ typedef struct umx_config {
     size_t   rndv_thresh_shm;    /* bytes; sends of this size and above go by
                                     rendezvous if shared memory is in use */
     size_t   rndv_thresh_net;    /* the same without shared memory */
-    uint64_t credit_bytes;       /* eager bytes a peer may have unread, per
-                                    channel */
-    uint32_t credit_messages;    /* eager messages likewise */
-    uint32_t credit_rndv;        /* rendezvous announcements likewise */
+    uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
+                                    all; beyond it announces them */
+    uint32_t credit_messages;    /* eager messages, per channel */
+    uint32_t credit_rndv;        /* rendezvous announcements, per channel */
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */

@@ -15,6 +15,12 @@
 #include "wire/header.h"
 #include "wire/message.h"
 
+/* Of eager messages and of announcements. */
+typedef struct umi_counts {
+    uint32_t messages;
+    uint32_t rndv;
+} umi_counts;
+
 typedef struct umi_channel {
     umi_link            link; /* ep->channels */
     umx_ep             *ep;
@@ -25,11 +31,11 @@ typedef struct umi_channel {
     uint32_t            goodbye_seq; /* the peer's last seq + 1 */
     uint32_t            tx_seq;
     uint32_t            rx_seq;
-    umi_limits          tx_sent;   /* running totals */
-    umi_limits          tx_limits; /* what the peer allows of them */
-    umi_limits          rx_read;
-    umi_limits          rx_granted;
-    umi_limits          rx_kept; /* not read yet */
+    umi_counts          tx_sent;   /* running totals */
+    umi_counts          tx_limits; /* what the peer allows of them */
+    umi_counts          rx_read;
+    umi_counts          rx_granted;
+    umi_counts          rx_kept; /* not read yet */
     umi_list            waiting;
     umi_list            posted;
     umi_list            unexpected;
@@ -167,6 +173,8 @@ void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits);
 void umi_credit_start(umi_channel *channel, const umi_limits *peer_limits);
+/* One that has come. */
+void umi_credit_take(umi_channel *channel, const umi_limits *limits);
 
 extern const umi_request_ops umi_channel_send_ops;
 

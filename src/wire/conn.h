@@ -47,6 +47,15 @@ typedef struct umi_handshake {
     uint8_t           server_nonce[UMI_NONCE_SIZE];
 } umi_handshake;
 
+/* Of the eager messages of all channels; running totals. */
+typedef struct umi_byte_credit {
+    uint64_t tx_sent;
+    uint64_t tx_limit; /* what the peer allows of it */
+    uint64_t rx_read;
+    uint64_t rx_granted;
+    uint64_t rx_kept; /* not read yet */
+} umi_byte_credit;
+
 struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
@@ -56,7 +65,8 @@ struct umx_ep {
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
-    umi_limits      peer_limits; /* what each channel starts with */
+    umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
+    umi_byte_credit bytes;
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;

@@ -56,6 +56,13 @@ own_limits(const umx_ep *ep)
 }
 
 static void
+set_peer_limits(umx_ep *ep, const umi_limits *limits)
+{
+    ep->peer_limits    = *limits;
+    ep->bytes.tx_limit = limits->bytes;
+}
+
+static void
 start_credit(umi_channel *channel)
 {
     umi_credit_start(channel, &channel->ep->peer_limits);
@@ -312,7 +319,7 @@ keep_hello(umx_ep *ep, const umi_control *control)
     handshake->has_hello = true;
     memcpy(handshake->client_nonce, control->u.hello.nonce, UMI_NONCE_SIZE);
     memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
-    ep->peer_limits    = control->u.hello.limits;
+    set_peer_limits(ep, &control->u.hello.limits);
     ep->base.remote_id = where->endpoint;
     ep->peer_pid       = where->pid;
     ep->peer_version   = where->version;
@@ -498,7 +505,7 @@ on_welcome(umx_ep *ep, const umi_control *control)
     ep->base.remote_id = control->u.welcome.where.endpoint;
     ep->peer_pid       = control->u.welcome.where.pid;
     ep->peer_version   = control->u.welcome.where.version;
-    ep->peer_limits    = control->u.welcome.limits;
+    set_peer_limits(ep, &control->u.welcome.limits);
     answer.u.open.peer = ep->base.peer->id;
     if (say(ep, &answer)) {
         open_conn(ep);

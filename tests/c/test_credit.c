@@ -136,7 +136,7 @@ test_announcements_are_bounded(void **state)
 static void
 test_totals_wrap(void **state)
 {
-    umi_limits   near = {UINT64_MAX - 500, UINT32_MAX - 50, UINT32_MAX - 50};
+    umi_counts   near = {UINT32_MAX - 50, UINT32_MAX - 50};
     pair        *p    = *state;
     umi_channel *tx, *rx;
 
@@ -147,11 +147,14 @@ test_totals_wrap(void **state)
     tx                     = &p->client->channel0;
     rx                     = &p->server->channel0;
     tx->tx_sent            = near;
-    tx->tx_limits.bytes    = near.bytes + 200;
     tx->tx_limits.messages = near.messages + 10;
     tx->tx_limits.rndv     = near.rndv + 5;
     rx->rx_read            = near;
     rx->rx_granted         = near;
+    p->client->bytes       = (umi_byte_credit){.tx_sent  = UINT64_MAX - 500,
+                                               .tx_limit = UINT64_MAX - 300};
+    p->server->bytes       = (umi_byte_credit){.rx_read    = UINT64_MAX - 500,
+                                               .rx_granted = UINT64_MAX - 500};
     send_and_read(p, 8);
     send_and_read(p, 8);
 }
@@ -185,6 +188,46 @@ test_each_channel_has_its_own(void **state)
     for (int i = 0; i < SENDS; i++) {
         assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
     }
+}
+
+/* Bytes are bounded in all: channels that nobody reads use them up, and then
+ * every message is announced, which holds none of the others up. */
+static void
+test_channels_share_the_bytes(void **state)
+{
+    enum {
+        CHANNELS = 20,
+        LEN      = 1000
+    };
+    pair    *p = *state;
+    char     data[LEN], in[LEN];
+    op       sends[CHANNELS];
+    unsigned done = 0;
+
+    p->config.credit_bytes = 4 * LEN;
+    pair_open(p);
+    fill_pattern(data, LEN, 7);
+    for (uint16_t i = 0; i < CHANNELS; i++) {
+        op_send(&sends[i], p->client, i, pair_tag(1), data, LEN);
+        assert_true(sends[i].status >= 0);
+    }
+    pair_settle(p);
+    for (int i = 0; i < CHANNELS; i++) {
+        done += op_is_done(&sends[i]);
+    }
+    assert_int_equal(done, 4);
+    assert_int_equal(p->server->bytes.rx_kept, 4 * LEN);
+    assert_int_equal(p->server->num_announced, CHANNELS - 4);
+    for (uint16_t i = CHANNELS; i-- > 0;) {
+        memset(in, 0, LEN);
+        assert_int_equal(pair_recv(p, p->server, i, pair_any, in, LEN), UMX_OK);
+        check_pattern(in, LEN, 7);
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+    }
+    assert_int_equal(p->server->bytes.rx_kept, 0);
+    pair_settle(p); /* the credit comes */
+    op_send(&sends[0], p->client, 0, pair_tag(1), data, LEN); /* eager again */
+    assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
 }
 
 /* It was never sent: it leaves no hole. */
@@ -375,6 +418,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_messages_are_bounded),
+        PAIR_TEST(test_channels_share_the_bytes),
         PAIR_TEST(test_bytes_are_bounded),
         PAIR_TEST(test_empty_messages_wait_for_credit),
         PAIR_TEST(test_the_smallest_credit),
