@@ -209,21 +209,20 @@ class Failing:
         return (CPU, 0)
 
     def __dlpack__(self, **kwargs):
-        if isinstance(self._result, Exception):
-            raise self._result
+        if isinstance(self._result, type):
+            raise self._result("not now")
         return self._result
 
 
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (BufferError("requires grad"), BufferError),
-        (TypeError("no such thing"), TypeError),
-        (RuntimeError("gone"), RuntimeError),
+        (BufferError, BufferError),
+        (TypeError, TypeError),
+        (RuntimeError, RuntimeError),
         (None, ValueError),
         (7, ValueError),
     ],
-    ids=repr,
 )
 async def test_what_a_producer_raises_is_raised(result, expected):
     async with connected_pair() as (client, _server):
