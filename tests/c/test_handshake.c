@@ -197,7 +197,7 @@ test_messages_out_of_turn_drop_the_peer(void **state)
     const umi_control open    = {.kind = UMI_OPEN};
     umi_control       welcome = {.kind = UMI_WELCOME};
     umi_control       hellos[2];
-    uint8_t           nowhere;
+    uint8_t           nowhere = 0;
 
     set_token(&p->config, token);
     pair_listen(p);
