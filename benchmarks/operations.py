@@ -14,6 +14,7 @@ import asyncio
 import json
 import random
 import sys
+import textwrap
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -108,17 +109,13 @@ BASE = "tag"
 AT_MOST = {"am": 1.2, "stream": 1.2, "tag, low-level": 1.0}
 
 
-def indented(text: str, depth: int) -> str:
-    return "".join(f"{' ' * depth}{line}\n" for line in text.splitlines())
-
-
 def compiled(row: Row, *turns: str) -> Callable[..., Awaitable[None]]:
     """A loop without a call more than a program would have."""
     source = (
         "async def loop(ucx_api, ep, worker, remote, out, into, offset, count):\n"
-        + indented(row.before, 4)
-        + "    for _ in range(count):\n"
-        + "".join(indented(turn, 8) for turn in turns)
+        + textwrap.indent(row.before, " " * 4)
+        + "\n    for _ in range(count):\n"
+        + textwrap.indent("\n".join(turns), " " * 8)
     )
     names: dict[str, Any] = {}
     exec(source, names)

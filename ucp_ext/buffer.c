@@ -203,8 +203,11 @@ static NOINLINE int
 acquire_described(mod_state *st, PyObject *obj, bool is_writable,
                   buffer_hold *hold, buffer_layout *layout)
 {
-    int rc = interface_acquire(st, obj, is_writable, hold, layout);
+    int rc;
 
+    layout->obj         = obj;
+    layout->is_readonly = false;
+    rc                  = interface_acquire(st, obj, is_writable, hold, layout);
     if (rc == 0) {
         rc = dlpack_acquire(st, obj, is_writable, hold, layout);
     }
@@ -221,7 +224,7 @@ acquire_described(mod_state *st, PyObject *obj, bool is_writable,
 static int
 acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
 {
-    buffer_layout layout = {0};
+    buffer_layout layout;
     int           rc = acquire_described(st, obj, is_writable, hold, &layout);
 
     if (rc == 0 && !layout.is_c_contiguous && !layout.is_f_contiguous) {
@@ -322,7 +325,6 @@ static int
 describe_other(mod_state *st, PyObject *obj, buffer_hold *hold,
                buffer_layout *layout)
 {
-    layout->is_readonly = false;
     if (acquire_described(st, obj, false, hold, layout) < 0) {
         return -1;
     }

@@ -233,9 +233,8 @@ dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
     if (capsule == NULL) {
         return -1;
     }
-    layout->obj = obj;
-    tensor      = open_capsule(capsule, &flags);
-    rc          = (tensor == NULL) ? -1 : 1;
+    tensor = open_capsule(capsule, &flags);
+    rc     = (tensor == NULL) ? -1 : 1;
     if (rc > 0) {
         layout->is_readonly = (flags & DLPACK_READ_ONLY) != 0;
         if (is_writable && (flags & DLPACK_IS_COPIED) != 0) {

@@ -244,8 +244,7 @@ acquire_by(const char *name, PyObject *attr, acquire_fn acquire, PyObject *obj,
     int       rc   = PyObject_GetOptionalAttr(obj, attr, &face.dict);
 
     if (rc > 0) {
-        layout->obj = obj;
-        rc          = (acquire(&face, obj, is_writable, hold) < 0) ? -1 : 1;
+        rc = (acquire(&face, obj, is_writable, hold) < 0) ? -1 : 1;
         Py_DECREF(face.dict);
     }
     return rc;

@@ -172,7 +172,8 @@ void umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv);
 void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits);
-void umi_credit_start(umi_channel *channel, const umi_limits *peer_limits);
+/* What the peer grants each channel at first. */
+void umi_credit_start(umi_channel *channel);
 /* One that has come. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits);
 

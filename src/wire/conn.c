@@ -256,7 +256,7 @@ umi_conn_channel(umx_ep *ep, uint32_t id)
     }
     umi_channel_init(channel, ep, id);
     channel->user = umi_am_user_find(ep->base.worker, id);
-    umi_credit_start(channel, &ep->peer_limits);
+    umi_credit_start(channel);
     umi_list_append(&ep->channels, &channel->link);
     return channel;
 }

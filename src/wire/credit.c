@@ -10,11 +10,17 @@
  */
 #include "wire/conn.h"
 
-void
-umi_credit_start(umi_channel *channel, const umi_limits *peer_limits)
+static void
+set_limits(umi_channel *channel, const umi_limits *limits)
 {
-    channel->tx_limits = (umi_counts){.messages = peer_limits->messages,
-                                      .rndv     = peer_limits->rndv};
+    channel->tx_limits = (umi_counts){.messages = limits->messages,
+                                      .rndv     = limits->rndv};
+}
+
+void
+umi_credit_start(umi_channel *channel)
+{
+    set_limits(channel, &channel->ep->peer_limits);
 }
 
 bool
@@ -128,7 +134,7 @@ umi_credit_take(umi_channel *channel, const umi_limits *limits)
 {
     uint64_t *limit = &channel->ep->bytes.tx_limit;
 
-    umi_credit_start(channel, limits);
+    set_limits(channel, limits);
     if ((int64_t)(limits->bytes - *limit) > 0) {
         *limit = limits->bytes;
     }

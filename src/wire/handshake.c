@@ -63,12 +63,6 @@ set_peer_limits(umx_ep *ep, const umi_limits *limits)
 }
 
 static void
-start_credit(umi_channel *channel)
-{
-    umi_credit_start(channel, &channel->ep->peer_limits);
-}
-
-static void
 fail(umx_ep *ep, umx_status status, const char *reason)
 {
     umi_conn_set_reason(ep, reason, strlen(reason));
@@ -102,7 +96,7 @@ open_conn(umx_ep *ep)
     ep->state         = UMX_EP_OPEN;
     ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
                                                config_of(ep)->rndv_thresh_net;
-    umi_conn_each_channel(ep, start_credit);
+    umi_conn_each_channel(ep, umi_credit_start);
     umi_heartbeat_start(ep);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
