@@ -13,7 +13,20 @@ from ucp.testing import connected_pair
 pytestmark = pytest.mark.usefixtures("transport")
 
 _KIB = 1024
-SIZES = [0, 1, 8, 128, 129, 4000, 9 * _KIB, 64 * _KIB, 300 * _KIB, 1024 * _KIB + 1]
+SIZES = [
+    0,
+    1,
+    8,
+    64,
+    65,
+    128,
+    129,
+    4000,
+    9 * _KIB,
+    64 * _KIB,
+    300 * _KIB,
+    1024 * _KIB + 1,
+]
 
 
 def random_bytes(count, seed=0):
@@ -119,16 +132,20 @@ async def test_an_allocator_makes_what_am_recv_gives(size):
             await sending
 
 
+@pytest.mark.parametrize("header", [b"", b"h"])
+@pytest.mark.parametrize("receives_first", [True, False])
 @pytest.mark.parametrize("size", [10, 1024 * _KIB])
-async def test_a_failing_allocator_loses_nothing(size):
+async def test_a_failing_allocator_loses_nothing(size, receives_first, header):
     def fail(count):
         raise LookupError(f"no {count} bytes")
 
     async with connected_pair() as (left, right):
-        sending = left.am_send(random_bytes(size), header=b"h")
+        receiving = right.am_recv() if receives_first else None
+        sending = left.am_send(random_bytes(size), header=header)
         ucp.register_am_allocator(fail)
         with pytest.raises(LookupError, match=f"no {size} bytes"):
-            await right.am_recv()
+            await (receiving or right.am_recv())
+        del receiving
         ucp.register_am_allocator(lambda n: bytearray(n + 1))
         with pytest.raises(ValueError, match=f"asked for {size} bytes and gave"):
             await right.am_recv()
@@ -236,6 +253,41 @@ async def test_a_cancelled_receive_loses_nothing(size):
         await message.recv(back)
         assert back == data.tobytes()
         await sending
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("size", [1, 1000])
+async def test_a_receive_that_nobody_awaits_loses_nothing(size, elsewhere):
+    async with connected_pair() as (left, right):
+        receiving = [right.am_recv()]
+        await left.am_send(random_bytes(size))
+        while not receiving[0].done():
+            await asyncio.sleep(0)
+        if elsewhere:
+            await asyncio.to_thread(receiving.clear)
+        else:
+            receiving.clear()
+        assert await right.am_recv() == random_bytes(size).tobytes()
+
+
+async def test_an_allocator_of_host_memory_gives_no_device_memory():
+    class OnDevice:
+        @property
+        def __cuda_array_interface__(self):
+            return {
+                "shape": (8,),
+                "typestr": "|u1",
+                "data": (4096, False),
+                "version": 3,
+            }
+
+    async with connected_pair() as (left, right):
+        ucp.register_am_allocator(lambda n: OnDevice())
+        await left.am_send(bytes(8))
+        with pytest.raises(ValueError, match="gave device memory .OnDevice"):
+            await right.am_recv()
+        ucp.register_am_allocator(None)
+        assert await right.am_recv() == bytes(8)
 
 
 async def test_an_await_given_up_at_any_moment_loses_nothing():

@@ -1,11 +1,14 @@
 /* am.c: active messages of endpoints and workers.
  *
- * am_recv() gives an object with the bytes. An eager message is in host memory
- * already; it stays with libumx until it is handed out, so that an await that
- * is given up leaves it in its queue. An announced one needs memory first: the
- * allocator is called once libumx has returned, and the request goes on with
- * the bytes on their way. */
+ * am_recv() gives an object with the bytes. Those of a short message come into
+ * the request itself. Another eager one is in host memory already; it stays
+ * with libumx until it is handed out, so that an await that is given up leaves
+ * it in its queue. An announced one needs memory first: the allocator is called
+ * once libumx has returned, and the request goes on with the bytes on their
+ * way. */
 #include "state.h"
+
+#include <string.h>
 
 /* ---- receiving -----------------------------------------------------------
  */
@@ -49,46 +52,50 @@ allocate_held(WorkerObject *worker, const umx_recv_info *info, bool is_device,
     return object;
 }
 
-/* An eager message as an object; consumes it if that works. */
+/* What am_recv() awaits, with these bytes in it. */
 static PyObject *
-take_eager(RequestObject *req)
+object_of(RequestObject *req, const void *data)
 {
-    umx_message *message = req->message;
-    const void  *data    = umx_message_data(message);
-    buffer_hold  hold    = {0};
-    PyObject    *object;
-    umx_status   status;
+    size_t      len  = req->info.length;
+    buffer_hold hold = {0};
+    PyObject   *object;
 
-    if (req->worker->am_host_allocator == NULL) {
-        object = PyByteArray_FromStringAndSize(data,
-                                               (Py_ssize_t)req->info.length);
-        if (object != NULL) {
-            req->message = NULL;
-            message_drop(req->worker, message);
-        }
-        return object;
+    if (LIKELY(req->worker->am_host_allocator == NULL)) {
+        return PyByteArray_FromStringAndSize(data, (Py_ssize_t)len);
     }
     object = allocate_held(req->worker, &req->info, false, &hold);
     if (object == NULL) {
         return NULL;
     }
-    req->message = NULL;
-    status       = umx_message_recv(message, &hold.buf, NULL, NULL);
-    buffer_release(&hold);
-    if (status != UMX_OK) {
-        Py_DECREF(object);
-        return errors_raise(req->st, status, "am_recv", NULL);
+    if (hold.buf.memtype > UMX_MEMTYPE_HOST) {
+        PyErr_Format(PyExc_ValueError,
+                     "the allocator for host memory gave device memory "
+                     "(%.200s)",
+                     Py_TYPE(object)->tp_name);
+        Py_CLEAR(object);
+    } else if (len != 0) {
+        memcpy(hold.buf.data, data, len);
     }
+    buffer_release(&hold);
     return object;
 }
 
+/* An eager message as an object; consumes it if that works. */
 PyObject *
 am_result(RequestObject *req)
 {
-    if (req->result != NULL) {
-        return Py_NewRef(req->result);
+    umx_message *message = req->message;
+    PyObject    *object;
+
+    object = object_of(req, message != NULL ? umx_message_data(message) :
+                                              req->small);
+    if (object == NULL) {
+        request_keep_unseen(req);
+    } else if (message != NULL) {
+        req->message = NULL;
+        message_drop(req->worker, message);
     }
-    return take_eager(req);
+    return object;
 }
 
 /* The exception that is set is the request's; the message stays. */

@@ -249,6 +249,59 @@ request_clear(PyObject *op)
     return 0;
 }
 
+/* What was received returns to its queue. */
+static void
+unrecv(RequestObject *self)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (self->kind == REQUEST_STREAM_RECV) {
+        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+                                 &self->hold.buf);
+        return;
+    }
+    if (self->header != NULL) {
+        header = PyBytes_AS_STRING(self->header);
+        len    = PyBytes_GET_SIZE(self->header);
+    }
+    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+                              (size_t)len, &self->hold.buf);
+}
+
+static void
+on_unseen(umx_worker *umx, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    (void)umx;
+    if (status == UMX_OK) {
+        unrecv(req);
+    }
+    Py_DECREF(req);
+}
+
+/* A short message that nobody has seen returns to its queue, as one that is no
+ * short one does. True: `self` lives until the worker's thread has done it. */
+static bool
+return_unseen(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+
+    self->can_unrecv = false;
+    if (self->kind != REQUEST_AM_RECV || self->result != NULL ||
+        worker->umx == NULL || worker_is_forked(worker)) {
+        return false;
+    }
+    if (worker_is_mine(worker)) {
+        unrecv(self);
+        worker_drain_if_due(worker); /* somebody may wait for it */
+        return false;
+    }
+    compat_revive((PyObject *)self);
+    return worker_submit(worker, on_unseen, self);
+}
+
 /* No operation is pending: it would hold a reference. */
 static void
 request_dealloc(PyObject *op)
@@ -257,6 +310,9 @@ request_dealloc(PyObject *op)
     PyTypeObject  *type = Py_TYPE(op);
     mod_state     *st   = self->st;
 
+    if (UNLIKELY(self->can_unrecv) && return_unseen(self)) {
+        return;
+    }
     if (UNLIKELY(PyObject_GC_IsTracked(op))) {
         PyObject_GC_UnTrack(op);
     }
@@ -435,7 +491,7 @@ is_channel_recv(const RequestObject *req)
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
            req->kind == REQUEST_STREAM_RECV ||
-           (req->kind == REQUEST_AM_RECV && req->result != NULL);
+           (req->kind == REQUEST_AM_RECV && req->message == NULL);
 }
 
 static bool
@@ -654,8 +710,14 @@ post_one(RequestObject *req, const umx_op_params *params)
         return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
                                &req->op, &req->info);
     case REQUEST_AM_RECV:
+        req->hold.buf = (umx_buffer){.data    = req->small,
+                                     .len     = sizeof(req->small),
+                                     .memtype = UMX_MEMTYPE_HOST};
+        return umx_am_recv(ep, req->channel, &req->hold.buf, params, &req->op,
+                           &req->message);
     case REQUEST_AM_RECV_MESSAGE:
-        return umx_am_recv(ep, req->channel, params, &req->op, &req->message);
+        return umx_am_recv(ep, req->channel, NULL, params, &req->op,
+                           &req->message);
     case REQUEST_RECV_MESSAGE:
         return umx_channel_recv_message(ep, req->channel, &req->match, params,
                                         &req->op, &req->message);
@@ -1171,6 +1233,13 @@ mark_handed_out(RequestObject *self)
     }
 }
 
+void
+request_keep_unseen(RequestObject *req)
+{
+    req->is_handed_out = false;
+    req->can_unrecv    = (req->message == NULL);
+}
+
 static PySendResult
 hand_out(RequestObject *self, PyObject **out)
 {
@@ -1191,10 +1260,11 @@ request_take(RequestObject *self, PyObject **exc_p)
     PyObject *value = NULL;
 
     *exc_p = NULL;
-    if (self->status != UMX_OK || hand_out(self, &value) == PYGEN_ERROR) {
+    if (self->status != UMX_OK) {
         mark_handed_out(self);
-        *exc_p = PyErr_Occurred() ? PyErr_GetRaisedException() :
-                                    request_exception_object(self);
+        *exc_p = request_exception_object(self);
+    } else if (hand_out(self, &value) == PYGEN_ERROR) {
+        *exc_p = PyErr_GetRaisedException();
     }
     return value;
 }
@@ -1216,25 +1286,6 @@ unrecv_items(RequestObject *self)
                                       &item->info, &item->hold.buf);
         }
     }
-}
-
-static void
-unrecv(RequestObject *self)
-{
-    const char *header = NULL;
-    Py_ssize_t  len    = 0;
-
-    if (self->kind == REQUEST_STREAM_RECV) {
-        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
-                                 &self->hold.buf);
-        return;
-    }
-    if (self->header != NULL) {
-        header = PyBytes_AS_STRING(self->header);
-        len    = PyBytes_GET_SIZE(self->header);
-    }
-    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
-                              (size_t)len, &self->hold.buf);
 }
 
 /* Nobody will take the result: messages go back to their queue. */

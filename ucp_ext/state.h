@@ -81,6 +81,7 @@ typedef enum exception_index {
 typedef struct RequestObject RequestObject;
 
 enum {
+    AM_SMALL          = 64, /* bytes */
     MAX_FREE_REQUESTS = 256,
     FAIR_NS           = 200000 /* longest time without a turn of the loop */
 };
@@ -474,6 +475,7 @@ struct RequestObject {
     PyObject        *low_level;      /* see callback.c, or NULL */
     RequestObject   *next;
     PyObject        *weakrefs;
+    char small[AM_SMALL]; /* AM_RECV: the bytes of a short message */
 };
 
 /* A pending request; NULL with an exception. */
@@ -499,6 +501,9 @@ rma_list *request_new_list(Py_ssize_t count);
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
 PyObject *request_post(RequestObject *req);
+
+/* It was handed out, but could not be made. */
+void request_keep_unseen(RequestObject *req);
 
 /* The operation is over. */
 void request_settle(RequestObject *req, umx_status status);

@@ -36,10 +36,15 @@ umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
  * Take the next message of that id; returns as umx_channel_recv_message(). The
  * caller owns the message: umx_message_recv(), umx_message_return() or
  * umx_message_drop() ends that.
+ *
+ * `small`, if not NULL, is host memory for a message that needs no more: one
+ * without a header that fits and comes, eagerly, while the receive waits. Then
+ * umx_request_message() is NULL and umx_request_info() has its length.
  */
 UMX_API UMX_MUST_CHECK umx_status
-umx_am_recv(umx_ep *ep, uint16_t id, const umx_op_params *params,
-            umx_request **req_p, umx_message **message_p);
+umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
+            const umx_op_params *params, umx_request **req_p,
+            umx_message **message_p);
 
 /** Look: UMX_OK and `*info`, or UMX_ERR_NO_MESSAGE. Takes nothing. */
 UMX_API UMX_MUST_CHECK umx_status umx_am_probe(umx_ep *ep, uint16_t id,

@@ -47,13 +47,19 @@ umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
 }
 
 umx_status
-umx_am_recv(umx_ep *ep, uint16_t id, const umx_op_params *params,
-            umx_request **req_p, umx_message **message_p)
+umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
+            const umx_op_params *params, umx_request **req_p,
+            umx_message **message_p)
 {
-    return is_users(id) ?
-               umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id),
-                                        &any, params, req_p, message_p) :
-               UMX_ERR_OUT_OF_RANGE;
+    if (!is_users(id)) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    if (small != NULL && (small->memtype > UMX_MEMTYPE_HOST ||
+                          (small->data == NULL && small->len != 0))) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id), &any,
+                                    small, params, req_p, message_p);
 }
 
 umx_status

@@ -371,6 +371,17 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
     return verdict;
 }
 
+/* Does it get the bytes, not a message? */
+static bool
+takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
+{
+    if (!(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
+        return true;
+    }
+    return req->buf.len != 0 && arrival->len <= req->buf.len &&
+           !arrival->is_rndv && arrival->header_len == UMI_HEADER_SIZE;
+}
+
 static int
 arrive_in_order(umi_channel *channel, const umx_recv_info *info,
                 const umi_am_arrival *arrival)
@@ -387,7 +398,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
                                    arrival);
     }
     req = find_posted(channel, info);
-    if (req != NULL && !(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
+    if (req != NULL && takes_bytes(req, arrival)) {
         return arrive_at_request(channel, req, info, arrival);
     }
     return arrive_at_queue(channel, &channel->unexpected, info, arrival);
@@ -613,8 +624,8 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
 
 umx_status
 umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
-                         const umx_op_params *params, umx_request **req_p,
-                         umx_message **message_p)
+                         const umx_buffer *small, const umx_op_params *params,
+                         umx_request **req_p, umx_message **message_p)
 {
     static const umx_buffer nothing;
 
@@ -636,8 +647,8 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
         }
     }
     req = umi_channel_new_recv(channel, match,
-                               match->flags | UMI_MATCH_WANT_MESSAGE, &nothing,
-                               params);
+                               match->flags | UMI_MATCH_WANT_MESSAGE,
+                               small != NULL ? small : &nothing, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -663,7 +674,7 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
 {
     return umi_channel_recv_message(ep,
                                     umi_channel_id(UMI_KIND_MESSAGE, number),
-                                    match, params, req_p, message_p);
+                                    match, NULL, params, req_p, message_p);
 }
 
 umx_message *

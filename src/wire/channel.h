@@ -79,12 +79,12 @@ umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
                             const umx_buffer *buf, const umx_op_params *params,
                             umx_request **req_p);
 
-/* umx_channel_recv_message() and umx_channel_probe() for every kind. */
-umx_status umi_channel_recv_message(umx_ep *ep, uint32_t id,
-                                    const umx_match     *match,
-                                    const umx_op_params *params,
-                                    umx_request        **req_p,
-                                    umx_message        **message_p);
+/* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
+ * umx_am_recv(), or NULL. */
+umx_status
+umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
+                         const umx_buffer *small, const umx_op_params *params,
+                         umx_request **req_p, umx_message **message_p);
 umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                              umx_recv_info *info);
 

@@ -5,7 +5,8 @@
 
 #include <umx/channel.h>
 
-/* Beside umx_match_flags: the receive wants the message, not its bytes. */
+/* Beside umx_match_flags: the receive wants the message, not its bytes, unless
+ * they fit into its buffer. */
 enum {
     UMI_MATCH_WANT_MESSAGE = 1u << 16
 };

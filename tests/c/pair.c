@@ -325,7 +325,9 @@ on_message_done(umx_request *req, umx_status status, void *arg)
     on_done(req, status, arg);
     if (status == UMX_OK) {
         o->message = umx_request_message(req);
-        o->info    = *umx_message_info(o->message);
+        if (o->message != NULL) { /* else the bytes are in the buffer */
+            o->info = *umx_message_info(o->message);
+        }
     }
 }
 
@@ -402,16 +404,30 @@ op_am_send(op *o, umx_ep *ep, uint16_t id, const void *header,
               umx_am_send(ep, id, header, header_len, &buf, &params, &o->req));
 }
 
-void
-op_am_recv(op *o, umx_ep *ep, uint16_t id)
+static void
+am_recv(op *o, umx_ep *ep, uint16_t id, const umx_buffer *small)
 {
     umx_op_params params = op_params(o);
 
     params.on_done = on_message_done;
-    op_posted(o, umx_am_recv(ep, id, &params, &o->req, &o->message));
+    op_posted(o, umx_am_recv(ep, id, small, &params, &o->req, &o->message));
     if (o->message != NULL) {
         o->info = *umx_message_info(o->message);
     }
+}
+
+void
+op_am_recv(op *o, umx_ep *ep, uint16_t id)
+{
+    am_recv(o, ep, id, NULL);
+}
+
+void
+op_am_recv_small(op *o, umx_ep *ep, uint16_t id, void *data, size_t len)
+{
+    umx_buffer small = umx_host_buffer(data, len);
+
+    am_recv(o, ep, id, &small);
 }
 
 void

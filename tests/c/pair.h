@@ -114,6 +114,7 @@ void op_recv_message(op *o, umx_ep *ep, uint16_t channel, umx_match match);
 void op_am_send(op *o, umx_ep *ep, uint16_t id, const void *header,
                 size_t header_len, const void *data, size_t len);
 void op_am_recv(op *o, umx_ep *ep, uint16_t id);
+void op_am_recv_small(op *o, umx_ep *ep, uint16_t id, void *data, size_t len);
 void op_message_recv(op *o, umx_message *message, void *data, size_t len);
 void op_close(op *o, umx_ep *ep, uint64_t timeout_ns);
 

@@ -131,6 +131,104 @@ test_the_header_is_copied(void **state)
 }
 
 static void
+test_a_small_message_comes_into_the_callers_memory(void **state)
+{
+    pair *p = *state;
+    char  small[8];
+    op    sent;
+    op    got;
+
+    pair_open(p);
+    for (size_t len = 0; len <= sizeof(small); len += 4) {
+        op_am_recv_small(&got, p->server, ID, small, sizeof(small));
+        op_am_send(&sent, p->client, ID, NULL, 0, "abcdefgh", len);
+        assert_int_equal(op_wait(p, &got), UMX_OK);
+        assert_null(got.message);
+        assert_int_equal(got.info.length, len);
+        assert_memory_equal(small, "abcdefgh", len);
+    }
+}
+
+static void
+test_other_messages_leave_the_callers_memory_alone(void **state)
+{
+    pair *p        = *state;
+    char *data     = calloc(1, MAX_SIZE);
+    char  small[8] = "nothing";
+    op    sent;
+    op    got;
+
+    assert_non_null(data);
+    fill_pattern(data, MAX_SIZE, 3);
+    pair_open(p);
+    op_am_recv_small(&got, p->server, ID, small, sizeof(small));
+    op_am_send(&sent, p->client, ID, NULL, 0, data, sizeof(small) + 1);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    check_payload(p, got.message, sizeof(small) + 1, 3);
+
+    op_am_recv_small(&got, p->server, ID, small, sizeof(small));
+    op_am_send(&sent, p->client, ID, "h", 1, "a", 1);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    check_header(got.message, "h", 1);
+    assert_int_equal(take_byte(got.message), 'a');
+
+    op_am_recv_small(&got, p->server, ID, small, sizeof(small));
+    op_am_send(&sent, p->client, ID, NULL, 0, data, MAX_SIZE);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    assert_null(umx_message_data(got.message));
+    umx_message_drop(got.message);
+    assert_int_equal(op_wait(p, &sent), UMX_OK);
+
+    op_am_send(&sent, p->client, ID, NULL, 0, "b", 1); /* before the receive */
+    pair_settle(p);
+    op_am_recv_small(&got, p->server, ID, small, sizeof(small));
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    assert_int_equal(take_byte(got.message), 'b');
+    assert_string_equal(small, "nothing");
+    free(data);
+}
+
+static void
+cancel_other(umx_request *req, umx_status status, void *arg)
+{
+    op *other = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_OK);
+    umx_request_cancel(other->req);
+}
+
+/* Both messages are here when the first is reported. */
+static void
+test_a_cancelled_receive_leaves_a_small_message(void **state)
+{
+    pair         *p = *state;
+    char          first[8], second[8];
+    umx_buffer    buf = umx_host_buffer(first, sizeof(first));
+    umx_request  *req;
+    umx_message  *message;
+    umx_op_params params;
+    op            cancelled;
+    op            sent;
+    op            got;
+
+    pair_open(p);
+    params         = op_params(&got);
+    params.on_done = cancel_other;
+    params.arg     = &cancelled;
+    assert_int_equal(umx_am_recv(p->server, ID, &buf, &params, &req, &message),
+                     UMX_INPROGRESS);
+    op_am_recv_small(&cancelled, p->server, ID, second, sizeof(second));
+    op_am_send(&sent, p->client, ID, NULL, 0, "a", 1);
+    op_am_send(&sent, p->client, ID, NULL, 0, "b", 1);
+    assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
+    assert_int_equal(first[0], 'a');
+    op_am_recv(&got, p->server, ID);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    assert_int_equal(take_byte(got.message), 'b');
+}
+
+static void
 test_ids_and_channels_are_apart(void **state)
 {
     pair *p = *state;
@@ -424,6 +522,8 @@ test_bad_arguments_are_refused(void **state)
         assert_int_equal(o.status, UMX_ERR_OUT_OF_RANGE);
         op_am_recv(&o, p->client, id);
         assert_int_equal(o.status, UMX_ERR_OUT_OF_RANGE);
+        op_am_recv_small(&o, p->client, id, header, 1);
+        assert_int_equal(o.status, UMX_ERR_OUT_OF_RANGE);
         assert_int_equal(umx_am_probe(p->client, id, &info),
                          UMX_ERR_OUT_OF_RANGE);
         assert_int_equal(
@@ -438,6 +538,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_header_and_payload_arrive),
         PAIR_TEST(test_the_header_is_copied),
+        PAIR_TEST(test_a_small_message_comes_into_the_callers_memory),
+        PAIR_TEST(test_other_messages_leave_the_callers_memory_alone),
+        PAIR_TEST(test_a_cancelled_receive_leaves_a_small_message),
         PAIR_TEST(test_ids_and_channels_are_apart),
         PAIR_TEST(test_a_handler_gets_what_nobody_waits_for),
         PAIR_TEST(test_a_handler_is_for_endpoints_to_come),
