@@ -213,6 +213,18 @@ class UcpStream(Ucp):
     async def connect(self, port: int) -> Any:
         return StreamEnd(await super().connect(port))
 
+    async def ping(self, ep: Any, count: int, first: bool) -> None:
+        out, into = filled(self.spec["size"]), filled(self.spec["size"])
+        send, recv = ep.send, ep.recv.func
+        if first:
+            for _ in range(count):
+                await send(out)
+                await recv(into, wait_all=True)
+        else:
+            for _ in range(count):
+                await recv(into, wait_all=True)
+                await send(out)
+
 
 class UcpAm(Ucp):
     """ucp's active messages; each receive makes a bytearray."""

@@ -284,7 +284,7 @@ async def test_an_allocator_of_host_memory_gives_no_device_memory():
     async with connected_pair() as (left, right):
         ucp.register_am_allocator(lambda n: OnDevice())
         await left.am_send(bytes(8))
-        with pytest.raises(ValueError, match="gave device memory .OnDevice"):
+        with pytest.raises(ValueError, match="gave device memory"):
             await right.am_recv()
         ucp.register_am_allocator(None)
         assert await right.am_recv() == bytes(8)
