@@ -209,10 +209,20 @@ class Endpoint:
     def drain(self) -> Request[None]: ...
     def set_limits(self, high: int, low: int | None = None) -> None: ...
     def send(
-        self, buffer: _Buffer, tag: _Tag = None, force_tag: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        force_tag: bool = False,
+        *,
+        strided: bool = False,
     ) -> Request[None]: ...
     def recv(
-        self, buffer: _Buffer, tag: _Tag = None, force_tag: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        force_tag: bool = False,
+        *,
+        strided: bool = False,
     ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
@@ -255,8 +265,12 @@ class Channel:
     def endpoint(self) -> Endpoint: ...
     @property
     def number(self) -> int: ...
-    def send(self, buffer: _Buffer, tag: _Tag = None) -> Request[None]: ...
-    def recv(self, buffer: _Buffer, tag: _Tag = None) -> Request[None]: ...
+    def send(
+        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+    ) -> Request[None]: ...
+    def recv(
+        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+    ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
     ) -> Request[int]: ...

@@ -114,6 +114,27 @@ array_acquire(PyObject *op, bool is_writable, buffer_hold *hold)
     return 0;
 }
 
+void
+array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout)
+{
+    ArrayObject *self = (ArrayObject *)op;
+
+    layout->obj             = op;
+    layout->itemsize        = self->itemsize;
+    layout->ndim            = (int)PyTuple_GET_SIZE(self->shape);
+    layout->is_readonly     = self->is_readonly != 0;
+    layout->is_c_contiguous = self->is_c_contiguous != 0;
+    layout->is_f_contiguous = self->is_f_contiguous != 0;
+    for (int i = 0; i < layout->ndim; i++) {
+        layout->shape[i]   = PyLong_AsSsize_t(PyTuple_GET_ITEM(self->shape, i));
+        layout->strides[i] = PyLong_AsSsize_t(
+            PyTuple_GET_ITEM(self->strides, i));
+    }
+    hold->buf      = self->hold.buf;
+    hold->owner    = Py_NewRef(op);
+    hold->view.obj = NULL;
+}
+
 static PyObject *
 get_ptr(PyObject *op, void *Py_UNUSED(closure))
 {

@@ -119,8 +119,7 @@ static int
 take_view(buffer_hold *hold)
 {
     hold->owner = NULL;
-    hold->buf   = (umx_buffer){hold->view.buf, (size_t)hold->view.len,
-                               UMX_MEMTYPE_HOST, NULL};
+    hold->buf   = umx_host_buffer(hold->view.buf, (size_t)hold->view.len);
     return 0;
 }
 
@@ -346,4 +345,94 @@ buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
         return describe_exporter(obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);
+}
+
+/* ---- memory with gaps ----------------------------------------------------
+ */
+
+static int
+set_layout(PyObject *obj, bool is_writable, const buffer_layout *layout,
+           buffer_hold *hold)
+{
+    umx_layout *made = PyMem_Malloc(sizeof(*made));
+    umx_dim     dims[PyBUF_MAX_NDIM];
+
+    if (made == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    hold->buf.layout = made;
+    for (int i = 0; i < layout->ndim; i++) {
+        dims[i] = (umx_dim){(size_t)layout->shape[i], layout->strides[i]};
+    }
+    if (umx_layout_init(made, (size_t)layout->itemsize, (unsigned)layout->ndim,
+                        dims, &hold->buf.len) != UMX_OK) {
+        PyErr_Format(PyExc_ValueError, "the shape of %.200s is too large",
+                     Py_TYPE(obj)->tp_name);
+        return -1;
+    }
+    if (is_writable && !umx_layout_is_writable(made)) {
+        PyErr_Format(PyExc_ValueError,
+                     "cannot receive into items that share memory: %.200s has "
+                     "a stride of 0",
+                     Py_TYPE(obj)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+static bool
+has_suboffsets(const Py_buffer *view)
+{
+    for (int i = 0; view->suboffsets != NULL && i < view->ndim; i++) {
+        if (view->suboffsets[i] >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `layout` describes what `hold` has. */
+static int
+take_strided(PyObject *obj, bool is_writable, const buffer_layout *layout,
+             buffer_hold *hold)
+{
+    if (is_writable && layout->is_readonly) {
+        return buffer_refuse_readonly(obj);
+    }
+    if (layout->is_c_contiguous || hold->buf.len == 0) {
+        return 0;
+    }
+    if (hold->buf.memtype > UMX_MEMTYPE_HOST) {
+        PyErr_Format(PyExc_ValueError,
+                     "strided=True is for host memory, %.200s is in device "
+                     "memory",
+                     Py_TYPE(obj)->tp_name);
+        return -1;
+    }
+    if (hold->view.obj != NULL && has_suboffsets(&hold->view)) {
+        PyErr_Format(PyExc_ValueError,
+                     "the items of %.200s are behind pointers (suboffsets)",
+                     Py_TYPE(obj)->tp_name);
+        return -1;
+    }
+    return set_layout(obj, is_writable, layout, hold);
+}
+
+int
+buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
+                       buffer_hold *hold)
+{
+    buffer_layout layout;
+
+    if (Py_IS_TYPE(obj, st->array_type)) {
+        array_describe(obj, hold, &layout);
+    } else if (buffer_describe(st, obj, hold, &layout) < 0) {
+        return -1;
+    }
+    if (take_strided(obj, is_writable, &layout, hold) < 0) {
+        buffer_release(hold);
+        return -1;
+    }
+    return 0;
 }

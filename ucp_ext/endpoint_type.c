@@ -172,16 +172,20 @@ MESSAGE_METHODS(DEFINE)
 #undef DEFINE
 
 PyDoc_STRVAR(send_doc,
-             "send($self, buffer, tag=None, force_tag=False)\n--\n\n"
+             "send($self, buffer, tag=None, force_tag=False, *,\n"
+             "     strided=False)\n--\n\n"
              "Send all of buffer as one message; awaitable, done when buffer\n"
              "may be reused. force_tag: as Worker.send(), with a tag of 64\n"
-             "bits that Worker.recv() and ucp.recv() see.");
+             "bits that Worker.recv() and ucp.recv() see. strided: an array\n"
+             "in host memory of any strides, its items in C order; without,\n"
+             "a contiguous one as it lies.");
 
 PyDoc_STRVAR(recv_doc,
-             "recv($self, buffer, tag=None, force_tag=False)\n--\n\n"
+             "recv($self, buffer, tag=None, force_tag=False, *,\n"
+             "     strided=False)\n--\n\n"
              "Receive one message of exactly buffer's length; awaitable.\n"
              "force_tag: one sent with force_tag and this tag, by any peer;\n"
-             "fails when this endpoint does.");
+             "fails when this endpoint does. strided: as send().");
 
 PyDoc_STRVAR(recv_into_doc,
              "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"

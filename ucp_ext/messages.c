@@ -14,32 +14,47 @@ new_request(EndpointObject *self, uint16_t channel, request_kind kind)
     return req;
 }
 
+/* -1 with an exception; NULL is false. */
+static int
+is_true(PyObject *value)
+{
+    return (value != NULL) ? PyObject_IsTrue(value) : 0;
+}
+
 /* send() and recv() with all their arguments; raw tags only without a
  * channel. */
 static NOINLINE PyObject *
 transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
               Py_ssize_t nargs, PyObject *kwnames, bool is_recv)
 {
-    static const char *const keywords[] = {"buffer", "tag", "force_tag"};
+    static const char *const keywords[] = {"buffer", "tag", "strided"};
+    /* Positional as in ucx-py. */
+    static const char *const with_raw[] = {"buffer", "tag", "force_tag",
+                                           "strided"};
     mod_state               *st         = self->worker->st;
-    int                      n          = (channel == 0) ? 3 : 2;
-    PyObject                *values[3]  = {NULL};
+    bool                     has_raw    = (channel == 0);
+    PyObject                *values[4]  = {NULL};
     RequestObject           *req;
-    int                      is_forced = 0;
+    int                      is_forced, is_strided;
     request_kind             kind;
 
-    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames, keywords, n,
-                   n, 1, values) < 0) {
+    if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames,
+                   has_raw ? with_raw : keywords, has_raw ? 4 : 3,
+                   has_raw ? 3 : 2, 1, values) < 0) {
         return NULL;
     }
-    if (values[2] != NULL) {
-        is_forced = PyObject_IsTrue(values[2]);
-        if (is_forced < 0) {
-            return NULL;
-        }
+    is_forced  = has_raw ? is_true(values[2]) : 0;
+    is_strided = is_true(values[has_raw ? 3 : 2]);
+    if (is_forced < 0 || is_strided < 0) {
+        return NULL;
     }
     /* As in ucx-py: without a tag there is nothing to force. */
     is_forced = is_forced && values[1] != NULL && values[1] != Py_None;
+    if (is_forced && is_strided) {
+        PyErr_SetString(PyExc_ValueError,
+                        "strided=True does not go with force_tag=True");
+        return NULL;
+    }
     if (!is_recv && values[1] == st->any) {
         PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
         return NULL;
@@ -56,7 +71,8 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     req->match.mask = UINT64_MAX;
     if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
                      args_tag(st, values[1], &req->match)) < 0 ||
-        buffer_acquire(st, values[0], is_recv, &req->hold) < 0) {
+        (is_strided ? buffer_acquire_strided :
+                      buffer_acquire)(st, values[0], is_recv, &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -302,7 +302,7 @@ buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
 {
     hold->owner    = Py_NewRef(obj);
     hold->view.obj = NULL;
-    hold->buf      = (umx_buffer){data, len, memtype, NULL};
+    hold->buf      = (umx_buffer){.data = data, .len = len, .memtype = memtype};
 }
 
 /* The strides of C order; where there is no item they mean nothing. */
@@ -323,17 +323,28 @@ int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
 /* Sizes as a tuple. */
 PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);
 
+/* buffer_acquire() that takes host memory with gaps, too. */
+int buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
+                           buffer_hold *hold);
+
 static inline void
 buffer_release(buffer_hold *hold)
 {
     if (hold->view.obj != NULL) {
         PyBuffer_Release(&hold->view);
     }
+    if (UNLIKELY(hold->buf.layout != NULL)) {
+        PyMem_Free((void *)(uintptr_t)hold->buf.layout);
+        hold->buf.layout = NULL;
+    }
     Py_CLEAR(hold->owner);
 }
 
 /* The memory of an Array (array_type.c), as buffer_acquire(). */
 int array_acquire(PyObject *op, bool is_writable, buffer_hold *hold);
+
+/* The same, of any strides. */
+void array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout);
 
 int buffer_refuse_readonly(PyObject *obj);
 int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,

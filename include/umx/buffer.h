@@ -12,9 +12,42 @@ extern "C" {
 static inline umx_buffer
 umx_host_buffer(const void *data, size_t len)
 {
-    umx_buffer buffer = {(void *)data, len, UMX_MEMTYPE_HOST, NULL};
+    umx_buffer buffer = {(void *)data, len, UMX_MEMTYPE_HOST, NULL, NULL};
     return buffer;
 }
+
+enum {
+    UMX_LAYOUT_MAX_DIMS = 64
+};
+
+/** Items in a dimension, and bytes from one to the next: negative or 0, too. */
+typedef struct umx_dim {
+    size_t    count;
+    ptrdiff_t stride;
+} umx_dim;
+
+/** Runs of contiguous bytes in dimensions, the innermost first. */
+struct umx_layout {
+    size_t   run; /* bytes */
+    unsigned num_dims;
+    umx_dim  dims[UMX_LAYOUT_MAX_DIMS];
+};
+
+/**
+ * The layout of an array whose items have `itemsize` bytes; `dims` has the
+ * outermost first. A message takes the items in that order (C order), whatever
+ * their addresses. What lies together is merged.
+ *
+ * @return UMX_OK; UMX_ERR_OUT_OF_RANGE for more than UMX_LAYOUT_MAX_DIMS
+ *         dimensions, or more bytes than size_t counts. `*len_p`: all bytes.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_layout_init(umx_layout *layout, size_t itemsize, unsigned num_dims,
+                const umx_dim *dims, size_t *len_p);
+
+/** True if no byte of the array is twice in it, as in what is received into:
+ * a stride of 0 says so. */
+UMX_API bool umx_layout_is_writable(const umx_layout *layout);
 
 #ifdef __cplusplus
 }

@@ -28,12 +28,22 @@ typedef enum umx_memtype {
     UMX_MEMTYPE_CUDA_MANAGED
 } umx_memtype;
 
-/** Contiguous memory lent to an operation. `data` may be NULL if `len` is 0. */
+/** Where the items of an array with gaps lie: umx/buffer.h makes it. */
+typedef struct umx_layout umx_layout;
+
+/**
+ * Memory lent to an operation. `data` may be NULL if `len` is 0.
+ *
+ * With a layout, lent like the memory, `data` is the first item and `len` the
+ * bytes of all. That is for host memory, and for messages and active messages:
+ * other operations return UMX_ERR_UNSUPPORTED.
+ */
 typedef struct umx_buffer {
-    void       *data;
-    size_t      len; /* bytes */
-    umx_memtype memtype;
-    umx_memh   *memh; /* registration to use, or NULL */
+    void             *data;
+    size_t            len; /* bytes */
+    umx_memtype       memtype;
+    umx_memh         *memh;   /* registration to use, or NULL */
+    const umx_layout *layout; /* NULL: contiguous */
 } umx_buffer;
 
 /** No deadline. */

@@ -8,6 +8,7 @@
 #include <umx/version.h>
 
 #include "core/config.h"
+#include "mem/layout.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -177,6 +178,12 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         umi_fork_leave();
         goto release_config;
     }
+    status = umi_layout_datatype(&context->strided);
+    if (status != UMX_OK) {
+        ucp_cleanup(context->ucp);
+        umi_fork_leave();
+        goto release_config;
+    }
     ucp_config_release(config);
     *context_p = context;
     return UMX_OK;
@@ -204,6 +211,7 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
+        ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);
         umi_fork_leave();
         pthread_mutex_destroy(&context->memhs_lock);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
+#include "mem/memtype.h"
 #include "util/hash.h"
 
 /* ---- UCX's part ----------------------------------------------------------
@@ -251,8 +252,9 @@ umx_memh_register(umx_context *context, const umx_buffer *buf,
     if (context->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
+    status = umi_check_contiguous(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     if (buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;

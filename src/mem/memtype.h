@@ -6,6 +6,8 @@
 #include <string.h>
 #include <umx/types.h>
 
+#include "mem/layout.h"
+
 typedef struct umi_memtype_ops {
     const char *name;
     bool        is_host_readable; /* eager sends may read it with the CPU */
@@ -19,6 +21,10 @@ extern const umi_memtype_ops umi_memtypes[UMX_MEMTYPE_CUDA_MANAGED + 1];
 static inline umx_status
 umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
 {
+    if (buf->layout != NULL) {
+        umi_layout_write(buf, 0, src, len);
+        return UMX_OK;
+    }
     if (buf->memtype <= UMX_MEMTYPE_HOST) {
         if (len != 0) {
             memcpy(buf->data, src, len);
@@ -26,6 +32,39 @@ umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
         return UMX_OK;
     }
     return umi_memtypes[buf->memtype].copy_in(buf->data, src, len);
+}
+
+/* The first `len` bytes of `buf`, which is host readable. */
+static inline void
+umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
+{
+    if (buf->layout != NULL) {
+        umi_layout_read(buf, 0, dst, len);
+    } else if (len != 0) {
+        memcpy(dst, buf->data, len);
+    }
+}
+
+/* May it be lent to an operation that takes no layout? */
+static inline umx_status
+umi_check_contiguous(const umx_buffer *buf)
+{
+    if (buf->layout != NULL) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
+}
+
+/* May it be lent to an operation that takes one? */
+static inline umx_status
+umi_check_buffer(const umx_buffer *buf)
+{
+    if (buf->layout != NULL && buf->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
 }
 
 static inline bool

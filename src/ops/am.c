@@ -52,6 +52,16 @@ umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
     return (umx_status)ucp_worker_set_am_recv_handler(worker->ucp, &param);
 }
 
+/* What UCX is given instead of contiguous memory; see mem/layout.h. */
+static void *
+use_layout(umx_request *req, ucp_request_param_t *params, size_t *count_p)
+{
+    params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    params->datatype = req->worker->context->strided;
+    *count_p         = 1;
+    return &req->buf;
+}
+
 static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
@@ -63,16 +73,20 @@ umx_status
 umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
+    void               *data  = req->buf.data;
+    size_t              count = req->buf.len;
     ucp_request_param_t params;
 
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
     params.cb.send = on_sent;
+    if (req->buf.layout != NULL) {
+        data = use_layout(req, &params, &count);
+    }
     return umi_post_result(req,
                            ucp_am_send_nbx(req->ep->handle, id, header,
-                                           header_len, req->buf.data,
-                                           req->buf.len, &params),
+                                           header_len, data, count, &params),
                            &req->ep->inflight);
 }
 
@@ -85,16 +99,19 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 }
 
 umx_status
-umi_am_recv(umx_request *req, void *data, size_t len)
+umi_am_recv(umx_request *req, void *desc, size_t len)
 {
+    void               *data = req->buf.data;
     ucp_request_param_t params;
 
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
-    return umi_post_result(req,
-                           ucp_am_recv_data_nbx(req->worker->ucp, data,
-                                                req->buf.data, len, &params),
-                           &req->ep->inflight);
+    if (req->buf.layout != NULL) {
+        data = use_layout(req, &params, &len);
+    }
+    return umi_post_result(
+        req, ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params),
+        &req->ep->inflight);
 }
 
 void

@@ -33,7 +33,7 @@ umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
 
 /* Receive the bytes of an announced message, into `req->buf`, of exactly `len`
  * bytes. From inside the arrival callback or for a kept descriptor. */
-umx_status umi_am_recv(umx_request *req, void *data, size_t len);
+umx_status umi_am_recv(umx_request *req, void *desc, size_t len);
 
 /* Drop kept data. A dropped announcement completes its sender with success. */
 void umi_am_release(umx_worker *worker, void *data);

@@ -1,5 +1,6 @@
 #include "ops/tag.h"
 
+#include "mem/memtype.h"
 #include "ops/post.h"
 
 /* ---- sending -------------------------------------------------------------
@@ -68,8 +69,9 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (status != UMX_OK) {
         return status;
     }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
+    status = umi_check_contiguous(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     req = umi_request_new(base->worker, base, &umi_tag_send_ops, params);
     if (req == NULL) {
@@ -204,10 +206,7 @@ check_recv(const umx_worker *worker, const umi_ep *ep, const umx_buffer *buf)
     if (status == UMX_OK && ep != NULL) {
         status = umi_ep_post_status(ep);
     }
-    if (status == UMX_OK && buf->data == NULL && buf->len != 0) {
-        status = UMX_ERR_INVALID_PARAM;
-    }
-    return status;
+    return (status == UMX_OK) ? umi_check_contiguous(buf) : status;
 }
 
 umx_status

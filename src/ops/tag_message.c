@@ -51,7 +51,7 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
 {
     umx_tag_message *message;
 
-    if (info->length > buf->len) {
+    if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
     if (!umi_is_host_readable(buf)) {
@@ -154,6 +154,10 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
         return UMX_ERR_CLOSED;
     }
     status = umi_worker_check(worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_check_contiguous(buf);
     if (status != UMX_OK) {
         return status;
     }

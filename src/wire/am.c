@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "mem/memtype.h"
 #include "wire/conn.h"
 
 static const umx_match any = {.flags = UMX_MATCH_ANY};
@@ -55,7 +56,7 @@ umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
         return UMX_ERR_OUT_OF_RANGE;
     }
     if (small != NULL && (small->memtype > UMX_MEMTYPE_HOST ||
-                          (small->data == NULL && small->len != 0))) {
+                          umi_check_contiguous(small) != UMX_OK)) {
         return UMX_ERR_INVALID_PARAM;
     }
     return umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id), &any,

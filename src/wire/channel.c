@@ -599,8 +599,9 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
+    status = umi_check_buffer(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     if (!umi_list_is_empty(&channel->unexpected) && umi_conn_may_read(ep)) {
         message = find_unexpected(channel, match);
@@ -726,8 +727,7 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (!umi_is_host_readable(buf)) {
         return UMX_ERR_UNSUPPORTED;
     }
-    message = umi_message_rebuild(ep, header, header_len, buf->data,
-                                  info->length);
+    message = umi_message_rebuild(ep, header, header_len, buf, info->length);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -801,7 +801,7 @@ settle_cancelled_landing(umx_request *req)
     }
     if (status == UMX_OK) {
         if (umi_message_make_room(message, message->info.length)) {
-            memcpy(message->data, req->buf.data, message->info.length);
+            umi_copy_out(&req->buf, message->data, message->info.length);
         } else {
             status = UMX_ERR_NO_MEMORY;
         }

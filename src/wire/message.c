@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/worker.h"
+#include "mem/memtype.h"
 #include "wire/conn.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
@@ -67,7 +68,7 @@ keep_header(umx_message *message, const void *header, size_t len)
 
 umx_message *
 umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
-                    const void *data, size_t len)
+                    const umx_buffer *buf, size_t len)
 {
     umx_message *message = message_new(ep);
 
@@ -79,9 +80,7 @@ umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
         umi_message_free(message);
         return NULL;
     }
-    if (len != 0) {
-        memcpy(message->data, data, len);
-    }
+    umi_copy_out(buf, message->data, len);
     message->info.length = len;
     return message;
 }
@@ -89,7 +88,9 @@ umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
 umx_message *
 umi_message_copy(umx_ep *ep, const void *data, size_t len)
 {
-    return umi_message_rebuild(ep, NULL, 0, data, len);
+    umx_buffer buf = umx_host_buffer(data, len);
+
+    return umi_message_rebuild(ep, NULL, 0, &buf, len);
 }
 
 static bool

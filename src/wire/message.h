@@ -62,7 +62,7 @@ umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
 
 /* The same with a header of the user's in front. */
 umx_message *umi_message_rebuild(umx_ep *ep, const void *header,
-                                 size_t header_len, const void *data,
+                                 size_t header_len, const umx_buffer *buf,
                                  size_t len);
 
 /* Room for `len` bytes, INLINE or HEAP; false when out of memory. */

@@ -4,6 +4,7 @@
  * less at a time has to keep a whole one. */
 #include <umx/stream.h>
 
+#include "mem/memtype.h"
 #include "wire/conn.h"
 #include "wire/stream.h"
 
@@ -136,14 +137,14 @@ umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
     if (status == UMX_OK && channel->is_shut) {
         status = UMX_ERR_CLOSED;
     }
+    if (status == UMX_OK) {
+        status = umi_check_contiguous(buf);
+    }
     if (status != UMX_OK || buf->len == 0) {
         return status;
     }
     if (buf->len <= PIECE_MAX) {
         return umi_channel_send(ep, &what, buf, params, req_p);
-    }
-    if (buf->data == NULL) {
-        return UMX_ERR_INVALID_PARAM;
     }
     return send_long(ep, channel, buf, params, req_p);
 }

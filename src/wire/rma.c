@@ -51,10 +51,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (item->buf.data == NULL && item->buf.len != 0) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    return UMX_OK;
+    return umi_check_contiguous(&item->buf);
 }
 
 static umx_status

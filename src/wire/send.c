@@ -136,8 +136,9 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
+    status = umi_check_buffer(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     channel = umi_conn_channel(ep, what->channel);
     if (channel == NULL) {

@@ -498,8 +498,9 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    if (buf->data == NULL && buf->len != 0) {
-        return UMX_ERR_INVALID_PARAM;
+    status = umi_check_contiguous(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     if (!umi_is_host_readable(buf)) {
         return UMX_ERR_UNSUPPORTED; /* bytes could not go back */
@@ -531,7 +532,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     if (status != UMX_OK) {
         return status;
     }
-    if (info->length > buf->len) {
+    if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = put_back(channel, info->tag, buf->data, info->length);

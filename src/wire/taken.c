@@ -1,5 +1,6 @@
 /* taken.c: messages in the user's hands. They outlive their worker: what is
  * left of it stays until the last one is given back. */
+#include "mem/memtype.h"
 #include "wire/channel.h"
 #include "wire/conn.h"
 
@@ -95,6 +96,10 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     if (ep->base.worker == NULL) {
         free_orphan(message);
         return UMX_ERR_CLOSED;
+    }
+    status = umi_check_buffer(buf);
+    if (status != UMX_OK) {
+        return status;
     }
     if (buf->len < message->info.length) {
         return UMX_ERR_BUFFER_TOO_SMALL;

@@ -756,6 +756,45 @@ ucp_get_nbx(ucp_ep_h ep, void *buffer, size_t count, uint64_t address,
     return result;
 }
 
+ucs_status_t
+ucp_dt_create_generic(const ucp_generic_dt_ops_t *ops, void *context,
+                      ucp_datatype_t *datatype_p)
+{
+    (void)context;
+    if (fake_fails(__func__)) {
+        return fake.fail_status;
+    }
+    fake.live++;
+    *datatype_p = (ucp_datatype_t)(uintptr_t)ops;
+    return UCS_OK;
+}
+
+void
+ucp_dt_destroy(ucp_datatype_t datatype)
+{
+    (void)datatype;
+    fake.live--;
+}
+
+/* The first MAX_BYTES of what is sent. */
+static size_t
+pack(void *to, const void *buffer, size_t count,
+     const ucp_request_param_t *param)
+{
+    const ucp_generic_dt_ops_t *ops;
+
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        ops = (const void *)(uintptr_t)param->datatype;
+        return ops->pack(ops->start_pack(NULL, buffer, count), 0, to,
+                         MAX_BYTES);
+    }
+    count = (count < MAX_BYTES) ? count : MAX_BYTES;
+    if (count != 0) {
+        memcpy(to, buffer, count);
+    }
+    return count;
+}
+
 ucs_status_ptr_t
 ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
                 size_t header_length, const void *buffer, size_t count,
@@ -767,10 +806,7 @@ ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
     (void)header_length;
     if (!UCS_PTR_IS_ERR(result)) {
         sent[id]++;
-        last_sent_len = count < MAX_BYTES ? count : MAX_BYTES;
-        if (count != 0) {
-            memcpy(last_sent, buffer, last_sent_len);
-        }
+        last_sent_len = pack(last_sent, buffer, count, param);
     }
     return result;
 }
