@@ -9,14 +9,17 @@
 static void
 add_dim(umx_layout *layout, size_t count, ptrdiff_t stride)
 {
-    umx_dim *inner = &layout->dims[layout->num_dims - 1];
+    umx_dim *inner = NULL;
 
     if (count == 1) {
         return;
     }
-    if (layout->num_dims == 0 && stride == (ptrdiff_t)layout->run) {
+    if (layout->num_dims != 0) {
+        inner = &layout->dims[layout->num_dims - 1];
+    }
+    if (inner == NULL && stride == (ptrdiff_t)layout->run) {
         layout->run *= count;
-    } else if (layout->num_dims != 0 &&
+    } else if (inner != NULL &&
                stride == inner->stride * (ptrdiff_t)inner->count) {
         inner->count *= count;
     } else {
