@@ -11,8 +11,9 @@
 typedef struct umi_memtype_ops {
     const char *name;
     bool        is_host_readable; /* eager sends may read it with the CPU */
-    /* Host bytes into memory of this type. */
+    /* Host bytes into memory of this type, and out of it. */
     umx_status (*copy_in)(void *dst, const void *src, size_t len);
+    umx_status (*copy_out)(void *dst, const void *src, size_t len);
 } umi_memtype_ops;
 
 extern const umi_memtype_ops umi_memtypes[UMX_MEMTYPE_CUDA_MANAGED + 1];
@@ -34,15 +35,15 @@ umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
     return umi_memtypes[buf->memtype].copy_in(buf->data, src, len);
 }
 
-/* The first `len` bytes of `buf`, which is host readable. */
-static inline void
+/* The first `len` bytes of `buf` into host memory. */
+static inline umx_status
 umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
 {
     if (buf->layout != NULL) {
         umi_layout_read(buf, 0, dst, len);
-    } else if (len != 0) {
-        memcpy(dst, buf->data, len);
+        return UMX_OK;
     }
+    return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);
 }
 
 /* May it be lent to an operation that takes no layout? */

@@ -50,24 +50,24 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
              const umx_buffer *buf)
 {
     umx_tag_message *message;
+    umx_status       status;
 
     if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
-    }
-    if (!umi_is_host_readable(buf)) {
-        return UMX_ERR_UNSUPPORTED;
     }
     message = malloc(sizeof(*message) + info->length);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    status = umi_copy_out(buf, message->data, info->length);
+    if (status != UMX_OK) {
+        free(message);
+        return status;
+    }
     umi_link_init(&message->link);
     message->worker = worker;
     message->handle = NULL;
     message->info   = *info;
-    if (info->length != 0) {
-        memcpy(message->data, buf->data, info->length);
-    }
     umi_tag_return(message);
     return UMX_OK;
 }

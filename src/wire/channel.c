@@ -717,6 +717,7 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
 {
     umx_ep      *ep = channel->ep;
     umx_message *message;
+    umx_status   status;
 
     if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
@@ -724,12 +725,10 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (!umi_conn_may_read(ep)) {
         return UMX_ERR_CLOSED;
     }
-    if (!umi_is_host_readable(buf)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    message = umi_message_rebuild(ep, header, header_len, buf, info->length);
-    if (message == NULL) {
-        return UMX_ERR_NO_MEMORY;
+    status = umi_message_rebuild(ep, header, header_len, buf, info->length,
+                                 &message);
+    if (status != UMX_OK) {
+        return status;
     }
     message->channel    = channel;
     message->info       = *info;
@@ -796,15 +795,11 @@ settle_cancelled_landing(umx_request *req)
     req->u.recv.message = NULL;
     message->lander     = NULL;
     message->storage    = UMI_STORAGE_MOVED;
-    if (status == UMX_OK && !umi_is_host_readable(&req->buf)) {
-        status = UMX_ERR_UNSUPPORTED; /* device memory: cannot be copied here */
-    }
     if (status == UMX_OK) {
-        if (umi_message_make_room(message, message->info.length)) {
-            umi_copy_out(&req->buf, message->data, message->info.length);
-        } else {
-            status = UMX_ERR_NO_MEMORY;
-        }
+        status = umi_message_make_room(message, message->info.length) ?
+                     umi_copy_out(&req->buf, message->data,
+                                  message->info.length) :
+                     UMX_ERR_NO_MEMORY;
     }
     umi_channel_landed(channel, message, status);
 }

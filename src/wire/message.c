@@ -66,31 +66,37 @@ keep_header(umx_message *message, const void *header, size_t len)
     return true;
 }
 
-umx_message *
+umx_status
 umi_message_rebuild(umx_ep *ep, const void *header, size_t header_len,
-                    const umx_buffer *buf, size_t len)
+                    const umx_buffer *buf, size_t len, umx_message **message_p)
 {
     umx_message *message = message_new(ep);
+    umx_status   status  = UMX_ERR_NO_MEMORY;
 
     if (message == NULL) {
-        return NULL;
+        return status;
     }
-    if (!keep_header(message, header, header_len) ||
-        !umi_message_make_room(message, len)) {
+    if (keep_header(message, header, header_len) &&
+        umi_message_make_room(message, len)) {
+        status = umi_copy_out(buf, message->data, len);
+    }
+    if (status != UMX_OK) {
         umi_message_free(message);
-        return NULL;
+        return status;
     }
-    umi_copy_out(buf, message->data, len);
     message->info.length = len;
-    return message;
+    *message_p           = message;
+    return UMX_OK;
 }
 
 umx_message *
 umi_message_copy(umx_ep *ep, const void *data, size_t len)
 {
-    umx_buffer buf = umx_host_buffer(data, len);
+    umx_buffer   buf     = umx_host_buffer(data, len);
+    umx_message *message = NULL;
 
-    return umi_message_rebuild(ep, NULL, 0, &buf, len);
+    (void)!umi_message_rebuild(ep, NULL, 0, &buf, len, &message);
+    return message;
 }
 
 static bool

@@ -60,10 +60,10 @@ umx_message *umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival,
 /* A message with a copy of `len` bytes; NULL when out of memory. */
 umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
 
-/* The same with a header of the user's in front. */
-umx_message *umi_message_rebuild(umx_ep *ep, const void *header,
-                                 size_t header_len, const umx_buffer *buf,
-                                 size_t len);
+/* The same from any memory, with a header of the user's in front. */
+umx_status umi_message_rebuild(umx_ep *ep, const void *header,
+                               size_t header_len, const umx_buffer *buf,
+                               size_t len, umx_message **message_p);
 
 /* Room for `len` bytes, INLINE or HEAP; false when out of memory. */
 bool umi_message_make_room(umx_message *message, size_t len);

@@ -1,0 +1,265 @@
+/* cuda.c: see cuda.h. Types and numbers are those of the driver's ABI (cuda.h
+ * of the toolkit, which is not needed to build this). */
+#include "mem/cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "util/log.h"
+
+typedef int                cu_result;
+typedef int                cu_device;
+typedef unsigned long long cu_pointer;
+typedef struct cu_context *cu_context;
+typedef struct cu_stream  *cu_stream;
+
+enum {
+    CU_OK             = 0,
+    CU_INVALID_VALUE  = 1,
+    CU_OUT_OF_MEMORY  = 2,
+    CU_MEMORY_DEVICE  = 2,
+    ATTR_MEMORY_TYPE  = 2,
+    ATTR_IS_MANAGED   = 8,
+    ATTR_DEVICE       = 9,
+    ATTR_RANGE_START  = 11,
+    ATTR_RANGE_SIZE   = 12,
+    NUM_ATTRS         = 5,
+    MAX_DEVICES       = 64,
+    FIRST_REAL_STREAM = 16 /* below: names of default streams */
+};
+
+/* The driver's functions. */
+#define FUNCTIONS(X)                                                         \
+    X(init, "cuInit", (unsigned flags))                                      \
+    X(error_name, "cuGetErrorName", (cu_result result, const char **name_p)) \
+    X(pointer_attributes, "cuPointerGetAttributes",                          \
+      (unsigned count, const int *attributes, void **values,                 \
+       cu_pointer pointer))                                                  \
+    X(device_get, "cuDeviceGet", (cu_device * device_p, int ordinal))        \
+    X(retain, "cuDevicePrimaryCtxRetain",                                    \
+      (cu_context * context_p, cu_device device))                            \
+    X(push, "cuCtxPushCurrent_v2", (cu_context context))                     \
+    X(pop, "cuCtxPopCurrent_v2", (cu_context * context_p))                   \
+    X(copy_htod, "cuMemcpyHtoD_v2",                                          \
+      (cu_pointer dst, const void *src, size_t len))                         \
+    X(copy_dtoh, "cuMemcpyDtoH_v2", (void *dst, cu_pointer src, size_t len)) \
+    X(stream_wait, "cuStreamSynchronize", (cu_stream stream))
+
+static struct {
+    bool is_present;
+#define MEMBER(name, symbol, args) cu_result(*name) args;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+} driver;
+
+static pthread_once_t  once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `contexts` */
+static cu_context      contexts[MAX_DEVICES]; /* primary ones, retained */
+
+/* ---- the driver ----------------------------------------------------------
+ */
+
+static void
+load(void)
+{
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    if (handle == NULL) {
+        return; /* no NVIDIA driver: host memory only */
+    }
+#define LOOK_UP(name, symbol, args)                              \
+    *(void **)&driver.name = dlsym(handle, symbol);              \
+    if (driver.name == NULL) {                                   \
+        umi_log(UMI_LOG_WARN, "libcuda.so.1 has no %s", symbol); \
+        return;                                                  \
+    }
+    FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+    driver.is_present = (driver.init(0) == CU_OK); /* no: no device */
+}
+
+static bool
+is_present(void)
+{
+    (void)pthread_once(&once, load);
+    return driver.is_present;
+}
+
+/* A failure as a status, logged. */
+static umx_status
+check(cu_result result, const char *what)
+{
+    const char *name = NULL;
+
+    if (result == CU_OK) {
+        return UMX_OK;
+    }
+    if (driver.error_name(result, &name) != CU_OK || name == NULL) {
+        name = "an unknown error";
+    }
+    umi_log(UMI_LOG_WARN, "%s: %s (%d)", what, name, result);
+    switch (result) {
+    case CU_INVALID_VALUE:
+        return UMX_ERR_INVALID_PARAM;
+    case CU_OUT_OF_MEMORY:
+        return UMX_ERR_NO_MEMORY;
+    default:
+        return UMX_ERR_IO_ERROR;
+    }
+}
+
+/* ---- what a pointer is ---------------------------------------------------
+ */
+
+umx_status
+umi_cuda_describe(const void *data, size_t len, umi_cuda_memory *memory)
+{
+    static const int attributes[NUM_ATTRS] = {ATTR_MEMORY_TYPE, ATTR_IS_MANAGED,
+                                              ATTR_DEVICE, ATTR_RANGE_START,
+                                              ATTR_RANGE_SIZE};
+
+    unsigned   type = 0, is_managed = 0;
+    int        device            = -1;
+    cu_pointer start             = 0;
+    size_t     size              = 0;
+    cu_pointer pointer           = (uintptr_t)data;
+    void      *values[NUM_ATTRS] = {&type, &is_managed, &device, &start, &size};
+    umx_status status;
+
+    if (!is_present()) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    /* What the driver does not know leaves zeros: it is no error. */
+    status = check(
+        driver.pointer_attributes(NUM_ATTRS, attributes, values, pointer),
+        "cuPointerGetAttributes");
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (size != 0 && (pointer < start || len > size - (pointer - start))) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (is_managed) {
+        memory->memtype = UMX_MEMTYPE_CUDA_MANAGED;
+    } else {
+        memory->memtype = (type == CU_MEMORY_DEVICE) ? UMX_MEMTYPE_CUDA :
+                                                       UMX_MEMTYPE_HOST;
+    }
+    memory->device = (type != 0) ? device : -1;
+    return UMX_OK;
+}
+
+/* ---- contexts ------------------------------------------------------------
+ */
+
+/* The primary context, which libraries share; it stays retained. */
+static umx_status
+primary_context(int device, cu_context *context_p)
+{
+    cu_device  handle;
+    umx_status status = UMX_OK;
+
+    if (device < 0 || device >= MAX_DEVICES) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    pthread_mutex_lock(&lock);
+    if (contexts[device] == NULL) {
+        status = check(driver.device_get(&handle, device), "cuDeviceGet");
+        if (status == UMX_OK) {
+            status = check(driver.retain(&contexts[device], handle),
+                           "cuDevicePrimaryCtxRetain");
+        }
+    }
+    *context_p = contexts[device];
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static umx_status
+enter(int device)
+{
+    cu_context context;
+    umx_status status = primary_context(device, &context);
+
+    return (status == UMX_OK) ?
+               check(driver.push(context), "cuCtxPushCurrent") :
+               status;
+}
+
+static void
+leave(void)
+{
+    cu_context context;
+
+    (void)!check(driver.pop(&context), "cuCtxPopCurrent");
+}
+
+/* The context of the memory's device; that of other memory is any. */
+static umx_status
+enter_memory(const void *data, size_t len)
+{
+    umi_cuda_memory memory;
+    umx_status      status = umi_cuda_describe(data, len, &memory);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    return (memory.device >= 0) ? enter(memory.device) : UMX_ERR_INVALID_PARAM;
+}
+
+/* ---- bytes ---------------------------------------------------------------
+ */
+
+umx_status
+umi_cuda_copy_in(void *dst, const void *src, size_t len)
+{
+    umx_status status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = enter_memory(dst, len);
+    if (status == UMX_OK) {
+        status = check(driver.copy_htod((uintptr_t)dst, src, len),
+                       "cuMemcpyHtoD");
+        leave();
+    }
+    return status;
+}
+
+umx_status
+umi_cuda_copy_out(void *dst, const void *src, size_t len)
+{
+    umx_status status;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    status = enter_memory(src, len);
+    if (status == UMX_OK) {
+        status = check(driver.copy_dtoh(dst, (uintptr_t)src, len),
+                       "cuMemcpyDtoH");
+        leave();
+    }
+    return status;
+}
+
+umx_status
+umi_cuda_wait(int device, uintptr_t stream)
+{
+    umx_status status;
+
+    if (!is_present()) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (stream == 0 || (stream > 2 && stream < FIRST_REAL_STREAM)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = enter(device);
+    if (status == UMX_OK) {
+        status = check(driver.stream_wait((cu_stream)stream),
+                       "cuStreamSynchronize");
+        leave();
+    }
+    return status;
+}

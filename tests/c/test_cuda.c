@@ -1,0 +1,188 @@
+/* link: fake_cuda wrap=dlopen wrap=dlsym */
+#include "mem/cuda.h"
+
+#include <string.h>
+
+#include "fake_cuda.h"
+#include "unit.h"
+#include "util/log.h"
+
+enum {
+    LEN = 64
+};
+
+static char device_memory[LEN], other_device[LEN], managed[LEN], pinned[LEN];
+static char ordinary[LEN];
+static unsigned num_lines;
+static char     last_line[256];
+
+static void
+on_line(int level, const char *text, void *arg)
+{
+    (void)level;
+    (void)arg;
+    num_lines++;
+    strncpy(last_line, text, sizeof(last_line) - 1);
+}
+
+static int
+setup(void **state)
+{
+    (void)state;
+    fake_cuda_add(device_memory, LEN, 0, false);
+    fake_cuda_add(other_device, LEN, 3, false);
+    fake_cuda_add(managed, LEN, 1, true);
+    fake_cuda_add(pinned, LEN, -1, false);
+    fake_cuda.failing = NULL;
+    num_lines         = 0;
+    umi_log_set_sink(on_line, NULL);
+    return 0;
+}
+
+/* What was pushed is popped, in every case. */
+static int
+teardown(void **state)
+{
+    (void)state;
+    assert_int_equal(fake_cuda.depth, 0);
+    assert_int_equal(fake_cuda.current, -1);
+    return 0;
+}
+
+static void
+test_the_driver_tells_what_memory_is(void **state)
+{
+    static const struct {
+        const void *data;
+        umx_memtype memtype;
+        int         device;
+    } cases[] = {
+        {device_memory, UMX_MEMTYPE_CUDA, 0},
+        {other_device, UMX_MEMTYPE_CUDA, 3},
+        {managed, UMX_MEMTYPE_CUDA_MANAGED, 1},
+        {pinned, UMX_MEMTYPE_HOST, -1},
+        {ordinary, UMX_MEMTYPE_HOST, -1},
+    };
+    umi_cuda_memory memory;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        assert_int_equal(umi_cuda_describe(cases[i].data, LEN, &memory),
+                         UMX_OK);
+        assert_int_equal(memory.memtype, cases[i].memtype);
+        assert_int_equal(memory.device, cases[i].device);
+    }
+}
+
+static void
+test_memory_that_is_too_short_is_refused(void **state)
+{
+    umi_cuda_memory memory;
+    char            bytes[LEN + 1];
+
+    (void)state;
+    assert_int_equal(umi_cuda_describe(device_memory, LEN + 1, &memory),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umi_cuda_describe(device_memory + 1, LEN, &memory),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umi_cuda_copy_in(device_memory, bytes, LEN + 1),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umi_cuda_copy_out(bytes, device_memory, LEN + 1),
+                     UMX_ERR_INVALID_PARAM);
+}
+
+static void
+test_bytes_are_copied_in_the_devices_context(void **state)
+{
+    char back[LEN] = {0};
+
+    (void)state;
+    assert_int_equal(umi_cuda_copy_in(other_device, "abc", 4), UMX_OK);
+    assert_string_equal(other_device, "abc");
+    assert_int_equal(umi_cuda_copy_out(back, other_device, 4), UMX_OK);
+    assert_string_equal(back, "abc");
+    assert_int_equal(umi_cuda_copy_in(device_memory + LEN - 1, "z", 1), UMX_OK);
+    assert_int_equal(umi_cuda_copy_in(managed, "m", 2), UMX_OK);
+    assert_int_equal(umi_cuda_copy_in(NULL, NULL, 0), UMX_OK);
+    assert_int_equal(umi_cuda_copy_out(NULL, NULL, 0), UMX_OK);
+    assert_int_equal(fake_cuda.retained[3], 1); /* once for all */
+}
+
+static void
+test_memory_of_no_device_is_not_copied(void **state)
+{
+    unsigned before = fake_cuda.copies;
+    char     byte   = 0;
+
+    (void)state;
+    assert_int_equal(umi_cuda_copy_in(ordinary, "a", 1), UMX_ERR_INVALID_PARAM);
+    assert_int_equal(umi_cuda_copy_out(&byte, pinned, 1),
+                     UMX_ERR_INVALID_PARAM);
+    assert_int_equal(fake_cuda.copies, before);
+}
+
+static void
+test_streams_are_waited_for(void **state)
+{
+    (void)state;
+    assert_int_equal(umi_cuda_wait(2, 1), UMX_OK);
+    assert_ptr_equal(fake_cuda.waited, (void *)1);
+    assert_int_equal(umi_cuda_wait(2, 2), UMX_OK);
+    assert_int_equal(umi_cuda_wait(2, (uintptr_t)ordinary), UMX_OK);
+    assert_ptr_equal(fake_cuda.waited, ordinary);
+    assert_int_equal(fake_cuda.waits, 3);
+    for (uintptr_t bad = 0; bad < 16; bad = (bad == 0) ? 3 : bad + 1) {
+        assert_int_equal(umi_cuda_wait(2, bad), UMX_ERR_INVALID_PARAM);
+    }
+    assert_int_equal(umi_cuda_wait(-1, 1), UMX_ERR_OUT_OF_RANGE);
+    assert_int_equal(umi_cuda_wait(64, 1), UMX_ERR_OUT_OF_RANGE);
+    assert_int_equal(umi_cuda_wait(FAKE_CUDA_DEVICES, 1), UMX_ERR_IO_ERROR);
+}
+
+static void
+test_failures_of_the_driver_are_told(void **state)
+{
+    static const struct {
+        const char *function;
+        int         result;
+        umx_status  status;
+    } cases[] = {
+        {"cuPointerGetAttributes", 1, UMX_ERR_INVALID_PARAM},
+        {"cuCtxPushCurrent_v2", 201, UMX_ERR_IO_ERROR},
+        {"cuMemcpyHtoD_v2", 2, UMX_ERR_NO_MEMORY},
+        {"cuMemcpyHtoD_v2", 999, UMX_ERR_IO_ERROR},
+        {"cuDeviceGet", 101, UMX_ERR_IO_ERROR},
+        {"cuDevicePrimaryCtxRetain", 2, UMX_ERR_NO_MEMORY},
+    };
+    char first[LEN]; /* of a device without a context yet */
+
+    (void)state;
+    fake_cuda_add(first, LEN, 2, false);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char *dst = (i < 4) ? device_memory : first;
+
+        fake_cuda.failing = cases[i].function;
+        fake_cuda.result  = cases[i].result;
+        num_lines         = 0;
+        assert_int_equal(umi_cuda_copy_in(dst, "a", 1), cases[i].status);
+        assert_int_equal(num_lines, 1);
+        assert_int_equal(strncmp(last_line, cases[i].function, 8), 0);
+    }
+}
+
+#define CUDA_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CUDA_TEST(test_the_driver_tells_what_memory_is),
+        CUDA_TEST(test_memory_that_is_too_short_is_refused),
+        CUDA_TEST(test_memory_of_no_device_is_not_copied),
+        CUDA_TEST(test_failures_of_the_driver_are_told),
+        CUDA_TEST(test_bytes_are_copied_in_the_devices_context),
+        CUDA_TEST(test_streams_are_waited_for),
+    };
+
+    return UNIT_RUN(tests);
+}
