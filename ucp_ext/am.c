@@ -217,11 +217,13 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 {
     static const char *const keywords[] = {"buffer", "id", "header"};
     EndpointObject          *self       = (EndpointObject *)op;
-    PyObject                *values[3];
+    PyObject                *values[3]  = {NULL};
     RequestObject           *req;
 
-    if (args_parse("am_send", args, nargs, kwnames, keywords, 3, 1, 1, values) <
-        0) {
+    if (LIKELY(nargs == 1 && kwnames == NULL)) {
+        values[0] = args[0];
+    } else if (args_parse("am_send", args, nargs, kwnames, keywords, 3, 1, 1,
+                          values) < 0) {
         return NULL;
     }
     req = request_new(self->worker, self, REQUEST_AM_SEND);
@@ -243,10 +245,11 @@ recv(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
 {
     static const char *const keywords[] = {"id"};
     EndpointObject          *self       = (EndpointObject *)op;
-    PyObject                *id;
+    PyObject                *id         = NULL;
     RequestObject           *req;
 
-    if (args_parse(name, args, nargs, kwnames, keywords, 1, 0, 0, &id) < 0) {
+    if ((nargs != 0 || kwnames != NULL) &&
+        args_parse(name, args, nargs, kwnames, keywords, 1, 0, 0, &id) < 0) {
         return NULL;
     }
     req = request_new(self->worker, self, kind);

@@ -379,7 +379,7 @@ takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
         return true;
     }
     return req->buf.len != 0 && arrival->len <= req->buf.len &&
-           !arrival->is_rndv && arrival->header_len == UMI_HEADER_SIZE;
+           !arrival->is_rndv && arrival->header_len == UMI_HEADER_MIN;
 }
 
 static int

@@ -140,15 +140,15 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
 umx_message *
 umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
 {
-    const char  *header  = arrival->header;
-    umx_message *message = message_new(ep);
+    const uint8_t *header = arrival->header;
+    size_t         size = umi_header_size(header[offsetof(umi_header, flags)]);
+    umx_message   *message = message_new(ep);
 
     *verdict_p = UMI_AM_REFUSED;
     if (message == NULL) {
         return NULL;
     }
-    if (!keep_header(message, header + UMI_HEADER_SIZE,
-                     arrival->header_len - UMI_HEADER_SIZE) ||
+    if (!keep_header(message, header + size, arrival->header_len - size) ||
         !keep_bytes(message, arrival, verdict_p)) {
         umi_message_free(message);
         return NULL;

@@ -76,13 +76,14 @@ fill_header(umx_request *req, const umi_outgoing *what)
         .channel = (uint16_t)what->channel,
         .tag     = what->tag,
     };
-    char *bytes;
+    size_t size = umi_header_size(what->flags);
+    char  *bytes;
 
     if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
         header.flags |= UMI_FLAG_DEVICE;
     }
     req->u.send.longer     = NULL;
-    req->u.send.header_len = UMI_HEADER_SIZE + what->header_len;
+    req->u.send.header_len = (uint32_t)(size + what->header_len);
     if (what->header_len != 0) {
         req->u.send.longer = umi_message_copy(ep, NULL, 0);
         if (req->u.send.longer == NULL ||
@@ -93,9 +94,9 @@ fill_header(umx_request *req, const umi_outgoing *what)
         }
     }
     bytes = header_of(req);
-    memcpy(bytes, &header, sizeof(header));
+    memcpy(bytes, &header, size);
     if (what->header_len != 0) {
-        memcpy(bytes + sizeof(header), what->header, what->header_len);
+        memcpy(bytes + size, what->header, what->header_len);
     }
     return true;
 }

@@ -3,15 +3,23 @@
 #include "unit.h"
 
 /* The bytes on the wire, not the struct, are what is frozen. */
-static const uint8_t wire[UMI_HEADER_SIZE] = {
+static const uint8_t wire[UMI_HEADER_MAX] = {
     UMI_KIND_MESSAGE,
-    UMI_FLAG_UNTAGGED,
+    UMI_FLAG_DEVICE,
     0x34,
     0x12,
     0x04,
     0x03,
     0x02,
     0x01,
+    0x28,
+    0x27,
+    0x26,
+    0x25,
+    0x24,
+    0x23,
+    0x22,
+    0x21,
     0x18,
     0x17,
     0x16,
@@ -23,11 +31,12 @@ static const uint8_t wire[UMI_HEADER_SIZE] = {
 };
 
 static const umi_header decoded = {
-    .kind    = UMI_KIND_MESSAGE,
-    .flags   = UMI_FLAG_UNTAGGED,
-    .channel = 0x1234,
-    .seq     = 0x01020304,
-    .tag     = 0x1112131415161718u,
+    .kind     = UMI_KIND_MESSAGE,
+    .flags    = UMI_FLAG_DEVICE,
+    .channel  = 0x1234,
+    .seq      = 0x01020304,
+    .endpoint = 0x2122232425262728u,
+    .tag      = 0x1112131415161718u,
 };
 
 static void
@@ -46,7 +55,7 @@ static void
 test_decode(void **state)
 {
     umi_header header;
-    uint8_t    unaligned[UMI_HEADER_SIZE + 1];
+    uint8_t    unaligned[UMI_HEADER_MAX + 1];
 
     (void)state;
     memcpy(unaligned + 1, wire, sizeof(wire));
@@ -55,7 +64,23 @@ test_decode(void **state)
     assert_int_equal(header.flags, decoded.flags);
     assert_int_equal(header.channel, decoded.channel);
     assert_int_equal(header.seq, decoded.seq);
+    assert_int_equal(header.endpoint, decoded.endpoint);
     assert_int_equal(header.tag, decoded.tag);
+}
+
+static void
+test_what_has_no_tag_is_shorter(void **state)
+{
+    umi_header header;
+    uint8_t    data[UMI_HEADER_MAX];
+
+    (void)state;
+    memcpy(data, wire, sizeof(wire));
+    data[1] = UMI_FLAG_UNTAGGED;
+    assert_true(umi_header_decode(&header, data, UMI_HEADER_MIN));
+    assert_int_equal(header.endpoint, decoded.endpoint);
+    assert_int_equal(header.tag, 0);
+    assert_false(umi_header_decode(&header, data, UMI_HEADER_MAX));
 }
 
 static void
@@ -68,7 +93,7 @@ test_every_other_length_is_refused(void **state)
     memcpy(data, wire, sizeof(wire));
     for (size_t len = 0; len <= sizeof(data); len++) {
         assert_int_equal(umi_header_decode(&header, data, len),
-                         len == UMI_HEADER_SIZE);
+                         len == UMI_HEADER_MAX);
     }
     assert_false(umi_header_decode(&header, NULL, 0));
 }
@@ -76,7 +101,7 @@ test_every_other_length_is_refused(void **state)
 static void
 test_only_active_messages_have_a_header_of_the_users(void **state)
 {
-    static uint8_t data[UMI_HEADER_SIZE + UMX_AM_HEADER_MAX + 1];
+    static uint8_t data[UMI_HEADER_MAX + UMX_AM_HEADER_MAX + 1];
     umi_header     header;
 
     (void)state;
@@ -84,7 +109,7 @@ test_only_active_messages_have_a_header_of_the_users(void **state)
     for (data[0] = UMI_KIND_MESSAGE; data[0] <= UMI_KIND_STREAM; data[0]++) {
         bool is_am = data[0] == UMI_KIND_AM;
 
-        assert_int_equal(umi_header_decode(&header, data, UMI_HEADER_SIZE + 1),
+        assert_int_equal(umi_header_decode(&header, data, UMI_HEADER_MAX + 1),
                          is_am);
         assert_int_equal(umi_header_decode(&header, data, sizeof(data) - 1),
                          is_am);
@@ -96,7 +121,7 @@ static void
 test_every_other_kind_is_refused(void **state)
 {
     umi_header header;
-    uint8_t    data[UMI_HEADER_SIZE];
+    uint8_t    data[UMI_HEADER_MAX];
 
     (void)state;
     memcpy(data, wire, sizeof(wire));
@@ -112,13 +137,15 @@ static void
 test_every_other_flag_is_refused(void **state)
 {
     umi_header header;
-    uint8_t    data[UMI_HEADER_SIZE];
+    uint8_t    data[UMI_HEADER_MAX];
 
     (void)state;
     memcpy(data, wire, sizeof(wire));
     for (int flags = 0; flags <= UINT8_MAX; flags++) {
+        size_t size = umi_header_size((uint8_t)flags);
+
         data[1] = (uint8_t)flags;
-        assert_int_equal(umi_header_decode(&header, data, sizeof(data)),
+        assert_int_equal(umi_header_decode(&header, data, size),
                          flags <= (UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE));
     }
 }
@@ -142,6 +169,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_frozen),
         cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_what_has_no_tag_is_shorter),
         cmocka_unit_test(test_every_other_length_is_refused),
         cmocka_unit_test(test_only_active_messages_have_a_header_of_the_users),
         cmocka_unit_test(test_every_other_kind_is_refused),

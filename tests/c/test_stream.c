@@ -622,7 +622,7 @@ static void
 test_bad_arguments(void **state)
 {
     pair      *p      = *state;
-    umx_buffer device = {in, 10, UMX_MEMTYPE_CUDA, NULL};
+    umx_buffer device = {.data = in, .len = 10, .memtype = UMX_MEMTYPE_CUDA};
     op         o;
 
     pair_open(p);

@@ -19,13 +19,15 @@ little_endian(const uint8_t *data, unsigned len)
 static bool
 is_valid(const uint8_t *data, size_t len)
 {
-    if (len < UMI_HEADER_SIZE || data[1] > 3) {
+    size_t size = (len > 1 && (data[1] & UMI_FLAG_UNTAGGED)) ? 16 : 24;
+
+    if (len < size || data[1] > 3) {
         return false;
     }
     if (data[0] == UMI_KIND_AM) {
-        return len <= UMI_HEADER_SIZE + UMX_AM_HEADER_MAX;
+        return len <= size + UMX_AM_HEADER_MAX;
     }
-    return len == UMI_HEADER_SIZE &&
+    return len == size &&
            (data[0] == UMI_KIND_MESSAGE || data[0] == UMI_KIND_STREAM);
 }
 
@@ -43,8 +45,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (header.kind != data[0] || header.flags != data[1] ||
         header.channel != little_endian(data + 2, 2) ||
         header.seq != little_endian(data + 4, 4) ||
-        header.tag != little_endian(data + 8, 8) ||
-        header.endpoint != little_endian(data + 16, 8)) {
+        header.endpoint != little_endian(data + 8, 8) ||
+        header.tag !=
+            ((data[1] & UMI_FLAG_UNTAGGED) ? 0 : little_endian(data + 16, 8))) {
         abort();
     }
     return 0;
