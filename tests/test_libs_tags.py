@@ -1,5 +1,6 @@
 """``ucp._libs.ucx_api``: connections, and tag calls with callbacks."""
 
+import asyncio
 import gc
 import sys
 import weakref
@@ -12,6 +13,7 @@ from script import run_script
 import ucp
 from ucp._libs import ucx_api, utils_test
 from ucp._libs.arr import Array
+from ucp.testing import connected_pair
 
 SIZES = [0, 1, 8, 1 << 13, 1 << 17, 1 << 22]
 
@@ -103,6 +105,36 @@ def test_callbacks_may_post_and_move_the_worker(pair):
     pair.send(b"2")
     pair.until(lambda: len(order) == 2)
     assert order == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("transport")
+async def test_progress_calls_back_in_a_task_that_the_loop_has_just_resumed():
+    """Its callback of the loop is under way then: it need not end first."""
+    async with connected_pair() as (client, server):
+        worker = client.worker
+        asyncio.get_running_loop().call_soon(client.send, b"x")
+        await server.recv(bytearray(1))
+        call, data = Call(), bytearray(3)
+        request = ucx_api.tag_recv_nb(worker, data, 3, 1, call)
+        sent = ucx_api.tag_send_nb(client, b"abc", 3, 1, Call())
+        while not request.done() or (sent is not None and not sent.done()):
+            worker.progress()
+        assert len(call.calls) == 1
+        assert data == b"abc"
+
+
+def test_a_receive_is_done_once_its_callback_was_called(pair):
+    pair.send(b"here", tag=1)
+    pair.until(lambda: pair.there.tag_probe(1))
+    call = Call()
+    request = ucx_api.tag_recv_nb(pair.there, bytearray(4), 4, 1, call)
+    assert not request.done()
+    assert request.info["status"] == "pending"
+    while not request.done():
+        assert not call.calls
+        pair.there.progress()
+    assert call.calls
+    assert request.info["status"] == "finished"
 
 
 def test_no_callback(pair):

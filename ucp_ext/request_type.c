@@ -1673,12 +1673,20 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- the future protocol -------------------------------------------------
  */
 
+/* Settled, and its callback, if ucp._libs gave it one, has been called: who
+ * loops until then makes the calls of progress() that this takes. */
+static bool
+is_reported(const RequestObject *self)
+{
+    return self->is_settled && self->low_level == NULL;
+}
+
 PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nTrue if settled.");
 
 static PyObject *
 request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(((RequestObject *)op)->is_settled);
+    return PyBool_FromLong(is_reported((RequestObject *)op));
 }
 
 PyDoc_STRVAR(cancelled_doc,
@@ -1939,7 +1947,7 @@ get_info(PyObject *op, void *Py_UNUSED(closure))
     RequestObject *self = (RequestObject *)op;
 
     return Py_BuildValue("{s:s,s:s}", "status",
-                         self->is_settled ? "finished" : "pending", "name",
+                         is_reported(self) ? "finished" : "pending", "name",
                          op_name(self));
 }
 

@@ -182,6 +182,17 @@ settle_closers(WorkerObject *worker)
     }
 }
 
+static void
+run_due(WorkerObject *worker)
+{
+    if (worker_is_helper(worker)) {
+        worker_schedule_drain(worker);
+        return;
+    }
+    request_run_wakes(worker, false);
+    run_calls(worker, false);
+}
+
 /* What completions left to do. In the loop's own callback everything is run by
  * drive(); elsewhere a task is running, and it goes through call_soon(). */
 void
@@ -194,12 +205,20 @@ worker_after_call(WorkerObject *worker)
         worker->in_callback) {
         return;
     }
-    if (worker_is_helper(worker)) {
-        worker_schedule_drain(worker);
-        return;
+    run_due(worker);
+}
+
+/* The same after a call whose purpose this is: a task that drive() has resumed
+ * may wait for it without returning to the loop. */
+static void
+after_progress(WorkerObject *worker)
+{
+    if (UNLIKELY(worker->closers != NULL)) {
+        settle_closers(worker);
     }
-    request_run_wakes(worker, false);
-    run_calls(worker, false);
+    if (worker->wakes != NULL || worker->calls != NULL) {
+        run_due(worker);
+    }
 }
 
 /* ---- the loop's side -----------------------------------------------------
@@ -658,17 +677,24 @@ worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 PyDoc_STRVAR(progress_doc, "progress($self, /)\n--\n\n"
                            "Poll UCX once; returns the number of events.");
 
+enum {
+    POLLS = 4
+};
+
 static PyObject *
 worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    WorkerObject *self = (WorkerObject *)op;
-    unsigned      events;
+    WorkerObject *self   = (WorkerObject *)op;
+    unsigned      events = 0;
 
     if (worker_check(self) < 0) {
         return NULL;
     }
-    events = umx_worker_poll(self->umx);
-    worker_after_call(self);
+    /* Whoever loops until something comes is faster here than in Python. */
+    for (int i = 0; i < POLLS && events == 0; i++) {
+        events = umx_worker_poll(self->umx);
+    }
+    after_progress(self);
     worker_drain_if_due(self);
     worker_update_timer(self);
     return (worker_raise_kept(self) < 0) ? NULL :
@@ -689,7 +715,7 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     while (umx_worker_poll(self->umx) != 0 && self->wakes == NULL) {
     }
-    worker_after_call(self);
+    after_progress(self);
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
