@@ -8,7 +8,7 @@
 #include <umx/version.h>
 
 #include "core/config.h"
-#include "mem/layout.h"
+#include "core/datatype.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -178,7 +178,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         umi_fork_leave();
         goto release_config;
     }
-    status = umi_layout_datatype(&context->strided);
+    status = umi_strided_create(&context->strided);
     if (status != UMX_OK) {
         ucp_cleanup(context->ucp);
         umi_fork_leave();

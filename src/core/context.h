@@ -21,7 +21,7 @@ struct umx_context {
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
     bool            has_rma; /* UCX's put and get may be used */
-    ucp_datatype_t  strided; /* mem/layout.h's */
+    ucp_datatype_t  strided; /* datatype.h's */
     uint64_t        id;      /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */

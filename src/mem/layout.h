@@ -2,7 +2,6 @@
 #ifndef UMI_LAYOUT_H
 #define UMI_LAYOUT_H
 
-#include <ucp/api/ucp.h>
 #include <umx/buffer.h>
 
 /* `len` bytes from `offset` on, of those in `buf`, to or from `packed`. */
@@ -10,8 +9,5 @@ void umi_layout_read(const umx_buffer *buf, size_t offset, void *packed,
                      size_t len);
 void umi_layout_write(const umx_buffer *buf, size_t offset, const void *packed,
                       size_t len);
-
-/* UCX's datatype of one umx_buffer that has a layout. */
-umx_status umi_layout_datatype(ucp_datatype_t *datatype_p);
 
 #endif

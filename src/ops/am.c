@@ -52,7 +52,7 @@ umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
     return (umx_status)ucp_worker_set_am_recv_handler(worker->ucp, &param);
 }
 
-/* What UCX is given instead of contiguous memory; see mem/layout.h. */
+/* What UCX is given instead of contiguous memory; see core/datatype.h. */
 static void *
 use_layout(umx_request *req, ucp_request_param_t *params, size_t *count_p)
 {
