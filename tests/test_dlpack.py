@@ -177,6 +177,7 @@ WRONG = {
         {"shape": [2], "strides": [2**62], "bits": 64},
         r"the strides are too large",
     ),
+    "beyond": ({"byte_offset": 2**64 - 1}, r"the offset is beyond all memory"),
     "gaps": (
         {"shape": [2], "strides": [2], "bits": 16},
         r"expected a contiguous buffer, got strides \(4,\) for itemsize 2",

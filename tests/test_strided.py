@@ -120,6 +120,31 @@ async def test_arrays_and_interfaces_and_memoryviews():
             np.testing.assert_array_equal(received, view)
 
 
+@pytest.mark.parametrize(
+    ("offset", "strides", "fits"),
+    [(0, (8,), True), (24, (-8,), True), (0, (9,), False), (23, (-8,), False)],
+)
+async def test_items_beyond_their_buffer_are_refused(offset, strides, fits):
+    described = SimpleNamespace(
+        __array_interface__={
+            "shape": (4,),
+            "strides": strides,
+            "typestr": "<u4",
+            "data": bytes(range(28)),
+            "offset": offset,
+            "version": 3,
+        }
+    )
+    async with connected_pair() as (left, right):
+        if not fits:
+            with pytest.raises(ValueError, match="'shape' is larger than 'data'"):
+                left.send(described, strided=True)
+            return
+        received = bytearray(16)
+        await asyncio.gather(left.send(described, strided=True), right.recv(received))
+        assert received[::4] == bytes(range(28))[::8][:: 1 if offset == 0 else -1]
+
+
 async def test_without_it_gaps_are_refused():
     view = np.zeros(8)[::2]
     async with connected_pair() as (left, right):

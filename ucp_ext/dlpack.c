@@ -194,7 +194,7 @@ static int
 hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
             buffer_layout *layout, buffer_hold *hold)
 {
-    char       *data = tensor->data;
+    uintptr_t   address = (uintptr_t)tensor->data;
     umx_memtype memtype;
     Py_ssize_t  nbytes;
 
@@ -205,13 +205,15 @@ hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
     if (__builtin_mul_overflow(layout->nitems, layout->itemsize, &nbytes)) {
         return bad_tensor("the shape has no possible size");
     }
-    if (data == NULL && nbytes != 0) {
+    if (address == 0 && nbytes != 0) {
         return bad_tensor("the data is a null pointer");
     }
-    if (data != NULL) {
-        data += tensor->byte_offset;
+    if (address != 0 &&
+        (__builtin_add_overflow(address, tensor->byte_offset, &address) ||
+         address > INTPTR_MAX)) {
+        return bad_tensor("the offset is beyond all memory");
     }
-    buffer_hold_object(hold, capsule, data, (size_t)nbytes, memtype);
+    buffer_hold_object(hold, capsule, (void *)address, (size_t)nbytes, memtype);
     return 0;
 }
 

@@ -182,6 +182,31 @@ acquire_cuda(interface *face, PyObject *obj, bool is_writable,
     return 0;
 }
 
+/* Are all items in a buffer of `len` bytes, if the first is at `at`? */
+static bool
+is_within(const buffer_layout *layout, Py_ssize_t at, Py_ssize_t len)
+{
+    Py_ssize_t low = at, high = at;
+
+    if (at < 0 || at > len) {
+        return false;
+    }
+    if (layout->nitems == 0) {
+        return true;
+    }
+    for (int i = 0; i < layout->ndim; i++) {
+        Py_ssize_t *end = (layout->strides[i] < 0) ? &low : &high;
+        Py_ssize_t  span;
+
+        if (__builtin_mul_overflow(layout->strides[i], layout->shape[i] - 1,
+                                   &span) ||
+            __builtin_add_overflow(*end, span, end)) {
+            return false;
+        }
+    }
+    return low >= 0 && high <= len && layout->itemsize <= len - high;
+}
+
 /* Data in a buffer of its own, at an offset. */
 static int
 acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
@@ -199,7 +224,7 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
     if (rc < 0) {
         return -1;
     }
-    if (at < 0 || at > hold->view.len || face->nbytes > hold->view.len - at) {
+    if (!is_within(face->layout, at, hold->view.len)) {
         PyBuffer_Release(&hold->view);
         return bad_interface(face, "'shape' is larger than 'data'");
     }
