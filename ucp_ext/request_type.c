@@ -710,9 +710,7 @@ post_one(RequestObject *req, const umx_op_params *params)
         return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
                                &req->op, &req->info);
     case REQUEST_AM_RECV:
-        req->hold.buf = (umx_buffer){.data    = req->small,
-                                     .len     = sizeof(req->small),
-                                     .memtype = UMX_MEMTYPE_HOST};
+        req->hold.buf = umx_host_buffer(req->small, sizeof(req->small));
         return umx_am_recv(ep, req->channel, &req->hold.buf, params, &req->op,
                            &req->message);
     case REQUEST_AM_RECV_MESSAGE:

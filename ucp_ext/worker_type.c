@@ -182,9 +182,12 @@ settle_closers(WorkerObject *worker)
     }
 }
 
-static void
+static inline void
 run_due(WorkerObject *worker)
 {
+    if (LIKELY(worker->wakes == NULL && worker->calls == NULL)) {
+        return;
+    }
     if (worker_is_helper(worker)) {
         worker_schedule_drain(worker);
         return;
@@ -201,11 +204,9 @@ worker_after_call(WorkerObject *worker)
     if (UNLIKELY(worker->closers != NULL)) {
         settle_closers(worker);
     }
-    if (LIKELY(worker->wakes == NULL && worker->calls == NULL) ||
-        worker->in_callback) {
-        return;
+    if (!worker->in_callback) {
+        run_due(worker);
     }
-    run_due(worker);
 }
 
 /* The same after a call whose purpose this is: a task that drive() has resumed
@@ -216,9 +217,7 @@ after_progress(WorkerObject *worker)
     if (UNLIKELY(worker->closers != NULL)) {
         settle_closers(worker);
     }
-    if (worker->wakes != NULL || worker->calls != NULL) {
-        run_due(worker);
-    }
+    run_due(worker);
 }
 
 /* ---- the loop's side -----------------------------------------------------
@@ -677,23 +676,16 @@ worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 PyDoc_STRVAR(progress_doc, "progress($self, /)\n--\n\n"
                            "Poll UCX once; returns the number of events.");
 
-enum {
-    POLLS = 4
-};
-
 static PyObject *
 worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    WorkerObject *self   = (WorkerObject *)op;
-    unsigned      events = 0;
+    WorkerObject *self = (WorkerObject *)op;
+    unsigned      events;
 
     if (worker_check(self) < 0) {
         return NULL;
     }
-    /* Whoever loops until something comes is faster here than in Python. */
-    for (int i = 0; i < POLLS && events == 0; i++) {
-        events = umx_worker_poll(self->umx);
-    }
+    events = umx_worker_poll(self->umx);
     after_progress(self);
     worker_drain_if_due(self);
     worker_update_timer(self);

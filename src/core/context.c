@@ -175,19 +175,20 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
                                           config, &context->ucp);
     if (status != UMX_OK) {
-        umi_fork_leave();
-        goto release_config;
+        goto leave_fork;
     }
     status = umi_strided_create(&context->strided);
     if (status != UMX_OK) {
-        ucp_cleanup(context->ucp);
-        umi_fork_leave();
-        goto release_config;
+        goto clean_up_ucx;
     }
     ucp_config_release(config);
     *context_p = context;
     return UMX_OK;
 
+clean_up_ucx:
+    ucp_cleanup(context->ucp);
+leave_fork:
+    umi_fork_leave();
 release_config:
     ucp_config_release(config);
 free_context:

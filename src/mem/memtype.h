@@ -46,18 +46,7 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
     return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);
 }
 
-/* May it be lent to an operation that takes no layout? */
-static inline umx_status
-umi_check_contiguous(const umx_buffer *buf)
-{
-    if (buf->layout != NULL) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
-                                                  UMX_OK;
-}
-
-/* May it be lent to an operation that takes one? */
+/* May it be lent to an operation that takes a layout? */
 static inline umx_status
 umi_check_buffer(const umx_buffer *buf)
 {
@@ -66,6 +55,13 @@ umi_check_buffer(const umx_buffer *buf)
     }
     return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
                                                   UMX_OK;
+}
+
+/* To one that takes none? */
+static inline umx_status
+umi_check_contiguous(const umx_buffer *buf)
+{
+    return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED : umi_check_buffer(buf);
 }
 
 static inline bool
