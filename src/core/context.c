@@ -84,6 +84,21 @@ config_is_valid(const umx_config *config)
            (config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000);
 }
 
+/* What UCX, as it is here, can do. */
+static umx_status
+learn(umx_context *context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    umx_status status = (umx_status)ucp_context_query(context->ucp, &attr);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    context->moves_cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) !=
+                          0;
+    return umi_strided_create(&context->strided);
+}
+
 static umx_status
 context_set_config(umx_context *context, const umx_context_params *params)
 {
@@ -177,7 +192,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     if (status != UMX_OK) {
         goto leave_fork;
     }
-    status = umi_strided_create(&context->strided);
+    status = learn(context);
     if (status != UMX_OK) {
         goto clean_up_ucx;
     }

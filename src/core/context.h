@@ -20,14 +20,23 @@ struct umx_context {
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
-    bool            has_rma; /* UCX's put and get may be used */
-    ucp_datatype_t  strided; /* datatype.h's */
-    uint64_t        id;      /* random; the first bytes of its workers' ids */
+    bool            has_rma;    /* UCX's put and get may be used */
+    ucp_datatype_t  strided;    /* datatype.h's */
+    bool            moves_cuda; /* UCX reads and writes device memory */
+    uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */
 };
 
 void umi_context_hold(umx_context *context);
+
+/* Device memory that UCX cannot reach: its bytes go by way of the host. */
+static inline bool
+umi_must_stage(const umx_context *context, const umx_buffer *buf)
+{
+    return buf->memtype == UMX_MEMTYPE_CUDA && !context->moves_cuda &&
+           buf->len != 0;
+}
 
 /* Print into memory with one of UCX's functions that write to a stream. */
 typedef void (*umi_print_fn)(FILE *stream, const void *arg);

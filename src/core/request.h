@@ -50,6 +50,7 @@ struct umx_request {
         struct {
             uint64_t            header[3];
             umx_message        *longer; /* instead of `header`, or NULL */
+            umx_message        *staged; /* the bytes, on the host; or NULL */
             struct umi_channel *channel;
             uint32_t            header_len;
             bool                is_rndv;
@@ -60,6 +61,8 @@ struct umx_request {
             uint64_t            mask;
             struct umi_channel *channel;
             umx_message        *message;
+            umx_message        *staged; /* where bytes land; or NULL */
+            void               *device; /* where they belong, if so */
             uint32_t            flags;
             uint8_t             phase;
         } recv;

@@ -43,6 +43,12 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
         umi_layout_read(buf, 0, dst, len);
         return UMX_OK;
     }
+    if (buf->memtype <= UMX_MEMTYPE_HOST) {
+        if (len != 0) {
+            memcpy(dst, buf->data, len);
+        }
+        return UMX_OK;
+    }
     return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);
 }
 

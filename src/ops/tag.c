@@ -58,6 +58,14 @@ const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
                                           .cancel = umi_post_cancel,
                                           .post   = post_send};
 
+/* These are UCX's own messages: it must reach the bytes. */
+static umx_status
+check_buffer(const umx_worker *worker, const umx_buffer *buf)
+{
+    return umi_must_stage(worker->context, buf) ? UMX_ERR_UNSUPPORTED :
+                                                  umi_check_contiguous(buf);
+}
+
 static umx_status
 send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
             const umx_op_params *params, umx_request **req_p)
@@ -69,7 +77,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_contiguous(buf);
+    status = check_buffer(base->worker, buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -206,7 +214,7 @@ check_recv(const umx_worker *worker, const umi_ep *ep, const umx_buffer *buf)
     if (status == UMX_OK && ep != NULL) {
         status = umi_ep_post_status(ep);
     }
-    return (status == UMX_OK) ? umi_check_contiguous(buf) : status;
+    return (status == UMX_OK) ? check_buffer(worker, buf) : status;
 }
 
 umx_status

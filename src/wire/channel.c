@@ -507,6 +507,55 @@ umi_conn_recv_status(const umx_ep *ep)
     return umi_conn_send_status(ep);
 }
 
+/* UCX cannot write there: the bytes come to the host first. False when out of
+ * memory. */
+static bool
+stage(umx_request *req)
+{
+    umx_message *staged = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
+
+    if (staged == NULL) {
+        return false;
+    }
+    if (!umi_message_make_room(staged, req->buf.len)) {
+        umi_message_free(staged);
+        return false;
+    }
+    req->u.recv.staged = staged;
+    req->u.recv.device = req->buf.data;
+    req->buf.data      = staged->data;
+    req->buf.memtype   = UMX_MEMTYPE_HOST;
+    return true;
+}
+
+/* The receive ends with `status`: staged bytes go where they belong. */
+static umx_status
+unstage(umx_request *req, umx_status status)
+{
+    umx_message *staged = req->u.recv.staged;
+    umx_status   copied = UMX_OK;
+
+    if (staged == NULL) {
+        return status;
+    }
+    req->u.recv.staged = NULL;
+    req->buf.data      = req->u.recv.device;
+    req->buf.memtype   = UMX_MEMTYPE_CUDA;
+    if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
+        copied = umi_copy_in(&req->buf, staged->data, req->info.length);
+    }
+    umi_message_free(staged);
+    return (copied == UMX_OK) ? status : copied;
+}
+
+umx_status
+umi_channel_end_recv(umx_request *req, umx_status status)
+{
+    status = unstage(req, status);
+    umi_request_free(req);
+    return status;
+}
+
 umx_request *
 umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                      uint32_t flags, const umx_buffer *buf,
@@ -526,7 +575,12 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     req->u.recv.flags   = flags;
     req->u.recv.channel = channel;
     req->u.recv.message = NULL;
+    req->u.recv.staged  = NULL;
     req->u.recv.phase   = RECV_QUEUED;
+    if (umi_must_stage(req->worker->context, buf) && !stage(req)) {
+        umi_request_free(req);
+        return NULL;
+    }
     return req;
 }
 
@@ -565,8 +619,7 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     status = recv_later(channel, message, req);
     if (status != UMX_INPROGRESS) {
         *info = req->info;
-        umi_request_free(req);
-        return status;
+        return umi_channel_end_recv(req, status);
     }
     *req_p = req;
     return UMX_INPROGRESS;
@@ -832,19 +885,19 @@ recv_finish(umx_request *req)
     if (req->u.recv.phase == RECV_LANDING) {
         finish_landing(req);
     }
-    if (!req->is_cancelled || req->status == UMX_ERR_CANCELED) {
-        return true;
+    if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
+        /* Between completion and report: the message goes back. */
+        if (req->u.recv.message != NULL) {
+            umx_message_return(req->u.recv.message);
+            req->u.recv.message = NULL;
+        } else if (req->status == UMX_OK ||
+                   req->status == UMX_ERR_LENGTH_MISMATCH) {
+            (void)!umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
+                                      &req->buf);
+        }
+        req->status = UMX_ERR_CANCELED;
     }
-    /* Cancelled between completion and report: the message goes back. */
-    if (req->u.recv.message != NULL) {
-        umx_message_return(req->u.recv.message);
-        req->u.recv.message = NULL;
-    } else if (req->status == UMX_OK ||
-               req->status == UMX_ERR_LENGTH_MISMATCH) {
-        (void)!umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
-                                  &req->buf);
-    }
-    req->status = UMX_ERR_CANCELED;
+    req->status = unstage(req, req->status);
     return true;
 }
 

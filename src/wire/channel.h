@@ -130,6 +130,9 @@ umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                                   uint32_t flags, const umx_buffer *buf,
                                   const umx_op_params *params);
 
+/* It ends with `status` at once, not reported: free it. The status. */
+umx_status umi_channel_end_recv(umx_request *req, umx_status status);
+
 /* The bytes of `message`, which is off its queue, into `buf`, or of an
  * announced one into `req`; the message is gone after it. */
 umx_status umi_channel_copy_out(umi_channel *channel, umx_message *message,

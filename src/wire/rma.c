@@ -1,7 +1,6 @@
 #include <umx/rma.h>
 
 #include <stdatomic.h>
-#include <string.h>
 
 #include "mem/memtype.h"
 #include "ops/atomic.h"
@@ -92,16 +91,8 @@ copy_item(const umx_rkey *rkey, const umx_rma_item *item, bool is_write)
 {
     char *at = rkey->data + item->offset;
 
-    if (!is_write) {
-        return umi_copy_in(&item->buf, at, item->buf.len);
-    }
-    if (!umi_is_host_readable(&item->buf)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (item->buf.len != 0) {
-        memcpy(at, item->buf.data, item->buf.len);
-    }
-    return UMX_OK;
+    return is_write ? umi_copy_out(&item->buf, at, item->buf.len) :
+                      umi_copy_in(&item->buf, at, item->buf.len);
 }
 
 /* Does `next` go on where `item` ends, here and there? */

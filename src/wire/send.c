@@ -58,12 +58,32 @@ post(umi_channel *channel, umx_request *req, bool is_rndv)
 }
 
 static void
-free_header(umx_request *req)
+free_memory(umx_request *req)
 {
     if (req->u.send.longer != NULL) {
         umi_message_free(req->u.send.longer);
         req->u.send.longer = NULL;
     }
+    if (req->u.send.staged != NULL) {
+        umi_message_free(req->u.send.staged);
+        req->u.send.staged = NULL;
+    }
+}
+
+/* UCX cannot read that memory: send a copy of it. */
+static umx_status
+stage(umx_request *req)
+{
+    umx_buffer   device = req->buf;
+    umx_message *staged;
+    umx_status   status = umi_message_rebuild(umi_conn_of(req->ep), NULL, 0,
+                                              &device, device.len, &staged);
+
+    if (status == UMX_OK) {
+        req->u.send.staged = staged;
+        req->buf           = umx_host_buffer(staged->data, device.len);
+    }
+    return status;
 }
 
 static bool
@@ -82,14 +102,12 @@ fill_header(umx_request *req, const umi_outgoing *what)
     if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
         header.flags |= UMI_FLAG_DEVICE;
     }
-    req->u.send.longer     = NULL;
     req->u.send.header_len = (uint32_t)(size + what->header_len);
     if (what->header_len != 0) {
         req->u.send.longer = umi_message_copy(ep, NULL, 0);
         if (req->u.send.longer == NULL ||
             !umi_message_make_room(req->u.send.longer,
                                    req->u.send.header_len)) {
-            free_header(req);
             return false;
         }
     }
@@ -101,24 +119,35 @@ fill_header(umx_request *req, const umi_outgoing *what)
     return true;
 }
 
-/* A request for `what`, not posted; NULL when out of memory. */
-static umx_request *
+/* A request for `what`, not posted. */
+static umx_status
 new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
-         const umx_buffer *buf, const umx_op_params *params)
+         const umx_buffer *buf, const umx_op_params *params,
+         umx_request **req_p)
 {
-    umx_request *req = umi_request_new(ep->base.worker, &ep->base,
-                                       &umi_channel_send_ops, params);
+    umx_status   status = UMX_OK;
+    umx_request *req    = umi_request_new(ep->base.worker, &ep->base,
+                                          &umi_channel_send_ops, params);
 
     if (req == NULL) {
-        return NULL;
+        return UMX_ERR_NO_MEMORY;
     }
     req->buf            = *buf;
     req->u.send.channel = channel;
+    req->u.send.longer  = NULL;
+    req->u.send.staged  = NULL;
     if (!fill_header(req, what)) {
-        umi_request_free(req);
-        return NULL;
+        status = UMX_ERR_NO_MEMORY;
+    } else if (umi_must_stage(ep->base.worker->context, buf)) {
+        status = stage(req);
     }
-    return req;
+    if (status != UMX_OK) {
+        free_memory(req);
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_OK;
 }
 
 umx_status
@@ -145,12 +174,12 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (channel == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req = new_send(ep, what, channel, buf, params);
-    if (req == NULL) {
-        return UMX_ERR_NO_MEMORY;
+    status = new_send(ep, what, channel, buf, params, &req);
+    if (status != UMX_OK) {
+        return status;
     }
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
-        !choose_protocol(channel, buf, &is_rndv)) {
+        !choose_protocol(channel, &req->buf, &is_rndv)) {
         umi_list_append(&channel->waiting, &req->link);
         ep->pending_bytes += buf->len;
         *req_p = req;
@@ -158,7 +187,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     status = post(channel, req, is_rndv);
     if (status != UMX_INPROGRESS) {
-        free_header(req);
+        free_memory(req);
         umi_request_free(req);
         return (status == UMX_OK) ? status : umi_conn_end_status(ep, status);
     }
@@ -209,7 +238,7 @@ send_finish(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    free_header(req);
+    free_memory(req);
     ep->pending_bytes -= req->buf.len;
     if (!umi_list_is_empty(&ep->drainers)) {
         umi_drain_check(ep);

@@ -117,8 +117,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     status = umi_channel_deliver_announced(channel, message, req);
     let_go(worker, ep);
     if (status != UMX_INPROGRESS) {
-        umi_request_free(req);
-        return status;
+        return umi_channel_end_recv(req, status);
     }
     *req_p = req;
     return UMX_INPROGRESS;

@@ -28,6 +28,14 @@ static struct context contexts[FAKE_CUDA_DEVICES];
 static int            stack[8];
 
 void
+fake_cuda_reset(void)
+{
+    memset(ranges, 0, sizeof(ranges));
+    num_ranges = 0;
+    fake_cuda  = (fake_cuda_state){.current = -1};
+}
+
+void
 fake_cuda_add(void *data, size_t len, int device, bool is_managed)
 {
     ranges[num_ranges++ % MAX_RANGES] = (range){data, len, device, is_managed};

@@ -30,6 +30,9 @@ typedef struct fake_cuda_state {
 
 extern fake_cuda_state fake_cuda;
 
+/* As at the start: no memory of a device. */
+void fake_cuda_reset(void);
+
 /* Say that `len` bytes at `data` are of `device`; -1: pinned, of none. */
 void fake_cuda_add(void *data, size_t len, int device, bool is_managed);
 

@@ -340,6 +340,17 @@ ucp_cleanup(ucp_context_h context)
     GIVE(context);
 }
 
+ucs_status_t
+ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
+{
+    (void)context;
+    if (fake_fails(__func__)) {
+        return fake.fail_status;
+    }
+    attr->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    return UCS_OK;
+}
+
 void
 ucp_context_print_info(const ucp_context_h context, FILE *stream)
 {

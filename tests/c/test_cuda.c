@@ -29,12 +29,12 @@ static int
 setup(void **state)
 {
     (void)state;
+    fake_cuda_reset();
     fake_cuda_add(device_memory, LEN, 0, false);
     fake_cuda_add(other_device, LEN, 3, false);
     fake_cuda_add(managed, LEN, 1, true);
     fake_cuda_add(pinned, LEN, -1, false);
-    fake_cuda.failing = NULL;
-    num_lines         = 0;
+    num_lines = 0;
     umi_log_set_sink(on_line, NULL);
     return 0;
 }

@@ -1,0 +1,252 @@
+/* link: pair fake_cuda wrap=dlopen wrap=dlsym */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_cuda.h"
+#include "mem/memtype.h"
+#include "pair.h"
+
+/* Device memory where UCX cannot reach any. */
+
+enum {
+    MIB = 1024 * 1024
+};
+
+static const size_t sizes[] = {1, 24, 129, 5000, 40000, 300000, MIB};
+
+typedef struct memory {
+    char *sent, *got, *back;
+} memory;
+
+static void
+open_pair(pair *p, memory *m)
+{
+    fake_cuda_reset();
+    pair_open(p);
+    p->context->moves_cuda = false;
+    m->sent                = malloc(MIB);
+    m->got                 = malloc(MIB);
+    m->back                = malloc(MIB);
+    assert_non_null(m->sent);
+    assert_non_null(m->got);
+    assert_non_null(m->back);
+    fake_cuda_add(m->sent, MIB, 0, false);
+    fake_cuda_add(m->got, MIB, 1, false);
+}
+
+static void
+free_memory(memory *m)
+{
+    free(m->sent);
+    free(m->got);
+    free(m->back);
+    assert_int_equal(fake_cuda.depth, 0);
+}
+
+static umx_buffer
+device_buffer(char *data, size_t len)
+{
+    umx_buffer buf = umx_host_buffer(data, len);
+
+    buf.memtype = UMX_MEMTYPE_CUDA;
+    return buf;
+}
+
+static void
+send_device(op *o, pair *p, char *data, size_t len)
+{
+    umx_op_params   params = op_params(o);
+    const umx_match match  = pair_tag(7);
+    umx_buffer      buf    = device_buffer(data, len);
+
+    o->status = umx_channel_send(p->client, 0, &match, &buf, &params, &o->req);
+    assert_true(o->status >= 0);
+}
+
+static void
+recv_device(op *o, pair *p, char *data, size_t len)
+{
+    umx_op_params params = op_params(o);
+    umx_buffer    buf    = device_buffer(data, len);
+
+    o->status = umx_channel_recv(p->server, 0, &pair_any, &buf, &params,
+                                 &o->req, &o->info);
+    assert_true(o->status >= 0);
+}
+
+static void
+test_messages_go_from_device_to_device(void **state)
+{
+    pair    *p = *state;
+    memory   m;
+    unsigned copies;
+    op       sending, receiving;
+
+    open_pair(p, &m);
+    for (unsigned i = 0; i < 2 * sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t len = sizes[i / 2];
+
+        fill_pattern(m.sent, len, i);
+        memset(m.got, 0, len);
+        copies = fake_cuda.copies;
+        if (i % 2 == 0) {
+            recv_device(&receiving, p, m.got, len);
+        }
+        send_device(&sending, p, m.sent, len);
+        if (i % 2 != 0) {
+            pair_settle(p);
+            recv_device(&receiving, p, m.got, len);
+        }
+        assert_int_equal(op_wait(p, &receiving), UMX_OK);
+        assert_true(receiving.info.is_device);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+        check_pattern(m.got, len, i);
+        assert_int_equal(fake_cuda.copies, copies + 2);
+    }
+    free_memory(&m);
+}
+
+static void
+test_a_message_is_taken_into_device_memory(void **state)
+{
+    pair         *p = *state;
+    memory        m;
+    umx_op_params params;
+    op            sending, taking, receiving;
+
+    open_pair(p, &m);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        umx_buffer buf = device_buffer(m.got, sizes[i]);
+
+        fill_pattern(m.sent, sizes[i], i);
+        send_device(&sending, p, m.sent, sizes[i]);
+        op_recv_message(&taking, p->server, 0, pair_any);
+        assert_int_equal(op_wait(p, &taking), UMX_OK);
+        params           = op_params(&receiving);
+        receiving.status = umx_message_recv(taking.message, &buf, &params,
+                                            &receiving.req);
+        assert_int_equal(op_wait(p, &receiving), UMX_OK);
+        check_pattern(m.got, sizes[i], i);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+    }
+    free_memory(&m);
+}
+
+static void
+test_a_cancelled_receive_loses_nothing(void **state)
+{
+    pair  *p = *state;
+    memory m;
+    op     sending, receiving, again;
+
+    open_pair(p, &m);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t     len = sizes[i];
+        umx_buffer to  = device_buffer(m.got, len);
+
+        fill_pattern(m.sent, len, i);
+        send_device(&sending, p, m.sent, len);
+        recv_device(&receiving, p, m.got, len);
+        pair_step(p); /* the bytes may be here, landing or on their way */
+        if (receiving.req != NULL) {
+            umx_request_cancel(receiving.req);
+            assert_int_equal(op_wait(p, &receiving), UMX_ERR_CANCELED);
+        } else {
+            assert_int_equal(
+                umx_channel_unrecv(p->server, 0, &receiving.info, &to), UMX_OK);
+        }
+        op_recv(&again, p->server, 0, pair_any, m.back, len);
+        assert_int_equal(op_wait(p, &again), UMX_OK);
+        check_pattern(m.back, len, i);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+    }
+    free_memory(&m);
+}
+
+/* The driver fails: the operation does, the endpoint does not. */
+static void
+test_a_copy_that_fails_fails_the_operation(void **state)
+{
+    static const size_t lens[] = {8, MIB};
+
+    pair         *p = *state;
+    memory        m;
+    umx_op_params params;
+    umx_match     match = pair_tag(7);
+    op            sending, receiving;
+
+    open_pair(p, &m);
+    for (int i = 0; i < 2; i++) {
+        umx_buffer buf = device_buffer(m.sent, lens[i]);
+
+        fake_cuda.result  = 700;
+        fake_cuda.failing = "cuMemcpyDtoH_v2";
+        params            = op_params(&sending);
+        assert_int_equal(
+            umx_channel_send(p->client, 0, &match, &buf, &params, &sending.req),
+            UMX_ERR_IO_ERROR);
+        fake_cuda.failing = "cuMemcpyHtoD_v2";
+        recv_device(&receiving, p, m.got, lens[i]);
+        send_device(&sending, p, m.sent, lens[i]);
+        assert_int_equal(op_wait(p, &receiving), UMX_ERR_IO_ERROR);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+        fake_cuda.failing = NULL;
+        recv_device(&receiving, p, m.got, lens[i]);
+        send_device(&sending, p, m.sent, lens[i]);
+        assert_int_equal(op_wait(p, &receiving), UMX_OK);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+    }
+    free_memory(&m);
+}
+
+static void
+test_wild_pointers_are_refused(void **state)
+{
+    pair        *p = *state;
+    memory       m;
+    umx_match    match = pair_tag(7);
+    umx_buffer   buf   = device_buffer((char *)(uintptr_t)4096, 8);
+    umx_request *req;
+
+    open_pair(p, &m);
+    assert_int_equal(umx_channel_send(p->client, 0, &match, &buf, NULL, &req),
+                     UMX_ERR_INVALID_PARAM);
+    buf = device_buffer(m.sent + 1, MIB); /* a byte too many */
+    assert_int_equal(umx_channel_send(p->client, 0, &match, &buf, NULL, &req),
+                     UMX_ERR_INVALID_PARAM);
+    free_memory(&m);
+}
+
+static void
+test_ucx_s_own_tags_need_ucx_s_help(void **state)
+{
+    pair         *p = *state;
+    memory        m;
+    umx_buffer    buf;
+    umx_recv_info info;
+    umx_request  *req;
+
+    open_pair(p, &m);
+    buf = device_buffer(m.sent, 8);
+    assert_int_equal(umx_tag_send(p->client, 1, &buf, NULL, &req),
+                     UMX_ERR_UNSUPPORTED);
+    assert_int_equal(
+        umx_tag_recv(p->server_worker, NULL, 1, 1, &buf, NULL, &req, &info),
+        UMX_ERR_UNSUPPORTED);
+    free_memory(&m);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_messages_go_from_device_to_device),
+        PAIR_TEST(test_a_message_is_taken_into_device_memory),
+        PAIR_TEST(test_a_cancelled_receive_loses_nothing),
+        PAIR_TEST(test_a_copy_that_fails_fails_the_operation),
+        PAIR_TEST_ONCE(test_wild_pointers_are_refused),
+        PAIR_TEST_ONCE(test_ucx_s_own_tags_need_ucx_s_help),
+    };
+
+    return UNIT_RUN(tests);
+}
