@@ -92,8 +92,8 @@ load(void)
     driver.is_present = (driver.init(0) == CU_OK); /* no: no device */
 }
 
-static bool
-is_present(void)
+bool
+umx_cuda_is_present(void)
 {
     (void)pthread_once(&once, load);
     return driver.is_present;
@@ -140,7 +140,7 @@ umi_cuda_describe(const void *data, size_t len, umx_memory_info *info)
     void      *values[NUM_ATTRS] = {&type, &is_managed, &device, &start, &size};
     umx_status status;
 
-    if (!is_present()) {
+    if (!umx_cuda_is_present()) {
         return UMX_ERR_UNSUPPORTED;
     }
     /* What the driver does not know leaves zeros: it is no error. */
@@ -309,7 +309,7 @@ umi_cuda_alloc(umx_memtype memtype, int device, size_t len, void **data_p)
 {
     umx_status status;
 
-    if (!is_present()) {
+    if (!umx_cuda_is_present()) {
         return UMX_ERR_UNSUPPORTED;
     }
     if (device == UMX_DEVICE_NONE) {
@@ -358,7 +358,7 @@ umx_cuda_wait(int device, uintptr_t stream)
     bool       is_default = (stream == 1 || stream == 2);
     umx_status status;
 
-    if (!is_present()) {
+    if (!umx_cuda_is_present()) {
         return UMX_ERR_UNSUPPORTED;
     }
     if (!is_default && stream < FIRST_REAL_STREAM) {
