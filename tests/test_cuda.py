@@ -371,6 +371,21 @@ def made(library, nbytes, is_right=True):
 """
 
 
+def test_an_allocator_of_host_memory_gives_no_device_memory(run):
+    run("""
+async with connected_pair() as (left, right):
+    ucp.register_am_allocator(zeros)
+    await left.am_send(bytes(8))
+    try:
+        await right.am_recv()
+        raise AssertionError
+    except ValueError as error:
+        assert "gave device memory" in str(error), error
+    ucp.register_am_allocator(None)
+    assert await right.am_recv() == bytes(8)
+""")
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_messages_are_received_into_arrays_of_a_library(run, library):
     run(
