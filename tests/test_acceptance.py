@@ -152,8 +152,8 @@ KINDS = {
     "pyarrow.Buffer": Kind.read_only(
         library("pyarrow", lambda arrow: arrow.py_buffer(b"0123456789"))
     ),
-    "pyarrow.Array": Kind.refused(
-        library("pyarrow", lambda arrow: arrow.array([1, 2, 3])), NOTHING
+    "pyarrow.Array": Kind.read_only(
+        library("pyarrow", lambda arrow: arrow.array([1, 2, 3]))
     ),
     "torch.Tensor": Kind(library("torch", lambda torch: torch.arange(6.0))),
     "torch.Tensor with steps": Kind.with_gaps(

@@ -6,6 +6,7 @@ through the driver's copies. Those check their context.
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,12 @@ def driver(tmp_path_factory):
     return directory
 
 
+def settings(driver):
+    """The environment of a program that finds the driver; UCX does not: it is
+    too small."""
+    return {"LD_LIBRARY_PATH": str(driver), "UCX_MODULES": "^cuda"}
+
+
 @pytest.fixture(params=["shm", "tcp"])
 def run(request, driver):
     """Run a program on the driver; it ends with its contexts as they were."""
@@ -113,14 +120,13 @@ def run(request, driver):
     def run(body, **env):
         if request.param == "tcp":
             env["UCX_TLS"] = "tcp"
-        # The driver is too small for UCX.
-        env["UCX_MODULES"] = "^cuda"
-        env["LD_LIBRARY_PATH"] = str(driver)
         program = f"{PRELUDE}\nasync def main():\n" + "".join(
             f"    {line}\n" for line in body.strip("\n").splitlines()
         )
         return run_script(
-            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops", **env
+            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops",
+            **env,
+            **settings(driver),
         )
 
     return run
@@ -345,6 +351,22 @@ async with connected_pair() as (left, right):
     assert got == b"\\x05" * 5000
     assert array.cuda
 """)
+
+
+@pytest.mark.timeout(120)
+def test_the_tests_for_a_device_pass_on_this_driver(driver):
+    """So that they will on a machine that has one."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            Path(__file__).with_name("test_gpu.py"),
+        ],
+        env={**os.environ, **settings(driver)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
 
 
 # What each library is asked for, and the name of what it makes.
