@@ -433,6 +433,39 @@ async with connected_pair() as (left, right):
     )
 
 
+def test_the_cupy_example_runs(driver):
+    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    done = run_script(
+        PRELUDE
+        + LOOK_ALIKES
+        + """
+import numpy as np
+
+class Array(DeviceArray):
+    def __init__(self, items):
+        super().__init__(
+            items.tobytes(), device=1, shape=items.shape, typestr=items.dtype.str
+        )
+        self.items = np.frombuffer(self.bytes).reshape(items.shape)
+
+    def __mul__(self, factor):
+        return Array(self.items * factor)
+
+    __rmul__ = __mul__
+
+cupy = module("cupy")
+cupy.random = module("cupy.random")
+cupy.empty = lambda shape: Array(np.empty(shape))
+cupy.empty_like = lambda array: Array(np.empty(array.items.shape))
+cupy.random.random = lambda shape: Array(np.random.random(shape))
+cupy.array_equal = lambda a, b: np.array_equal(a.items, b.items)
+"""
+        + example.read_text(),
+        **settings(driver),
+    )
+    assert done == "same\n"
+
+
 def test_the_library_that_is_imported_is_used_first(run):
     run(
         LOOK_ALIKES

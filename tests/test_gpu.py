@@ -7,6 +7,7 @@ from pathlib import Path
 import gpu
 import numpy as np
 import pytest
+from script import run_script
 
 import ucp
 from ucp.testing import connected_pair
@@ -182,6 +183,12 @@ async def test_the_callers_context_stays():
             await exchange(sending, receiving)
             assert gpu.current_device() == device
     assert got.read() == pattern(300_000)
+
+
+def test_the_cupy_example_runs():
+    pytest.importorskip("cupy")
+    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    assert run_script(example.read_text()) == "same\n"
 
 
 @pytest.mark.parametrize("library", ["cupy", "torch"])
