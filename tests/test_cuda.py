@@ -369,6 +369,47 @@ def test_the_tests_for_a_device_pass_on_this_driver(driver):
     assert " passed" in done.stdout
 
 
+def test_whatever_an_interface_says_no_other_memory_is_touched(run):
+    run("""
+import random
+
+rng = random.Random(6)
+array = zeros(1000, device=1)
+inside, last = array.address, array.address + 999
+taken = 0
+
+def value(key):
+    return {
+        "shape": [(1000,), (1001,), (10, 100), (0,), (), (-1,), (1 << 62, 2), "7"],
+        "typestr": ["|u1", "<f8", ">i4", "|V10", "O", "|O", "", 7, "<x4", "|u0"],
+        "data": [(inside, False), (inside, True), (last, False), (last + 1, False),
+                 (4096, False), (0, False), (-1, False), (inside,), None, bytearray(8)],
+        "strides": [None, (1,), (8,), (-1,), (100, 1), (1 << 62,), "x", (0,)],
+        "stream": [None, 1, 2, 4096, 0, -1, "x"],
+        "mask": [None, array],
+        "version": [3, 2, 0, "x", None],
+    }[key]
+
+async with connected_pair() as (left, right):
+    for _ in range(4000):
+        face = dict(array.__cuda_array_interface__)
+        for key in rng.sample(sorted(set(face) | {"stream", "mask"}), rng.randrange(4)):
+            if rng.random() < 0.1:
+                face.pop(key, None)
+            else:
+                face[key] = rng.choice(value(key))
+        thing = type("Thing", (), {"__cuda_array_interface__": face})()
+        try:
+            sending = left.send(thing)
+        except (ValueError, TypeError, NotImplementedError, OverflowError):
+            continue
+        got = await exchange(sending, right.recv_obj())
+        assert got == bytes(len(got)) and len(got) <= 1000, face
+        taken += 1
+assert 200 < taken < 3800, taken
+""")
+
+
 # What each library is asked for, and the name of what it makes.
 LIBRARIES = {
     "cupy": "cupy.empty = lambda n, dtype: made('cupy', n, dtype == 'u1')",
