@@ -65,6 +65,8 @@ typedef unsigned long long fake_pointer;
     X(cuCtxPopCurrent_v2, (struct context * *context_p))                     \
     X(cuMemcpyHtoD_v2, (fake_pointer dst, const void *src, size_t len))      \
     X(cuMemcpyDtoH_v2, (void *dst, fake_pointer src, size_t len))            \
+    X(cuMemcpyDtoD_v2, (fake_pointer dst, fake_pointer src, size_t len))     \
+    X(cuCtxSynchronize, (void))                                              \
     X(cuMemAlloc_v2, (fake_pointer * pointer_p, size_t len))                 \
     X(cuMemAllocManaged,                                                     \
       (fake_pointer * pointer_p, size_t len, unsigned flags))                \
