@@ -2,6 +2,7 @@
 #ifndef UMI_POST_H
 #define UMI_POST_H
 
+#include "core/memh.h"
 #include "core/worker.h"
 
 static inline ucs_memory_type_t
@@ -20,7 +21,21 @@ umi_ucs_memtype(umx_memtype memtype)
     return UCS_MEMORY_TYPE_UNKNOWN;
 }
 
-/* Callback, user data and the buffer's memory type. */
+/* The registration that `buf` names. UCX would take it for a layout too, where
+ * it means nothing; and bytes that are staged are not in it. */
+static inline void
+umi_post_memh(ucp_request_param_t *params, const umx_buffer *buf)
+{
+    const umx_memh *memh = buf->memh;
+
+    if (memh != NULL && memh->ucp != NULL && buf->layout == NULL &&
+        umi_memh_covers(memh, buf)) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        params->memh = memh->ucp;
+    }
+}
+
+/* User data, and what is known of the buffer's memory. */
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {
@@ -31,6 +46,7 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
         params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         params->memory_type = umi_ucs_memtype(req->buf.memtype);
     }
+    umi_post_memh(params, &req->buf);
 }
 
 /* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes

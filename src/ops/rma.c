@@ -31,6 +31,7 @@ umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
     ucp_ep_h         handle = req->ep->handle;
     ucs_status_ptr_t result;
 
+    umi_post_memh(&params, buf);
     result =
         is_write ?
             ucp_put_nbx(handle, buf->data, buf->len, address, rkey, &params) :
