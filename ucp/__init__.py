@@ -18,6 +18,7 @@
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
+#   cuda       arrays in device memory
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
 #              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -32,7 +33,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions, sync, utils
+from . import core, cuda, exceptions, sync, utils
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -158,6 +159,7 @@ __all__ = [
     "create_endpoint",
     "create_endpoint_from_worker_address",
     "create_listener",
+    "cuda",
     "current_worker",
     "exceptions",
     "fence",

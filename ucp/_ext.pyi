@@ -215,6 +215,7 @@ class Endpoint:
         force_tag: bool = False,
         *,
         strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv(
         self,
@@ -223,6 +224,7 @@ class Endpoint:
         force_tag: bool = False,
         *,
         strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
@@ -236,7 +238,12 @@ class Endpoint:
     def recv_message(self, tag: _Tag = None) -> Request[Message]: ...
     def probe(self, tag: _Tag = ...) -> tuple[int, int | None] | None: ...
     def am_send(
-        self, buffer: _Buffer, *, id: int | None = None, header: bytes = b""
+        self,
+        buffer: _Buffer,
+        *,
+        id: int | None = None,
+        header: bytes = b"",
+        stream: Any = None,
     ) -> Request[None]: ...
     def am_recv(self, *, id: int | None = None) -> Request[Any]: ...
     def am_recv_message(self, *, id: int | None = None) -> Request[Message]: ...
@@ -266,10 +273,20 @@ class Channel:
     @property
     def number(self) -> int: ...
     def send(
-        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        *,
+        strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv(
-        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        *,
+        strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
@@ -561,6 +578,7 @@ def call_when_done(
 def config_options(
     options: dict[str, str] | None = None, env_first: bool = False
 ) -> dict[str, str]: ...
+def cuda_is_present() -> bool: ...
 def exception_from_status(status: int, text: str, /) -> UCXBaseException: ...
 def live_objects() -> dict[str, int]: ...
 def set_log_handler(handler: Callable[[int, str], object] | None, /) -> None: ...

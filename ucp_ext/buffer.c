@@ -238,6 +238,7 @@ acquire_described(mod_state *st, PyObject *obj, bool is_writable,
 
     layout->obj         = obj;
     layout->is_readonly = false;
+    layout->stream      = 0;
     rc                  = interface_acquire(st, obj, is_writable, hold, layout);
     if (rc == 0) {
         rc = dlpack_acquire(st, obj, is_writable, hold, layout);
@@ -258,12 +259,19 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
     buffer_layout layout;
     int           rc = acquire_described(st, obj, is_writable, hold, &layout);
 
-    if (rc == 0 && !layout.is_c_contiguous && !layout.is_f_contiguous) {
+    if (rc < 0) {
+        return -1;
+    }
+    if (!layout.is_c_contiguous && !layout.is_f_contiguous) {
         buffer_release(hold);
         return buffer_refuse_strides(layout.ndim, layout.strides,
                                      layout.itemsize);
     }
-    return rc;
+    if (device_settle(obj, layout.stream, hold) < 0) {
+        buffer_release(hold);
+        return -1;
+    }
+    return 0;
 }
 
 int
@@ -457,6 +465,7 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
 {
     buffer_layout layout;
 
+    layout.stream = 0;
     if (Py_IS_TYPE(obj, st->array_type)) {
         array_describe(obj, hold, &layout);
     } else if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
@@ -464,7 +473,8 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
     } else if (buffer_describe(st, obj, hold, &layout) < 0) {
         return -1;
     }
-    if (take_strided(obj, is_writable, &layout, hold) < 0) {
+    if (take_strided(obj, is_writable, &layout, hold) < 0 ||
+        device_settle(obj, layout.stream, hold) < 0) {
         buffer_release(hold);
         return -1;
     }

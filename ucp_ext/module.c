@@ -2,6 +2,8 @@
  * that it owns is in mod_state. */
 #include "state.h"
 
+#include <umx/memory.h>
+
 /* ---- functions -----------------------------------------------------------
  */
 
@@ -79,6 +81,17 @@ module_ucx_version(PyObject *module, PyObject *Py_UNUSED(ignored))
     return Py_BuildValue("(III)", major, minor, release);
 }
 
+PyDoc_STRVAR(cuda_is_present_doc, "cuda_is_present()\n--\n\n"
+                                  "Is there NVIDIA's driver, and a device?");
+
+static PyObject *
+module_cuda_is_present(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyBool_FromLong(umx_cuda_is_present());
+}
+
 static PyMethodDef module_methods[] = {
     {"tag_hash", module_tag_hash, METH_O, tag_hash_doc},
     {"live_objects", module_live_objects, METH_NOARGS, live_objects_doc},
@@ -87,6 +100,8 @@ static PyMethodDef module_methods[] = {
     {"set_log_handler", log_set_handler, METH_O, set_log_handler_doc},
     {"config_options", (PyCFunction)(void (*)(void))context_config_options,
      METH_VARARGS | METH_KEYWORDS, config_options_doc},
+    {"cuda_is_present", module_cuda_is_present, METH_NOARGS,
+     cuda_is_present_doc},
     {"ucx_version", module_ucx_version, METH_NOARGS, ucx_version_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -54,6 +54,9 @@ typedef enum exception_index {
     X(__cuda_array_interface__) \
     X(__dlpack__)               \
     X(__dlpack_device__)        \
+    X(__cuda_stream__)          \
+    X(cuda_stream)              \
+    X(ptr)                      \
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
@@ -323,6 +326,7 @@ typedef struct buffer_layout {
     bool       is_readonly;
     bool       is_c_contiguous;
     bool       is_f_contiguous;
+    uintptr_t  stream; /* of CUDA, whose work comes first; 0: none */
     Py_ssize_t nitems; /* of what is described by its object */
     Py_ssize_t shape[PyBUF_MAX_NDIM];
     Py_ssize_t strides[PyBUF_MAX_NDIM];
@@ -355,6 +359,20 @@ int dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
 /* buffer_acquire() for reading that takes any strides. */
 int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
                     buffer_layout *layout);
+
+enum {
+    DEVICE_LEGACY_STREAM = 1
+};
+
+/* What `obj`, which says that it is in device memory, has given: is it there?
+ * Then wait for `stream`; 0: none. Sets the memory's type. */
+int device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold);
+
+/* A number, or an object of CUDA Python, CuPy or torch. */
+int device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p);
+
+/* `stream=` of an operation; NULL, None: nothing to wait for. */
+int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);
 
 /* Sizes as a tuple. */
 PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);

@@ -10,6 +10,7 @@
 #include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/listener.h>
+#include <umx/memory.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/status.h>

@@ -73,10 +73,15 @@ umx_status
 umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
-    void               *data  = req->buf.data;
-    size_t              count = req->buf.len;
+    void               *data   = req->buf.data;
+    size_t              count  = req->buf.len;
+    umx_status          status = umi_memory_enter(&req->buf);
+    ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
@@ -84,10 +89,10 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     if (req->buf.layout != NULL) {
         data = use_layout(req, &params, &count);
     }
-    return umi_post_result(req,
-                           ucp_am_send_nbx(req->ep->handle, id, header,
-                                           header_len, data, count, &params),
-                           &req->ep->inflight);
+    result = ucp_am_send_nbx(req->ep->handle, id, header, header_len, data,
+                             count, &params);
+    umi_memory_leave(&req->buf);
+    return umi_post_result(req, result, &req->ep->inflight);
 }
 
 static void
@@ -101,17 +106,22 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
-    void               *data = req->buf.data;
+    void               *data   = req->buf.data;
+    umx_status          status = umi_memory_enter(&req->buf);
+    ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
     if (req->buf.layout != NULL) {
         data = use_layout(req, &params, &len);
     }
-    return umi_post_result(
-        req, ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params),
-        &req->ep->inflight);
+    result = ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params);
+    umi_memory_leave(&req->buf);
+    return umi_post_result(req, result, &req->ep->inflight);
 }
 
 void

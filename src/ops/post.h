@@ -4,10 +4,15 @@
 
 #include "core/memh.h"
 #include "core/worker.h"
+#include "mem/memtype.h"
 
+/* The driver's memory that UCX does not know is staged, or the host's, too. */
 static inline ucs_memory_type_t
-umi_ucs_memtype(umx_memtype memtype)
+umi_ucs_memtype(const umx_context *context, umx_memtype memtype)
 {
+    if (memtype > UMX_MEMTYPE_HOST && !context->moves_cuda) {
+        return UCS_MEMORY_TYPE_HOST;
+    }
     switch (memtype) {
     case UMX_MEMTYPE_HOST:
         return UCS_MEMORY_TYPE_HOST;
@@ -44,7 +49,8 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
     params->user_data = req;
     if (req->buf.memtype != UMX_MEMTYPE_UNKNOWN) {
         params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        params->memory_type = umi_ucs_memtype(req->buf.memtype);
+        params->memory_type = umi_ucs_memtype(req->worker->context,
+                                              req->buf.memtype);
     }
     umi_post_memh(params, &req->buf);
 }

@@ -24,8 +24,11 @@ post_send(umx_request *req)
     umi_ep             *ep = req->ep;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
-    umx_status          status;
+    umx_status          status = umi_memory_enter(&req->buf);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.cb.send = on_sent;
     ep->num_tag_sends++;
@@ -36,6 +39,7 @@ post_send(umx_request *req)
         result = ucp_tag_send_nbx(ep->handle, req->buf.data, req->buf.len,
                                   req->u.raw.tag, &params);
     }
+    umi_memory_leave(&req->buf);
     status = umi_post_result(req, result, &ep->inflight);
     ep->num_tag_sends -= (status != UMX_INPROGRESS);
     ep->raw_tags += (status >= 0);
@@ -193,15 +197,19 @@ post_recv(umx_request *req)
     umx_worker         *worker = req->worker;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
-    umx_status          status;
+    umx_status          status = umi_memory_enter(&req->buf);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
     result         = ucp_tag_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
                                       req->u.raw.tag, req->u.raw.mask, &params);
-    status         = umi_post_result(req, result, &worker->tag_recvs);
+    umi_memory_leave(&req->buf);
+    status = umi_post_result(req, result, &worker->tag_recvs);
     if (status == UMX_INPROGRESS) {
         req->u.raw.handle = result;
     }

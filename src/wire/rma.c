@@ -158,6 +158,20 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
+/* Only loads and stores are staged. */
+static bool
+must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
+{
+    const umx_context *context = rkey->ep->worker->context;
+
+    for (size_t i = 0; i < count; i++) {
+        if (umi_must_stage(context, &items[i].buf)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static umx_status
 ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
           bool is_write, const umx_op_params *params, umx_request **req_p)
@@ -191,6 +205,9 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     }
     if (is_mapped(rkey)) {
         return copy_items(rkey, items, count, is_write);
+    }
+    if (must_stage(rkey, items, count)) {
+        return UMX_ERR_UNSUPPORTED;
     }
     if (is_of_ucx(rkey)) {
         return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
@@ -278,6 +295,9 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
             (void)umi_atomic_apply(signal, rkey->data + signal->offset);
         }
         return status;
+    }
+    if (must_stage(rkey, item, 1)) {
+        return UMX_ERR_UNSUPPORTED;
     }
     if (is_of_ucx(rkey)) {
         return umi_rma_ucx_signal(rkey, item, signal, params, req_p);

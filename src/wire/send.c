@@ -5,14 +5,22 @@
 #include "wire/channel.h"
 #include "wire/conn.h"
 
+/* The receiver allocates device memory before it takes the bytes. */
+static bool
+is_of_device(const umx_request *req)
+{
+    return req->u.send.staged != NULL || !umi_is_host_readable(&req->buf);
+}
+
 /* Which protocol, and does credit allow it? Without eager credit a message is
  * announced, so that its bytes stay here. */
 static bool
-choose_protocol(const umi_channel *channel, const umx_buffer *buf,
+choose_protocol(const umi_channel *channel, const umx_request *req,
                 bool *is_rndv_p)
 {
-    bool is_rndv = buf->len >= channel->ep->rndv_thresh ||
-                   (buf->len != 0 && !umi_is_host_readable(buf));
+    const umx_buffer *buf     = &req->buf;
+    bool              is_rndv = buf->len >= channel->ep->rndv_thresh ||
+                   (buf->len != 0 && is_of_device(req));
 
     if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
         if (buf->len == 0) {
@@ -180,7 +188,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
-        !choose_protocol(channel, &req->buf, &is_rndv)) {
+        !choose_protocol(channel, req, &is_rndv)) {
         umi_list_append(&channel->waiting, &req->link);
         ep->pending_bytes += buf->len;
         *req_p = req;
@@ -221,7 +229,7 @@ umi_channel_send_waiting(umi_channel *channel)
         umx_request *req = umi_request_at(channel->waiting.next);
         umx_status   status;
 
-        if (!choose_protocol(channel, &req->buf, &is_rndv)) {
+        if (!choose_protocol(channel, req, &is_rndv)) {
             return;
         }
         umi_link_remove(&req->link);

@@ -348,6 +348,9 @@ ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
         return fake.fail_status;
     }
     attr->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    if (fake.moves_cuda) {
+        attr->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+    }
     return UCS_OK;
 }
 
@@ -694,6 +697,9 @@ post(const char *name, ucp_worker_h worker, ucp_ep_h ep,
      const ucp_request_param_t *param)
 {
     note_memh(param);
+    if (fake.on_post != NULL) {
+        fake.on_post();
+    }
     if (fake_fails(name)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }

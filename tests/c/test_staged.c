@@ -1,4 +1,4 @@
-/* link: pair fake_cuda wrap=dlopen wrap=dlsym */
+/* link: pair fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ free_memory(memory *m)
     free(m->sent);
     free(m->got);
     free(m->back);
-    assert_int_equal(fake_cuda.depth, 0);
+    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
 }
 
 static umx_buffer
