@@ -34,10 +34,10 @@ typedef struct umx_layout umx_layout;
 /**
  * Memory lent to an operation. `data` may be NULL if `len` is 0.
  *
- * `memh`, of the worker's context, must contain the buffer, else operations
- * return UMX_ERR_INVALID_PARAM. UCX is spared looking for a registration, or
+ * `memh` must contain the buffer, else operations return
+ * UMX_ERR_INVALID_PARAM. With it UCX is spared looking for a registration, or
  * making one. An operation in progress keeps it, whatever the caller does with
- * its reference. It is not used with a layout.
+ * its reference. It is not used with a layout, nor if it is another context's.
  *
  * With a layout, lent like the memory, `data` is the first item and `len` the
  * bytes of all. That is for host memory, and for messages and active messages:

@@ -41,16 +41,14 @@ umi_memh_covers(const umx_memh *memh, const umx_buffer *buf)
             buf->memtype == UMX_MEMTYPE_UNKNOWN);
 }
 
-/* May operations of `context` be lent `buf`, as far as its registration is
- * concerned? With a layout that is not used. */
+/* May `buf` be lent, as far as its registration is concerned? */
 static inline umx_status
-umi_memh_check(const umx_context *context, const umx_buffer *buf)
+umi_memh_check(const umx_buffer *buf)
 {
     const umx_memh *memh = buf->memh;
 
-    return (memh == NULL || buf->layout != NULL ||
-            (memh->context == context &&
-             (buf->len == 0 || umi_memh_covers(memh, buf)))) ?
+    return (memh == NULL || buf->layout != NULL || buf->len == 0 ||
+            umi_memh_covers(memh, buf)) ?
                UMX_OK :
                UMX_ERR_INVALID_PARAM;
 }

@@ -69,7 +69,7 @@ umi_tag_check_buffer(const umx_worker *worker, const umx_buffer *buf)
                             UMX_ERR_UNSUPPORTED :
                             umi_check_contiguous(buf);
 
-    return (status == UMX_OK) ? umi_memh_check(worker->context, buf) : status;
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }
 
 static umx_status

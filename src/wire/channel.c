@@ -652,7 +652,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_buffer(ep, buf);
+    status = umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }

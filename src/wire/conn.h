@@ -161,22 +161,21 @@ umi_conn_check(const umx_ep *ep)
                                        umi_worker_check(ep->base.worker);
 }
 
-/* Of a buffer that is lent to an operation on `ep`, whose worker is there. */
+/* May it be lent to an operation that takes a layout? */
 static inline umx_status
-umi_conn_check_buffer(const umx_ep *ep, const umx_buffer *buf)
+umi_conn_check_buffer(const umx_buffer *buf)
 {
     umx_status status = umi_check_buffer(buf);
 
-    return (status == UMX_OK) ? umi_memh_check(ep->base.worker->context, buf) :
-                                status;
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }
 
-/* To one that takes no layout. */
+/* To one that takes none? */
 static inline umx_status
-umi_conn_check_contiguous(const umx_ep *ep, const umx_buffer *buf)
+umi_conn_check_contiguous(const umx_buffer *buf)
 {
     return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED :
-                                   umi_conn_check_buffer(ep, buf);
+                                   umi_conn_check_buffer(buf);
 }
 
 /* The status with which an operation on `ep` ends when UCX reports `status`:

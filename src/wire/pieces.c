@@ -138,7 +138,7 @@ umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
         status = UMX_ERR_CLOSED;
     }
     if (status == UMX_OK) {
-        status = umi_conn_check_contiguous(ep, buf);
+        status = umi_conn_check_contiguous(buf);
     }
     if (status != UMX_OK || buf->len == 0) {
         return status;

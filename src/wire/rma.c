@@ -50,7 +50,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_conn_check_contiguous(umi_conn_of(rkey->ep), &item->buf);
+    return umi_conn_check_contiguous(&item->buf);
 }
 
 static umx_status

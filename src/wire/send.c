@@ -175,7 +175,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_buffer(ep, buf);
+    status = umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }

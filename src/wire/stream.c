@@ -498,7 +498,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_contiguous(ep, buf);
+    status = umi_conn_check_contiguous(buf);
     if (status != UMX_OK) {
         return status;
     }

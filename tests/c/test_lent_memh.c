@@ -171,11 +171,10 @@ check_refused(pair *p, const umx_buffer *buf, umx_rkey *rkey)
 static void
 test_what_is_not_inside_is_refused(void **state)
 {
-    pair        *p = *state;
-    umx_buffer   buf;
-    umx_context *stranger;
-    memory       m;
-    lent         l, of_stranger;
+    pair      *p = *state;
+    umx_buffer buf;
+    memory     m;
+    lent       l;
 
     open_pair(p);
     m   = memory_register(p, arrays[1], SIZE, 0);
@@ -186,17 +185,30 @@ test_what_is_not_inside_is_refused(void **state)
     check_refused(p, &buf, m.rkey);
     buf = outside(&l, SIZE + 1, 1);
     check_refused(p, &buf, m.rkey);
-    buf         = l.buf;
-    buf.memtype = UMX_MEMTYPE_CUDA_MANAGED;
-    check_refused(p, &buf, m.rkey);
-    assert_int_equal(umx_context_create(NULL, &stranger, NULL), UMX_OK);
-    of_stranger = lend(stranger, 0);
-    check_refused(p, &of_stranger.buf, m.rkey);
-    umx_memh_release(of_stranger.memh);
-    umx_context_release(stranger);
     umx_memh_release(l.memh);
     fake.is_pending = false;
     memory_free(&m);
+}
+
+static void
+test_another_context_s_is_not_used(void **state)
+{
+    pair        *p = *state;
+    umx_context *stranger;
+    lent         l;
+    op           o;
+
+    open_pair(p);
+    assert_int_equal(umx_context_create(NULL, &stranger, NULL), UMX_OK);
+    l = lend(stranger, 0);
+    for (int i = 0; i < NUM_SENDS; i++) {
+        assert_int_equal(sends[i](p, &l.buf, &o), UMX_INPROGRESS);
+        assert_null(fake.memh);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    fake.is_pending = false;
+    umx_memh_release(l.memh);
+    umx_context_release(stranger);
 }
 
 static void
@@ -512,6 +524,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         FAKE_TEST(test_sends_pass_the_registration),
         FAKE_TEST(test_what_is_not_inside_is_refused),
+        FAKE_TEST(test_another_context_s_is_not_used),
         FAKE_TEST(test_nothing_is_registered_for_no_bytes),
         FAKE_TEST(test_a_layout_goes_without),
         FAKE_TEST(test_receives_pass_the_registration),
