@@ -12,6 +12,7 @@
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _memory    what peers may reach
+#   _pool      buffers of registered memory
 #   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
@@ -52,11 +53,20 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
+from ._ext import (
+    ANY,
+    Context,
+    Message,
+    PoolBuffer,
+    RemoteMemory,
+    Request,
+    TagMessage,
+)
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
 from ._peer import Peer, PeerInfo
+from ._pool import BufferPool
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
@@ -101,6 +111,7 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 __all__ = [
     "ANY",
+    "BufferPool",
     "Channel",
     "Config",
     "Context",
@@ -110,6 +121,7 @@ __all__ = [
     "Message",
     "Peer",
     "PeerInfo",
+    "PoolBuffer",
     "RemoteMemory",
     "Request",
     "StreamTransport",

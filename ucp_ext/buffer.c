@@ -89,6 +89,18 @@ is_ndarray(mod_state *st, PyObject *obj)
     return (LIKELY(st->numpy) || load_numpy(st)) && PyArray_Check(obj);
 }
 
+/* A view of somebody else's memory, which may be registered. */
+static NOINLINE void
+find_base(mod_state *st, PyObject *base, buffer_hold *hold)
+{
+    while (base != NULL && PyArray_Check(base)) {
+        base = PyArray_BASE((PyArrayObject *)base);
+    }
+    if (base != NULL) {
+        registered_find(st, base, hold);
+    }
+}
+
 static int
 refuse_masked(PyObject *obj)
 {
@@ -134,7 +146,8 @@ check_ndarray(PyObject *obj)
 }
 
 static int
-acquire_ndarray(PyObject *obj, bool is_writable, buffer_hold *hold)
+acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
+                buffer_hold *hold)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
     int            flags = PyArray_FLAGS(array);
@@ -153,6 +166,9 @@ acquire_ndarray(PyObject *obj, bool is_writable, buffer_hold *hold)
     }
     buffer_hold_object(hold, obj, PyArray_DATA(array),
                        (size_t)PyArray_NBYTES(array), UMX_MEMTYPE_HOST);
+    if (PyArray_BASE(array) != NULL) {
+        find_base(st, PyArray_BASE(array), hold);
+    }
     return 0;
 }
 
@@ -201,6 +217,22 @@ buffer_acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold)
         return take_view(hold);
     }
     return acquire_full(obj, is_writable, hold);
+}
+
+static inline int
+acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
+                 buffer_hold *hold)
+{
+    if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return pool_buffer_acquire(obj, hold);
+    }
+    if (UNLIKELY(buffer_acquire_exporter(obj, is_writable, hold) < 0)) {
+        return -1;
+    }
+    if (!PyByteArray_CheckExact(obj)) {
+        registered_find(st, obj, hold);
+    }
+    return 0;
 }
 
 /* ---- order -----------------------------------------------------------------
@@ -301,10 +333,10 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return 0;
     }
     if (!PyByteArray_CheckExact(obj) && is_ndarray(st, obj)) {
-        return acquire_ndarray(obj, is_writable, hold);
+        return acquire_ndarray(st, obj, is_writable, hold);
     }
     if (LIKELY(PyObject_CheckBuffer(obj))) {
-        return buffer_acquire_exporter(obj, is_writable, hold);
+        return acquire_exporter(st, obj, is_writable, hold);
     }
     if (Py_IS_TYPE(obj, st->array_type)) {
         return array_acquire(obj, is_writable, hold);
@@ -498,6 +530,8 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
     layout.stream = 0;
     if (Py_IS_TYPE(obj, st->array_type)) {
         array_describe(obj, hold, &layout);
+    } else if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return buffer_acquire(st, obj, is_writable, hold);
     } else if (buffer_describe(st, obj, hold, &layout) < 0) {
         return -1;
     }

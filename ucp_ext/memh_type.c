@@ -199,6 +199,15 @@ memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
     return 0;
 }
 
+bool
+memory_check(PyObject *exporter)
+{
+    const PyBufferProcs *procs = Py_TYPE(exporter)->tp_as_buffer;
+
+    /* A subclass inherits that; the question is asked of every buffer. */
+    return procs != NULL && procs->bf_getbuffer == memory_getbuffer;
+}
+
 static void
 memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
 {

@@ -31,12 +31,12 @@ module_live_objects(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     mod_state *st = PyModule_GetState(module);
 
-    return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n}", "requests",
-                         st->num_requests, "contexts", st->num_contexts,
-                         "workers", st->num_workers, "endpoints",
-                         st->num_endpoints, "listeners", st->num_listeners,
-                         "messages", st->num_messages, "memories",
-                         st->num_memories, "remotes", st->num_remotes);
+    return Py_BuildValue(
+        "{s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n}", "requests", st->num_requests,
+        "contexts", st->num_contexts, "workers", st->num_workers, "endpoints",
+        st->num_endpoints, "listeners", st->num_listeners, "messages",
+        st->num_messages, "memories", st->num_memories, "remotes",
+        st->num_remotes, "loans", st->num_loans);
 }
 
 PyDoc_STRVAR(exception_from_status_doc,
@@ -222,6 +222,9 @@ module_exec(PyObject *module)
         add_type(module, &array_spec, &st->array_type) < 0 ||
         add_type(module, &memory_spec, &st->memory_type) < 0 ||
         add_type(module, &remote_spec, &st->remote_type) < 0 ||
+        add_type(module, &pool_spec, &st->pool_type) < 0 ||
+        add_type(module, &pool_buffer_spec, &st->pool_buffer_type) < 0 ||
+        add_type(module, &loan_spec, &st->loan_type) < 0 ||
         add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
         add_type(module, &address_spec, &st->address_type) < 0) {
         return -1;
@@ -244,6 +247,9 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->array_type);
     Py_VISIT(st->memory_type);
     Py_VISIT(st->remote_type);
+    Py_VISIT(st->pool_type);
+    Py_VISIT(st->pool_buffer_type);
+    Py_VISIT(st->loan_type);
     Py_VISIT(st->tag_message_type);
     Py_VISIT(st->address_type);
     /* Each object on the free list has a reference to its type. */
@@ -280,6 +286,9 @@ module_clear(PyObject *module)
     Py_CLEAR(st->array_type);
     Py_CLEAR(st->memory_type);
     Py_CLEAR(st->remote_type);
+    Py_CLEAR(st->pool_type);
+    Py_CLEAR(st->pool_buffer_type);
+    Py_CLEAR(st->loan_type);
     Py_CLEAR(st->tag_message_type);
     Py_CLEAR(st->address_type);
     Py_CLEAR(st->any);

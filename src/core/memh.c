@@ -138,7 +138,7 @@ umi_memh_find(umx_context *context, uint64_t id)
     pthread_mutex_lock(&context->memhs_lock);
     memh = umi_slots_get(&context->memhs, id);
     if (memh != NULL) {
-        atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+        umi_memh_hold(memh);
     }
     pthread_mutex_unlock(&context->memhs_lock);
     return memh;

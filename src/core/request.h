@@ -10,6 +10,7 @@
 #include <umx/request.h>
 #include <umx/rma.h>
 
+#include "core/memh.h"
 #include "util/list.h"
 
 struct umi_ep;
@@ -41,8 +42,8 @@ struct umx_request {
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep         *ep; /* held; NULL for a worker's operations */
-    umx_buffer             buf;
+    struct umi_ep         *ep;  /* held; NULL for a worker's operations */
+    umx_buffer             buf; /* `memh` is held */
     umx_recv_info          info;
     /* For the layers above; the wire header lives here because UCX reads it
      * until the operation completes. */
@@ -122,6 +123,41 @@ umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
 
 /* Back to the pool: for one that never was INPROGRESS, and after on_done. */
 void umi_request_free(umx_request *req);
+
+/* `buf` is lent to it: `req->buf`. */
+static inline void
+umi_request_borrow(umx_request *req, const umx_buffer *buf)
+{
+    req->buf = *buf;
+    if (buf->memh != NULL) {
+        umi_memh_hold(buf->memh);
+    }
+}
+
+/* So is `buf`, one of several. It loses its registration if that is not the one
+ * that `req` holds, which is the first. */
+static inline void
+umi_request_borrow_part(umx_request *req, umx_buffer *buf)
+{
+    if (buf->memh != NULL && req->buf.memh == NULL) {
+        umi_memh_hold(buf->memh);
+        req->buf.memh = buf->memh;
+    } else if (buf->memh != req->buf.memh) {
+        buf->memh = NULL;
+    }
+}
+
+/* The end of the loan. */
+static inline void
+umi_request_end_loan(umx_request *req)
+{
+    umx_memh *memh = req->buf.memh;
+
+    if (memh != NULL) {
+        req->buf.memh = NULL;
+        umi_memh_put(memh);
+    }
+}
 
 /* The operation is over: to the worker's done list. From UCX's callbacks or
  * from ours. */

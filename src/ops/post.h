@@ -2,10 +2,26 @@
 #ifndef UMI_POST_H
 #define UMI_POST_H
 
+#include "core/memh.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
 
-/* Callback, user data and the buffer's memory type. */
+/* The registration that `buf` names. UCX would take it for a layout too, where
+ * it means nothing; and bytes that are staged are not in it. */
+static inline void
+umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
+              const umx_buffer *buf)
+{
+    const umx_memh *memh = buf->memh;
+
+    if (memh != NULL && memh->ucp != NULL && buf->layout == NULL &&
+        memh->context == worker->context && umi_memh_covers(memh, buf)) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        params->memh = memh->ucp;
+    }
+}
+
+/* User data, and what is known of the buffer's memory. */
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {
@@ -17,6 +33,7 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
         params->memory_type = umi_ucs_memtype(req->worker->context,
                                               req->buf.memtype);
     }
+    umi_post_memh(params, req->worker, &req->buf);
 }
 
 /* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes

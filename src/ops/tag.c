@@ -62,12 +62,14 @@ const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
                                           .cancel = umi_post_cancel,
                                           .post   = post_send};
 
-/* These are UCX's own messages: it must reach the bytes. */
-static umx_status
-check_buffer(const umx_worker *worker, const umx_buffer *buf)
+umx_status
+umi_tag_check_buffer(const umx_worker *worker, const umx_buffer *buf)
 {
-    return umi_must_stage(worker->context, buf) ? UMX_ERR_UNSUPPORTED :
-                                                  umi_check_contiguous(buf);
+    umx_status status = umi_must_stage(worker->context, buf) ?
+                            UMX_ERR_UNSUPPORTED :
+                            umi_check_contiguous(buf);
+
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }
 
 static umx_status
@@ -81,7 +83,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (status != UMX_OK) {
         return status;
     }
-    status = check_buffer(base->worker, buf);
+    status = umi_tag_check_buffer(base->worker, buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -89,7 +91,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->u.raw.tag     = tag;
     req->u.raw.is_sync = is_sync;
     return umi_ep_post(base, req, req_p);
@@ -222,7 +224,7 @@ check_recv(const umx_worker *worker, const umi_ep *ep, const umx_buffer *buf)
     if (status == UMX_OK && ep != NULL) {
         status = umi_ep_post_status(ep);
     }
-    return (status == UMX_OK) ? check_buffer(worker, buf) : status;
+    return (status == UMX_OK) ? umi_tag_check_buffer(worker, buf) : status;
 }
 
 umx_status
@@ -242,7 +244,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->info          = (umx_recv_info){0};
     req->u.raw.tag     = tag;
     req->u.raw.mask    = mask;

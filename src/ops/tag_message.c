@@ -161,7 +161,7 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_contiguous(buf);
+    status = umi_tag_check_buffer(worker, buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -173,7 +173,7 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
         umi_tag_return(message);
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->u.raw.mask    = UINT64_MAX;
     req->u.raw.message = NULL;
     status             = umi_tag_deliver(req, message);

@@ -50,7 +50,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_check_contiguous(&item->buf);
+    return umi_conn_check_contiguous(&item->buf);
 }
 
 static umx_status
@@ -101,7 +101,8 @@ is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
 {
     return next->offset == item->offset + item->buf.len &&
            next->buf.data == (char *)item->buf.data + item->buf.len &&
-           next->buf.memtype == item->buf.memtype;
+           next->buf.memtype == item->buf.memtype &&
+           next->buf.memh == item->buf.memh;
 }
 
 size_t

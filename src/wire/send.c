@@ -89,7 +89,8 @@ stage(umx_request *req)
 
     if (status == UMX_OK) {
         req->u.send.staged = staged;
-        req->buf           = umx_host_buffer(staged->data, device.len);
+        req->buf.data      = staged->data;
+        req->buf.memtype   = UMX_MEMTYPE_HOST;
     }
     return status;
 }
@@ -140,7 +141,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf            = *buf;
+    umi_request_borrow(req, buf);
     req->u.send.channel = channel;
     req->u.send.longer  = NULL;
     req->u.send.staged  = NULL;
@@ -174,7 +175,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_buffer(buf);
+    status = umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }

@@ -97,7 +97,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
         free_orphan(message);
         return UMX_ERR_CLOSED;
     }
-    status = umi_check_buffer(buf);
+    status = umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }
