@@ -410,6 +410,114 @@ assert 200 < taken < 3800, taken
 """)
 
 
+def test_memory_of_every_kind_is_sent_and_received(run):
+    run("""
+KINDS = ("host", "pinned", "cuda", "cuda-managed")
+
+def content(memory, value=None):
+    if memory.__class__ is ucp.Memory and value is not None:
+        ctypes.memset(memory.address, value, memory.nbytes)
+    return ctypes.string_at(memory.address, memory.nbytes)
+
+async with connected_pair() as (left, right):
+    for size in (8, 5000, 300_000):
+        for source in KINDS:
+            for target in KINDS:
+                sent = ucp.Memory.allocate(size, source)
+                got = ucp.Memory.allocate(size, target)
+                assert content(got) == bytes(size)  # zeros
+                data = content(sent, 7)
+                await exchange(left.send(sent), right.recv(got))
+                assert content(got) == data
+                remote = left.remote(got.key)
+                content(sent, 8)
+                await remote.put(sent)
+                assert content(got) == content(sent)
+                content(got, 9)
+                await remote.get(sent)
+                assert content(sent) == content(got)
+    assert fake.allocations == 2  # pairs that were dropped are freed
+""")
+
+
+def test_what_memory_of_a_kind_shows(run):
+    run("""
+from ucp._libs.arr import Array
+
+for kind, has_buffer, is_cuda in (
+    ("host", True, False), ("pinned", True, False),
+    ("cuda", False, True), ("cuda-managed", True, True),
+):
+    memory = ucp.Memory.allocate(100, kind)
+    with ucp.BufferPool(1, 100, kind) as pool, await pool.acquire() as buffer:
+        for thing in (memory, buffer):
+            assert hasattr(thing, "__array_interface__") == has_buffer, kind
+            assert hasattr(thing, "__cuda_array_interface__") == is_cuda, kind
+            if has_buffer:
+                assert memoryview(thing).nbytes == 100
+            else:
+                why = refused(memoryview, thing)
+                assert why.startswith("BufferError: device memory"), why
+                assert Array(thing).cuda and Array(thing).shape == (100,)
+    device = {"host": (1, 0), "pinned": (1, 0), "cuda": (2, 0), "cuda-managed": (13, 0)}
+    assert memory.__dlpack_device__() == device[kind]
+    assert ucp.Memory.allocate(0, kind).nbytes == 0
+assert ucp.Memory.allocate(8, "cuda", device=3).__dlpack_device__() == (2, 3)
+assert fake.allocated == 3
+for kwargs, text in (
+    ({"kind": "cude"}, "'cuda' or 'cuda-managed', not 'cude'"),
+    ({"kind": "cuda", "device": 4}, "CUDA"),
+    ({"kind": "cuda", "device": 99}, "there is no device 99"),
+    ({"kind": "cuda", "device": -1}, "there is no device -1 for 'cuda'"),
+    ({"device": 0}, "there is no device 0 for 'host'"),
+):
+    logging.disable()
+    why = refused(ucp.Memory.allocate, 8, **kwargs)
+    assert text in why or text == "CUDA", why
+    assert refused(ucp.BufferPool, 2, 8, **kwargs) is not None
+""")
+
+
+def test_a_pool_lends_device_memory(run):
+    run("""
+async with connected_pair() as (left, right):
+    with ucp.BufferPool(2, 5000, "cuda", device=1) as pool:
+        allocations = fake.allocations
+        for _ in range(20):
+            with await pool.acquire() as sent, await pool.acquire() as got:
+                await exchange(left.send(sent), right.recv(got))
+        assert fake.allocations == allocations
+        lost = await pool.acquire()
+        receiving = right.recv(lost)
+        receiving.cancel()
+        lost.release()
+        with await pool.acquire() as sent, await pool.acquire() as got:
+            await exchange(left.send(sent), right.recv(got))
+""")
+
+
+def test_registered_device_memory_is_reached_by_peers(run):
+    run("""
+array = zeros(1000, device=2)
+async with connected_pair() as (left, right):
+    with ucp.Memory.register(array) as memory:
+        remote = left.remote(memory.key)
+        await remote.put(b"12345678", 8)
+        assert array.bytes[8:16] == b"12345678"
+        back = bytearray(8)
+        await remote.get(back, 8)
+        assert back == b"12345678"
+        try:
+            await remote.fetch_add(8, 1)
+            raise AssertionError
+        except ucp.UCXError as error:
+            assert "unsupported operation" in str(error), error
+    wild = zeros(8)
+    wild.forget()
+    assert "CUDA has no memory" in refused(ucp.Memory.register, wild)
+""")
+
+
 # What each library is asked for, and the name of what it makes.
 LIBRARIES = {
     "cupy": "cupy.empty = lambda n, dtype: made('cupy', n, dtype == 'u1')",
@@ -547,6 +655,9 @@ async def main():
     async with connected_pair() as (left, right):
         for call in (left.send, left.recv, left.am_send):
             assert "no CUDA driver or no device" in refused(call, Array())
+        for kind in ("pinned", "cuda", "cuda-managed"):
+            why = refused(ucp.Memory.allocate, 8, kind)
+            assert "needs a CUDA driver and a device" in why, why
         why = refused(left.send, b"host", stream=1)
         assert why == "ValueError: stream: there is no CUDA driver or no device", why
         await exchange(left.send(b"after"), right.recv(bytearray(5)))

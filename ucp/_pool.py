@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from . import _context, _ext, _memory
+from . import _context, _ext
 
 
 def _settle(
@@ -34,18 +34,20 @@ class BufferPool(_ext.BufferPool):
     Args:
         count: how many buffers; at least 1.
         nbytes: of each; at least 1.
-        kind: of memory: ``"host"``.
+        kind, device: of memory, as for ``Memory.allocate``.
 
     Raises:
         UCXNoMemory: there is not so much.
-        ValueError: no such kind, or nothing to lend.
+        ValueError: no such kind or device, or nothing to lend.
     """
 
     __slots__ = ()
 
-    def __new__(cls, count: int, nbytes: int, kind: str = "host") -> Self:
-        _memory.check_kind(kind)
-        pool = super().__new__(cls, _context.get_context(), count, nbytes)
+    def __new__(
+        cls, count: int, nbytes: int, kind: str = "host", device: int | None = None
+    ) -> Self:
+        context = _context.get_context()
+        pool = super().__new__(cls, context, count, nbytes, kind, device)
         _context.memories.add(pool)
         return pool
 

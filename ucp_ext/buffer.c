@@ -219,22 +219,6 @@ buffer_acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold)
     return acquire_full(obj, is_writable, hold);
 }
 
-static inline int
-acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
-                 buffer_hold *hold)
-{
-    if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
-        return pool_buffer_acquire(obj, hold);
-    }
-    if (UNLIKELY(buffer_acquire_exporter(obj, is_writable, hold) < 0)) {
-        return -1;
-    }
-    if (!PyByteArray_CheckExact(obj)) {
-        registered_find(st, obj, hold);
-    }
-    return 0;
-}
-
 /* ---- order -----------------------------------------------------------------
  */
 
@@ -314,6 +298,28 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
     if (device_settle(obj, layout.stream, hold) < 0) {
         buffer_release(hold);
         return -1;
+    }
+    return 0;
+}
+
+static inline int
+acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
+                 buffer_hold *hold)
+{
+    if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return pool_buffer_acquire(obj, hold);
+    }
+    if (UNLIKELY(buffer_acquire_exporter(obj, is_writable, hold) < 0)) {
+        if (!registered_is_on_device(st, obj)) {
+            return -1;
+        }
+        PyErr_Clear();
+        if (acquire_whole(st, obj, is_writable, hold) < 0) {
+            return -1;
+        }
+    }
+    if (!PyByteArray_CheckExact(obj)) {
+        registered_find(st, obj, hold);
     }
     return 0;
 }
@@ -443,7 +449,7 @@ buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
     if (is_ndarray(st, obj)) {
         return describe_ndarray(obj, hold, layout);
     }
-    if (PyObject_CheckBuffer(obj)) {
+    if (PyObject_CheckBuffer(obj) && !registered_is_on_device(st, obj)) {
         return describe_exporter(obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);

@@ -69,6 +69,12 @@ check(const PoolBufferObject *self)
 /* ---- its memory ----------------------------------------------------------
  */
 
+static umx_memtype
+memtype_of(const LoanObject *loan)
+{
+    return umx_memh_buffer(loan->pool->memh)->memtype;
+}
+
 int
 pool_buffer_acquire(PyObject *op, buffer_hold *hold)
 {
@@ -79,7 +85,7 @@ pool_buffer_acquire(PyObject *op, buffer_hold *hold)
         return -1;
     }
     buffer_hold_object(hold, (PyObject *)loan, loan_data(loan),
-                       loan->pool->nbytes, UMX_MEMTYPE_HOST);
+                       loan->pool->nbytes, memtype_of(loan));
     hold->buf.memh = loan->pool->memh;
     return 0;
 }
@@ -90,7 +96,7 @@ pool_buffer_getbuffer(PyObject *op, Py_buffer *view, int flags)
     PoolBufferObject *self = (PoolBufferObject *)op;
 
     view->obj = NULL;
-    if (check(self) < 0 ||
+    if (check(self) < 0 || memory_check_host(memtype_of(self->loan)) < 0 ||
         PyBuffer_FillInfo(view, op, loan_data(self->loan),
                           (Py_ssize_t)self->loan->pool->nbytes, 0, flags) < 0) {
         return -1;
@@ -116,10 +122,21 @@ get_array_interface(PyObject *op, void *Py_UNUSED(closure))
         return NULL;
     }
     self->is_address_known = true;
-    return Py_BuildValue("{s:i,s:(n),s:s,s:(NO)}", "version", 3, "shape",
-                         (Py_ssize_t)self->loan->pool->nbytes, "typestr", "|u1",
-                         "data", PyLong_FromVoidPtr(loan_data(self->loan)),
-                         Py_False);
+    return memory_array_interface(memtype_of(self->loan), loan_data(self->loan),
+                                  self->loan->pool->nbytes, false);
+}
+
+static PyObject *
+get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
+{
+    PoolBufferObject *self = (PoolBufferObject *)op;
+
+    if (check(self) < 0) {
+        return NULL;
+    }
+    self->is_address_known = true;
+    return memory_cuda_interface(memtype_of(self->loan), loan_data(self->loan),
+                                 self->loan->pool->nbytes, false);
 }
 
 static PyObject *
@@ -219,6 +236,8 @@ static PyGetSetDef pool_buffer_getset[] = {
     {"released", get_released, NULL, "True after release().", NULL},
     {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
      NULL},
+    {"__cuda_array_interface__", get_cuda_interface, NULL, "CuPy's view of it.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -228,8 +247,8 @@ static PyMemberDef pool_buffer_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(pool_buffer_doc, "A buffer of a BufferPool: of host memory, "
-                              "registered, writable.");
+PyDoc_STRVAR(pool_buffer_doc, "A buffer of a BufferPool: registered, "
+                              "writable.");
 
 static PyType_Slot pool_buffer_slots[] = {
     {Py_tp_doc, (void *)pool_buffer_doc},

@@ -16,10 +16,8 @@ enum {
 
 static int
 allocate(PoolObject *self, ContextObject *context, Py_ssize_t count,
-         Py_ssize_t nbytes)
+         Py_ssize_t nbytes, const memory_kind *kind, PyObject *device)
 {
-    umx_status status = UMX_ERR_NO_MEMORY;
-
     if (count < 1 || nbytes < 1) {
         PyErr_Format(PyExc_ValueError,
                      "expected at least one buffer of one byte, got %zd of %zd",
@@ -36,13 +34,13 @@ allocate(PoolObject *self, ContextObject *context, Py_ssize_t count,
         self->stride <= (size_t)PY_SSIZE_T_MAX / (size_t)count) {
         self->count = (uint32_t)count;
         self->free  = PyMem_Malloc(self->count * sizeof(*self->free));
-        if (self->free != NULL) {
-            status = umx_memh_alloc(context->umx, self->count * self->stride,
-                                    &self->memh);
-        }
     }
-    if (status != UMX_OK) {
-        (void)errors_raise(self->st, status, "BufferPool", NULL);
+    if (self->free == NULL) {
+        (void)errors_raise(self->st, UMX_ERR_NO_MEMORY, "BufferPool", NULL);
+        return -1;
+    }
+    if (memory_kind_alloc(self->st, context->umx, kind, device,
+                          self->count * self->stride, &self->memh) < 0) {
         return -1;
     }
     while (self->num_free < self->count) {
@@ -55,16 +53,24 @@ allocate(PoolObject *self, ContextObject *context, Py_ssize_t count,
 static PyObject *
 pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"context", "count", "nbytes", NULL};
+    static char *keywords[] = {"context", "count",  "nbytes",
+                               "kind",    "device", NULL};
 
-    mod_state  *st = state_of_type(type);
-    Py_ssize_t  count, nbytes;
-    PyObject   *context;
-    PoolObject *self;
+    mod_state         *st = state_of_type(type);
+    Py_ssize_t         count, nbytes;
+    PyObject          *context, *device = Py_None;
+    const char        *kind_name = "host";
+    const memory_kind *kind;
+    PoolObject        *self;
 
-    if (st == NULL || !PyArg_ParseTupleAndKeywords(
-                          args, kwargs, "O!nn:BufferPool", keywords,
-                          st->context_type, &context, &count, &nbytes)) {
+    if (st == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!nn|sO:BufferPool",
+                                     keywords, st->context_type, &context,
+                                     &count, &nbytes, &kind_name, &device)) {
+        return NULL;
+    }
+    kind = memory_kind_find(kind_name);
+    if (kind == NULL) {
         return NULL;
     }
     self = (PoolObject *)type->tp_alloc(type, 0);
@@ -72,7 +78,8 @@ pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     self->st = st;
-    if (allocate(self, (ContextObject *)context, count, nbytes) < 0) {
+    if (allocate(self, (ContextObject *)context, count, nbytes, kind, device) <
+        0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -410,9 +417,11 @@ static PyMemberDef pool_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(pool_doc, "BufferPool(context, count, nbytes)\n--\n\n"
-                       "`count` buffers of `nbytes` bytes of host memory, "
-                       "registered.");
+PyDoc_STRVAR(
+    pool_doc,
+    "BufferPool(context, count, nbytes, kind='host', device=None)\n--\n\n"
+    "`count` buffers of `nbytes` bytes of host memory, "
+    "registered.");
 
 static PyType_Slot pool_slots[] = {
     {Py_tp_doc, (void *)pool_doc},

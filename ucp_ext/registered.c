@@ -35,6 +35,14 @@ is_inside(const umx_buffer *buf, const umx_buffer *whole)
     return at <= whole->len && buf->len <= whole->len - at;
 }
 
+bool
+registered_is_on_device(mod_state *st, PyObject *exporter)
+{
+    umx_memh *memh = memh_of(st, exporter);
+
+    return memh != NULL && umx_memh_buffer(memh)->memtype == UMX_MEMTYPE_CUDA;
+}
+
 void
 registered_find(mod_state *st, PyObject *base, buffer_hold *hold)
 {
@@ -42,6 +50,7 @@ registered_find(mod_state *st, PyObject *base, buffer_hold *hold)
     umx_memh *memh     = (exporter != NULL) ? memh_of(st, exporter) : NULL;
 
     if (memh != NULL && is_inside(&hold->buf, umx_memh_buffer(memh))) {
-        hold->buf.memh = memh;
+        hold->buf.memh    = memh;
+        hold->buf.memtype = umx_memh_buffer(memh)->memtype;
     }
 }

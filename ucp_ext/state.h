@@ -261,6 +261,28 @@ typedef struct MemoryObject {
     PyObject                *weakrefs;
 } MemoryObject;
 
+/* ---- kinds of memory (memory_kind.c) --------------------------------------
+ */
+
+typedef struct memory_kind memory_kind;
+
+/* NULL with an exception: there is none of that name. */
+const memory_kind *memory_kind_find(const char *name);
+
+/* `device` None: the current one. -1 with an exception. */
+int memory_kind_alloc(mod_state *st, umx_context *context,
+                      const memory_kind *kind, PyObject *device, size_t len,
+                      umx_memh **memh_p);
+
+/* The interfaces of a piece of memory; AttributeError if that has none. */
+PyObject *memory_array_interface(umx_memtype memtype, const void *data,
+                                 size_t len, bool is_readonly);
+PyObject *memory_cuda_interface(umx_memtype memtype, const void *data,
+                                size_t len, bool is_readonly);
+
+/* BufferError if the CPU cannot reach it. */
+int memory_check_host(umx_memtype memtype);
+
 /* memh_type.c: UCXError if it is closed. */
 int memory_check_open(PyObject *op);
 
@@ -422,6 +444,9 @@ int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,
 /* `hold` has memory that `base` exports: a Memory, a PoolBuffer, or a
  * memoryview of these? Then it names the registration, too. */
 void registered_find(mod_state *st, PyObject *base, buffer_hold *hold);
+
+/* Is it a Memory or PoolBuffer that the CPU cannot reach? */
+bool registered_is_on_device(mod_state *st, PyObject *exporter);
 
 /* Is it a Memory? */
 bool memory_check(PyObject *exporter);
