@@ -86,6 +86,15 @@ address_of(const serving *s)
     return (char *)umx_memh_buffer(s->memh)->data + s->request.offset;
 }
 
+static umx_buffer
+bytes_of(const serving *s)
+{
+    umx_buffer bytes = umx_host_buffer(address_of(s), s->request.length);
+
+    bytes.memh = s->memh;
+    return bytes;
+}
+
 /* Find the memory; UMX_OK if the request may be executed. */
 static umx_status
 admit(serving *s)
@@ -125,7 +134,7 @@ on_landed(umx_request *req, umx_status status, void *arg)
 static void
 execute_put(serving *s)
 {
-    umx_buffer    to     = umx_host_buffer(address_of(s), s->request.length);
+    umx_buffer    to     = bytes_of(s);
     umx_op_params params = {
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_landed, .arg = s};
     umx_message *message = s->message;
@@ -178,7 +187,7 @@ execute(serving *s)
         execute_put(s);
         break;
     case UMI_RMA_GET:
-        bytes = umx_host_buffer(address_of(s), s->request.length);
+        bytes = bytes_of(s);
         reply(s, UMX_OK, &bytes);
         break;
     case UMI_RMA_ATOMIC:
