@@ -65,8 +65,8 @@ from ._ext import (
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
-from ._pool import BufferPool
 from ._peer import Peer, PeerInfo
+from ._pool import BufferPool
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (

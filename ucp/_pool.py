@@ -70,7 +70,8 @@ class BufferPool(_ext.BufferPool):
         buffer = self._take()
         if buffer is not None:
             return buffer
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_ext.PoolBuffer] = loop.create_future()
         self._wait(future)
         try:
             return await future
