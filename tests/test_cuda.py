@@ -6,6 +6,7 @@ through the driver's copies. Those check their context.
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,12 @@ def driver(tmp_path_factory):
     return directory
 
 
+def settings(driver):
+    """The environment of a program that finds the driver; UCX does not: it is
+    too small."""
+    return {"LD_LIBRARY_PATH": str(driver), "UCX_MODULES": "^cuda"}
+
+
 @pytest.fixture(params=["shm", "tcp"])
 def run(request, driver):
     """Run a program on the driver; it ends with its contexts as they were."""
@@ -113,14 +120,13 @@ def run(request, driver):
     def run(body, **env):
         if request.param == "tcp":
             env["UCX_TLS"] = "tcp"
-        # The driver is too small for UCX.
-        env["UCX_MODULES"] = "^cuda"
-        env["LD_LIBRARY_PATH"] = str(driver)
         program = f"{PRELUDE}\nasync def main():\n" + "".join(
             f"    {line}\n" for line in body.strip("\n").splitlines()
         )
         return run_script(
-            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops", **env
+            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops",
+            **env,
+            **settings(driver),
         )
 
     return run
@@ -347,6 +353,63 @@ async with connected_pair() as (left, right):
 """)
 
 
+@pytest.mark.timeout(120)
+def test_the_tests_for_a_device_pass_on_this_driver(driver):
+    """So that they will on a machine that has one."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            Path(__file__).with_name("test_gpu.py"),
+        ],
+        env={**os.environ, **settings(driver)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_whatever_an_interface_says_no_other_memory_is_touched(run):
+    run("""
+import random
+
+rng = random.Random(6)
+array = zeros(1000, device=1)
+inside, last = array.address, array.address + 999
+taken = 0
+
+def value(key):
+    return {
+        "shape": [(1000,), (1001,), (10, 100), (0,), (), (-1,), (1 << 62, 2), "7"],
+        "typestr": ["|u1", "<f8", ">i4", "|V10", "O", "|O", "", 7, "<x4", "|u0"],
+        "data": [(inside, False), (inside, True), (last, False), (last + 1, False),
+                 (4096, False), (0, False), (-1, False), (inside,), None, bytearray(8)],
+        "strides": [None, (1,), (8,), (-1,), (100, 1), (1 << 62,), "x", (0,)],
+        "stream": [None, 1, 2, 4096, 0, -1, "x"],
+        "mask": [None, array],
+        "version": [3, 2, 0, "x", None],
+    }[key]
+
+async with connected_pair() as (left, right):
+    for _ in range(4000):
+        face = dict(array.__cuda_array_interface__)
+        for key in rng.sample(sorted(set(face) | {"stream", "mask"}), rng.randrange(4)):
+            if rng.random() < 0.1:
+                face.pop(key, None)
+            else:
+                face[key] = rng.choice(value(key))
+        thing = type("Thing", (), {"__cuda_array_interface__": face})()
+        try:
+            sending = left.send(thing)
+        except (ValueError, TypeError, NotImplementedError, OverflowError):
+            continue
+        got = await exchange(sending, right.recv_obj())
+        assert got == bytes(len(got)) and len(got) <= 1000, face
+        taken += 1
+assert 200 < taken < 3800, taken
+""")
+
+
 # What each library is asked for, and the name of what it makes.
 LIBRARIES = {
     "cupy": "cupy.empty = lambda n, dtype: made('cupy', n, dtype == 'u1')",
@@ -409,6 +472,39 @@ async with connected_pair() as (left, right):
         assert got == data and type(got) is bytearray
 """.replace("== library", f"== {library!r}")
     )
+
+
+def test_the_cupy_example_runs(driver):
+    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    done = run_script(
+        PRELUDE
+        + LOOK_ALIKES
+        + """
+import numpy as np
+
+class Array(DeviceArray):
+    def __init__(self, items):
+        super().__init__(
+            items.tobytes(), device=1, shape=items.shape, typestr=items.dtype.str
+        )
+        self.items = np.frombuffer(self.bytes).reshape(items.shape)
+
+    def __mul__(self, factor):
+        return Array(self.items * factor)
+
+    __rmul__ = __mul__
+
+cupy = module("cupy")
+cupy.random = module("cupy.random")
+cupy.empty = lambda shape: Array(np.empty(shape))
+cupy.empty_like = lambda array: Array(np.empty(array.items.shape))
+cupy.random.random = lambda shape: Array(np.random.random(shape))
+cupy.array_equal = lambda a, b: np.array_equal(a.items, b.items)
+"""
+        + example.read_text(),
+        **settings(driver),
+    )
+    assert done == "same\n"
 
 
 def test_the_library_that_is_imported_is_used_first(run):

@@ -216,3 +216,52 @@ async def test_no_tensor_crashes():
         for _ in range(3):
             ucp.progress()
         assert live_objects()["requests"] == before
+
+
+# ---- a Memory as a tensor ----------------------------------------------------
+
+
+def test_memory_is_a_tensor(fresh_ucx):
+    before = live_objects()["memories"]
+    memory = ucp.Memory.allocate(64)
+    array = np.from_dlpack(memory)
+    array[3] = 7
+    assert memoryview(memory)[3] == 7
+    assert memory.__dlpack_device__() == (CPU, 0)
+    old = memory.__dlpack__()
+    assert '"dltensor"' in repr(old)
+    assert '"dltensor_versioned"' in repr(memory.__dlpack__(max_version=(1, 1)))
+    memory.close()
+    assert array[3] == 7  # as long as it is looked at
+    del memory, array
+    assert live_objects()["memories"] == before + 1
+    del old
+    assert live_objects()["memories"] == before
+
+
+def test_read_only_memory_is_a_read_only_tensor(fresh_ucx):
+    with ucp.Memory.register(bytes(range(9))) as memory:
+        assert not np.from_dlpack(memory).flags.writeable
+        with pytest.raises(BufferError, match="read-only memory needs DLPack"):
+            memory.__dlpack__()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "text"),
+    [
+        ({"copy": True}, BufferError, "there is no copy"),
+        ({"dl_device": (CUDA, 0)}, BufferError, r"on device \(1, 0\), not on \(2, 0\)"),
+        ({"max_version": 1}, TypeError, "max_version must be two numbers, not 1"),
+        ({"max_version": ("1", 0)}, TypeError, "integer"),
+    ],
+)
+def test_what_a_consumer_cannot_have(fresh_ucx, kwargs, error, text):
+    with ucp.Memory.allocate(8) as memory:
+        with pytest.raises(error, match=text):
+            memory.__dlpack__(**kwargs)
+        memory.__dlpack__(copy=False, dl_device=(CPU, 0), max_version=(1, 0), stream=1)
+        memory.close()
+        with pytest.raises(ucp.UCXInvalidKey):
+            memory.__dlpack__()
+        with pytest.raises(ucp.UCXInvalidKey):
+            memory.__dlpack_device__()

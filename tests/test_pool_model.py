@@ -8,6 +8,7 @@ looking.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 
@@ -99,6 +100,14 @@ class Program(RuleBasedStateMachine):
         self.receives = []
         self.sent = []  # stamps of the messages that are not received yet
         self.stamp = 0
+        self.is_sound = True
+
+    @contextlib.contextmanager
+    def checked(self):
+        """What is wrong makes the end pointless."""
+        self.is_sound = False
+        yield
+        self.is_sound = True
 
     def next_stamp(self):
         self.stamp += 1
@@ -208,6 +217,10 @@ class Program(RuleBasedStateMachine):
 
     def collect(self):
         """What is done; buffers go to those who have waited longest."""
+        with self.checked():
+            self.collect_done()
+
+    def collect_done(self):
         self.sends = [each for each in self.sends if not self.ended(each)]
         while self.receives and self.receives[0].task.done():
             operation = self.receives.pop(0)
@@ -231,6 +244,10 @@ class Program(RuleBasedStateMachine):
 
     @invariant()
     def each_buffer_has_one_owner(self):
+        with self.checked():
+            self.check_owners()
+
+    def check_owners(self):
         assert all(mine.is_intact() for mine in self.idle)
         busy = [each.address for each in self.sends + self.receives]
         owned = [mine.address for mine in self.idle]
@@ -248,7 +265,19 @@ class Program(RuleBasedStateMachine):
             assert not any(not task.done() for task in self.waiting)
             self.collect()
 
+    def abandon(self):
+        operations = [*self.sends, *self.receives]
+        for task in [*self.waiting, *(each.task for each in operations)]:
+            task.cancel()
+        self.pool.close()
+        self.client.abort()
+        self.server.abort()
+        self.turns.turn()
+
     def teardown(self):
+        if not self.is_sound:
+            self.abandon()
+            return
         for task in [*self.waiting, *(each.task for each in self.receives)]:
             task.cancel()
         self.turns.turn()

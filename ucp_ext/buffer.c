@@ -102,14 +102,58 @@ find_base(mod_state *st, PyObject *base, buffer_hold *hold)
 }
 
 static int
+refuse_masked(PyObject *obj)
+{
+    PyErr_Format(PyExc_ValueError,
+                 "masked arrays cannot be sent or received into (%.200s): "
+                 "take .data, or .filled()",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+}
+
+/* A subclass's mask would be lost. -1 with an exception. */
+static NOINLINE int
+is_masked(PyObject *obj)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+    PyObject *ma      = PyDict_GetItemString(modules, "numpy.ma");
+    PyObject *type;
+    int       rc;
+
+    if (ma == NULL) {
+        return 0; /* nobody has imported it */
+    }
+    type = PyObject_GetAttrString(ma, "MaskedArray");
+    if (type == NULL) {
+        return -1;
+    }
+    rc = PyObject_IsInstance(obj, type);
+    Py_DECREF(type);
+    return rc;
+}
+
+static int
+check_ndarray(PyObject *obj)
+{
+    int masked = PyArray_CheckExact(obj) ? 0 : is_masked(obj);
+
+    if (UNLIKELY(masked != 0)) {
+        return (masked > 0) ? refuse_masked(obj) : -1;
+    }
+    return UNLIKELY(PyDataType_REFCHK(PyArray_DESCR((PyArrayObject *)obj))) ?
+               refuse_objects(obj) :
+               0;
+}
+
+static int
 acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
                 buffer_hold *hold)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
     int            flags = PyArray_FLAGS(array);
 
-    if (UNLIKELY(PyDataType_REFCHK(PyArray_DESCR(array)))) {
-        return refuse_objects(obj);
+    if (UNLIKELY(check_ndarray(obj) < 0)) {
+        return -1;
     }
     if (UNLIKELY(
             !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
@@ -314,8 +358,8 @@ describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
 
-    if (PyDataType_REFCHK(PyArray_DESCR(array))) {
-        return refuse_objects(obj);
+    if (check_ndarray(obj) < 0) {
+        return -1;
     }
     if (PyArray_NDIM(array) > PyBUF_MAX_NDIM) {
         PyErr_SetString(PyExc_ValueError, "too many dimensions");
@@ -336,6 +380,26 @@ describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
     return 0;
 }
 
+/* Exporters of arrays in C order may leave out strides (ctypes does), and
+ * shapes. */
+static void
+copy_shape(const Py_buffer *view, buffer_layout *layout)
+{
+    layout->ndim = view->ndim;
+    if (view->shape != NULL) {
+        copy_sizes(layout->shape, view->shape, view->ndim);
+    } else if (view->ndim != 0) {
+        layout->ndim     = 1;
+        layout->shape[0] = view->len / layout->itemsize;
+    }
+    if (view->strides != NULL) {
+        copy_sizes(layout->strides, view->strides, view->ndim);
+    } else {
+        layout->nitems = view->len / layout->itemsize;
+        buffer_fill_strides(layout);
+    }
+}
+
 static int
 describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
 {
@@ -350,13 +414,11 @@ describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
     }
     layout->obj = PyMemoryView_Check(obj) ? PyMemoryView_GET_BUFFER(obj)->obj :
                                             view->obj;
-    layout->itemsize        = view->itemsize;
-    layout->ndim            = view->ndim;
-    layout->is_readonly     = view->readonly;
+    layout->itemsize    = (view->itemsize > 0) ? view->itemsize : 1;
+    layout->is_readonly = view->readonly;
+    copy_shape(view, layout);
     layout->is_c_contiguous = PyBuffer_IsContiguous(view, 'C');
     layout->is_f_contiguous = PyBuffer_IsContiguous(view, 'F');
-    copy_sizes(layout->shape, view->shape, view->ndim);
-    copy_sizes(layout->strides, view->strides, view->ndim);
     return take_view(hold);
 }
 

@@ -4,8 +4,6 @@
  * overwrites: so it is waited for, without the GIL, before they are posted. */
 #include "state.h"
 
-#include <umx/memory.h>
-
 /* ---- pointers ------------------------------------------------------------
  */
 

@@ -1,57 +1,15 @@
 /* dlpack.c: memory that an object hands out by __dlpack__, as torch, JAX and
- * CuPy do. The layouts are those of DLPack 1.0, and of the capsules before it,
- * which have no version. A capsule that nobody renames gives its tensor back
+ * CuPy do. A capsule that nobody renames gives its tensor back
  * when it goes: it is held as it is. Of what it says nothing is taken for
  * granted but the pointers.
  *
  * The producer of device memory makes its bytes ready for the default stream,
  * which is then waited for. */
-#include "state.h"
+#include "dlpack.h"
 
 #include <string.h>
 
-enum {
-    DLPACK_MAJOR     = 1, /* the layout below */
-    DLPACK_READ_ONLY = 1u << 0,
-    DLPACK_IS_COPIED = 1u << 1
-};
-
-typedef enum dlpack_device {
-    DLPACK_CPU          = 1,
-    DLPACK_CUDA         = 2,
-    DLPACK_CUDA_HOST    = 3, /* pinned */
-    DLPACK_CUDA_MANAGED = 13
-} dlpack_device;
-
-typedef struct dlpack_tensor {
-    void    *data;
-    int32_t  device_type;
-    int32_t  device_id;
-    int32_t  ndim;
-    uint8_t  code;
-    uint8_t  bits;
-    uint16_t lanes;
-    int64_t *shape;
-    int64_t *strides; /* items; NULL: C order */
-    uint64_t byte_offset;
-} dlpack_tensor;
-
-/* In a capsule "dltensor". */
-typedef struct dlpack_managed {
-    dlpack_tensor tensor;
-    void         *context;
-    void (*deleter)(struct dlpack_managed *self);
-} dlpack_managed;
-
-/* In a capsule "dltensor_versioned". */
-typedef struct dlpack_versioned {
-    uint32_t major;
-    uint32_t minor;
-    void    *context;
-    void (*deleter)(struct dlpack_versioned *self);
-    uint64_t      flags;
-    dlpack_tensor tensor;
-} dlpack_versioned;
+#include "state.h"
 
 static int
 bad_tensor(const char *what)

@@ -2,8 +2,6 @@
  * that it owns is in mod_state. */
 #include "state.h"
 
-#include <umx/memory.h>
-
 /* ---- functions -----------------------------------------------------------
  */
 

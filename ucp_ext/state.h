@@ -261,6 +261,18 @@ typedef struct MemoryObject {
     PyObject                *weakrefs;
 } MemoryObject;
 
+/* memh_type.c: UCXError if it is closed. */
+int memory_check_open(PyObject *op);
+
+/* Somebody sees the memory: it stays when it is closed. */
+void memory_begin_export(PyObject *op);
+void memory_end_export(PyObject *op);
+
+/* dlpack_export.c */
+extern const char memory_dlpack_doc[], memory_dlpack_device_doc[];
+PyObject         *memory_dlpack(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject         *memory_dlpack_device(PyObject *op, PyObject *ignored);
+
 /* Memory for `count` buffers, registered as one. */
 typedef struct PoolObject {
     PyObject_HEAD mod_state *st;

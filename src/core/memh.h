@@ -14,9 +14,10 @@ struct umx_memh {
     uint64_t     id; /* in context->memhs; 0: not, or no longer */
     umx_buffer   buf;
     bool         is_readonly;
-    bool         is_lent; /* of umx_memh_register() */
-    umi_segment *segment; /* of umx_memh_alloc(); NULL: private memory */
-    ucp_mem_h    ucp;     /* NULL: nothing to register */
+    bool         is_lent;      /* of umx_memh_register() */
+    bool         is_of_driver; /* of umx_memh_alloc_cuda() */
+    umi_segment *segment;      /* of umx_memh_alloc(); NULL: private memory */
+    ucp_mem_h    ucp;          /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;
     void (*on_free)(void *arg);

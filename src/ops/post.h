@@ -6,26 +6,6 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 
-/* The driver's memory that UCX does not know is staged, or the host's, too. */
-static inline ucs_memory_type_t
-umi_ucs_memtype(const umx_context *context, umx_memtype memtype)
-{
-    if (memtype > UMX_MEMTYPE_HOST && !context->moves_cuda) {
-        return UCS_MEMORY_TYPE_HOST;
-    }
-    switch (memtype) {
-    case UMX_MEMTYPE_HOST:
-        return UCS_MEMORY_TYPE_HOST;
-    case UMX_MEMTYPE_CUDA:
-        return UCS_MEMORY_TYPE_CUDA;
-    case UMX_MEMTYPE_CUDA_MANAGED:
-        return UCS_MEMORY_TYPE_CUDA_MANAGED;
-    case UMX_MEMTYPE_UNKNOWN:
-        break;
-    }
-    return UCS_MEMORY_TYPE_UNKNOWN;
-}
-
 /* The registration that `buf` names. UCX would take it for a layout too, where
  * it means nothing; and bytes that are staged are not in it. */
 static inline void

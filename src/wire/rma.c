@@ -158,7 +158,7 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
-/* Only loads and stores are staged. */
+/* Then UCX's put and get are of no use. */
 static bool
 must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
 {
@@ -206,10 +206,7 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     if (is_mapped(rkey)) {
         return copy_items(rkey, items, count, is_write);
     }
-    if (must_stage(rkey, items, count)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (is_of_ucx(rkey)) {
+    if (is_of_ucx(rkey) && !must_stage(rkey, items, count)) {
         return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
                                     req_p);
     }
@@ -296,10 +293,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
         }
         return status;
     }
-    if (must_stage(rkey, item, 1)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (is_of_ucx(rkey)) {
+    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
         return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
     }
     req = umi_rma_ask(rkey, params);

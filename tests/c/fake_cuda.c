@@ -6,7 +6,8 @@
 
 enum {
     MAX_RANGES  = 64,
-    MAX_KERNELS = 8,
+    MAX_KERNELS = 64,
+    NUM_STREAMS = 64,
     MAX_DEPTH   = 8,
     LEGACY      = 1 /* the default stream: it waits for all */
 };
@@ -34,6 +35,8 @@ fake_cuda_state fake_cuda;
 static range             ranges[MAX_RANGES];
 static kernel            kernels[MAX_KERNELS];
 static unsigned          num_kernels;
+static char              streams[NUM_STREAMS]; /* their handles */
+static unsigned          num_streams;
 static struct context    contexts[FAKE_CUDA_DEVICES];
 static _Thread_local int stack[MAX_DEPTH]; /* devices */
 static _Thread_local int depth;
@@ -176,6 +179,13 @@ cuDeviceGet(int *device_p, int ordinal)
 }
 
 int
+cuDeviceGetCount(int *count_p)
+{
+    *count_p = FAKE_CUDA_DEVICES;
+    return 0;
+}
+
+int
 cuDevicePrimaryCtxRetain(struct context **context_p, int device)
 {
     int result = result_of("cuDevicePrimaryCtxRetain");
@@ -240,6 +250,21 @@ cuMemcpyDtoH_v2(void *dst, fake_pointer src, size_t len)
     memcpy(dst, (void *)(uintptr_t)src, len);
     fake_cuda.copies++;
     return result_of("cuMemcpyDtoH_v2");
+}
+
+int
+cuMemcpyDtoD_v2(fake_pointer dst, fake_pointer src, size_t len)
+{
+    check_place(dst, len);
+    check_place(src, len);
+    memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, len);
+    return result_of("cuMemcpyDtoD_v2");
+}
+
+int
+cuCtxSynchronize(void)
+{
+    return (depth == 0) ? 201 : 0;
 }
 
 /* Memory of the current device, or pinned. */
@@ -321,6 +346,30 @@ cuMemsetD8_v2(fake_pointer pointer, unsigned char value, size_t n)
     check_place(pointer, n);
     memset((void *)(uintptr_t)pointer, value, n);
     return result_of("cuMemsetD8_v2");
+}
+
+int
+cuMemsetD8Async(fake_pointer pointer, unsigned char value, size_t n,
+                const void *stream)
+{
+    check_place(pointer, n);
+    fake_cuda_launch(stream, (void *)(uintptr_t)pointer, n, value);
+    return result_of("cuMemsetD8Async");
+}
+
+int
+cuStreamCreate(void **stream_p, unsigned flags)
+{
+    (void)flags;
+    *stream_p = &streams[num_streams++ % NUM_STREAMS];
+    return result_of("cuStreamCreate");
+}
+
+int
+cuStreamDestroy_v2(void *stream)
+{
+    (void)stream;
+    return 0;
 }
 
 int

@@ -53,25 +53,32 @@ int fake_cuda_current(void);
 struct context;
 typedef unsigned long long fake_pointer;
 
-#define FAKE_CUDA_FUNCTIONS(X)                                              \
-    X(cuInit, (unsigned flags))                                             \
-    X(cuGetErrorName, (int result, const char **name_p))                    \
-    X(cuPointerGetAttributes, (unsigned count, const int *attributes,       \
-                               void **values, fake_pointer pointer))        \
-    X(cuDeviceGet, (int *device_p, int ordinal))                            \
-    X(cuDevicePrimaryCtxRetain, (struct context * *context_p, int device))  \
-    X(cuCtxGetDevice, (int *device_p))                                      \
-    X(cuCtxPushCurrent_v2, (struct context * context))                      \
-    X(cuCtxPopCurrent_v2, (struct context * *context_p))                    \
-    X(cuMemcpyHtoD_v2, (fake_pointer dst, const void *src, size_t len))     \
-    X(cuMemcpyDtoH_v2, (void *dst, fake_pointer src, size_t len))           \
-    X(cuMemAlloc_v2, (fake_pointer * pointer_p, size_t len))                \
-    X(cuMemAllocManaged,                                                    \
-      (fake_pointer * pointer_p, size_t len, unsigned flags))               \
-    X(cuMemHostAlloc, (void **data_p, size_t len, unsigned flags))          \
-    X(cuMemFree_v2, (fake_pointer pointer))                                 \
-    X(cuMemFreeHost, (void *data))                                          \
-    X(cuMemsetD8_v2, (fake_pointer pointer, unsigned char value, size_t n)) \
+#define FAKE_CUDA_FUNCTIONS(X)                                               \
+    X(cuInit, (unsigned flags))                                              \
+    X(cuGetErrorName, (int result, const char **name_p))                     \
+    X(cuPointerGetAttributes, (unsigned count, const int *attributes,        \
+                               void **values, fake_pointer pointer))         \
+    X(cuDeviceGet, (int *device_p, int ordinal))                             \
+    X(cuDevicePrimaryCtxRetain, (struct context * *context_p, int device))   \
+    X(cuCtxGetDevice, (int *device_p))                                       \
+    X(cuCtxPushCurrent_v2, (struct context * context))                       \
+    X(cuCtxPopCurrent_v2, (struct context * *context_p))                     \
+    X(cuMemcpyHtoD_v2, (fake_pointer dst, const void *src, size_t len))      \
+    X(cuMemcpyDtoH_v2, (void *dst, fake_pointer src, size_t len))            \
+    X(cuMemcpyDtoD_v2, (fake_pointer dst, fake_pointer src, size_t len))     \
+    X(cuCtxSynchronize, (void))                                              \
+    X(cuMemAlloc_v2, (fake_pointer * pointer_p, size_t len))                 \
+    X(cuMemAllocManaged,                                                     \
+      (fake_pointer * pointer_p, size_t len, unsigned flags))                \
+    X(cuMemHostAlloc, (void **data_p, size_t len, unsigned flags))           \
+    X(cuMemFree_v2, (fake_pointer pointer))                                  \
+    X(cuMemFreeHost, (void *data))                                           \
+    X(cuMemsetD8_v2, (fake_pointer pointer, unsigned char value, size_t n))  \
+    X(cuMemsetD8Async, (fake_pointer pointer, unsigned char value, size_t n, \
+                        const void *stream))                                 \
+    X(cuDeviceGetCount, (int *count_p))                                      \
+    X(cuStreamCreate, (void **stream_p, unsigned flags))                     \
+    X(cuStreamDestroy_v2, (void *stream))                                    \
     X(cuStreamSynchronize, (const void *stream))
 
 #define FAKE_CUDA_DECLARE(name, args) int name args;
