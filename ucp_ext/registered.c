@@ -32,7 +32,8 @@ is_inside(const umx_buffer *buf, const umx_buffer *whole)
 {
     size_t at = (uintptr_t)buf->data - (uintptr_t)whole->data;
 
-    return at <= whole->len && buf->len <= whole->len - at;
+    return at <= whole->len && buf->len <= whole->len - at &&
+           buf->memtype == whole->memtype;
 }
 
 bool

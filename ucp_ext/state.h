@@ -33,7 +33,7 @@
       "The peer speaks another version of the protocol.")                 \
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
-    X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")        \
     X(UCXInvalidKey, "UCXError ValueError",                               \
       "The key is damaged, of another process, or its memory is closed.") \
     X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \

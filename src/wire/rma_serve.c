@@ -94,7 +94,8 @@ piece_of(const serving *s)
 {
     return (umx_buffer){.data    = address_of(s),
                         .len     = s->request.length,
-                        .memtype = umx_memh_buffer(s->memh)->memtype};
+                        .memtype = umx_memh_buffer(s->memh)->memtype,
+                        .memh    = s->memh};
 }
 
 /* Find the memory; UMX_OK if the request may be executed. */
