@@ -52,6 +52,10 @@ umx_config_default(umx_config *config)
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
     config->rma_ucx            = UMX_RMA_UCX_RDMA;
     config->goodbye_bytes      = 256 * 1024 * 1024;
+    /* What a head makes the receiver allocate is bounded by it: 1 MiB for the
+     * frames' sizes, and for their bytes what a machine may well have. */
+    config->frames_max       = 64 * 1024;
+    config->frames_bytes_max = UINT64_C(64) << 30;
 }
 
 /* True if the environment has UCX_<key>. */

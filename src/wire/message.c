@@ -6,6 +6,7 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 #include "wire/conn.h"
+#include "wire/frames.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -42,6 +43,21 @@ umi_message_make_room(umx_message *message, size_t len)
         return false;
     }
     message->storage = UMI_STORAGE_HEAP;
+    return true;
+}
+
+bool
+umi_message_make_block(umx_message *message, size_t len)
+{
+    bool is_block = len <= UMI_BLOCK_SIZE;
+
+    message->data = is_block ?
+                        umi_pool_get(&umi_conn_worker(message->ep)->blocks) :
+                        malloc(len);
+    if (message->data == NULL) {
+        return false;
+    }
+    message->storage = is_block ? UMI_STORAGE_BLOCK : UMI_STORAGE_HEAP;
     return true;
 }
 
@@ -164,12 +180,18 @@ umi_message_free(umx_message *message)
                                              umi_conn_worker(ep);
 
     umi_link_remove(&message->link);
+    if (message->frames != NULL) {
+        umi_frames_free(message);
+    }
     if (message->header != message->bytes) {
         free(message->header);
     }
     switch (message->storage) {
     case UMI_STORAGE_HEAP:
         free(message->data);
+        break;
+    case UMI_STORAGE_BLOCK:
+        umi_pool_put(&worker->blocks, message->data);
         break;
     case UMI_STORAGE_EAGER:
         ep->num_descs--;

@@ -133,6 +133,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         return UMX_ERR_NO_MEMORY;
     }
     req->buf            = *buf;
+    req->gather         = what->gather;
     req->u.send.channel = channel;
     req->u.send.longer  = NULL;
     req->u.send.staged  = NULL;
@@ -140,6 +141,8 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         status = UMX_ERR_NO_MEMORY;
     } else if (umi_must_stage(ep->base.worker->context, buf)) {
         status = stage(req);
+    } else {
+        req->u.send.staged = what->memory;
     }
     if (status != UMX_OK) {
         free_memory(req);
@@ -150,32 +153,41 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     return UMX_OK;
 }
 
+static umx_status
+check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
+           umi_channel **channel_p)
+{
+    umx_status status = umi_conn_check(ep);
+
+    if (status == UMX_OK) {
+        status = umi_conn_send_status(ep);
+    }
+    if (status == UMX_OK) {
+        status = umi_check_buffer(buf);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_conn_channel(ep, what->channel);
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}
+
 umx_status
 umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
-    umx_status   status;
     umi_channel *channel;
     umx_request *req;
+    umx_status   status = check_send(ep, what, buf, &channel);
     bool         is_rndv;
 
-    status = umi_conn_check(ep);
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = new_send(ep, what, channel, buf, params, &req);
     }
     if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_check_buffer(buf);
-    if (status != UMX_OK) {
-        return status;
-    }
-    channel = umi_conn_channel(ep, what->channel);
-    if (channel == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    status = new_send(ep, what, channel, buf, params, &req);
-    if (status != UMX_OK) {
+        if (what->memory != NULL) {
+            umi_message_free(what->memory);
+        }
         return status;
     }
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
