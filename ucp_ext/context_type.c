@@ -96,6 +96,8 @@ raise_option_error(mod_state *st, umx_status status,
     X(heartbeat_ns)       \
     X(goodbye_bytes)      \
     X(rma_ucx)            \
+    X(frames_copy_max)    \
+    X(frames_alone_min)   \
     X(frames_max)         \
     X(frames_bytes_max)
 
