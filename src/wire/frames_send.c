@@ -183,7 +183,7 @@ copy_head(const plan *p, umx_message *memory)
     umx_status status = UMX_OK;
     uint8_t   *pos;
 
-    if (!umi_message_make_block(memory, head_size(p))) {
+    if (!umi_message_make_room(memory, head_size(p))) {
         return UMX_ERR_NO_MEMORY;
     }
     pos = write_head(p, memory->data);
@@ -199,7 +199,7 @@ copy_head(const plan *p, umx_message *memory)
 static umi_gather *
 new_gather(umx_message *memory, size_t count, size_t extra)
 {
-    if (!umi_message_make_block(memory, umi_gather_size(count) + extra)) {
+    if (!umi_message_make_room(memory, umi_gather_size(count) + extra)) {
         return NULL;
     }
     umi_gather_init(memory->data);
