@@ -8,6 +8,12 @@ from typing import Any, Self
 from . import _context, _ext
 
 
+def check_kind(kind: str) -> None:
+    """ValueError unless memory of that kind can be allocated."""
+    if kind != "host":
+        raise ValueError(f"kind is 'host', not {kind!r}")
+
+
 class Memory(_ext.Memory):
     """Memory that peers reach by its ``key``: see ``Endpoint.remote``.
 
@@ -36,8 +42,7 @@ class Memory(_ext.Memory):
             UCXNoMemory: there is not so much.
             ValueError: ``kind`` is not ``"host"``, or ``nbytes`` negative.
         """
-        if kind != "host":
-            raise ValueError(f"kind is 'host', not {kind!r}")
+        check_kind(kind)
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}")
         return cls._added(cls(_context.get_context(), nbytes=int(nbytes)))

@@ -163,6 +163,22 @@ memory_dealloc(PyObject *op)
 /* ---- the buffer ----------------------------------------------------------
  */
 
+void
+memory_begin_export(PyObject *op)
+{
+    ((MemoryObject *)op)->exports++;
+}
+
+void
+memory_end_export(PyObject *op)
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    if (--self->exports == 0 && self->is_closed) {
+        shut(self);
+    }
+}
+
 static int
 memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
 {
@@ -179,18 +195,23 @@ memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
                           self->is_readonly, flags) < 0) {
         return -1;
     }
-    self->exports++;
+    memory_begin_export(op);
     return 0;
+}
+
+bool
+memory_check(PyObject *exporter)
+{
+    const PyBufferProcs *procs = Py_TYPE(exporter)->tp_as_buffer;
+
+    /* A subclass inherits that; the question is asked of every buffer. */
+    return procs != NULL && procs->bf_getbuffer == memory_getbuffer;
 }
 
 static void
 memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
 {
-    MemoryObject *self = (MemoryObject *)op;
-
-    if (--self->exports == 0 && self->is_closed) {
-        shut(self);
-    }
+    memory_end_export(op);
 }
 
 /* ---- methods -------------------------------------------------------------
@@ -208,9 +229,11 @@ memory_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static int
-check_open(const MemoryObject *self)
+int
+memory_check_open(PyObject *op)
 {
+    MemoryObject *self = (MemoryObject *)op;
+
     if (self->is_closed) {
         (void)errors_raise(self->st, UMX_ERR_STALE_KEY, "Memory", NULL);
         return -1;
@@ -225,7 +248,7 @@ get_key(PyObject *op, void *Py_UNUSED(closure))
     const void   *key;
     size_t        len;
 
-    if (check_open(self) < 0) {
+    if (memory_check_open(op) < 0) {
         return NULL;
     }
     key = umx_memh_key(self->umx, &len);
@@ -237,7 +260,7 @@ get_address(PyObject *op, void *Py_UNUSED(closure))
 {
     MemoryObject *self = (MemoryObject *)op;
 
-    return (check_open(self) < 0) ?
+    return (memory_check_open(op) < 0) ?
                NULL :
                PyLong_FromVoidPtr(umx_memh_buffer(self->umx)->data);
 }
@@ -269,7 +292,7 @@ get_array_interface(PyObject *op, void *Py_UNUSED(closure))
     MemoryObject     *self = (MemoryObject *)op;
     const umx_buffer *buf;
 
-    if (check_open(self) < 0) {
+    if (memory_check_open(op) < 0) {
         return NULL;
     }
     buf = umx_memh_buffer(self->umx);
@@ -281,6 +304,10 @@ get_array_interface(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
+    {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
+     METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
+    {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,
+     memory_dlpack_device_doc},
     {NULL, NULL, 0, NULL},
 };
 
