@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from . import _ext
+from ._frames import Frames
 
 Tag = int | str | bytes | tuple[Any, ...]
 
@@ -53,7 +54,7 @@ class Objects:
         return buffer
 
 
-class Channel(Objects, _ext.Channel):
+class Channel(Objects, Frames, _ext.Channel):
     """An ordered lane of an endpoint, made by ``Endpoint.channel``.
 
     Has the calls for messages that an endpoint has, and a queue, an order and

@@ -9,6 +9,7 @@ from typing import Self
 from . import _context, _ext
 from ._channel import Channel, Objects
 from ._faces import ContextFace, EndpointFace, EndpointTag
+from ._frames import Frames
 from ._peer import Peer, PeerInfo
 from .exceptions import (
     UCXCloseError,
@@ -21,7 +22,7 @@ from .exceptions import (
 _CONTROL = 65535
 
 
-class Endpoint(Objects, _ext.Endpoint):
+class Endpoint(Objects, Frames, _ext.Endpoint):
     """A connection to one peer, made by create_endpoint() and its like.
 
     ``send`` and ``recv`` and everything else on the way of a message are

@@ -5,9 +5,18 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context as _VarsContext
 from types import GenericAlias, TracebackType
-from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar, final
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    final,
+    overload,
+)
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 _T = TypeVar("_T")
 
@@ -237,6 +246,17 @@ class Endpoint:
     ) -> Request[None]: ...
     def recv_message(self, tag: _Tag = None) -> Request[Message]: ...
     def probe(self, tag: _Tag = ...) -> tuple[int, int | None] | None: ...
+    def send_frames(
+        self, buffers: Sequence[_Buffer], header: Buffer = b""
+    ) -> Request[None]: ...
+    @overload
+    def recv_frames(
+        self, allocator: Callable[[int], Any] | None = None, *, into: None = None
+    ) -> Request[tuple[bytes, list[Any]]]: ...
+    @overload
+    def recv_frames(
+        self, allocator: None = None, *, into: Sequence[_Buffer]
+    ) -> Request[tuple[bytes, list[int]]]: ...
     def am_send(
         self,
         buffer: _Buffer,
@@ -299,6 +319,17 @@ class Channel:
     ) -> Request[None]: ...
     def recv_message(self, tag: _Tag = None) -> Request[Message]: ...
     def probe(self, tag: _Tag = ...) -> tuple[int, int | None] | None: ...
+    def send_frames(
+        self, buffers: Sequence[_Buffer], header: Buffer = b""
+    ) -> Request[None]: ...
+    @overload
+    def recv_frames(
+        self, allocator: Callable[[int], Any] | None = None, *, into: None = None
+    ) -> Request[tuple[bytes, list[Any]]]: ...
+    @overload
+    def recv_frames(
+        self, allocator: None = None, *, into: Sequence[_Buffer]
+    ) -> Request[tuple[bytes, list[int]]]: ...
 
 @disjoint_base
 class Listener:

@@ -13,27 +13,34 @@
 /* ---- receiving -----------------------------------------------------------
  */
 
+/* Nobody but the request has the bytearray before it is done: it needs no
+ * export. */
 static PyObject *
-allocate(WorkerObject *worker, const umx_recv_info *info, bool is_device)
+make_bytearray(size_t len, buffer_hold *hold)
 {
-    PyObject *allocator = is_device ? worker->am_device_allocator : NULL;
+    PyObject *object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
 
-    if (allocator == NULL) {
+    if (object != NULL) {
+        hold->buf = umx_host_buffer(PyByteArray_AS_STRING(object), len);
+    }
+    return object;
+}
+
+PyObject *
+request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
+                 bool is_device, buffer_hold *hold)
+{
+    PyObject *object;
+
+    if (is_device && worker->am_device_allocator != NULL) {
+        allocator = worker->am_device_allocator;
+    } else if (allocator == NULL) {
         allocator = worker->am_host_allocator;
     }
     if (allocator == NULL) {
-        return PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)info->length);
+        return make_bytearray(len, hold);
     }
-    return PyObject_CallFunction(allocator, "n", (Py_ssize_t)info->length);
-}
-
-/* What the allocator made, held for `info`; NULL with an exception. */
-static PyObject *
-allocate_held(WorkerObject *worker, const umx_recv_info *info, bool is_device,
-              buffer_hold *hold)
-{
-    PyObject *object = allocate(worker, info, is_device);
-
+    object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);
     if (object == NULL) {
         return NULL;
     }
@@ -41,10 +48,10 @@ allocate_held(WorkerObject *worker, const umx_recv_info *info, bool is_device,
         Py_DECREF(object);
         return NULL;
     }
-    if (hold->buf.len != info->length) {
+    if (hold->buf.len != len) {
         PyErr_Format(PyExc_ValueError,
-                     "the allocator was asked for %zu bytes and gave %zu",
-                     info->length, hold->buf.len);
+                     "the allocator was asked for %zu bytes and gave %zu", len,
+                     hold->buf.len);
         buffer_release(hold);
         Py_DECREF(object);
         return NULL;
@@ -63,7 +70,7 @@ object_of(RequestObject *req, const void *data)
     if (LIKELY(req->worker->am_host_allocator == NULL)) {
         return PyByteArray_FromStringAndSize(data, (Py_ssize_t)len);
     }
-    object = allocate_held(req->worker, &req->info, false, &hold);
+    object = request_allocate(req->worker, NULL, len, false, &hold);
     if (object == NULL) {
         return NULL;
     }
@@ -98,9 +105,8 @@ am_result(RequestObject *req)
     return object;
 }
 
-/* The exception that is set is the request's; the message stays. */
-static void
-fail(RequestObject *req)
+void
+request_fail_fetch(RequestObject *req)
 {
     req->exception = PyErr_GetRaisedException();
     request_return_message(req);
@@ -114,13 +120,13 @@ fetch(RequestObject *req)
 
     req->header = message_header(message);
     if (req->header == NULL) {
-        fail(req);
+        request_fail_fetch(req);
         return;
     }
-    req->result = allocate_held(req->worker, &req->info, req->info.is_device,
-                                &req->hold);
+    req->result = request_allocate(req->worker, NULL, req->info.length,
+                                   req->info.is_device, &req->hold);
     if (req->result == NULL) {
-        fail(req);
+        request_fail_fetch(req);
         return;
     }
     req->message = NULL;
@@ -139,6 +145,8 @@ request_fetch(PyObject *op, PyObject *Py_UNUSED(ignored))
     } else if (worker->umx == NULL) {
         request_return_message(req);
         request_settle(req, UMX_ERR_CLOSED);
+    } else if (req->kind == REQUEST_RECV_FRAMES) {
+        frames_fetch(req);
     } else {
         fetch(req);
     }
@@ -147,22 +155,27 @@ request_fetch(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+void
+request_fetch_later(RequestObject *req)
+{
+    PyObject *method = PyObject_GetAttrString((PyObject *)req, "_fetch");
+
+    if (method == NULL) {
+        request_fail_fetch(req);
+        return;
+    }
+    worker_defer_call(req->worker, method, NULL);
+    Py_DECREF(method);
+}
+
 bool
 am_start(RequestObject *req)
 {
-    PyObject *method;
-
     req->info = *umx_message_info(req->message);
     if (umx_message_data(req->message) != NULL) {
         return true;
     }
-    method = PyObject_GetAttrString((PyObject *)req, "_fetch");
-    if (method == NULL) {
-        fail(req);
-        return false;
-    }
-    worker_defer_call(req->worker, method, NULL);
-    Py_DECREF(method);
+    request_fetch_later(req);
     return false;
 }
 

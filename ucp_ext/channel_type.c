@@ -79,6 +79,12 @@ PyDoc_STRVAR(recv_message_doc, "recv_message($self, tag=None)\n--\n\n"
 PyDoc_STRVAR(probe_doc, "probe($self, tag=ANY)\n--\n\n"
                         "As Endpoint.probe(), on this channel.");
 
+PyDoc_STRVAR(send_frames_doc, "send_frames($self, buffers, header=b'')\n--\n\n"
+                              "As Endpoint.send_frames(), on this channel.");
+PyDoc_STRVAR(recv_frames_doc,
+             "recv_frames($self, allocator=None, *, into=None)\n--\n\n"
+             "As Endpoint.recv_frames(), on this channel.");
+
 /* ---- attributes ----------------------------------------------------------
  */
 

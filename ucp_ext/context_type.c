@@ -95,7 +95,11 @@ raise_option_error(mod_state *st, umx_status status,
     X(connect_timeout_ns) \
     X(heartbeat_ns)       \
     X(goodbye_bytes)      \
-    X(rma_ucx)
+    X(rma_ucx)            \
+    X(frames_copy_max)    \
+    X(frames_alone_min)   \
+    X(frames_max)         \
+    X(frames_bytes_max)
 
 typedef struct config_field {
     const char *name;

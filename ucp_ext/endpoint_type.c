@@ -216,6 +216,24 @@ PyDoc_STRVAR(probe_doc,
 /* ---- state ---------------------------------------------------------------
  */
 
+PyDoc_STRVAR(
+    send_frames_doc,
+    "send_frames($self, buffers, header=b'')\n--\n\n"
+    "Send a sequence of buffers and a header of at most 64 KiB as one\n"
+    "message; awaitable, done when the buffers may be reused.\n"
+    "recv_frames() receives it.");
+
+PyDoc_STRVAR(
+    recv_frames_doc,
+    "recv_frames($self, allocator=None, *, into=None)\n--\n\n"
+    "Receive the next message of frames; awaits its header and a list\n"
+    "of buffers, which allocator(nbytes) makes: bytearrays by\n"
+    "default, for frames sent from a GPU those of the worker's\n"
+    "allocator if it has one. Or into these writable buffers, as many\n"
+    "and as long as the frames, at least; then it is a list of the\n"
+    "frames' lengths. If they do not suffice: UCXMsgTruncated, the\n"
+    "message is consumed. When cancelled nothing is lost.");
+
 PyDoc_STRVAR(close_doc,
              "close($self, timeout=None)\n--\n\n"
              "Close gracefully; awaitable. What was sent is delivered first.\n"
@@ -757,6 +775,10 @@ static PyMethodDef endpoint_methods[] = {
     {"recv_message", KEYWORDS_FUNC(endpoint_recv_message), KEYWORDS,
      recv_message_doc},
     {"probe", KEYWORDS_FUNC(endpoint_probe), KEYWORDS, probe_doc},
+    {"send_frames", KEYWORDS_FUNC(endpoint_send_frames), KEYWORDS,
+     send_frames_doc},
+    {"recv_frames", KEYWORDS_FUNC(endpoint_recv_frames), KEYWORDS,
+     recv_frames_doc},
     {"stream_send", endpoint_stream_send, METH_O, stream_send_doc},
     {"stream_recv", KEYWORDS_FUNC(endpoint_stream_recv), KEYWORDS,
      stream_recv_doc},

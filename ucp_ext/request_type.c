@@ -56,6 +56,8 @@ static const char *const kind_names[] = {
     [REQUEST_AM_SEND]          = "am_send",
     [REQUEST_STREAM_SEND]      = "stream_send",
     [REQUEST_STREAM_RECV]      = "stream_recv",
+    [REQUEST_SEND_FRAMES]      = "send_frames",
+    [REQUEST_RECV_FRAMES]      = "recv_frames",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -143,6 +145,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_handed_out = false;
     req->is_in_wakes   = false;
     req->can_unrecv    = false;
+    req->is_into       = false;
     req->channel       = 0;
     return req;
 }
@@ -185,6 +188,9 @@ release_buffers(RequestObject *req)
     if (UNLIKELY(req->list != NULL)) {
         release_list(req);
     }
+    if (UNLIKELY(req->frames != NULL)) {
+        frames_release(req);
+    }
 }
 
 static int
@@ -198,6 +204,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->hold.owner);
     Py_VISIT(self->hold.view.obj);
     Py_VISIT(self->remote);
+    Py_VISIT(self->allocator);
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
@@ -241,6 +248,7 @@ request_clear(PyObject *op)
     clear_callbacks(self);
     Py_CLEAR(self->peer);
     Py_CLEAR(self->header);
+    Py_CLEAR(self->allocator);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
     if (self->op == NULL && self->many == NULL) {
@@ -256,6 +264,10 @@ unrecv(RequestObject *self)
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
+    if (self->kind == REQUEST_RECV_FRAMES) {
+        frames_unrecv(self);
+        return;
+    }
     if (self->kind == REQUEST_STREAM_RECV) {
         (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
                                  &self->hold.buf);
@@ -281,6 +293,14 @@ on_unseen(umx_worker *umx, umx_status status, void *arg)
     Py_DECREF(req);
 }
 
+/* Is what has been received in memory that nobody else has? */
+static bool
+keeps_bytes(const RequestObject *self)
+{
+    return (self->kind == REQUEST_AM_RECV && self->result == NULL) ||
+           (self->kind == REQUEST_RECV_FRAMES && !self->is_into);
+}
+
 /* A short message that nobody has seen returns to its queue, as one that is no
  * short one does. True: `self` lives until the worker's thread has done it. */
 static bool
@@ -289,8 +309,7 @@ return_unseen(RequestObject *self)
     WorkerObject *worker = self->worker;
 
     self->can_unrecv = false;
-    if (self->kind != REQUEST_AM_RECV || self->result != NULL ||
-        worker->umx == NULL || worker_is_forked(worker)) {
+    if (!keeps_bytes(self) || worker->umx == NULL || worker_is_forked(worker)) {
         return false;
     }
     if (worker_is_mine(worker)) {
@@ -491,7 +510,8 @@ is_channel_recv(const RequestObject *req)
     return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
            req->kind == REQUEST_MESSAGE_RECV ||
            req->kind == REQUEST_STREAM_RECV ||
-           (req->kind == REQUEST_AM_RECV && req->message == NULL);
+           (req->kind == REQUEST_AM_RECV && req->message == NULL) ||
+           (req->kind == REQUEST_RECV_FRAMES && req->result != NULL);
 }
 
 static bool
@@ -513,6 +533,10 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
+        if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
+            req->result != NULL) {
+            frames_unrecv(req);
+        }
         release_buffers(req);
         release_many(req);
         return;
@@ -538,6 +562,7 @@ wants_message(const RequestObject *req)
 {
     return req->kind == REQUEST_RECV_MESSAGE ||
            req->kind == REQUEST_AM_RECV_MESSAGE ||
+           req->kind == REQUEST_RECV_FRAMES ||
            (req->kind == REQUEST_AM_RECV && req->result == NULL);
 }
 
@@ -547,6 +572,11 @@ settle_posted(RequestObject *req, umx_status status)
     if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
         req->message != NULL && req->state == REQUEST_PENDING &&
         !am_start(req)) {
+        return;
+    }
+    if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
+        req->result == NULL && req->state == REQUEST_PENDING &&
+        !frames_start(req)) {
         return;
     }
     request_settle(req, status);
@@ -709,6 +739,11 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_STREAM_RECV:
         return umx_stream_recv(ep, &req->hold.buf, req->match.flags, params,
                                &req->op, &req->info);
+    case REQUEST_SEND_FRAMES:
+        return frames_post_send(req, params);
+    case REQUEST_RECV_FRAMES:
+        return umx_frames_recv_message(ep, req->channel, params, &req->op,
+                                       &req->message);
     case REQUEST_AM_RECV:
         req->hold.buf = umx_host_buffer(req->small, sizeof(req->small));
         return umx_am_recv(ep, req->channel, &req->hold.buf, params, &req->op,
@@ -881,11 +916,23 @@ post_now(RequestObject *req)
 void
 request_post_message(RequestObject *req, umx_message *message)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = req};
-    umx_status status;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = on_done,
+                            .arg     = req,
+                            .on_lost = on_lost};
+    umx_status    status;
 
-    status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    if (req->kind == REQUEST_RECV_FRAMES) {
+        status = umx_message_recv_frames(message, req->frames->buffers,
+                                         (size_t)req->frames->count, &params,
+                                         &req->op);
+        if (status == UMX_OK || status == UMX_ERR_NO_MEMORY) {
+            req->message = message;
+        }
+    } else {
+        status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+    }
     if (status == UMX_INPROGRESS) {
         Py_INCREF(req); /* for on_done() */
     } else {
@@ -994,8 +1041,16 @@ make_length_error(RequestObject *self, umx_status status,
     char      text[96];
     PyObject *exc;
 
-    snprintf(text, sizeof(text), "length mismatch: %zu (got) != %zu (expected)",
-             info->length, capacity);
+    if (self->kind == REQUEST_RECV_FRAMES) {
+        snprintf(text, sizeof(text),
+                 "the buffers are too few or too short for the frames, which "
+                 "have %zu bytes",
+                 info->length);
+    } else {
+        snprintf(text, sizeof(text),
+                 "length mismatch: %zu (got) != %zu (expected)", info->length,
+                 capacity);
+    }
     exc = errors_new(self->st, status, op_name(self), text);
     if (exc != NULL &&
         set_size_attr(exc, NAME(self->st, length), info->length) < 0) {
@@ -1059,6 +1114,10 @@ make_status_error(RequestObject *self, umx_status status,
         return make_length_error(self, status, info, capacity);
     }
     describe(self, capacity, text, sizeof(text));
+    if (status == UMX_ERR_EXCEEDS_LIMIT && self->kind == REQUEST_SEND_FRAMES) {
+        snprintf(text, sizeof(text),
+                 "more than Config.frames_max or frames_bytes_max allows");
+    }
     exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {
         return NULL;
@@ -1181,6 +1240,8 @@ make_result(RequestObject *self)
     }
     case REQUEST_AM_RECV:
         return am_result(self);
+    case REQUEST_RECV_FRAMES:
+        return frames_result(self);
     case REQUEST_CONNECT:
         PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
         return NULL;
@@ -1227,7 +1288,13 @@ mark_handed_out(RequestObject *self)
     self->is_handed_out = true;
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        buffer_release(&self->hold);
+        release_buffers(self);
+        if (self->kind == REQUEST_RECV_FRAMES) {
+            umx_message *message = self->message;
+
+            self->message = NULL;
+            message_drop(self->worker, message);
+        }
     }
 }
 
@@ -1302,7 +1369,7 @@ undo_result(RequestObject *self)
         } else {
             unrecv(self);
         }
-        buffer_release(&self->hold);
+        release_buffers(self);
     }
     request_return_message(self);
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&

@@ -530,6 +530,7 @@ typedef enum request_kind {
     REQUEST_AM_SEND,
     REQUEST_TAG_SEND_SYNC,
     REQUEST_STREAM_SEND,
+    REQUEST_SEND_FRAMES,
     REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -542,6 +543,7 @@ typedef enum request_kind {
     REQUEST_AM_RECV,
     REQUEST_AM_RECV_MESSAGE,
     REQUEST_STREAM_RECV,
+    REQUEST_RECV_FRAMES,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
     REQUEST_CLOSE,
@@ -571,6 +573,14 @@ typedef struct rma_list {
     buffer_hold   holds[];
 } rma_list;
 
+/* The memory of frames. */
+typedef struct frames_list {
+    Py_ssize_t  count;
+    Py_ssize_t  num_held; /* of `holds` */
+    umx_buffer *buffers;  /* behind `holds` */
+    buffer_hold holds[];
+} frames_list;
+
 struct RequestObject {
     PyObject_HEAD mod_state *st;
     WorkerObject            *worker;
@@ -586,6 +596,7 @@ struct RequestObject {
     bool             is_handed_out;
     bool             is_in_wakes;
     bool             can_unrecv; /* the message may go back to its queue */
+    bool             is_into;    /* RECV_FRAMES: the memory is the user's */
     uint16_t         channel;    /* or the id of active messages */
     umx_status       status;
     umx_match        match;
@@ -599,6 +610,8 @@ struct RequestObject {
     struct many     *many;
     PyObject        *remote; /* a peer's memory: the RemoteObject, ... */
     rma_list        *list;
+    frames_list     *frames;
+    PyObject        *allocator; /* RECV_FRAMES: the user's, or NULL */
     uint64_t         offset;
     umx_atomic       atomic;
     uint64_t         old; /* ... and what `atomic` found */
@@ -661,7 +674,8 @@ extern PyMethodDef callback_methods[];
 /* A message that nobody took goes back to its queue. */
 void request_return_message(RequestObject *req);
 
-/* Receive `message` into the held buffer. */
+/* Hand `message` to libumx, to receive its bytes into req->hold, or
+ * req->frames. */
 void request_post_message(RequestObject *req, umx_message *message);
 
 /* ---- active messages (am.c) ----------------------------------------------
@@ -677,6 +691,17 @@ PyObject *am_result(RequestObject *req);
 void am_clear_handlers(WorkerObject *worker);
 
 PyObject *request_fetch(PyObject *op, PyObject *ignored);
+
+/* Have request_fetch() called once libumx has returned. */
+void request_fetch_later(RequestObject *req);
+
+/* The exception that is set is the request's; the message stays. */
+void request_fail_fetch(RequestObject *req);
+
+/* Memory for what has come, held: of `allocator`, if not NULL, else of the
+ * worker's. NULL with an exception. */
+PyObject *request_allocate(WorkerObject *worker, PyObject *allocator,
+                           size_t len, bool is_device, buffer_hold *hold);
 
 #define METHOD(name)                                                  \
     PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
@@ -704,7 +729,9 @@ void request_clear_free(mod_state *st);
     X(send_many)           \
     X(recv_many)           \
     X(recv_message)        \
-    X(probe)
+    X(probe)               \
+    X(send_frames)         \
+    X(recv_frames)
 
 #define DECLARE(name)                                                  \
     PyObject *messages_##name(EndpointObject *self, uint16_t channel,  \
@@ -712,6 +739,21 @@ void request_clear_free(mod_state *st);
                               PyObject *kwnames);
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
+
+/* ---- messages of frames (frames.c) ---------------------------------------
+ */
+
+void frames_release(RequestObject *req);
+
+umx_status frames_post_send(RequestObject *req, const umx_op_params *params);
+
+/* As am_start(), am_result() and the middle of request_fetch(). */
+bool      frames_start(RequestObject *req);
+PyObject *frames_result(RequestObject *req);
+void      frames_fetch(RequestObject *req);
+
+/* A message whose bytes have been received returns to its queue. */
+void frames_unrecv(RequestObject *req);
 
 /* ---- byte streams (stream.c) ---------------------------------------------
  */

@@ -9,6 +9,7 @@
 #include <umx/context.h>
 #include <umx/control.h>
 #include <umx/endpoint.h>
+#include <umx/frames.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/request.h>

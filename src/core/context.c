@@ -80,7 +80,8 @@ config_is_valid(const umx_config *config)
     return config->credit_bytes > 0 && config->credit_messages > 1 &&
            config->credit_rndv > 1 && config->rndv_thresh_shm > 0 &&
            config->rndv_thresh_net > 0 && config->connect_timeout_ns > 0 &&
-           config->rma_ucx <= UMX_RMA_UCX_ALWAYS &&
+           config->rma_ucx <= UMX_RMA_UCX_ALWAYS && config->frames_max > 0 &&
+           config->frames_bytes_max > 0 &&
            (config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000);
 }
 
@@ -96,7 +97,15 @@ learn(umx_context *context)
     }
     context->moves_cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) !=
                           0;
-    return umi_strided_create(&context->strided);
+    status = umi_strided_create(&context->strided);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_gathered_create(&context->gathered);
+    if (status != UMX_OK) {
+        ucp_dt_destroy(context->strided);
+    }
+    return status;
 }
 
 static umx_status
@@ -227,6 +236,7 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
+        ucp_dt_destroy(context->gathered);
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);
         umi_fork_leave();

@@ -1,4 +1,5 @@
-/* datatype.h: buffers with a layout, as UCX's datatype. Thread: any. */
+/* datatype.h: memory that is not contiguous, as UCX's datatypes. Thread: any.
+ */
 #ifndef UMI_DATATYPE_H
 #define UMI_DATATYPE_H
 
@@ -8,5 +9,8 @@
 /* The datatype of one umx_buffer that has a layout; ucp_dt_destroy() ends it.
  */
 umx_status umi_strided_create(ucp_datatype_t *datatype_p);
+
+/* The same of one umi_gather. */
+umx_status umi_gathered_create(ucp_datatype_t *datatype_p);
 
 #endif

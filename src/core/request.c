@@ -29,6 +29,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     req->ops          = ops;
     req->worker       = worker;
     req->ep           = ep;
+    req->gather       = NULL;
     if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_DONE)) {
         req->on_done = params->on_done;
         req->arg     = params->arg;

@@ -7,6 +7,7 @@
 #ifndef UMI_REQUEST_H
 #define UMI_REQUEST_H
 
+#include <umx/frames.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 
@@ -42,8 +43,9 @@ struct umx_request {
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep         *ep;  /* held; NULL for a worker's operations */
-    umx_buffer             buf; /* `memh` is held */
+    struct umi_ep         *ep;     /* held; NULL for a worker's operations */
+    umx_buffer             buf;    /* `memh` is held */
+    struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
     umx_recv_info          info;
     /* For the layers above; the wire header lives here because UCX reads it
      * until the operation completes. */
@@ -52,6 +54,7 @@ struct umx_request {
             uint64_t            header[3];
             umx_message        *longer; /* instead of `header`, or NULL */
             umx_message        *staged; /* the bytes, on the host; or NULL */
+            umx_message        *memory; /* that they are in; or NULL */
             struct umi_channel *channel;
             uint32_t            header_len;
             bool                is_rndv;
@@ -108,6 +111,24 @@ struct umx_request {
             unsigned            pending;
             umx_status          status;
         } pieces;
+        struct {
+            struct umi_channel *channel;
+            umx_message        *message; /* NULL: none yet */
+            umx_frames_alloc_fn alloc;
+            void               *arg;
+            const umx_buffer   *buffers;
+            size_t              count;
+            size_t              num_landing;
+            umx_status          status;
+            uint8_t             phase;
+            bool                is_ended;
+            bool                is_returning; /* as above */
+        } frames;
+        struct {
+            struct umx_request *target;
+            umx_message        *staged; /* where bytes land; or NULL */
+            void               *device; /* where they belong, if so */
+        } part; /* of a message of frames, as it lands */
         struct {
             uint64_t token;   /* 0: not sent */
             uint64_t time_ns; /* of sending, then until the answer */

@@ -39,6 +39,8 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
+    umi_pool_init(&worker->frames, hooks->frames_size);
+    umi_pool_init(&worker->blocks, UMI_BLOCK_SIZE);
 }
 
 /* Not the affinity mask: pinning each process of a pair to a core of its own is
@@ -203,6 +205,8 @@ free_memory(umx_worker *worker)
         ucp_worker_destroy(worker->ucp);
     }
     umi_pool_fini(&worker->messages);
+    umi_pool_fini(&worker->frames);
+    umi_pool_fini(&worker->blocks);
     free(worker);
     umx_context_release(context);
 }

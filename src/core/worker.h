@@ -19,7 +19,8 @@
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
-    size_t message_size; /* of the objects in worker->messages */
+    size_t message_size; /* of the objects in worker->messages ... */
+    size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
@@ -61,6 +62,7 @@ typedef struct umi_spin {
 
 enum {
     UMI_AM_HANDLERS    = 16,
+    UMI_BLOCK_SIZE     = 8192,
     UMI_WORKER_ID_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
@@ -93,7 +95,9 @@ struct umx_worker {
     pthread_t    owner;
     umi_slots    eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
-    umi_pool     messages; /* the layer above's */
+    umi_pool     messages; /* the layer above's, like the next */
+    umi_pool     frames;
+    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
     umi_list  ep_events; /* umi_ep.event_link */

@@ -52,13 +52,22 @@ umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
     return (umx_status)ucp_worker_set_am_recv_handler(worker->ucp, &param);
 }
 
-/* What UCX is given instead of contiguous memory; see core/datatype.h. */
+/* What UCX is given instead of `data` if the memory is not contiguous; see
+ * core/datatype.h. */
 static void *
-use_layout(umx_request *req, ucp_request_param_t *params, size_t *count_p)
+use_datatype(umx_request *req, ucp_request_param_t *params, void *data,
+             size_t *count_p)
 {
+    if (req->gather == NULL && req->buf.layout == NULL) {
+        return data;
+    }
     params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    *count_p = 1;
+    if (req->gather != NULL) {
+        params->datatype = req->worker->context->gathered;
+        return req->gather;
+    }
     params->datatype = req->worker->context->strided;
-    *count_p         = 1;
     return &req->buf;
 }
 
@@ -73,7 +82,7 @@ umx_status
 umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
-    void               *data   = req->buf.data;
+    void               *data;
     size_t              count  = req->buf.len;
     umx_status          status = umi_memory_enter(&req->buf);
     ucs_status_ptr_t    result;
@@ -86,9 +95,7 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
     params.cb.send = on_sent;
-    if (req->buf.layout != NULL) {
-        data = use_layout(req, &params, &count);
-    }
+    data           = use_datatype(req, &params, req->buf.data, &count);
     result = ucp_am_send_nbx(req->ep->handle, id, header, header_len, data,
                              count, &params);
     umi_memory_leave(&req->buf);
@@ -106,7 +113,7 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
-    void               *data   = req->buf.data;
+    void               *data;
     umx_status          status = umi_memory_enter(&req->buf);
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
@@ -116,9 +123,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     }
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
-    if (req->buf.layout != NULL) {
-        data = use_layout(req, &params, &len);
-    }
+    data              = use_datatype(req, &params, req->buf.data, &len);
     result = ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params);
     umi_memory_leave(&req->buf);
     return umi_post_result(req, result, &req->ep->inflight);

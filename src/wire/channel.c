@@ -7,6 +7,7 @@
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
+#include "wire/frames.h"
 #include "wire/match.h"
 #include "wire/stream.h"
 
@@ -294,6 +295,10 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
         umi_stream_offer(channel, message);
         return;
     }
+    if (umi_channel_is_frames(channel)) {
+        umi_frames_offer(channel, message);
+        return;
+    }
     req = find_posted(channel, &message->info);
     if (req == NULL) {
         umi_channel_queue(channel, message);
@@ -397,7 +402,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
                    arrive_at_queue(channel, &channel->unexpected, info,
                                    arrival);
     }
-    req = find_posted(channel, info);
+    req = umi_channel_is_frames(channel) ? NULL : find_posted(channel, info);
     if (req != NULL && takes_bytes(req, arrival)) {
         return arrive_at_request(channel, req, info, arrival);
     }
@@ -734,7 +739,8 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
 umx_message *
 umx_request_message(const umx_request *req)
 {
-    return req->u.recv.message;
+    return (req->ops == &umi_frames_recv_ops) ? req->u.frames.message :
+                                                req->u.recv.message;
 }
 
 umx_status
@@ -815,6 +821,10 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
 
     if (umi_channel_is_stream(channel)) {
         umi_stream_landed(channel, message, status);
+        return;
+    }
+    if (umi_channel_is_frames(channel)) {
+        umi_frames_landed(channel, status);
         return;
     }
     message->claimant = NULL;
@@ -967,6 +977,10 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
         umi_stream_fail_posted(channel, status);
         return;
     }
+    if (umi_channel_is_frames(channel)) {
+        umi_frames_fail_posted(channel, status);
+        return;
+    }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         complete_recv(umi_request_at(link), status);
     }
@@ -1007,6 +1021,10 @@ umi_channel_discard(umi_channel *channel)
 void
 umi_channel_discard_announced(umi_channel *channel)
 {
+    if (umi_channel_is_frames(channel)) {
+        umi_frames_discard_broken(channel);
+        return;
+    }
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
 

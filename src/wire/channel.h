@@ -10,6 +10,7 @@
 
 #include <umx/channel.h>
 
+#include "mem/gather.h"
 #include "util/list.h"
 #include "wire/control.h"
 #include "wire/header.h"
@@ -41,11 +42,14 @@ typedef struct umi_channel {
     umi_list            unexpected;
     umi_list            parked;
     struct umi_am_user *user; /* an AM id's handler, or NULL */
-    /* Of a stream: */
-    uint64_t place;         /* of the next byte to arrive */
+    /* Of a stream, and of frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
-    bool     has_end;       /* the end has arrived */
-    bool     is_shut;       /* the end has been sent */
+    /* Of frames: */
+    umx_message *open; /* taken, and parts are missing; or NULL */
+    /* Of a stream: */
+    uint64_t place;   /* of the next byte to arrive */
+    bool     has_end; /* the end has arrived */
+    bool     is_shut; /* the end has been sent */
 } umi_channel;
 
 void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
@@ -72,6 +76,9 @@ typedef struct umi_outgoing {
     uint64_t    tag;
     const void *header; /* the user's; copied */
     size_t      header_len;
+    /* Taken over, whatever happens: */
+    umx_message *memory; /* which the bytes are in, or `gather`; or NULL */
+    umi_gather  *gather; /* instead of the buffer's memory, or NULL */
 } umi_outgoing;
 
 /* umx_channel_send() for every kind of channel. */
@@ -181,5 +188,10 @@ void umi_credit_start(umi_channel *channel);
 void umi_credit_take(umi_channel *channel, const umi_limits *limits);
 
 extern const umi_request_ops umi_channel_send_ops;
+
+/* pieces.c: of a request that is sent as several messages, `u.pieces`, whose
+ * `arg` it is. They are done; withdraw it if all of it still waits. */
+void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
+void umi_pieces_cancel(umx_request *req);
 
 #endif

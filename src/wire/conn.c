@@ -7,6 +7,7 @@
 #include "util/log.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
+#include "wire/frames.h"
 #include "wire/rma.h"
 #include "wire/route.h"
 #include "wire/stream.h"
@@ -34,6 +35,7 @@ fini_worker(umx_worker *worker)
 
 static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
+    .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
     .look_for_tags = umi_tag_look,
@@ -368,6 +370,9 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_STREAM)) {
         umi_stream_run(ep);
+    }
+    if (take_due(ep, UMI_DUE_FRAMES)) {
+        umi_frames_run(ep);
     }
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);

@@ -32,7 +32,8 @@ enum umi_conn_due {
     UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
     UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
     UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
-    UMI_DUE_STREAM      = 1u << 11  /* pieces came that receives wait for */
+    UMI_DUE_STREAM      = 1u << 11, /* pieces came that receives wait for */
+    UMI_DUE_FRAMES      = 1u << 12  /* the same of frames */
 };
 
 /* Needed until the endpoint is open. */

@@ -28,7 +28,8 @@ enum {
 enum {
     UMI_KIND_MESSAGE = 1, /* umx/channel.h */
     UMI_KIND_AM      = 2, /* umx/am.h: the channel is the AM id */
-    UMI_KIND_STREAM  = 3  /* umx/stream.h */
+    UMI_KIND_STREAM  = 3, /* umx/stream.h */
+    UMI_KIND_FRAMES  = 4  /* umx/frames.h */
 };
 
 /* AM ids of the library's own, of 1 to 15: rma.h. */
@@ -57,7 +58,7 @@ umi_channel_id(unsigned kind, uint16_t number)
 static inline bool
 umi_channel_id_is_valid(uint32_t id)
 {
-    return (id >> 16) >= UMI_KIND_MESSAGE && (id >> 16) <= UMI_KIND_STREAM;
+    return (id >> 16) >= UMI_KIND_MESSAGE && (id >> 16) <= UMI_KIND_FRAMES;
 }
 
 enum {

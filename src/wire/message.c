@@ -6,12 +6,14 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 #include "wire/conn.h"
+#include "wire/frames.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
 enum {
     ALWAYS_KEEP_BYTES = 32 * 1024,
-    MAX_SMALL_DESCS   = 32
+    MAX_SMALL_DESCS   = 32,
+    MAX_BLOCKS        = 64
 };
 
 static umx_message *
@@ -29,12 +31,28 @@ message_new(umx_ep *ep)
     return message;
 }
 
+/* What is in use of them is kept for good, so it is bounded. */
+static void *
+get_block(umx_worker *worker, size_t len)
+{
+    umi_pool *blocks = &worker->blocks;
+
+    return (len <= UMI_BLOCK_SIZE && blocks->in_use < MAX_BLOCKS) ?
+               umi_pool_get(blocks) :
+               NULL;
+}
+
 bool
 umi_message_make_room(umx_message *message, size_t len)
 {
     if (len <= (size_t)UMI_MESSAGE_INLINE - message->inline_used) {
         message->data    = message->bytes + message->inline_used;
         message->storage = UMI_STORAGE_INLINE;
+        return true;
+    }
+    message->data = get_block(umi_conn_worker(message->ep), len);
+    if (message->data != NULL) {
+        message->storage = UMI_STORAGE_BLOCK;
         return true;
     }
     message->data = malloc(len);
@@ -164,12 +182,18 @@ umi_message_free(umx_message *message)
                                              umi_conn_worker(ep);
 
     umi_link_remove(&message->link);
+    if (message->frames != NULL) {
+        umi_frames_free(message);
+    }
     if (message->header != message->bytes) {
         free(message->header);
     }
     switch (message->storage) {
     case UMI_STORAGE_HEAP:
         free(message->data);
+        break;
+    case UMI_STORAGE_BLOCK:
+        umi_pool_put(&worker->blocks, message->data);
         break;
     case UMI_STORAGE_EAGER:
         ep->num_descs--;

@@ -3,6 +3,7 @@
  * Where its bytes are:
  *   INLINE   in the object
  *   HEAP     in memory of ours
+ *   BLOCK    in one of the worker's blocks
  *   EAGER    in UCX's descriptor, kept
  *   RNDV     with the sender; UCX's descriptor is the announcement
  *   LANDING  on their way into the buffer of `lander`
@@ -25,6 +26,7 @@ enum {
 typedef enum umi_storage {
     UMI_STORAGE_INLINE,
     UMI_STORAGE_HEAP,
+    UMI_STORAGE_BLOCK,
     UMI_STORAGE_EAGER,
     UMI_STORAGE_RNDV,
     UMI_STORAGE_LANDING,
@@ -46,10 +48,11 @@ struct umx_message {
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
-    size_t              read; /* of a stream: bytes that receives have got */
+    size_t              read;   /* of a stream: bytes that receives have got */
+    struct umi_frames  *frames; /* a head that is taken: decoded; or NULL */
     umx_request        *lander;
     umx_request        *claimant; /* receives it once it has landed */
-    uint8_t             bytes[UMI_MESSAGE_INLINE];
+    _Alignas(8) uint8_t bytes[UMI_MESSAGE_INLINE];
 };
 
 /* Keep what arrives; NULL when out of memory. `*verdict_p` is what to tell
@@ -65,7 +68,7 @@ umx_status umi_message_rebuild(umx_ep *ep, const void *header,
                                size_t header_len, const umx_buffer *buf,
                                size_t len, umx_message **message_p);
 
-/* Room for `len` bytes, INLINE or HEAP; false when out of memory. */
+/* Room for `len` bytes, INLINE, BLOCK or HEAP; false when out of memory. */
 bool umi_message_make_room(umx_message *message, size_t len);
 
 /* Ready to read at once, without a request. */
@@ -78,6 +81,13 @@ umi_message_is_at_hand(const umx_message *message)
 
 /* Into the user's hands; taken.c. */
 void umi_message_take(umx_message *message);
+
+/* And out of them: the message itself may be gone, a close may have waited for
+ * it. */
+void umi_message_end_taken(umx_worker *worker, umx_ep *ep);
+
+/* The worker has been destroyed: nothing of the message can be received. */
+void umi_message_free_orphan(umx_message *message);
 
 /* Give its bytes back, wherever they are, and the object. */
 void umi_message_free(umx_message *message);

@@ -28,8 +28,8 @@ check_send(umx_ep *ep, umi_channel **channel_p)
 /* ---- a send of several pieces --------------------------------------------
  */
 
-static void
-on_piece_done(umx_request *piece, umx_status status, void *arg)
+void
+umi_pieces_on_done(umx_request *piece, umx_status status, void *arg)
 {
     umx_request *req = arg;
 
@@ -42,9 +42,8 @@ on_piece_done(umx_request *piece, umx_status status, void *arg)
     }
 }
 
-/* Withdrawn if all of it still waits. */
-static void
-pieces_cancel(umx_request *req)
+void
+umi_pieces_cancel(umx_request *req)
 {
     umi_list *waiting = &req->u.pieces.channel->waiting;
     unsigned  count   = 0;
@@ -64,7 +63,7 @@ pieces_cancel(umx_request *req)
 
 static const umi_request_ops pieces_ops = {
     .name   = "stream_send",
-    .cancel = pieces_cancel,
+    .cancel = umi_pieces_cancel,
 };
 
 static umx_status
@@ -72,7 +71,7 @@ send_pieces(umx_ep *ep, umx_request *req)
 {
     umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
                                           UMX_OP_FIELD_ON_LOST,
-                            .on_done = on_piece_done,
+                            .on_done = umi_pieces_on_done,
                             .on_lost = umi_request_lose_whole,
                             .arg     = req};
     umx_buffer    piece  = req->buf;

@@ -76,6 +76,10 @@ free_memory(umx_request *req)
         umi_message_free(req->u.send.staged);
         req->u.send.staged = NULL;
     }
+    if (req->u.send.memory != NULL) {
+        umi_message_free(req->u.send.memory);
+        req->u.send.memory = NULL;
+    }
 }
 
 /* UCX cannot read that memory: send a copy of it. */
@@ -142,13 +146,17 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
+    req->gather         = what->gather;
     req->u.send.channel = channel;
     req->u.send.longer  = NULL;
     req->u.send.staged  = NULL;
+    req->u.send.memory  = NULL;
     if (!fill_header(req, what)) {
         status = UMX_ERR_NO_MEMORY;
     } else if (umi_must_stage(ep->base.worker->context, buf)) {
         status = stage(req);
+    } else {
+        req->u.send.memory = what->memory;
     }
     if (status != UMX_OK) {
         free_memory(req);
@@ -159,32 +167,41 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     return UMX_OK;
 }
 
+static umx_status
+check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
+           umi_channel **channel_p)
+{
+    umx_status status = umi_conn_check(ep);
+
+    if (status == UMX_OK) {
+        status = umi_conn_send_status(ep);
+    }
+    if (status == UMX_OK) {
+        status = umi_conn_check_buffer(buf);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_conn_channel(ep, what->channel);
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}
+
 umx_status
 umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
-    umx_status   status;
     umi_channel *channel;
     umx_request *req;
+    umx_status   status = check_send(ep, what, buf, &channel);
     bool         is_rndv;
 
-    status = umi_conn_check(ep);
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = new_send(ep, what, channel, buf, params, &req);
     }
     if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_conn_check_buffer(buf);
-    if (status != UMX_OK) {
-        return status;
-    }
-    channel = umi_conn_channel(ep, what->channel);
-    if (channel == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    status = new_send(ep, what, channel, buf, params, &req);
-    if (status != UMX_OK) {
+        if (what->memory != NULL) {
+            umi_message_free(what->memory);
+        }
         return status;
     }
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||

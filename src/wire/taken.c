@@ -3,6 +3,7 @@
 #include "mem/memtype.h"
 #include "wire/channel.h"
 #include "wire/conn.h"
+#include "wire/frames.h"
 
 void
 umi_message_take(umx_message *message)
@@ -37,15 +38,17 @@ let_go(umx_worker *worker, umx_ep *ep)
     umi_worker_release_memory(worker);
 }
 
-/* The worker has been destroyed: nothing of the message can be received. */
-static void
-free_orphan(umx_message *message)
+void
+umi_message_free_orphan(umx_message *message)
 {
     umx_worker *worker = message->worker;
     umx_ep     *ep     = message->ep;
 
     if (message->storage == UMI_STORAGE_RNDV) {
         message->storage = UMI_STORAGE_MOVED; /* went with its endpoint */
+    }
+    if (message->frames != NULL) {
+        umi_frames_orphan(message);
     }
     umi_message_free(message);
     let_go(worker, ep);
@@ -94,10 +97,11 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     umx_status   status;
 
     if (ep->base.worker == NULL) {
-        free_orphan(message);
+        umi_message_free_orphan(message);
         return UMX_ERR_CLOSED;
     }
-    status = umi_conn_check_buffer(buf);
+    status = (message->frames != NULL) ? UMX_ERR_INVALID_PARAM :
+                                         umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -139,9 +143,8 @@ umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
                status;
 }
 
-/* A close may have waited for it. */
-static void
-end_taken(umx_worker *worker, umx_ep *ep)
+void
+umi_message_end_taken(umx_worker *worker, umx_ep *ep)
 {
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
@@ -156,7 +159,11 @@ umx_message_return(umx_message *message)
     umx_ep     *ep     = message->ep;
 
     if (ep->base.worker == NULL) {
-        free_orphan(message);
+        umi_message_free_orphan(message);
+        return;
+    }
+    if (message->frames != NULL) {
+        umi_frames_return(message);
         return;
     }
     message->is_taken = false;
@@ -167,7 +174,7 @@ umx_message_return(umx_message *message)
     } else {
         umi_message_free(message);
     }
-    end_taken(worker, ep);
+    umi_message_end_taken(worker, ep);
 }
 
 void
@@ -177,11 +184,15 @@ umx_message_drop(umx_message *message)
     umx_ep     *ep     = message->ep;
 
     if (ep->base.worker == NULL) {
-        free_orphan(message);
+        umi_message_free_orphan(message);
+        return;
+    }
+    if (message->frames != NULL) {
+        umi_frames_drop(message);
         return;
     }
     end_fetch(message);
     umi_channel_credit(message->channel, message);
     umi_message_free(message);
-    end_taken(worker, ep);
+    umi_message_end_taken(worker, ep);
 }

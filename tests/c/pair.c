@@ -38,6 +38,8 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(stats.unexpected_bytes, 0);
     assert_int_equal(umx_worker_num_closing(worker), 0);
     assert_int_equal(worker->messages.in_use, 0);
+    assert_int_equal(worker->frames.in_use, 0);
+    assert_int_equal(worker->blocks.in_use, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
     UMI_LIST_FOREACH(link, &worker->timers) {

@@ -106,7 +106,7 @@ test_only_active_messages_have_a_header_of_the_users(void **state)
 
     (void)state;
     memcpy(data, wire, sizeof(wire));
-    for (data[0] = UMI_KIND_MESSAGE; data[0] <= UMI_KIND_STREAM; data[0]++) {
+    for (data[0] = UMI_KIND_MESSAGE; data[0] <= UMI_KIND_FRAMES; data[0]++) {
         bool is_am = data[0] == UMI_KIND_AM;
 
         assert_int_equal(umi_header_decode(&header, data, UMI_HEADER_MAX + 1),
@@ -129,7 +129,8 @@ test_every_other_kind_is_refused(void **state)
         data[0] = (uint8_t)kind;
         assert_int_equal(umi_header_decode(&header, data, sizeof(data)),
                          kind == UMI_KIND_MESSAGE || kind == UMI_KIND_AM ||
-                             kind == UMI_KIND_STREAM);
+                             kind == UMI_KIND_STREAM ||
+                             kind == UMI_KIND_FRAMES);
     }
 }
 

@@ -163,13 +163,19 @@ class Endpoint:
         tag: Tag | None = None,
         force_tag: bool = False,
     ) -> None:
-        """Send several buffers in host memory as one message, by copy.
+        """Send several buffers as one message.
+
+        With a tag they must be in host memory, and are copied.
 
         Raises:
             ValueError: ``buffers`` is neither list nor tuple.
         """
         if not isinstance(buffers, list | tuple):
             raise ValueError("The `buffers` argument must be a `list` or `tuple`")
+        if tag is None:
+            with translated():
+                await self.ucp.send_multi(buffers)
+            return
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         sizes = [view.nbytes for view in views]
         parts: list[Any] = [
@@ -183,6 +189,8 @@ class Endpoint:
     ) -> list[Any]:
         """What ``send_multi`` has sent, as arrays of bytes."""
         with translated():
+            if tag is None:
+                return [_array(frame) for frame in await self.ucp.recv_multi()]
             if force_tag:
                 message = await self.ucp.worker.recv_message(_raw(tag))
                 data = bytearray(message.length)
@@ -252,11 +260,9 @@ def _raw(tag: Tag | None) -> int:
     return tag
 
 
-def _multi(tag: Tag | None, force_tag: bool) -> Tag | None:
+def _multi(tag: Tag, force_tag: bool) -> Tag:
     """Multi-buffer messages have tags of their own."""
-    if force_tag:
-        return tag
-    return ("ucxx multi",) if tag is None else ("ucxx multi", tag)
+    return tag if force_tag else ("ucxx multi", tag)
 
 
 def _split(data: memoryview) -> Iterator[memoryview]:

@@ -1,0 +1,356 @@
+/* frames.c: messages of frames, of endpoints and channels.
+ *
+ * recv_frames() gives the header and an object for each frame. As long as a
+ * message that has come whole is not handed out it stays with libumx, and an
+ * await that is given up leaves it in its queue; then it is copied into objects
+ * of its own. One with bytes that are still with the sender needs memory first,
+ * and the request goes on with the bytes on their way; allocators of the
+ * program's are called once libumx has returned. */
+#include "state.h"
+
+/* ---- memory --------------------------------------------------------------
+ */
+
+static frames_list *
+new_list(Py_ssize_t count)
+{
+    size_t size = sizeof(frames_list) + (size_t)count * sizeof(buffer_hold);
+    frames_list *list = PyMem_Malloc(size + (size_t)count * sizeof(umx_buffer));
+
+    if (list == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    list->count    = count;
+    list->num_held = 0;
+    list->buffers  = (umx_buffer *)(void *)((char *)list + size);
+    return list;
+}
+
+void
+frames_release(RequestObject *req)
+{
+    frames_list *list = req->frames;
+
+    req->frames = NULL;
+    for (Py_ssize_t i = 0; i < list->num_held; i++) {
+        buffer_release(&list->holds[i]);
+    }
+    PyMem_Free(list);
+}
+
+/* Hold `objects`, a sequence of buffers. -1 with an exception. */
+static int
+hold_all(RequestObject *req, PyObject *objects, bool is_writable)
+{
+    PyObject *fast = PySequence_Fast(objects, "expected a sequence of buffers");
+    frames_list *list;
+    int          rc = -1;
+
+    if (fast == NULL) {
+        return -1;
+    }
+    list = req->frames = new_list(PySequence_Fast_GET_SIZE(fast));
+    for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
+        buffer_hold *hold = &list->holds[i];
+
+        *hold = (buffer_hold){0};
+        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
+                           is_writable, hold) < 0) {
+            goto done;
+        }
+        list->buffers[i] = hold->buf;
+        list->num_held++;
+    }
+    rc = (list != NULL) ? 0 : -1;
+done:
+    Py_DECREF(fast);
+    return rc;
+}
+
+/* Memory for each frame: the list of its objects, held. */
+static PyObject *
+allocate_all(RequestObject *req, const umx_frames_info *info)
+{
+    Py_ssize_t   count   = (Py_ssize_t)info->count;
+    PyObject    *objects = PyList_New(count);
+    frames_list *list;
+
+    if (objects == NULL) {
+        return NULL;
+    }
+    list = new_list(count);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        const umx_frame *frame = &info->frames[i];
+        buffer_hold     *hold  = &list->holds[i];
+        PyObject        *object;
+
+        *hold  = (buffer_hold){0};
+        object = request_allocate(req->worker, req->allocator, frame->len,
+                                  frame->is_device, hold);
+        if (object == NULL) {
+            req->frames = list;
+            frames_release(req);
+            Py_DECREF(objects);
+            return NULL;
+        }
+        PyList_SET_ITEM(objects, i, object);
+        list->buffers[i] = hold->buf;
+        list->num_held++;
+    }
+    if (list == NULL) {
+        Py_DECREF(objects);
+        return NULL;
+    }
+    req->frames = list;
+    return objects;
+}
+
+/* The lengths of the frames in the user's memory. */
+static PyObject *
+lengths_of(const umx_frames_info *info)
+{
+    Py_ssize_t count = (Py_ssize_t)info->count;
+    PyObject  *list  = PyList_New(count);
+
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        PyObject *length = PyLong_FromSize_t(info->frames[i].len);
+
+        if (length == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, i, length);
+        }
+    }
+    return list;
+}
+
+/* What is awaited; there is memory for the bytes then. */
+static PyObject *
+make_result(RequestObject *req)
+{
+    const umx_frames_info *info   = umx_message_frames(req->message);
+    PyObject              *header = NULL, *frames, *result = NULL;
+
+    frames = req->is_into ? lengths_of(info) : allocate_all(req, info);
+    if (frames == NULL) {
+        return NULL;
+    }
+    header = PyBytes_FromStringAndSize(info->header,
+                                       (Py_ssize_t)info->header_len);
+    if (header != NULL) {
+        result = PyTuple_Pack(2, header, frames);
+        Py_DECREF(header);
+    }
+    Py_DECREF(frames);
+    if (result == NULL && !req->is_into) {
+        frames_release(req);
+    }
+    return result;
+}
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+/* Do the buffers that were given suffice? */
+static bool
+fits(const RequestObject *req, const umx_frames_info *info)
+{
+    const frames_list *list = req->frames;
+
+    if (info->count > (size_t)list->count) {
+        return false;
+    }
+    for (size_t i = 0; i < info->count; i++) {
+        if (info->frames[i].len > list->buffers[i].len) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Does making the memory run code of the program's? */
+static bool
+has_allocator(const RequestObject *req)
+{
+    const WorkerObject *worker = req->worker;
+
+    return !req->is_into &&
+           (req->allocator != NULL || worker->am_host_allocator != NULL ||
+            worker->am_device_allocator != NULL);
+}
+
+bool
+frames_start(RequestObject *req)
+{
+    const umx_frames_info *info = umx_message_frames(req->message);
+
+    req->info.length = info->len;
+    if (req->is_into && !fits(req, info)) {
+        umx_message *message = req->message;
+
+        req->message = NULL;
+        umx_message_drop(message);
+        request_settle(req, UMX_ERR_MESSAGE_TRUNCATED);
+        return false;
+    }
+    if (!req->is_into && umx_message_has_frames(req->message)) {
+        return true;
+    }
+    if (has_allocator(req)) {
+        request_fetch_later(req);
+    } else {
+        frames_fetch(req);
+    }
+    return false;
+}
+
+void
+frames_fetch(RequestObject *req)
+{
+    umx_message *message = req->message;
+
+    req->result = make_result(req);
+    if (req->result == NULL) {
+        request_fail_fetch(req);
+        return;
+    }
+    request_track(req);
+    req->message = NULL;
+    request_post_message(req, message);
+}
+
+PyObject *
+frames_result(RequestObject *req)
+{
+    umx_message *message = req->message;
+    PyObject    *result  = make_result(req);
+    umx_status   status;
+
+    if (result == NULL) {
+        request_keep_unseen(req);
+        return NULL;
+    }
+    status = umx_message_copy_frames(message, req->frames->buffers,
+                                     (size_t)req->frames->count);
+    frames_release(req);
+    if (status != UMX_OK) {
+        Py_DECREF(result);
+        request_keep_unseen(req);
+        return errors_raise(req->st, status, "recv_frames", NULL);
+    }
+    req->message = NULL;
+    message_drop(req->worker, message);
+    return result;
+}
+
+void
+frames_unrecv(RequestObject *req)
+{
+    umx_message *message = req->message;
+
+    req->message = NULL;
+    umx_message_unrecv_frames(message, req->frames->buffers);
+}
+
+PyObject *
+messages_recv_frames(EndpointObject *self, uint16_t channel,
+                     PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"allocator", "into"};
+    PyObject                *values[2]  = {NULL};
+    RequestObject           *req;
+
+    if ((nargs != 0 || kwnames != NULL) &&
+        args_parse("recv_frames", args, nargs, kwnames, keywords, 2, 1, 0,
+                   values) < 0) {
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        values[i] = (values[i] == Py_None) ? NULL : values[i];
+    }
+    if (values[0] != NULL && values[1] != NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "allocator does not go with into: the memory is given");
+        return NULL;
+    }
+    if (values[0] != NULL && !PyCallable_Check(values[0])) {
+        PyErr_Format(PyExc_TypeError, "allocator must be callable, not %.200s",
+                     Py_TYPE(values[0])->tp_name);
+        return NULL;
+    }
+    req = request_new(self->worker, self, REQUEST_RECV_FRAMES);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->channel   = channel;
+    req->allocator = Py_XNewRef(values[0]);
+    req->is_into   = (values[1] != NULL);
+    if (req->is_into && hold_all(req, values[1], true) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+umx_status
+frames_post_send(RequestObject *req, const umx_op_params *params)
+{
+    const char *header = NULL;
+    size_t      len    = 0;
+
+    if (req->header != NULL) {
+        header = PyBytes_AS_STRING(req->header);
+        len    = (size_t)PyBytes_GET_SIZE(req->header);
+    }
+    return umx_frames_send(req->endpoint->umx, req->channel, header, len,
+                           req->frames->buffers, (size_t)req->frames->count,
+                           params, &req->op);
+}
+
+static int
+hold_header(RequestObject *req, PyObject *header)
+{
+    if (header == NULL) {
+        return 0;
+    }
+    req->header = PyBytes_FromObject(header);
+    if (req->header == NULL) {
+        return -1;
+    }
+    if (PyBytes_GET_SIZE(req->header) > UMX_FRAMES_HEADER_MAX) {
+        PyErr_Format(PyExc_ValueError,
+                     "a header has at most %d bytes, this one has %zd",
+                     UMX_FRAMES_HEADER_MAX, PyBytes_GET_SIZE(req->header));
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *
+messages_send_frames(EndpointObject *self, uint16_t channel,
+                     PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const keywords[] = {"buffers", "header"};
+    PyObject                *values[2]  = {NULL};
+    RequestObject           *req;
+
+    if (args_parse("send_frames", args, nargs, kwnames, keywords, 2, 2, 1,
+                   values) < 0) {
+        return NULL;
+    }
+    req = request_new(self->worker, self, REQUEST_SEND_FRAMES);
+    if (req == NULL) {
+        return NULL;
+    }
+    req->channel = channel;
+    if (hold_header(req, values[1]) < 0 ||
+        hold_all(req, values[0], false) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
