@@ -142,28 +142,13 @@ test_wild_pointers_do_not_reach_ucx(void **state)
     close_memory(&m);
 }
 
-static int
-abort_and_teardown(void **state)
-{
-    pair *p = *state;
-
-    umx_ep_abort(p->client);
-    umx_ep_abort(p->server);
-    return pair_teardown(state);
-}
-
-#define FAKE_TEST(f)                                \
-    {                                               \
-#f, f, pair_setup, abort_and_teardown, NULL \
-    }
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAKE_TEST(test_the_context_is_that_of_the_memory),
-        FAKE_TEST(test_a_context_that_cannot_be_had_fails_the_operation),
-        FAKE_TEST(test_wild_pointers_do_not_reach_ucx),
+        PAIR_TEST_FAKE(test_the_context_is_that_of_the_memory),
+        PAIR_TEST_FAKE(test_a_context_that_cannot_be_had_fails_the_operation),
+        PAIR_TEST_FAKE(test_wild_pointers_do_not_reach_ucx),
     };
 
     return UNIT_RUN(tests);

@@ -502,39 +502,23 @@ test_many_pass_the_first_one(void **state)
     memory_free(&m);
 }
 
-/* Nothing is delivered: there is no closing by agreement. */
-static int
-abort_and_teardown(void **state)
-{
-    pair *p = *state;
-
-    umx_ep_abort(p->client);
-    umx_ep_abort(p->server);
-    return pair_teardown(state);
-}
-
-#define FAKE_TEST(f)                                \
-    {                                               \
-#f, f, pair_setup, abort_and_teardown, NULL \
-    }
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAKE_TEST(test_sends_pass_the_registration),
-        FAKE_TEST(test_what_is_not_inside_is_refused),
-        FAKE_TEST(test_another_context_s_is_not_used),
-        FAKE_TEST(test_nothing_is_registered_for_no_bytes),
-        FAKE_TEST(test_a_layout_goes_without),
-        FAKE_TEST(test_receives_pass_the_registration),
-        FAKE_TEST(test_tagged_receives_pass_it_too),
-        FAKE_TEST(test_a_send_keeps_the_registration),
-        FAKE_TEST(test_a_receive_that_waits_keeps_it),
-        FAKE_TEST(test_a_cancelled_landing_keeps_it),
-        FAKE_TEST(test_a_stream_receive_passes_and_keeps_it),
-        FAKE_TEST(test_put_and_get_pass_and_keep_it),
-        FAKE_TEST(test_many_pass_the_first_one),
+        PAIR_TEST_FAKE(test_sends_pass_the_registration),
+        PAIR_TEST_FAKE(test_what_is_not_inside_is_refused),
+        PAIR_TEST_FAKE(test_another_context_s_is_not_used),
+        PAIR_TEST_FAKE(test_nothing_is_registered_for_no_bytes),
+        PAIR_TEST_FAKE(test_a_layout_goes_without),
+        PAIR_TEST_FAKE(test_receives_pass_the_registration),
+        PAIR_TEST_FAKE(test_tagged_receives_pass_it_too),
+        PAIR_TEST_FAKE(test_a_send_keeps_the_registration),
+        PAIR_TEST_FAKE(test_a_receive_that_waits_keeps_it),
+        PAIR_TEST_FAKE(test_a_cancelled_landing_keeps_it),
+        PAIR_TEST_FAKE(test_a_stream_receive_passes_and_keeps_it),
+        PAIR_TEST_FAKE(test_put_and_get_pass_and_keep_it),
+        PAIR_TEST_FAKE(test_many_pass_the_first_one),
     };
 
     return UNIT_RUN(tests);
