@@ -356,7 +356,9 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
 static void
 copy_sizes(Py_ssize_t *to, const Py_ssize_t *from, int ndim)
 {
-    memcpy(to, from, (size_t)ndim * sizeof(*to));
+    if (ndim != 0) {
+        memcpy(to, from, (size_t)ndim * sizeof(*to));
+    }
 }
 
 static int
