@@ -61,6 +61,11 @@ class Config:
     never, 1 where the connection has RDMA lanes, 2 always. UCX does not check
     what peers reach: with 2 and without RDMA a peer's stale key may end this
     process."""
+    frames_copy_max: int | None = None
+    """Bytes; the small frames of a message are copied together up to here, else
+    UCX gathers them."""
+    frames_alone_min: int | None = None
+    """Bytes; frames of this size and above travel on their own."""
     frames_max: int | None = None
     """Frames of one message, sent or received. A peer that sends more is
     dropped."""

@@ -97,6 +97,8 @@ raise_option_error(mod_state *st, umx_status status,
     X(keepalive_ns)       \
     X(goodbye_bytes)      \
     X(rma_ucx)            \
+    X(frames_copy_max)    \
+    X(frames_alone_min)   \
     X(frames_max)         \
     X(frames_bytes_max)
 

@@ -3,9 +3,9 @@
  * recv_frames() gives the header and an object for each frame. As long as a
  * message that has come whole is not handed out it stays with libumx, and an
  * await that is given up leaves it in its queue; then it is copied into objects
- * of its own. One with bytes that are still with the sender needs memory first:
- * allocators are called once libumx has returned, and the request goes on with
- * the bytes on their way. */
+ * of its own. One with bytes that are still with the sender needs memory first,
+ * and the request goes on with the bytes on their way; allocators of the
+ * program's are called once libumx has returned. */
 #include "state.h"
 
 /* ---- memory --------------------------------------------------------------
@@ -169,6 +169,17 @@ fits(const RequestObject *req, const umx_frames_info *info)
     return true;
 }
 
+/* Does making the memory run code of the program's? */
+static bool
+has_allocator(const RequestObject *req)
+{
+    const WorkerObject *worker = req->worker;
+
+    return !req->is_into &&
+           (req->allocator != NULL || worker->am_host_allocator != NULL ||
+            worker->am_device_allocator != NULL);
+}
+
 bool
 frames_start(RequestObject *req)
 {
@@ -186,7 +197,11 @@ frames_start(RequestObject *req)
     if (!req->is_into && umx_message_has_frames(req->message)) {
         return true;
     }
-    request_fetch_later(req);
+    if (has_allocator(req)) {
+        request_fetch_later(req);
+    } else {
+        frames_fetch(req);
+    }
     return false;
 }
 

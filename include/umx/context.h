@@ -56,6 +56,10 @@ typedef struct umx_config {
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
     uint32_t rma_ucx;            /* umx_rma_ucx */
+    size_t   frames_copy_max;    /* bytes; small frames are copied together up
+                                    to here, else UCX gathers them */
+    size_t   frames_alone_min;   /* bytes; frames of this size and above go on
+                                    their own */
     uint32_t frames_max;         /* frames of one message, sent or received */
     uint64_t frames_bytes_max;   /* bytes of all of them; a peer that announces
                                     more is dropped */

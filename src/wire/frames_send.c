@@ -1,12 +1,12 @@
 /* frames_send.c: sending many buffers; see frames.h for what goes over the
  * wire.
  *
- * Which frame goes where, by what benchmarks/frames.py measures:
- *   from ALONE_MIN on, and device memory: a part of its own. The rendezvous
- *       moves it from one memory into the other; in company it would not.
- *   smaller ones, if all fit into a head that goes eagerly: in the head. Up to
- *       COPY_MAX they are copied together here; beyond UCX gathers them.
- *   smaller ones, if they are too many for that: in parts that UCX gathers. */
+ * From config.frames_alone_min on, and in device memory, a frame is a part of
+ * its own: the rendezvous moves it from one memory into the other, in company
+ * it would not. Smaller ones are in the head if that goes eagerly then: copied
+ * together up to config.frames_copy_max, beyond gathered by UCX. If they are
+ * too many for that, they are in parts that UCX gathers: one by rendezvous
+ * costs less than several that go eagerly. */
 #include <stdlib.h>
 #include <umx/frames.h>
 
@@ -15,15 +15,12 @@
 #include "wire/frames.h"
 
 enum {
-    COPY_MAX   = 8 * 1024,   /* bytes of a head */
-    ALONE_MIN  = 64 * 1024,  /* bytes of a frame */
-    GATHER_MAX = 1024 * 1024 /* bytes of a part of several frames */
+    RUN_MAX = 1024 * 1024 /* bytes of a part of several frames */
 };
-_Static_assert((int)COPY_MAX <= (int)UMI_BLOCK_SIZE,
-               "a copied head is a block");
 
 /* What is decided for all frames together. */
 typedef struct plan {
+    const umx_config *config;
     const umx_buffer *buffers;
     size_t            count;
     const void       *header;
@@ -41,9 +38,10 @@ typedef struct walk {
 } walk;
 
 static bool
-is_alone(const umx_buffer *buf)
+is_alone(const plan *p, const umx_buffer *buf)
 {
-    return buf->len >= ALONE_MIN || !umi_is_host_readable(buf);
+    return buf->len >= p->config->frames_alone_min ||
+           !umi_is_host_readable(buf);
 }
 
 static unsigned
@@ -52,14 +50,14 @@ place_of(const plan *p, walk *w, const umx_buffer *buf)
     if (buf->len == 0) {
         return UMI_FRAME_IN_HEAD;
     }
-    if (is_alone(buf)) {
+    if (is_alone(p, buf)) {
         w->run = 0;
         return UMI_FRAME_BEGINS;
     }
     if (p->is_packed) {
         return UMI_FRAME_IN_HEAD;
     }
-    if (w->run == 0 || w->run + buf->len > GATHER_MAX) {
+    if (w->run == 0 || w->run + buf->len > RUN_MAX) {
         w->run = buf->len;
         return UMI_FRAME_BEGINS;
     }
@@ -106,18 +104,18 @@ make_plan(const umx_ep *ep, plan *p)
     p->is_packed = true;
     measure(p);
     if (p->packed > UMI_FRAMES_PACKED_MAX ||
-        (p->packed > COPY_MAX && head_size(p) >= ep->rndv_thresh)) {
+        (p->packed > p->config->frames_copy_max &&
+         head_size(p) >= ep->rndv_thresh)) {
         p->is_packed = false;
         measure(p);
     }
 }
 
 static umx_status
-check(umx_ep *ep, const plan *p)
+check(umx_ep *ep, plan *p)
 {
-    const umx_config *config;
-    uint64_t          bytes  = 0;
-    umx_status        status = umi_conn_check(ep);
+    uint64_t   bytes  = 0;
+    umx_status status = umi_conn_check(ep);
 
     if (status == UMX_OK) {
         status = umi_conn_send_status(ep);
@@ -125,7 +123,7 @@ check(umx_ep *ep, const plan *p)
     if (status != UMX_OK) {
         return status;
     }
-    config = &umi_conn_worker(ep)->context->config;
+    p->config = &umi_conn_worker(ep)->context->config;
     if ((p->header == NULL && p->header_len != 0) ||
         (p->buffers == NULL && p->count != 0)) {
         return UMX_ERR_INVALID_PARAM;
@@ -133,7 +131,7 @@ check(umx_ep *ep, const plan *p)
     if (p->header_len > UMX_FRAMES_HEADER_MAX) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (p->count > config->frames_max) {
+    if (p->count > p->config->frames_max) {
         return UMX_ERR_EXCEEDS_LIMIT;
     }
     for (size_t i = 0; i < p->count; i++) {
@@ -141,7 +139,7 @@ check(umx_ep *ep, const plan *p)
         if (status != UMX_OK) {
             return status;
         }
-        if (p->buffers[i].len > config->frames_bytes_max - bytes) {
+        if (p->buffers[i].len > p->config->frames_bytes_max - bytes) {
             return UMX_ERR_EXCEEDS_LIMIT;
         }
         bytes += p->buffers[i].len;
@@ -175,7 +173,8 @@ write_head(const plan *p, uint8_t *pos)
 static bool
 is_packed(const plan *p, size_t i)
 {
-    return p->is_packed && p->buffers[i].len != 0 && !is_alone(&p->buffers[i]);
+    return p->is_packed && p->buffers[i].len != 0 &&
+           !is_alone(p, &p->buffers[i]);
 }
 
 static umx_status
@@ -184,7 +183,7 @@ copy_head(const plan *p, umx_message *memory)
     umx_status status = UMX_OK;
     uint8_t   *pos;
 
-    if (!umi_message_make_block(memory, head_size(p))) {
+    if (!umi_message_make_room(memory, head_size(p))) {
         return UMX_ERR_NO_MEMORY;
     }
     pos = write_head(p, memory->data);
@@ -200,7 +199,7 @@ copy_head(const plan *p, umx_message *memory)
 static umi_gather *
 new_gather(umx_message *memory, size_t count, size_t extra)
 {
-    if (!umi_message_make_block(memory, umi_gather_size(count) + extra)) {
+    if (!umi_message_make_room(memory, umi_gather_size(count) + extra)) {
         return NULL;
     }
     umi_gather_init(memory->data);
@@ -239,7 +238,7 @@ post_head(umx_ep *ep, umi_outgoing *what, const plan *p,
     what->gather = NULL;
     what->memory = umi_message_copy(ep, NULL, 0);
     if (what->memory != NULL) {
-        status = (p->packed != 0 && head_size(p) > COPY_MAX) ?
+        status = (p->packed != 0 && head_size(p) > p->config->frames_copy_max) ?
                      gather_head(p, what->memory, &what->gather) :
                      copy_head(p, what->memory);
     }

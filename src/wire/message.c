@@ -12,7 +12,8 @@
  * for a few bytes; beyond these limits bytes are copied instead. */
 enum {
     ALWAYS_KEEP_BYTES = 32 * 1024,
-    MAX_SMALL_DESCS   = 32
+    MAX_SMALL_DESCS   = 32,
+    MAX_BLOCKS        = 64
 };
 
 static umx_message *
@@ -30,6 +31,17 @@ message_new(umx_ep *ep)
     return message;
 }
 
+/* What is in use of them is kept for good, so it is bounded. */
+static void *
+get_block(umx_worker *worker, size_t len)
+{
+    umi_pool *blocks = &worker->blocks;
+
+    return (len <= UMI_BLOCK_SIZE && blocks->in_use < MAX_BLOCKS) ?
+               umi_pool_get(blocks) :
+               NULL;
+}
+
 bool
 umi_message_make_room(umx_message *message, size_t len)
 {
@@ -38,26 +50,16 @@ umi_message_make_room(umx_message *message, size_t len)
         message->storage = UMI_STORAGE_INLINE;
         return true;
     }
+    message->data = get_block(umi_conn_worker(message->ep), len);
+    if (message->data != NULL) {
+        message->storage = UMI_STORAGE_BLOCK;
+        return true;
+    }
     message->data = malloc(len);
     if (message->data == NULL) {
         return false;
     }
     message->storage = UMI_STORAGE_HEAP;
-    return true;
-}
-
-bool
-umi_message_make_block(umx_message *message, size_t len)
-{
-    bool is_block = len <= UMI_BLOCK_SIZE;
-
-    message->data = is_block ?
-                        umi_pool_get(&umi_conn_worker(message->ep)->blocks) :
-                        malloc(len);
-    if (message->data == NULL) {
-        return false;
-    }
-    message->storage = is_block ? UMI_STORAGE_BLOCK : UMI_STORAGE_HEAP;
     return true;
 }
 

@@ -52,7 +52,7 @@ struct umx_message {
     struct umi_frames  *frames; /* a head that is taken: decoded; or NULL */
     umx_request        *lander;
     umx_request        *claimant; /* receives it once it has landed */
-    uint8_t             bytes[UMI_MESSAGE_INLINE];
+    _Alignas(8) uint8_t bytes[UMI_MESSAGE_INLINE];
 };
 
 /* Keep what arrives; NULL when out of memory. `*verdict_p` is what to tell
@@ -68,11 +68,8 @@ umx_status umi_message_rebuild(umx_ep *ep, const void *header,
                                size_t header_len, const umx_buffer *buf,
                                size_t len, umx_message **message_p);
 
-/* Room for `len` bytes, INLINE or HEAP; false when out of memory. */
+/* Room for `len` bytes, INLINE, BLOCK or HEAP; false when out of memory. */
 bool umi_message_make_room(umx_message *message, size_t len);
-
-/* The same for what is sent: BLOCK or HEAP. */
-bool umi_message_make_block(umx_message *message, size_t len);
 
 /* Ready to read at once, without a request. */
 static inline bool

@@ -708,7 +708,7 @@ test_decode_refuses_a_reason_that_is_no_failure(void **state)
 static void
 test_decode_refuses_unknown_kinds_of_channels(void **state)
 {
-    static const uint32_t channels[] = {0, 0xffff, 0x40000, UINT32_MAX};
+    static const uint32_t channels[] = {0, 0xffff, 0x50000, UINT32_MAX};
     umi_control           credit     = make(UMI_CREDIT);
     umi_control           goodbye    = make(UMI_GOODBYE);
     uint8_t               data[UMI_CONTROL_MAX];

@@ -23,13 +23,43 @@ test_short_messages_live_in_the_object(void **state)
     umi_message_free(message);
     message = umi_message_copy(p->client, bytes, UMI_MESSAGE_INLINE + 1);
     assert_non_null(message);
-    assert_int_equal(message->storage, UMI_STORAGE_HEAP);
+    assert_int_equal(message->storage, UMI_STORAGE_BLOCK);
     assert_memory_equal(message->data, bytes, UMI_MESSAGE_INLINE + 1);
     umi_message_free(message);
     message = umi_message_copy(p->client, NULL, 0);
     assert_non_null(message);
     assert_int_equal(message->info.length, 0);
     umi_message_free(message);
+}
+
+/* They stay the worker's for good, so there is an end of them. */
+static void
+test_blocks_are_few(void **state)
+{
+    enum {
+        COUNT = 100
+    };
+    pair        *p = *state;
+    umx_message *messages[COUNT];
+    unsigned     blocks = 0;
+
+    pair_open(p);
+    for (unsigned i = 0; i < COUNT; i++) {
+        messages[i] = umi_message_copy(p->client, NULL, 0);
+        assert_non_null(messages[i]);
+        assert_true(umi_message_make_room(messages[i], UMI_BLOCK_SIZE));
+        blocks += messages[i]->storage == UMI_STORAGE_BLOCK;
+    }
+    assert_in_range(blocks, 1, COUNT - 1);
+    assert_int_equal(messages[COUNT - 1]->storage, UMI_STORAGE_HEAP);
+    for (unsigned i = 0; i < COUNT; i++) {
+        umi_message_free(messages[i]);
+    }
+    messages[0] = umi_message_copy(p->client, NULL, 0);
+    assert_non_null(messages[0]);
+    assert_true(umi_message_make_room(messages[0], UMI_BLOCK_SIZE + 1));
+    assert_int_equal(messages[0]->storage, UMI_STORAGE_HEAP);
+    umi_message_free(messages[0]);
 }
 
 static const umx_message *
@@ -111,6 +141,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST_ONCE(test_short_messages_live_in_the_object),
+        PAIR_TEST_ONCE(test_blocks_are_few),
         PAIR_TEST(test_what_is_kept_of_ucx),
         PAIR_TEST(test_unread_messages_go_with_their_endpoint),
     };

@@ -236,10 +236,93 @@ test_ucx_s_own_tags_need_ucx_s_help(void **state)
     free_memory(&m);
 }
 
+/* Of frames in the head, in a part of several, and alone, from and into either
+ * kind of memory. */
+enum {
+    NUM_FRAMES = 7
+};
+
+static void
+lay_out(umx_buffer *buffers, char *data, unsigned devices)
+{
+    static const size_t lens[NUM_FRAMES] = {100,    40000, 24,   40000,
+                                            300000, 0,     40000};
+
+    for (unsigned i = 0; i < NUM_FRAMES; i++) {
+        buffers[i] = umx_host_buffer(data, lens[i]);
+        if (devices & (1u << i)) {
+            buffers[i].memtype = UMX_MEMTYPE_CUDA;
+        }
+        data += lens[i];
+    }
+}
+
+static void
+on_frames(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    o->req    = NULL;
+    o->status = status;
+    if (status == UMX_OK) {
+        o->message = umx_request_message(req);
+    }
+}
+
+static void
+move_frames(pair *p, memory *m, unsigned from, unsigned into, bool is_late)
+{
+    umx_buffer        sent[NUM_FRAMES], got[NUM_FRAMES];
+    umx_frames_target target = {.buffers = got, .count = NUM_FRAMES};
+    op                sending, receiving;
+    umx_op_params     send_params = op_params(&sending);
+    umx_op_params     recv_params = op_params(&receiving);
+
+    lay_out(sent, m->sent, from);
+    lay_out(got, m->got, into);
+    memset(m->got, 0, MIB);
+    recv_params.on_done = on_frames;
+    sending.status = umx_frames_send(p->client, 0, "h", 1, sent, NUM_FRAMES,
+                                     &send_params, &sending.req);
+    assert_true(sending.status >= 0);
+    if (is_late) {
+        pair_settle(p);
+    }
+    receiving.status = umx_frames_recv(p->server, 0, &target, &recv_params,
+                                       &receiving.req);
+    assert_int_equal(op_wait(p, &receiving), UMX_OK);
+    assert_int_equal(op_wait(p, &sending), UMX_OK);
+    for (unsigned i = 0; i < NUM_FRAMES; i++) {
+        assert_int_equal(
+            umx_message_frames(receiving.message)->frames[i].is_device,
+            (from >> i) & 1);
+    }
+    umx_message_drop(receiving.message);
+    assert_memory_equal(m->got, m->sent, 420124);
+}
+
+static void
+test_frames_of_device_and_host(void **state)
+{
+    static const unsigned kinds[] = {0, 0x7f, 0x2a, 0x55, 0x10};
+    pair                 *p       = *state;
+    memory                m;
+
+    open_pair(p, &m);
+    fill_pattern(m.sent, MIB, 3);
+    for (unsigned i = 0; i < 5; i++) {
+        for (unsigned j = 0; j < 5; j++) {
+            move_frames(p, &m, kinds[i], kinds[j], (i + j) % 2 != 0);
+        }
+    }
+    free_memory(&m);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_frames_of_device_and_host),
         PAIR_TEST(test_messages_go_from_device_to_device),
         PAIR_TEST(test_a_message_is_taken_into_device_memory),
         PAIR_TEST(test_a_cancelled_receive_loses_nothing),

@@ -7,6 +7,7 @@
 
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 enum {
@@ -129,9 +130,78 @@ close_side(side *s)
     return status;
 }
 
+/* The same with frames: sixteen of a cache line, copied together. */
+enum {
+    NUM_FRAMES = 16,
+    FRAME      = 64
+};
+
+static umx_status
+send_frames(side *s, const umx_buffer *buffers)
+{
+    umx_request *req;
+    umx_status   status = umx_frames_send(s->ep, 0, "header", 6, buffers,
+                                          NUM_FRAMES, NULL, &req);
+
+    if (status == UMX_INPROGRESS) {
+        status = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+        umx_request_release(req);
+    }
+    return status;
+}
+
+static umx_status
+exchange_frames(side *s, char *bytes, bool is_first)
+{
+    umx_buffer   buffers[NUM_FRAMES];
+    umx_message *message;
+    umx_request *req;
+    umx_status   status = UMX_OK;
+
+    for (unsigned i = 0; i < NUM_FRAMES; i++) {
+        buffers[i] = umx_host_buffer(bytes + i * FRAME, FRAME);
+    }
+    if (is_first) {
+        status = send_frames(s, buffers);
+    }
+    if (status == UMX_OK) {
+        status = umx_frames_recv_message(s->ep, 0, NULL, &req, &message);
+    }
+    if (status == UMX_INPROGRESS) {
+        status  = umx_request_wait(req, UMX_TIMEOUT_INFINITE);
+        message = umx_request_message(req);
+        umx_request_release(req);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umx_message_recv_frames(message, buffers, NUM_FRAMES, NULL, &req);
+    umx_message_drop(message);
+    if (status == UMX_OK && !is_first) {
+        status = send_frames(s, buffers);
+    }
+    return status;
+}
+
+/* One round of what the benchmark is about. */
+static umx_status
+play(side *s, bool is_first, bool of_frames, uint64_t *bytes)
+{
+    static char frames[NUM_FRAMES * FRAME];
+    umx_status  status;
+
+    if (!of_frames) {
+        return exchange(s, bytes, is_first);
+    }
+    memcpy(frames, bytes, sizeof(*bytes));
+    status = exchange_frames(s, frames, is_first);
+    memcpy(bytes, frames, sizeof(*bytes));
+    return status;
+}
+
 /* Listen, echo, report the number of calls. */
 static int
-echo(const char *tls)
+echo_either(const char *tls, bool of_frames)
 {
     struct sockaddr_in  addr   = {.sin_family = AF_INET};
     size_t              len    = sizeof(addr);
@@ -158,7 +228,7 @@ echo(const char *tls)
     }
     for (int i = 0; i < WARM_UP + ROUNDS; i++) {
         before = (i == WARM_UP) ? calls : before;
-        if (exchange(&s, &bytes, false) != UMX_OK) {
+        if (play(&s, false, of_frames, &bytes) != UMX_OK) {
             return 3;
         }
     }
@@ -168,15 +238,27 @@ echo(const char *tls)
     return close_side(&s) == UMX_OK ? 0 : 4;
 }
 
+static int
+echo(const char *tls)
+{
+    return echo_either(tls, false);
+}
+
+static int
+echo_frames(const char *tls)
+{
+    return echo_either(tls, true);
+}
+
 static void
-check_ping_pong(const char *tls)
+check_ping_pong(const char *tls, bool of_frames)
 {
     struct sockaddr_in addr   = {.sin_family = AF_INET};
     umx_connect_params params = {.addr     = (void *)&addr,
                                  .addr_len = sizeof(addr)};
-    child              peer   = child_start("echo", tls);
-    side               s      = {.context = pair_context(tls, NULL)};
-    unsigned long      before = 0, theirs;
+    child         peer   = child_start(of_frames ? "echo_frames" : "echo", tls);
+    side          s      = {.context = pair_context(tls, NULL)};
+    unsigned long before = 0, theirs;
 
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     child_read(peer.in, &addr.sin_port, sizeof(addr.sin_port));
@@ -191,7 +273,7 @@ check_ping_pong(const char *tls)
         uint64_t bytes = i;
 
         before = (i == WARM_UP) ? calls : before;
-        if (exchange(&s, &bytes, true) != UMX_OK || bytes != i) {
+        if (play(&s, true, of_frames, &bytes) != UMX_OK || bytes != i) {
             fail_msg("round %d", (int)i);
         }
     }
@@ -207,25 +289,42 @@ static void
 test_ping_pong_allocates_nothing(void **state)
 {
     (void)state;
-    check_ping_pong(NULL);
+    check_ping_pong(NULL, false);
 }
 
 static void
 test_ping_pong_over_tcp_allocates_nothing(void **state)
 {
     (void)state;
-    check_ping_pong("tcp");
+    check_ping_pong("tcp", false);
+}
+
+static void
+test_frames_allocate_nothing(void **state)
+{
+    (void)state;
+    check_ping_pong(NULL, true);
+}
+
+static void
+test_frames_over_tcp_allocate_nothing(void **state)
+{
+    (void)state;
+    check_ping_pong("tcp", true);
 }
 
 int
 main(int argc, char **argv)
 {
-    static const child_entry entries[] = {{"echo", echo}};
+    static const child_entry entries[] = {{"echo", echo},
+                                          {"echo_frames", echo_frames}};
     const struct CMUnitTest  tests[]   = {
            cmocka_unit_test(test_ping_pong_allocates_nothing),
            cmocka_unit_test(test_ping_pong_over_tcp_allocates_nothing),
+           cmocka_unit_test(test_frames_allocate_nothing),
+           cmocka_unit_test(test_frames_over_tcp_allocate_nothing),
     };
 
-    child_role(argc, argv, entries, 1);
+    child_role(argc, argv, entries, 2);
     return UNIT_RUN(tests);
 }
