@@ -25,7 +25,7 @@ from distributed.comm.core import (
     FatalCommClosedError,
 )
 from distributed.comm.registry import Backend
-from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
+from distributed.comm.utils import from_frames, to_frames
 from distributed.protocol.utils import host_array, pack_frames, unpack_frames
 from distributed.utils import ensure_ip, get_ip, nbytes
 
@@ -49,6 +49,7 @@ _ABORT_TIMEOUT = 1.0
 _LOOK_PERIOD = 0.2
 
 _V4_IN_V6 = "::ffff:"
+_WILDCARDS = ("", "0.0.0.0", "::")  # the last one takes IPv4 as well
 
 
 def _allocate(size: int) -> Any:
@@ -350,16 +351,18 @@ async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
 
 async def _reach(endpoint: _ext.Endpoint) -> None:
     """Wait until it is open, or connected to a peer that is busy."""
+    decided = asyncio.Event()
+    opening = endpoint.flush()
+    opening.add_done_callback(lambda _: decided.set())
     try:
-        opening = asyncio.ensure_future(endpoint.flush())
         while not opening.done():
-            await asyncio.wait((opening,), timeout=_LOOK_PERIOD)
-            if endpoint.peer_address is not None:
-                break
-        if opening.done():
-            opening.result()
-        else:
-            opening.cancel()
+            try:
+                async with asyncio.timeout(_LOOK_PERIOD):
+                    await decided.wait()
+            except TimeoutError:
+                if endpoint.peer_address is not None:
+                    return
+        opening.result()
     except BaseException:
         endpoint.abort()
         raise
@@ -403,9 +406,8 @@ class UCPListener(BaseListener, _Plain):
         """
         _config.start()
         self._listener = self._listen()
-        self.bound_address = (self.ip or "0.0.0.0", self._listener.port)
-        if self.ip not in ("", "0.0.0.0"):
-            self.bound_address = (self._listener.host, self._listener.port)
+        host = self._listener.host if self.ip else "0.0.0.0"
+        self.bound_address = (host, self._listener.port)
 
     def _listen(self) -> ucp.Listener:
         if self.ip:
@@ -472,7 +474,8 @@ class UCPListener(BaseListener, _Plain):
     @property
     def contact_address(self) -> str:
         host, port = self.get_host_port()
-        host = ensure_concrete_host(host, default_host=self.default_host)
+        if host in _WILDCARDS:
+            host = self.default_host or get_ip()
         return self.prefix + unparse_host_port(host, port)
 
 

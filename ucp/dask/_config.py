@@ -120,10 +120,8 @@ def _start_ucx() -> None:
     _make_pool()
     try:
         ucp.init(ucx_options(), env_takes_precedence=True, config=ucp_config())
-    except ucp.UCXBaseException as exc:
+    except (ucp.UCXBaseException, ValueError, OverflowError, TypeError) as exc:
         raise ValueError(f"{_NAMESPACE} in Dask's configuration: {exc}") from exc
-    except TypeError as exc:  # no such field
-        raise ValueError(f"{_NAMESPACE}.config: {exc}") from exc
     except RuntimeError:  # something else of the program was faster
         if current_context() is None:
             raise
