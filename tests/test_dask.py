@@ -31,7 +31,7 @@ from distributed.comm.registry import backends, get_backend  # noqa: E402
 from distributed.protocol import Serialized, deserialize, to_serialize  # noqa: E402
 from distributed.utils import wait_for  # noqa: E402
 
-from ucp.dask import UCP, _config, register  # noqa: E402
+from ucp.dask import UCP, _blocks, _config, register  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -584,6 +584,105 @@ def test_addresses_are_taken_apart_as_tcp_does():
         get_address_host_port("ucp://127.0.0.1")
 
 
+# ---- memory ------------------------------------------------------------------
+
+LARGE = 3 << 20
+
+
+@pytest.fixture
+def blocks():
+    """An empty cache of the blocks that are received into."""
+    return _blocks.Blocks()
+
+
+def address_of(view):
+    return np.frombuffer(view, "u1").ctypes.data
+
+
+async def test_a_large_block_is_used_again_when_its_last_view_has_died(blocks):
+    blocks.use(asyncio.get_running_loop(), 1 << 30)
+    view = blocks.allocate(LARGE)
+    array = np.frombuffer(view, "u1")[10:]
+    first = address_of(view)
+    del view
+    assert blocks.nbytes == 0  # the array has it
+    other = blocks.allocate(LARGE)
+    assert address_of(other) != first
+    del array
+    assert blocks.nbytes == LARGE
+    smaller = blocks.allocate(LARGE - 1000)
+    assert address_of(smaller) == first
+    assert smaller.nbytes == LARGE - 1000 and blocks.nbytes == 0
+
+
+async def test_arrays_that_share_no_array_keep_their_block(blocks):
+    """NumPy takes the memory's owner for the base where it is an array."""
+    blocks.use(asyncio.get_running_loop(), 1 << 30)
+    array = np.ndarray((LARGE,), "u1", buffer=blocks.allocate(LARGE))
+    array = array[:100].reshape(10, 10).view("i2")
+    assert blocks.nbytes == 0
+    del array
+    assert blocks.nbytes == LARGE
+
+
+async def test_what_is_kept_is_bounded(blocks):
+    blocks.use(asyncio.get_running_loop(), 2 * LARGE)
+    views = [blocks.allocate(LARGE) for _ in range(4)]
+    views.clear()
+    assert blocks.nbytes == 2 * LARGE
+    blocks.allocate(3 * LARGE)  # larger than the bound: not kept
+    assert blocks.nbytes == 2 * LARGE
+    blocks.use(asyncio.get_running_loop(), 0)
+    assert blocks.nbytes == 0
+    blocks.allocate(LARGE)
+    assert blocks.nbytes == 0
+
+
+async def test_what_nobody_uses_is_freed_after_a_while(blocks, monkeypatch):
+    monkeypatch.setattr(_blocks, "_IDLE", 0.01)
+    blocks.use(asyncio.get_running_loop(), 1 << 30)
+    blocks.allocate(LARGE)
+    blocks.allocate(2 * LARGE)
+    await until(lambda: blocks.nbytes == 0)
+    blocks.allocate(LARGE)
+    assert blocks.nbytes == LARGE
+    await until(lambda: blocks.nbytes == 0)
+
+
+def test_without_a_loop_to_free_it_nothing_is_kept(blocks):
+    async def make():
+        blocks.use(asyncio.get_running_loop(), 1 << 30)
+        return blocks.allocate(LARGE)
+
+    view = asyncio.run(make())
+    del view
+    assert blocks.nbytes == 0
+
+
+async def test_blocks_are_given_back_by_any_thread(blocks):
+    blocks.use(asyncio.get_running_loop(), 1 << 30)
+    views = [blocks.allocate(LARGE) for _ in range(8)]
+    threads = [threading.Thread(target=views.pop) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    await until(lambda: blocks.nbytes == 8 * LARGE)
+
+
+async def test_short_of_memory_the_cache_goes_first(blocks, monkeypatch):
+    blocks.use(asyncio.get_running_loop(), 1 << 30)
+    blocks.allocate(LARGE)
+    allocate = _blocks.host_array
+
+    def host_array(size):
+        if blocks.nbytes:
+            raise MemoryError
+        return allocate(size)
+
+    monkeypatch.setattr(_blocks, "host_array", host_array)
+    assert blocks.allocate(4 * LARGE).nbytes == 4 * LARGE
+
+
 # ---- configuration -----------------------------------------------------------
 
 
@@ -591,7 +690,10 @@ def test_addresses_are_taken_apart_as_tcp_does():
     "settings, options",
     [
         ({}, {}),
-        ({"ucp.options": {"tls": "tcp", "some-option": 1}}, ["TLS=tcp", "SOME_OPTION=1"]),
+        (
+            {"ucp.options": {"tls": "tcp", "some-option": 1}},
+            ["TLS=tcp", "SOME_OPTION=1"],
+        ),
         ({"ucp.options": {"mm-error-handling": False}}, ["MM_ERROR_HANDLING=n"]),
         ({"ucx": {"nvlink": False, "infiniband": False}}, ["TLS=^ib,cuda_ipc"]),
         ({"ucx": {"tcp": False, "cuda_copy": False}}, ["TLS=^tcp,cuda_copy"]),
@@ -705,7 +807,9 @@ if __name__ == "__main__":
 def run_cluster(directory, program):
     """Run ``program`` from a file, as processes it starts import it; its stderr."""
     file = directory / "program.py"
-    file.write_text(CLUSTER.replace("PROGRAM", textwrap.indent(program, "    ").strip()))
+    file.write_text(
+        CLUSTER.replace("PROGRAM", textwrap.indent(program, "    ").strip())
+    )
     done = subprocess.run(
         [sys.executable, "-P", str(file)], cwd=directory, capture_output=True, text=True
     )
@@ -795,6 +899,8 @@ def test_clusters_work_and_say_nothing(tmp_path, program):
     assert run_cluster(tmp_path, program) == ""
 
 
-@pytest.mark.parametrize("program", [KILLED_WORKER, ADAPTIVE], ids=["killed", "adaptive"])
+@pytest.mark.parametrize(
+    "program", [KILLED_WORKER, ADAPTIVE], ids=["killed", "adaptive"]
+)
 def test_clusters_go_on_when_workers_go(tmp_path, program):
     run_cluster(tmp_path, program)  # distributed tells of it

@@ -26,7 +26,7 @@ from distributed.comm.core import (
 )
 from distributed.comm.registry import Backend
 from distributed.comm.utils import from_frames, to_frames
-from distributed.protocol.utils import host_array, pack_frames, unpack_frames
+from distributed.protocol.utils import pack_frames, unpack_frames
 from distributed.utils import ensure_ip, get_ip, nbytes
 
 import ucp
@@ -35,14 +35,14 @@ from ucp._address import SockAddr, resolve
 from ucp._worker import Worker
 
 from . import _config
+from ._blocks import blocks
+from ._blocks import limit as blocks_limit
 
 logger = logging.getLogger(__name__)
 
 # Below what ``Config.frames_max`` is; more frames go as one.
 _FRAMES_MAX = 32768
 _PACKED = b"packed"
-# An array costs more than the bytes, if these are few.
-_SMALL = 4096
 # What was written before abort() may arrive: no longer than this.
 _ABORT_TIMEOUT = 1.0
 # How often connect() looks whether a peer that does not answer is reached.
@@ -50,10 +50,6 @@ _LOOK_PERIOD = 0.2
 
 _V4_IN_V6 = "::ffff:"
 _WILDCARDS = ("", "0.0.0.0", "::")  # the last one takes IPv4 as well
-
-
-def _allocate(size: int) -> Any:
-    return bytearray(size) if size < _SMALL else host_array(size)
 
 
 def _address(scheme: str, sockaddr: SockAddr | None) -> str:
@@ -81,6 +77,7 @@ class UCP(Comm):
         self._peer_addr = peer_address
         self._write_limit = _config.get_bytes("write-limit")
         self._loop = asyncio.get_running_loop()
+        blocks.use(self._loop, blocks_limit())
         self._is_reading = False
         # A receive that was posted to see whether there is more to be read.
         self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
@@ -120,7 +117,7 @@ class UCP(Comm):
         self._is_reading = True
         try:
             request, self._ahead = self._ahead, None
-            header, frames = await (request or endpoint.recv_frames(_allocate))
+            header, frames = await (request or endpoint.recv_frames(blocks.allocate))
         except ucp.UCXBaseException as exc:
             self.abort()
             raise CommClosedError(f"in {self}: {exc}") from exc
@@ -244,7 +241,7 @@ class UCP(Comm):
         if endpoint is None or self._ahead is not None:
             return
         try:
-            request = endpoint.recv_frames(_allocate)
+            request = endpoint.recv_frames(blocks.allocate)
         except (ucp.UCXBaseException, RuntimeError):
             self._end()
             return
