@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from ucp.dask import UCP, _blocks, _config, register  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("transport")
 
+ROOT = Path(__file__).parents[1]
 HOST = "ucp://127.0.0.1"
 SIZES = [0, 1, 4095, 4096, 63_000, 65_536, 300_000, 8_000_000]
 
@@ -785,6 +787,19 @@ def test_importing_the_backend_does_not_start_ucx():
     assert isinstance(get_backend("ucx"), ucp.dask.UCXBackend)
     assert current_context() is None and dict(os.environ) == environment
     """)
+
+
+# ---- programs ----------------------------------------------------------------
+
+
+def test_the_example_computes():
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "examples/dask_cluster.py"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "scheduler at ucp://127.0.0.1\nsum: 31999996000000\n"
 
 
 # ---- clusters ----------------------------------------------------------------

@@ -17,6 +17,7 @@
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
+#   dask       Dask's protocol: imports distributed, and is imported by it only
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
 #              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
