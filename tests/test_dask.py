@@ -507,6 +507,13 @@ async def test_wildcards_are_reached(host):
             await comm.close()
 
 
+async def test_a_worker_is_reached_where_its_scheduler_is():
+    options = {"host": HOST, "port": 0, "dashboard_address": ":0"}
+    async with distributed.Scheduler(**options) as scheduler:
+        async with distributed.Worker(scheduler.address, nthreads=1) as worker:
+            assert worker.address.startswith(f"{HOST}:")
+
+
 async def test_ipv6():
     a, b = await pair("ucp://[::1]")
     assert a.peer_address.startswith("ucp://[::1]:")

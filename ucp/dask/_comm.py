@@ -16,7 +16,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import dask.config
-from distributed.comm.addressing import parse_host_port, unparse_host_port
+from distributed.comm.addressing import (
+    get_address_host,
+    parse_host_port,
+    unparse_host_port,
+)
 from distributed.comm.core import (
     BaseListener,
     Comm,
@@ -365,6 +369,19 @@ async def _reach(endpoint: _ext.Endpoint) -> None:
         raise
 
 
+def _host_towards_scheduler(comm_handler: object) -> str | None:
+    """This host's address on the way to the scheduler, of a worker's listener.
+
+    Workers tell it to the listeners of distributed's own protocols only. None for
+    anything else that listens.
+    """
+    server = getattr(comm_handler, "__self__", None)
+    scheduler = getattr(getattr(server, "scheduler", None), "address", None)
+    if not isinstance(scheduler, str):
+        return None
+    return get_ip(get_address_host(scheduler))
+
+
 class UCPListener(BaseListener, _Plain):
     """Accepts connections."""
 
@@ -472,7 +489,8 @@ class UCPListener(BaseListener, _Plain):
     def contact_address(self) -> str:
         host, port = self.get_host_port()
         if host in _WILDCARDS:
-            host = self.default_host or get_ip()
+            towards = _host_towards_scheduler(self.comm_handler)
+            host = self.default_host or towards or get_ip()
         return self.prefix + unparse_host_port(host, port)
 
 
