@@ -24,7 +24,6 @@ UCX_SETTINGS = {
     "MM_ERROR_HANDLING": "y",
     "POSIX_ERROR_HANDLING": "y",
     "SYSV_ERROR_HANDLING": "y",
-    "USE_MT_MUTEX": "y",
 }
 UCX_KEYS = [
     "TCP_TX_SEG_SIZE",

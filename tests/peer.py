@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -65,6 +66,10 @@ class Peer:
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
         return line
+
+    def wait_answer(self):
+        """Until it has answered; our event loop stands still meanwhile."""
+        select.select([self._process.stdout], [], [])
 
     def stop(self):
         """SIGSTOP; returns once the process has stopped."""

@@ -270,26 +270,6 @@ async def test_a_receive_that_nobody_awaits_loses_nothing(size, elsewhere):
         assert await right.am_recv() == random_bytes(size).tobytes()
 
 
-async def test_an_allocator_of_host_memory_gives_no_device_memory():
-    class OnDevice:
-        @property
-        def __cuda_array_interface__(self):
-            return {
-                "shape": (8,),
-                "typestr": "|u1",
-                "data": (4096, False),
-                "version": 3,
-            }
-
-    async with connected_pair() as (left, right):
-        ucp.register_am_allocator(lambda n: OnDevice())
-        await left.am_send(bytes(8))
-        with pytest.raises(ValueError, match="gave device memory"):
-            await right.am_recv()
-        ucp.register_am_allocator(None)
-        assert await right.am_recv() == bytes(8)
-
-
 async def test_an_await_given_up_at_any_moment_loses_nothing():
     async def give_up_after(request, turns):
         task = asyncio.ensure_future(request)

@@ -1,94 +1,26 @@
 """Memory handed out by __dlpack__: a round trip, or a clear error."""
 
-import ctypes
 import sys
 
 import numpy as np
 import pytest
+from handmade import (
+    COPIED,
+    CPU,
+    CUDA,
+    CUDA_HOST,
+    MANAGED,
+    MEMORY,
+    OPENCL,
+    READ_ONLY,
+    Handmade,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ucp
 from ucp import _ext
 from ucp.testing import connected_pair, live_objects
-
-CPU, CUDA, CUDA_HOST, OPENCL, MANAGED = 1, 2, 3, 4, 13
-READ_ONLY, COPIED = 1, 2
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class Managed(ctypes.Structure):
-    _fields_ = (
-        ("tensor", Tensor),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    )
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", Tensor),
-    )
-
-
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-
-MEMORY = np.arange(64, dtype="u1")
-
-
-class Handmade:
-    """Hands out what a test says; the tensor is 64 bytes if nothing else."""
-
-    def __init__(self, name=b"dltensor_versioned", major=1, flags=0, **fields):
-        self._name = name
-        self._sizes = []  # kept alive
-        values = {
-            "data": MEMORY.ctypes.data,
-            "device_type": CPU,
-            "bits": 8,
-            "lanes": 1,
-            "shape": [64],
-            "strides": None,
-            **fields,
-        }
-        for key in ("shape", "strides"):
-            if values[key] is not None:
-                values[key] = (ctypes.c_int64 * len(values[key]))(*values[key])
-                values.setdefault("ndim", len(values[key]))
-                self._sizes.append(values[key])
-                values[key] = ctypes.cast(values[key], ctypes.POINTER(ctypes.c_int64))
-        tensor = Tensor(**values)
-        if name == b"dltensor":
-            self._managed = Managed(tensor=tensor)
-        else:
-            self._managed = Versioned(major=major, flags=flags, tensor=tensor)
-
-    def __dlpack_device__(self):
-        return (CPU, 0)
-
-    def __dlpack__(self, max_version=None):
-        return _new_capsule(ctypes.addressof(self._managed), self._name, None)
 
 
 class Proxy:
@@ -284,3 +216,52 @@ async def test_no_tensor_crashes():
         for _ in range(3):
             ucp.progress()
         assert live_objects()["requests"] == before
+
+
+# ---- a Memory as a tensor ----------------------------------------------------
+
+
+def test_memory_is_a_tensor(fresh_ucx):
+    before = live_objects()["memories"]
+    memory = ucp.Memory.allocate(64)
+    array = np.from_dlpack(memory)
+    array[3] = 7
+    assert memoryview(memory)[3] == 7
+    assert memory.__dlpack_device__() == (CPU, 0)
+    old = memory.__dlpack__()
+    assert '"dltensor"' in repr(old)
+    assert '"dltensor_versioned"' in repr(memory.__dlpack__(max_version=(1, 1)))
+    memory.close()
+    assert array[3] == 7  # as long as it is looked at
+    del memory, array
+    assert live_objects()["memories"] == before + 1
+    del old
+    assert live_objects()["memories"] == before
+
+
+def test_read_only_memory_is_a_read_only_tensor(fresh_ucx):
+    with ucp.Memory.register(bytes(range(9))) as memory:
+        assert not np.from_dlpack(memory).flags.writeable
+        with pytest.raises(BufferError, match="read-only memory needs DLPack"):
+            memory.__dlpack__()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "text"),
+    [
+        ({"copy": True}, BufferError, "there is no copy"),
+        ({"dl_device": (CUDA, 0)}, BufferError, r"on device \(1, 0\), not on \(2, 0\)"),
+        ({"max_version": 1}, TypeError, "max_version must be two numbers, not 1"),
+        ({"max_version": ("1", 0)}, TypeError, "integer"),
+    ],
+)
+def test_what_a_consumer_cannot_have(fresh_ucx, kwargs, error, text):
+    with ucp.Memory.allocate(8) as memory:
+        with pytest.raises(error, match=text):
+            memory.__dlpack__(**kwargs)
+        memory.__dlpack__(copy=False, dl_device=(CPU, 0), max_version=(1, 0), stream=1)
+        memory.close()
+        with pytest.raises(ucp.UCXInvalidKey):
+            memory.__dlpack__()
+        with pytest.raises(ucp.UCXInvalidKey):
+            memory.__dlpack_device__()

@@ -50,6 +50,16 @@ async def test_a_peer_killed_in_the_middle_of_big_messages_resets_them(connect_p
         assert isinstance(caught.value.results[-1], ucp.UCXConnectionReset)
 
 
+async def test_a_peer_killed_before_ucx_has_mapped_its_memory_is_gone(connect_peer):
+    peer, ep = await connect_peer()
+    receiving = ep.recv(bytearray(8 << 20))
+    peer.begin("sends = [ep.send(bytearray(8 << 20)) for _ in range(4)]")
+    peer.wait_answer()
+    peer.kill()
+    with pytest.raises(ucp.UCXConnectionReset):
+        await receiving
+
+
 async def test_a_killed_peer_calls_the_close_callback(connect_peer):
     peer, ep = await connect_peer()
     calls = []

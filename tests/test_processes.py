@@ -216,14 +216,21 @@ def test_in_a_forked_child_objects_are_dead_and_say_so():
 def test_a_forked_child_starts_anew_and_the_parent_goes_on(tls):
     run_program(
         """
+        def play():
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(ping_pong())
+            return loop  # not closed yet
+
         def child():
-            asyncio.new_event_loop().run_until_complete(ping_pong())
+            loops = [play()]
             end_of(in_child(grandchild))
             ucp.reset()
-            asyncio.new_event_loop().run_until_complete(ping_pong())
+            loops.append(play())
+            for loop in loops:
+                loop.close()
 
         def grandchild():
-            asyncio.new_event_loop().run_until_complete(ping_pong())
+            play().close()
 
         async def main():
             async with connected_pair() as (client, server):

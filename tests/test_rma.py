@@ -107,8 +107,8 @@ class TestMemory:
     def test_bad_sizes_and_kinds_are_refused(self):
         with pytest.raises(ValueError, match=r"^nbytes is -1$"):
             ucp.Memory.allocate(-1)
-        with pytest.raises(ValueError, match=r"^kind is 'host', not 'cuda'$"):
-            ucp.Memory.allocate(8, "cuda")
+        with pytest.raises(ValueError, match=r"^kind is 'host', .* not 'disk'$"):
+            ucp.Memory.allocate(8, "disk")
         with pytest.raises(MemoryError):
             ucp.Memory.allocate(1 << 60)
 

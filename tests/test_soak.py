@@ -15,6 +15,7 @@ COUNTS = {
     "cancels": 3000,
     "kills": 4,
     "floods": 300,
+    "pools": 3000,
 }
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import ucp
 from ucp.testing import connected_pair, live_objects
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -58,6 +59,27 @@ async def test_a_ping_pong_allocates_nothing():
         await rounds(10_000)
         gc.collect()
         assert sys.getallocatedblocks() - before < 100
+
+
+@pytest.mark.parametrize("size", [8, 20_000, 1 << 20])
+async def test_buffers_of_a_pool_allocate_nothing(size):
+    """test_steady_state.c counts calls of malloc, and registrations."""
+    with ucp.BufferPool(2, size) as pool:
+        async with connected_pair() as (client, server):
+
+            async def rounds(count):
+                for _ in range(count):
+                    with await pool.acquire() as out, await pool.acquire() as back:
+                        receive = server.recv(back)
+                        await client.send(out)
+                        await receive
+
+            await rounds(200)
+            gc.collect()
+            before = sys.getallocatedblocks()
+            await rounds(1000)
+            gc.collect()
+            assert sys.getallocatedblocks() - before < 100
 
 
 @pytest.mark.parametrize("size", [8, 20_000, 1 << 20])

@@ -12,12 +12,14 @@
 #   _channel   a lane of it              _peer      who is at the other end
 #   _listener  a listening port          _address   addresses of this host
 #   _memory    what peers may reach
+#   _pool      buffers of registered memory
 #   _addressed worker addresses
 #   _callback  functions of the program that are called
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
 #   dask       Dask's protocol: imports distributed, and is imported by it only
+#   cuda       arrays in device memory
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
 #              what its programs look up inside an endpoint
 #   __main__   python -m ucp demo|info   _demo      the demo
@@ -32,7 +34,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, exceptions, sync, utils
+from . import core, cuda, exceptions, sync, utils
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -52,11 +54,20 @@ from ._context import (
     init,
 )
 from ._endpoint import Endpoint
-from ._ext import ANY, Context, Message, RemoteMemory, Request, TagMessage
+from ._ext import (
+    ANY,
+    Context,
+    Message,
+    PoolBuffer,
+    RemoteMemory,
+    Request,
+    TagMessage,
+)
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
 from ._peer import Peer, PeerInfo
+from ._pool import BufferPool
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
 from ._worker import (
@@ -101,6 +112,7 @@ __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
 __all__ = [
     "ANY",
+    "BufferPool",
     "Channel",
     "Config",
     "Context",
@@ -110,6 +122,7 @@ __all__ = [
     "Message",
     "Peer",
     "PeerInfo",
+    "PoolBuffer",
     "RemoteMemory",
     "Request",
     "StreamTransport",
@@ -147,6 +160,7 @@ __all__ = [
     "create_endpoint",
     "create_endpoint_from_worker_address",
     "create_listener",
+    "cuda",
     "current_worker",
     "exceptions",
     "fence",

@@ -90,7 +90,7 @@ class _State:
 
 
 _state = _State()
-memories: WeakSet[_ext.Memory] = WeakSet()  # those alive
+memories: WeakSet[_ext.Memory | _ext.BufferPool] = WeakSet()  # those alive
 _lock = threading.Lock()
 
 

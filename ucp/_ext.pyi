@@ -224,6 +224,7 @@ class Endpoint:
         force_tag: bool = False,
         *,
         strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv(
         self,
@@ -232,6 +233,7 @@ class Endpoint:
         force_tag: bool = False,
         *,
         strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
@@ -256,7 +258,12 @@ class Endpoint:
         self, allocator: None = None, *, into: Sequence[_Buffer]
     ) -> Request[tuple[bytes, list[int]]]: ...
     def am_send(
-        self, buffer: _Buffer, *, id: int | None = None, header: bytes = b""
+        self,
+        buffer: _Buffer,
+        *,
+        id: int | None = None,
+        header: bytes = b"",
+        stream: Any = None,
     ) -> Request[None]: ...
     def am_recv(self, *, id: int | None = None) -> Request[Any]: ...
     def am_recv_message(self, *, id: int | None = None) -> Request[Message]: ...
@@ -286,10 +293,20 @@ class Channel:
     @property
     def number(self) -> int: ...
     def send(
-        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        *,
+        strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv(
-        self, buffer: _Buffer, tag: _Tag = None, *, strided: bool = False
+        self,
+        buffer: _Buffer,
+        tag: _Tag = None,
+        *,
+        strided: bool = False,
+        stream: Any = None,
     ) -> Request[None]: ...
     def recv_into(
         self, buffer: _Buffer, tag: _Tag = ..., mask: int = 0xFFFFFFFFFFFFFFFF
@@ -379,7 +396,13 @@ class TagMessage:
 @disjoint_base
 class Memory:
     def __new__(
-        cls, context: Context, *, nbytes: int | None = None, buffer: _Buffer = None
+        cls,
+        context: Context,
+        *,
+        nbytes: int | None = None,
+        buffer: _Buffer = None,
+        kind: str = "host",
+        device: int | None = None,
     ) -> Self: ...
     @property
     def key(self) -> bytes: ...
@@ -393,10 +416,68 @@ class Memory:
     def closed(self) -> bool: ...
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
         def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def close(self) -> None: ...
+
+@disjoint_base
+class BufferPool:
+    def __new__(
+        cls,
+        context: Context,
+        count: int,
+        nbytes: int,
+        kind: str = "host",
+        device: int | None = None,
+    ) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def free(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def acquire_nowait(self) -> PoolBuffer: ...
+    def close(self) -> None: ...
+    def _take(self) -> PoolBuffer | None: ...
+    def _wait(self, future: asyncio.Future[PoolBuffer], /) -> None: ...
+    def _leave(self, future: asyncio.Future[PoolBuffer], /) -> None: ...
+
+@final
+class PoolBuffer:
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def released(self) -> bool: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+        def __release_buffer__(self, buffer: memoryview, /) -> None: ...
 
 @final
 class RemoteMemory:
@@ -554,6 +635,7 @@ def call_when_done(
 def config_options(
     options: dict[str, str] | None = None, env_first: bool = False
 ) -> dict[str, str]: ...
+def cuda_is_present() -> bool: ...
 def exception_from_status(status: int, text: str, /) -> UCXBaseException: ...
 def live_objects() -> dict[str, int]: ...
 def set_log_handler(handler: Callable[[int, str], object] | None, /) -> None: ...

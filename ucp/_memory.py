@@ -26,21 +26,31 @@ class Memory(_ext.Memory):
         return f"<ucp.Memory of {state}{readonly}>"
 
     @classmethod
-    def allocate(cls, nbytes: int, kind: str = "host") -> Self:
+    def allocate(
+        cls, nbytes: int, kind: str = "host", device: int | None = None
+    ) -> Self:
         """Allocate ``nbytes`` bytes of zeros.
 
-        Peers on this host, of the same user, map such memory: their
-        operations are loads and stores, in which this process takes no part.
+        Peers on this host, of the same user, map memory of the kind
+        ``"host"``: their operations are loads and stores, in which this
+        process takes no part.
+
+        Args:
+            nbytes: how many; 0 is fine.
+            kind: ``"host"``; of NVIDIA's driver ``"pinned"``, host memory that
+                devices copy from and to at full speed; ``"cuda"``, device
+                memory, which has ``__cuda_array_interface__`` instead of a
+                buffer; ``"cuda-managed"``, which has both.
+            device: its number; None: that of the current context, or 0.
 
         Raises:
             UCXNoMemory: there is not so much.
-            ValueError: ``kind`` is not ``"host"``, or ``nbytes`` negative.
+            ValueError: no such kind or device, no driver; ``nbytes`` negative.
         """
-        if kind != "host":
-            raise ValueError(f"kind is 'host', not {kind!r}")
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}")
-        return cls._added(cls(_context.get_context(), nbytes=int(nbytes)))
+        context = _context.get_context()
+        return cls._added(cls(context, nbytes=int(nbytes), kind=kind, device=device))
 
     @classmethod
     def register(cls, buffer: Any) -> Self:
@@ -50,11 +60,10 @@ class Memory(_ext.Memory):
         runs. A read-only buffer gives read-only memory.
 
         Args:
-            buffer: contiguous host memory, any dtype.
+            buffer: contiguous host or device memory, any dtype.
 
         Raises:
             TypeError, ValueError: no buffer, not contiguous.
-            UCXError: not host memory.
         """
         return cls._added(cls(_context.get_context(), buffer=buffer))
 

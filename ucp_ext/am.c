@@ -228,14 +228,14 @@ PyObject *
 endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
 {
-    static const char *const keywords[] = {"buffer", "id", "header"};
+    static const char *const keywords[] = {"buffer", "id", "header", "stream"};
     EndpointObject          *self       = (EndpointObject *)op;
-    PyObject                *values[3]  = {NULL};
+    PyObject                *values[4]  = {NULL};
     RequestObject           *req;
 
     if (LIKELY(nargs == 1 && kwnames == NULL)) {
         values[0] = args[0];
-    } else if (args_parse("am_send", args, nargs, kwnames, keywords, 3, 1, 1,
+    } else if (args_parse("am_send", args, nargs, kwnames, keywords, 4, 1, 1,
                           values) < 0) {
         return NULL;
     }
@@ -245,7 +245,8 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     }
     if (parse_id(values[1], &req->channel) < 0 ||
         hold_header(req, values[2]) < 0 ||
-        buffer_acquire(self->worker->st, values[0], false, &req->hold) < 0) {
+        buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
+        device_wait(req->st, values[3], &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

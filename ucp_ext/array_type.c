@@ -11,6 +11,7 @@ typedef struct ArrayObject {
     char                     is_readonly;
     char                     is_c_contiguous;
     char                     is_f_contiguous;
+    uintptr_t                stream; /* as of buffer_layout */
 } ArrayObject;
 
 static int
@@ -18,6 +19,7 @@ array_fill(ArrayObject *self, PyObject *obj)
 {
     buffer_layout layout;
 
+    layout.stream = 0;
     if (buffer_describe(self->st, obj, &self->hold, &layout) < 0) {
         return -1;
     }
@@ -28,6 +30,7 @@ array_fill(ArrayObject *self, PyObject *obj)
     self->is_readonly     = layout.is_readonly;
     self->is_c_contiguous = layout.is_c_contiguous;
     self->is_f_contiguous = layout.is_f_contiguous;
+    self->stream          = layout.stream;
     return (self->shape == NULL || self->strides == NULL) ? -1 : 0;
 }
 
@@ -111,6 +114,10 @@ array_acquire(PyObject *op, bool is_writable, buffer_hold *hold)
     }
     hold->buf   = self->hold.buf;
     hold->owner = Py_NewRef(op);
+    if (device_settle(op, self->stream, hold) < 0) {
+        buffer_release(hold);
+        return -1;
+    }
     return 0;
 }
 
@@ -125,6 +132,7 @@ array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout)
     layout->is_readonly     = self->is_readonly != 0;
     layout->is_c_contiguous = self->is_c_contiguous != 0;
     layout->is_f_contiguous = self->is_f_contiguous != 0;
+    layout->stream          = self->stream;
     for (int i = 0; i < layout->ndim; i++) {
         layout->shape[i]   = PyLong_AsSsize_t(PyTuple_GET_ITEM(self->shape, i));
         layout->strides[i] = PyLong_AsSsize_t(

@@ -89,14 +89,71 @@ is_ndarray(mod_state *st, PyObject *obj)
     return (LIKELY(st->numpy) || load_numpy(st)) && PyArray_Check(obj);
 }
 
+/* A view of somebody else's memory, which may be registered. */
+static NOINLINE void
+find_base(mod_state *st, PyObject *base, buffer_hold *hold)
+{
+    while (base != NULL && PyArray_Check(base)) {
+        base = PyArray_BASE((PyArrayObject *)base);
+    }
+    if (base != NULL) {
+        registered_find(st, base, hold);
+    }
+}
+
 static int
-acquire_ndarray(PyObject *obj, bool is_writable, buffer_hold *hold)
+refuse_masked(PyObject *obj)
+{
+    PyErr_Format(PyExc_ValueError,
+                 "masked arrays cannot be sent or received into (%.200s): "
+                 "take .data, or .filled()",
+                 Py_TYPE(obj)->tp_name);
+    return -1;
+}
+
+/* A subclass's mask would be lost. -1 with an exception. */
+static NOINLINE int
+is_masked(PyObject *obj)
+{
+    PyObject *modules = PyImport_GetModuleDict(); /* borrowed */
+    PyObject *ma      = PyDict_GetItemString(modules, "numpy.ma");
+    PyObject *type;
+    int       rc;
+
+    if (ma == NULL) {
+        return 0; /* nobody has imported it */
+    }
+    type = PyObject_GetAttrString(ma, "MaskedArray");
+    if (type == NULL) {
+        return -1;
+    }
+    rc = PyObject_IsInstance(obj, type);
+    Py_DECREF(type);
+    return rc;
+}
+
+static int
+check_ndarray(PyObject *obj)
+{
+    int masked = PyArray_CheckExact(obj) ? 0 : is_masked(obj);
+
+    if (UNLIKELY(masked != 0)) {
+        return (masked > 0) ? refuse_masked(obj) : -1;
+    }
+    return UNLIKELY(PyDataType_REFCHK(PyArray_DESCR((PyArrayObject *)obj))) ?
+               refuse_objects(obj) :
+               0;
+}
+
+static int
+acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
+                buffer_hold *hold)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
     int            flags = PyArray_FLAGS(array);
 
-    if (UNLIKELY(PyDataType_REFCHK(PyArray_DESCR(array)))) {
-        return refuse_objects(obj);
+    if (UNLIKELY(check_ndarray(obj) < 0)) {
+        return -1;
     }
     if (UNLIKELY(
             !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
@@ -109,6 +166,9 @@ acquire_ndarray(PyObject *obj, bool is_writable, buffer_hold *hold)
     }
     buffer_hold_object(hold, obj, PyArray_DATA(array),
                        (size_t)PyArray_NBYTES(array), UMX_MEMTYPE_HOST);
+    if (PyArray_BASE(array) != NULL) {
+        find_base(st, PyArray_BASE(array), hold);
+    }
     return 0;
 }
 
@@ -206,6 +266,7 @@ acquire_described(mod_state *st, PyObject *obj, bool is_writable,
 
     layout->obj         = obj;
     layout->is_readonly = false;
+    layout->stream      = 0;
     rc                  = interface_acquire(st, obj, is_writable, hold, layout);
     if (rc == 0) {
         rc = dlpack_acquire(st, obj, is_writable, hold, layout);
@@ -226,12 +287,41 @@ acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
     buffer_layout layout;
     int           rc = acquire_described(st, obj, is_writable, hold, &layout);
 
-    if (rc == 0 && !layout.is_c_contiguous && !layout.is_f_contiguous) {
+    if (rc < 0) {
+        return -1;
+    }
+    if (!layout.is_c_contiguous && !layout.is_f_contiguous) {
         buffer_release(hold);
         return buffer_refuse_strides(layout.ndim, layout.strides,
                                      layout.itemsize);
     }
-    return rc;
+    if (device_settle(obj, layout.stream, hold) < 0) {
+        buffer_release(hold);
+        return -1;
+    }
+    return 0;
+}
+
+static inline int
+acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
+                 buffer_hold *hold)
+{
+    if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return pool_buffer_acquire(obj, hold);
+    }
+    if (UNLIKELY(buffer_acquire_exporter(obj, is_writable, hold) < 0)) {
+        if (!registered_is_on_device(st, obj)) {
+            return -1;
+        }
+        PyErr_Clear();
+        if (acquire_whole(st, obj, is_writable, hold) < 0) {
+            return -1;
+        }
+    }
+    if (!PyByteArray_CheckExact(obj)) {
+        registered_find(st, obj, hold);
+    }
+    return 0;
 }
 
 int
@@ -249,10 +339,10 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return 0;
     }
     if (!PyByteArray_CheckExact(obj) && is_ndarray(st, obj)) {
-        return acquire_ndarray(obj, is_writable, hold);
+        return acquire_ndarray(st, obj, is_writable, hold);
     }
     if (LIKELY(PyObject_CheckBuffer(obj))) {
-        return buffer_acquire_exporter(obj, is_writable, hold);
+        return acquire_exporter(st, obj, is_writable, hold);
     }
     if (Py_IS_TYPE(obj, st->array_type)) {
         return array_acquire(obj, is_writable, hold);
@@ -274,8 +364,8 @@ describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
 
-    if (PyDataType_REFCHK(PyArray_DESCR(array))) {
-        return refuse_objects(obj);
+    if (check_ndarray(obj) < 0) {
+        return -1;
     }
     if (PyArray_NDIM(array) > PyBUF_MAX_NDIM) {
         PyErr_SetString(PyExc_ValueError, "too many dimensions");
@@ -296,6 +386,26 @@ describe_ndarray(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
     return 0;
 }
 
+/* Exporters of arrays in C order may leave out strides (ctypes does), and
+ * shapes. */
+static void
+copy_shape(const Py_buffer *view, buffer_layout *layout)
+{
+    layout->ndim = view->ndim;
+    if (view->shape != NULL) {
+        copy_sizes(layout->shape, view->shape, view->ndim);
+    } else if (view->ndim != 0) {
+        layout->ndim     = 1;
+        layout->shape[0] = view->len / layout->itemsize;
+    }
+    if (view->strides != NULL) {
+        copy_sizes(layout->strides, view->strides, view->ndim);
+    } else {
+        layout->nitems = view->len / layout->itemsize;
+        buffer_fill_strides(layout);
+    }
+}
+
 static int
 describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
 {
@@ -310,13 +420,11 @@ describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
     }
     layout->obj = PyMemoryView_Check(obj) ? PyMemoryView_GET_BUFFER(obj)->obj :
                                             view->obj;
-    layout->itemsize        = view->itemsize;
-    layout->ndim            = view->ndim;
-    layout->is_readonly     = view->readonly;
+    layout->itemsize    = (view->itemsize > 0) ? view->itemsize : 1;
+    layout->is_readonly = view->readonly;
+    copy_shape(view, layout);
     layout->is_c_contiguous = PyBuffer_IsContiguous(view, 'C');
     layout->is_f_contiguous = PyBuffer_IsContiguous(view, 'F');
-    copy_sizes(layout->shape, view->shape, view->ndim);
-    copy_sizes(layout->strides, view->strides, view->ndim);
     return take_view(hold);
 }
 
@@ -341,7 +449,7 @@ buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
     if (is_ndarray(st, obj)) {
         return describe_ndarray(obj, hold, layout);
     }
-    if (PyObject_CheckBuffer(obj)) {
+    if (PyObject_CheckBuffer(obj) && !registered_is_on_device(st, obj)) {
         return describe_exporter(obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);
@@ -425,12 +533,16 @@ buffer_acquire_strided(mod_state *st, PyObject *obj, bool is_writable,
 {
     buffer_layout layout;
 
+    layout.stream = 0;
     if (Py_IS_TYPE(obj, st->array_type)) {
         array_describe(obj, hold, &layout);
+    } else if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
+        return buffer_acquire(st, obj, is_writable, hold);
     } else if (buffer_describe(st, obj, hold, &layout) < 0) {
         return -1;
     }
-    if (take_strided(obj, is_writable, &layout, hold) < 0) {
+    if (take_strided(obj, is_writable, &layout, hold) < 0 ||
+        device_settle(obj, layout.stream, hold) < 0) {
         buffer_release(hold);
         return -1;
     }

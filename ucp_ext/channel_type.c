@@ -60,9 +60,11 @@ channel_dealloc(PyObject *op)
 MESSAGE_METHODS(DEFINE)
 #undef DEFINE
 
-PyDoc_STRVAR(send_doc, "send($self, buffer, tag=None, *, strided=False)\n--\n\n"
+PyDoc_STRVAR(send_doc, "send($self, buffer, tag=None, *, strided=False,\n"
+                       "     stream=None)\n--\n\n"
                        "As Endpoint.send(), on this channel.");
-PyDoc_STRVAR(recv_doc, "recv($self, buffer, tag=None, *, strided=False)\n--\n\n"
+PyDoc_STRVAR(recv_doc, "recv($self, buffer, tag=None, *, strided=False,\n"
+                       "     stream=None)\n--\n\n"
                        "As Endpoint.recv(), on this channel.");
 PyDoc_STRVAR(recv_into_doc,
              "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"

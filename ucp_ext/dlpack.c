@@ -1,56 +1,15 @@
 /* dlpack.c: memory that an object hands out by __dlpack__, as torch, JAX and
- * CuPy do. The layouts are those of DLPack 1.0, and of the capsules before it,
- * which have no version. A capsule that nobody renames gives its tensor back
+ * CuPy do. A capsule that nobody renames gives its tensor back
  * when it goes: it is held as it is. Of what it says nothing is taken for
  * granted but the pointers.
  *
- * The producer makes its data ready for the device's default stream. */
-#include "state.h"
+ * The producer of device memory makes its bytes ready for the default stream,
+ * which is then waited for. */
+#include "dlpack.h"
 
 #include <string.h>
 
-enum {
-    DLPACK_MAJOR     = 1, /* the layout below */
-    DLPACK_READ_ONLY = 1u << 0,
-    DLPACK_IS_COPIED = 1u << 1
-};
-
-typedef enum dlpack_device {
-    DLPACK_CPU          = 1,
-    DLPACK_CUDA         = 2,
-    DLPACK_CUDA_HOST    = 3, /* pinned */
-    DLPACK_CUDA_MANAGED = 13
-} dlpack_device;
-
-typedef struct dlpack_tensor {
-    void    *data;
-    int32_t  device_type;
-    int32_t  device_id;
-    int32_t  ndim;
-    uint8_t  code;
-    uint8_t  bits;
-    uint16_t lanes;
-    int64_t *shape;
-    int64_t *strides; /* items; NULL: C order */
-    uint64_t byte_offset;
-} dlpack_tensor;
-
-/* In a capsule "dltensor". */
-typedef struct dlpack_managed {
-    dlpack_tensor tensor;
-    void         *context;
-    void (*deleter)(struct dlpack_managed *self);
-} dlpack_managed;
-
-/* In a capsule "dltensor_versioned". */
-typedef struct dlpack_versioned {
-    uint32_t major;
-    uint32_t minor;
-    void    *context;
-    void (*deleter)(struct dlpack_versioned *self);
-    uint64_t      flags;
-    dlpack_tensor tensor;
-} dlpack_versioned;
+#include "state.h"
 
 static int
 bad_tensor(const char *what)
@@ -62,22 +21,40 @@ bad_tensor(const char *what)
 /* ---- the capsule ---------------------------------------------------------
  */
 
-/* obj.__dlpack__(max_version=(1, 0)); producers from before DLPack 1.0 do not
- * know the argument. */
+static int
+set_max_version(PyObject *kwargs)
+{
+    PyObject *version = Py_BuildValue("(ii)", DLPACK_MAJOR, 0);
+    int       rc;
+
+    if (version == NULL) {
+        return -1;
+    }
+    rc = PyDict_SetItemString(kwargs, "max_version", version);
+    Py_DECREF(version);
+    return rc;
+}
+
+/* obj.__dlpack__(max_version=(1, 0)), and stream=1 for device memory;
+ * producers from before DLPack 1.0 do not know the version. */
 static PyObject *
-call_dlpack(mod_state *st, PyObject *obj)
+call_dlpack(mod_state *st, PyObject *obj, bool has_stream)
 {
     PyObject *method  = PyObject_GetAttr(obj, NAME(st, __dlpack__));
     PyObject *capsule = NULL, *kwargs = NULL, *args = PyTuple_New(0);
 
     if (method != NULL && args != NULL) {
-        kwargs = Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR, 0);
+        kwargs = has_stream ?
+                     Py_BuildValue("{s:i}", "stream", DEVICE_LEGACY_STREAM) :
+                     PyDict_New();
     }
-    if (kwargs != NULL) {
+    if (kwargs != NULL && set_max_version(kwargs) == 0) {
         capsule = PyObject_Call(method, args, kwargs);
         if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
-            capsule = PyObject_CallNoArgs(method);
+            if (PyDict_DelItemString(kwargs, "max_version") == 0) {
+                capsule = PyObject_Call(method, args, kwargs);
+            }
         }
     }
     Py_XDECREF(kwargs);
@@ -217,6 +194,37 @@ hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
     return 0;
 }
 
+static bool
+is_on_device(const dlpack_tensor *tensor)
+{
+    return tensor->device_type == DLPACK_CUDA ||
+           tensor->device_type == DLPACK_CUDA_MANAGED;
+}
+
+/* A capsule of `obj`, and the tensor in it; NULL with an exception. */
+static PyObject *
+take_capsule(mod_state *st, PyObject *obj, const dlpack_tensor **tensor_p,
+             uint64_t *flags_p, uintptr_t *stream_p)
+{
+    bool has_stream = false;
+
+    for (;;) {
+        PyObject *capsule = call_dlpack(st, obj, has_stream);
+
+        *tensor_p = (capsule != NULL) ? open_capsule(capsule, flags_p) : NULL;
+        if (*tensor_p == NULL) {
+            Py_XDECREF(capsule);
+            return NULL;
+        }
+        if (has_stream || !is_on_device(*tensor_p)) {
+            *stream_p = has_stream ? DEVICE_LEGACY_STREAM : 0;
+            return capsule;
+        }
+        Py_DECREF(capsule); /* where it is, is not known before */
+        has_stream = true;
+    }
+}
+
 int
 dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
                buffer_hold *hold, buffer_layout *layout)
@@ -231,22 +239,17 @@ dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return rc;
     }
     Py_DECREF(attr);
-    capsule = call_dlpack(st, obj);
+    capsule = take_capsule(st, obj, &tensor, &flags, &layout->stream);
     if (capsule == NULL) {
         return -1;
     }
-    tensor = open_capsule(capsule, &flags);
-    rc     = (tensor == NULL) ? -1 : 1;
-    if (rc > 0) {
-        layout->is_readonly = (flags & DLPACK_READ_ONLY) != 0;
-        if (is_writable && (flags & DLPACK_IS_COPIED) != 0) {
-            rc = bad_tensor("it hands out a copy, which cannot be received "
-                            "into");
-        } else if (is_writable && layout->is_readonly) {
-            rc = buffer_refuse_readonly(obj);
-        } else if (hold_tensor(capsule, tensor, layout, hold) < 0) {
-            rc = -1;
-        }
+    layout->is_readonly = (flags & DLPACK_READ_ONLY) != 0;
+    if (is_writable && (flags & DLPACK_IS_COPIED) != 0) {
+        rc = bad_tensor("it hands out a copy, which cannot be received into");
+    } else if (is_writable && layout->is_readonly) {
+        rc = buffer_refuse_readonly(obj);
+    } else {
+        rc = hold_tensor(capsule, tensor, layout, hold) < 0 ? -1 : 1;
     }
     Py_DECREF(capsule);
     return rc;

@@ -173,19 +173,20 @@ MESSAGE_METHODS(DEFINE)
 
 PyDoc_STRVAR(send_doc,
              "send($self, buffer, tag=None, force_tag=False, *,\n"
-             "     strided=False)\n--\n\n"
+             "     strided=False, stream=None)\n--\n\n"
              "Send all of buffer as one message; awaitable, done when buffer\n"
              "may be reused. force_tag: as Worker.send(), with a tag of 64\n"
              "bits that Worker.recv() and ucp.recv() see. strided: an array\n"
              "in host memory of any strides, its items in C order; without,\n"
-             "a contiguous one as it lies.");
+             "a contiguous one as it lies. stream: a CUDA stream, waited for\n"
+             "first, besides what buffer itself asks for.");
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False, *,\n"
-             "     strided=False)\n--\n\n"
+             "     strided=False, stream=None)\n--\n\n"
              "Receive one message of exactly buffer's length; awaitable.\n"
              "force_tag: one sent with force_tag and this tag, by any peer;\n"
-             "fails when this endpoint does. strided: as send().");
+             "fails when this endpoint does. strided, stream: as send().");
 
 PyDoc_STRVAR(recv_into_doc,
              "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"
@@ -757,7 +758,8 @@ PyDoc_STRVAR(stream_shutdown_doc,
              "direction stays open. Idempotent.");
 
 PyDoc_STRVAR(am_send_doc,
-             "am_send($self, buffer, *, id=None, header=b'')\n--\n\n"
+             "am_send($self, buffer, *, id=None, header=b'', stream=None)\n"
+             "--\n\n"
              "Send an active message: all of buffer behind at most 1024\n"
              "bytes of header; awaitable. The id is 16 to 65535; None is a\n"
              "lane of its own. Returns when the buffer may be reused.");

@@ -8,6 +8,10 @@
  * program's are called once libumx has returned. */
 #include "state.h"
 
+enum {
+    FEW_FRAMES = 32 /* on the C stack */
+};
+
 /* ---- memory --------------------------------------------------------------
  */
 
@@ -54,7 +58,6 @@ hold_all(RequestObject *req, PyObject *objects, bool is_writable)
     for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
         buffer_hold *hold = &list->holds[i];
 
-        *hold = (buffer_hold){0};
         if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
                            is_writable, hold) < 0) {
             goto done;
@@ -125,24 +128,34 @@ lengths_of(const umx_frames_info *info)
     return list;
 }
 
-/* What is awaited; there is memory for the bytes then. */
+/* (header, frames); takes over `frames`. */
 static PyObject *
-make_result(RequestObject *req)
+pack(const umx_frames_info *info, PyObject *frames)
 {
-    const umx_frames_info *info   = umx_message_frames(req->message);
-    PyObject              *header = NULL, *frames, *result = NULL;
+    PyObject *header = PyBytes_FromStringAndSize(info->header,
+                                                 (Py_ssize_t)info->header_len);
+    PyObject *result = NULL;
 
-    frames = req->is_into ? lengths_of(info) : allocate_all(req, info);
-    if (frames == NULL) {
-        return NULL;
-    }
-    header = PyBytes_FromStringAndSize(info->header,
-                                       (Py_ssize_t)info->header_len);
     if (header != NULL) {
         result = PyTuple_Pack(2, header, frames);
         Py_DECREF(header);
     }
     Py_DECREF(frames);
+    return result;
+}
+
+/* What is awaited; there is memory for the bytes then. */
+static PyObject *
+make_result(RequestObject *req)
+{
+    const umx_frames_info *info = umx_message_frames(req->message);
+    PyObject              *frames, *result;
+
+    frames = req->is_into ? lengths_of(info) : allocate_all(req, info);
+    if (frames == NULL) {
+        return NULL;
+    }
+    result = pack(info, frames);
     if (result == NULL && !req->is_into) {
         frames_release(req);
     }
@@ -220,13 +233,86 @@ frames_fetch(RequestObject *req)
     request_post_message(req, message);
 }
 
+/* All frames as bytearrays, which nobody else sees before they are filled: they
+ * need not be held. */
+static PyObject *
+copy_all(umx_message *message, const umx_frames_info *info, umx_buffer *buffers,
+         umx_status *status_p)
+{
+    Py_ssize_t count   = (Py_ssize_t)info->count;
+    PyObject  *objects = PyList_New(count);
+
+    for (Py_ssize_t i = 0; objects != NULL && i < count; i++) {
+        size_t    len    = info->frames[i].len;
+        PyObject *object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
+
+        if (object == NULL) {
+            Py_CLEAR(objects);
+        } else {
+            PyList_SET_ITEM(objects, i, object);
+            buffers[i] = umx_host_buffer(PyByteArray_AS_STRING(object), len);
+        }
+    }
+    if (objects != NULL) {
+        *status_p = umx_message_copy_frames(message, buffers, info->count);
+        if (*status_p != UMX_OK) {
+            Py_CLEAR(objects);
+        }
+    }
+    return objects;
+}
+
+/* The same with memory for `buffers`. */
+static PyObject *
+make_bytearrays(umx_message *message, umx_status *status_p)
+{
+    const umx_frames_info *info = umx_message_frames(message);
+    umx_buffer             few[FEW_FRAMES], *buffers = few;
+    PyObject              *objects;
+
+    if (info->count > FEW_FRAMES) {
+        buffers = PyMem_Malloc(info->count * sizeof(*buffers));
+        if (buffers == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    objects = copy_all(message, info, buffers, status_p);
+    if (buffers != few) {
+        PyMem_Free(buffers);
+    }
+    return (objects != NULL) ? pack(info, objects) : NULL;
+}
+
+/* The result of a message that has come whole, which it consumes. */
+static PyObject *
+plain_result(RequestObject *req)
+{
+    umx_message *message = req->message;
+    umx_status   status  = UMX_OK;
+    PyObject    *result  = make_bytearrays(message, &status);
+
+    if (result == NULL) {
+        request_keep_unseen(req);
+        return (status == UMX_OK) ?
+                   NULL :
+                   errors_raise(req->st, status, "recv_frames", NULL);
+    }
+    req->message = NULL;
+    message_drop(req->worker, message);
+    return result;
+}
+
 PyObject *
 frames_result(RequestObject *req)
 {
     umx_message *message = req->message;
-    PyObject    *result  = make_result(req);
+    PyObject    *result;
     umx_status   status;
 
+    if (LIKELY(!has_allocator(req))) {
+        return plain_result(req);
+    }
+    result = make_result(req);
     if (result == NULL) {
         request_keep_unseen(req);
         return NULL;

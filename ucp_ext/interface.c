@@ -152,8 +152,33 @@ parse_interface(interface *face)
     return 0;
 }
 
+/* Which work comes first. Before version 3 an object cannot say: what uses the
+ * default stream is waited for. */
 static int
-acquire_cuda(interface *face, PyObject *obj, bool is_writable,
+parse_stream(mod_state *st, interface *face)
+{
+    PyObject *stream  = PyDict_GetItemString(face->dict, "stream");
+    PyObject *version = PyDict_GetItemString(face->dict, "version");
+    long      number  = 3;
+
+    if (version != NULL) {
+        number = PyLong_AsLong(version);
+        if (number == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    if (number < 3) {
+        face->layout->stream = DEVICE_LEGACY_STREAM;
+        return 0;
+    }
+    if (stream == NULL || stream == Py_None) {
+        return 0;
+    }
+    return device_parse_stream(st, stream, &face->layout->stream);
+}
+
+static int
+acquire_cuda(mod_state *st, interface *face, PyObject *obj, bool is_writable,
              buffer_hold *hold)
 {
     PyObject *mask;
@@ -171,7 +196,7 @@ acquire_cuda(interface *face, PyObject *obj, bool is_writable,
     if (face->data == NULL) {
         return bad_interface(face, "'data' is missing");
     }
-    if (parse_data(face) < 0) {
+    if (parse_data(face) < 0 || parse_stream(st, face) < 0) {
         return -1;
     }
     if (is_writable && face->layout->is_readonly) {
@@ -234,9 +259,10 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
 }
 
 static int
-acquire_interface(interface *face, PyObject *obj, bool is_writable,
-                  buffer_hold *hold)
+acquire_interface(mod_state *st, interface *face, PyObject *obj,
+                  bool is_writable, buffer_hold *hold)
 {
+    (void)st;
     if (parse_interface(face) < 0) {
         return -1;
     }
@@ -258,18 +284,19 @@ acquire_interface(interface *face, PyObject *obj, bool is_writable,
 }
 
 /* One of the two, as `acquire` reads it. */
-typedef int (*acquire_fn)(interface *face, PyObject *obj, bool is_writable,
-                          buffer_hold *hold);
+typedef int (*acquire_fn)(mod_state *st, interface *face, PyObject *obj,
+                          bool is_writable, buffer_hold *hold);
 
 static int
-acquire_by(const char *name, PyObject *attr, acquire_fn acquire, PyObject *obj,
-           bool is_writable, buffer_hold *hold, buffer_layout *layout)
+acquire_by(mod_state *st, const char *name, PyObject *attr, acquire_fn acquire,
+           PyObject *obj, bool is_writable, buffer_hold *hold,
+           buffer_layout *layout)
 {
     interface face = {.name = name, .layout = layout};
     int       rc   = PyObject_GetOptionalAttr(obj, attr, &face.dict);
 
     if (rc > 0) {
-        rc = (acquire(&face, obj, is_writable, hold) < 0) ? -1 : 1;
+        rc = (acquire(st, &face, obj, is_writable, hold) < 0) ? -1 : 1;
         Py_DECREF(face.dict);
     }
     return rc;
@@ -279,13 +306,14 @@ int
 interface_acquire(mod_state *st, PyObject *obj, bool is_writable,
                   buffer_hold *hold, buffer_layout *layout)
 {
-    int rc = acquire_by("__cuda_array_interface__",
+    int rc = acquire_by(st, "__cuda_array_interface__",
                         NAME(st, __cuda_array_interface__), acquire_cuda, obj,
                         is_writable, hold, layout);
 
     if (rc == 0) {
-        rc = acquire_by("__array_interface__", NAME(st, __array_interface__),
-                        acquire_interface, obj, is_writable, hold, layout);
+        rc = acquire_by(st, "__array_interface__",
+                        NAME(st, __array_interface__), acquire_interface, obj,
+                        is_writable, hold, layout);
     }
     return rc;
 }

@@ -16,14 +16,18 @@ on_free(void *arg)
  */
 
 static umx_status
-allocate(MemoryObject *self, PyObject *nbytes)
+allocate(MemoryObject *self, PyObject *nbytes, const char *kind_name,
+         PyObject *device)
 {
-    size_t len = PyLong_AsSize_t(nbytes);
+    size_t             len  = PyLong_AsSize_t(nbytes);
+    const memory_kind *kind = memory_kind_find(kind_name);
 
-    if (len == (size_t)-1 && PyErr_Occurred()) {
+    if ((len == (size_t)-1 && PyErr_Occurred()) || kind == NULL ||
+        memory_kind_alloc(self->st, self->context->umx, kind, device, len,
+                          &self->umx) < 0) {
         return UMX_ERR_INVALID_PARAM;
     }
-    return umx_memh_alloc(self->context->umx, len, &self->umx);
+    return UMX_OK;
 }
 
 /* Writable if it can be, else for reading only. */
@@ -70,17 +74,20 @@ register_buffer(MemoryObject *self, PyObject *buffer)
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"context", "nbytes", "buffer", NULL};
+    static char *keywords[] = {"context", "nbytes", "buffer",
+                               "kind",    "device", NULL};
 
     mod_state    *st     = state_of_type(type);
-    PyObject     *nbytes = NULL, *buffer = NULL, *context;
+    PyObject     *nbytes = NULL, *buffer = NULL, *device = Py_None;
+    PyObject     *context;
+    const char   *kind = "host";
     MemoryObject *self;
     umx_status    status;
 
     if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$O!O:Memory", keywords,
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$O!OsO:Memory", keywords,
                                      st->context_type, &context, &PyLong_Type,
-                                     &nbytes, &buffer)) {
+                                     &nbytes, &buffer, &kind, &device)) {
         return NULL;
     }
     if ((nbytes == NULL) == (buffer == NULL)) {
@@ -94,7 +101,7 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->st      = st;
     self->context = (ContextObject *)Py_NewRef(context);
     st->num_memories++;
-    status = (nbytes != NULL) ? allocate(self, nbytes) :
+    status = (nbytes != NULL) ? allocate(self, nbytes, kind, device) :
                                 register_buffer(self, buffer);
     if (status == UMX_OK) {
         return (PyObject *)self;
@@ -163,6 +170,22 @@ memory_dealloc(PyObject *op)
 /* ---- the buffer ----------------------------------------------------------
  */
 
+void
+memory_begin_export(PyObject *op)
+{
+    ((MemoryObject *)op)->exports++;
+}
+
+void
+memory_end_export(PyObject *op)
+{
+    MemoryObject *self = (MemoryObject *)op;
+
+    if (--self->exports == 0 && self->is_closed) {
+        shut(self);
+    }
+}
+
 static int
 memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
 {
@@ -175,22 +198,28 @@ memory_getbuffer(PyObject *op, Py_buffer *view, int flags)
         return -1;
     }
     buf = umx_memh_buffer(self->umx);
-    if (PyBuffer_FillInfo(view, op, buf->data, (Py_ssize_t)buf->len,
+    if (memory_check_host(buf->memtype) < 0 ||
+        PyBuffer_FillInfo(view, op, buf->data, (Py_ssize_t)buf->len,
                           self->is_readonly, flags) < 0) {
         return -1;
     }
-    self->exports++;
+    memory_begin_export(op);
     return 0;
+}
+
+bool
+memory_check(PyObject *exporter)
+{
+    const PyBufferProcs *procs = Py_TYPE(exporter)->tp_as_buffer;
+
+    /* A subclass inherits that; the question is asked of every buffer. */
+    return procs != NULL && procs->bf_getbuffer == memory_getbuffer;
 }
 
 static void
 memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
 {
-    MemoryObject *self = (MemoryObject *)op;
-
-    if (--self->exports == 0 && self->is_closed) {
-        shut(self);
-    }
+    memory_end_export(op);
 }
 
 /* ---- methods -------------------------------------------------------------
@@ -208,9 +237,11 @@ memory_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static int
-check_open(const MemoryObject *self)
+int
+memory_check_open(PyObject *op)
 {
+    MemoryObject *self = (MemoryObject *)op;
+
     if (self->is_closed) {
         (void)errors_raise(self->st, UMX_ERR_STALE_KEY, "Memory", NULL);
         return -1;
@@ -225,7 +256,7 @@ get_key(PyObject *op, void *Py_UNUSED(closure))
     const void   *key;
     size_t        len;
 
-    if (check_open(self) < 0) {
+    if (memory_check_open(op) < 0) {
         return NULL;
     }
     key = umx_memh_key(self->umx, &len);
@@ -237,7 +268,7 @@ get_address(PyObject *op, void *Py_UNUSED(closure))
 {
     MemoryObject *self = (MemoryObject *)op;
 
-    return (check_open(self) < 0) ?
+    return (memory_check_open(op) < 0) ?
                NULL :
                PyLong_FromVoidPtr(umx_memh_buffer(self->umx)->data);
 }
@@ -269,18 +300,34 @@ get_array_interface(PyObject *op, void *Py_UNUSED(closure))
     MemoryObject     *self = (MemoryObject *)op;
     const umx_buffer *buf;
 
-    if (check_open(self) < 0) {
+    if (memory_check_open(op) < 0) {
         return NULL;
     }
     buf = umx_memh_buffer(self->umx);
-    return Py_BuildValue("{s:i,s:(n),s:s,s:(NO)}", "version", 3, "shape",
-                         (Py_ssize_t)buf->len, "typestr", "|u1", "data",
-                         PyLong_FromVoidPtr(buf->data),
-                         self->is_readonly ? Py_True : Py_False);
+    return memory_array_interface(buf->memtype, buf->data, buf->len,
+                                  self->is_readonly);
+}
+
+static PyObject *
+get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
+{
+    MemoryObject     *self = (MemoryObject *)op;
+    const umx_buffer *buf;
+
+    if (memory_check_open(op) < 0) {
+        return NULL;
+    }
+    buf = umx_memh_buffer(self->umx);
+    return memory_cuda_interface(buf->memtype, buf->data, buf->len,
+                                 self->is_readonly);
 }
 
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
+    {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
+     METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
+    {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,
+     memory_dlpack_device_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -292,6 +339,8 @@ static PyGetSetDef memory_getset[] = {
     {"closed", get_closed, NULL, "True after close().", NULL},
     {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
      NULL},
+    {"__cuda_array_interface__", get_cuda_interface, NULL, "CuPy's view of it.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -302,9 +351,10 @@ static PyMemberDef memory_members[] = {
 };
 
 PyDoc_STRVAR(memory_doc,
-             "Memory(context, *, nbytes=None, buffer=None)\n--\n\n"
-             "Memory that peers may reach: `nbytes` new ones, zeros, or those\n"
-             "of `buffer`, which is held.");
+             "Memory(context, *, nbytes=None, buffer=None, kind='host',\n"
+             "       device=None)\n--\n\n"
+             "Memory that peers may reach: `nbytes` new ones, zeros, of a\n"
+             "kind and a device, or those of `buffer`, which is held.");
 
 static PyType_Slot memory_slots[] = {
     {Py_tp_doc, (void *)memory_doc},

@@ -27,24 +27,26 @@ static NOINLINE PyObject *
 transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
               Py_ssize_t nargs, PyObject *kwnames, bool is_recv)
 {
-    static const char *const keywords[] = {"buffer", "tag", "strided"};
+    static const char *const keywords[] = {"buffer", "tag", "strided",
+                                           "stream"};
     /* Positional as in ucx-py. */
     static const char *const with_raw[] = {"buffer", "tag", "force_tag",
-                                           "strided"};
+                                           "strided", "stream"};
     mod_state               *st         = self->worker->st;
     bool                     has_raw    = (channel == 0);
-    PyObject                *values[4]  = {NULL};
+    int                      num_tags   = has_raw ? 3 : 2;
+    PyObject                *values[5]  = {NULL};
     RequestObject           *req;
     int                      is_forced, is_strided;
     request_kind             kind;
 
     if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames,
-                   has_raw ? with_raw : keywords, has_raw ? 4 : 3,
-                   has_raw ? 3 : 2, 1, values) < 0) {
+                   has_raw ? with_raw : keywords, num_tags + 2, num_tags, 1,
+                   values) < 0) {
         return NULL;
     }
     is_forced  = has_raw ? is_true(values[2]) : 0;
-    is_strided = is_true(values[has_raw ? 3 : 2]);
+    is_strided = is_true(values[num_tags]);
     if (is_forced < 0 || is_strided < 0) {
         return NULL;
     }
@@ -72,7 +74,8 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if ((is_forced ? args_raw_tag(values[1], "tag", &req->match.tag) :
                      args_tag(st, values[1], &req->match)) < 0 ||
         (is_strided ? buffer_acquire_strided :
-                      buffer_acquire)(st, values[0], is_recv, &req->hold) < 0) {
+                      buffer_acquire)(st, values[0], is_recv, &req->hold) < 0 ||
+        device_wait(st, values[num_tags + 1], &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }

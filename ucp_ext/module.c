@@ -31,12 +31,12 @@ module_live_objects(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     mod_state *st = PyModule_GetState(module);
 
-    return Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n}", "requests",
-                         st->num_requests, "contexts", st->num_contexts,
-                         "workers", st->num_workers, "endpoints",
-                         st->num_endpoints, "listeners", st->num_listeners,
-                         "messages", st->num_messages, "memories",
-                         st->num_memories, "remotes", st->num_remotes);
+    return Py_BuildValue(
+        "{s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n,s:n}", "requests", st->num_requests,
+        "contexts", st->num_contexts, "workers", st->num_workers, "endpoints",
+        st->num_endpoints, "listeners", st->num_listeners, "messages",
+        st->num_messages, "memories", st->num_memories, "remotes",
+        st->num_remotes, "loans", st->num_loans);
 }
 
 PyDoc_STRVAR(exception_from_status_doc,
@@ -79,6 +79,17 @@ module_ucx_version(PyObject *module, PyObject *Py_UNUSED(ignored))
     return Py_BuildValue("(III)", major, minor, release);
 }
 
+PyDoc_STRVAR(cuda_is_present_doc, "cuda_is_present()\n--\n\n"
+                                  "Is there NVIDIA's driver, and a device?");
+
+static PyObject *
+module_cuda_is_present(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return PyBool_FromLong(umx_cuda_is_present());
+}
+
 static PyMethodDef module_methods[] = {
     {"tag_hash", module_tag_hash, METH_O, tag_hash_doc},
     {"live_objects", module_live_objects, METH_NOARGS, live_objects_doc},
@@ -87,6 +98,8 @@ static PyMethodDef module_methods[] = {
     {"set_log_handler", log_set_handler, METH_O, set_log_handler_doc},
     {"config_options", (PyCFunction)(void (*)(void))context_config_options,
      METH_VARARGS | METH_KEYWORDS, config_options_doc},
+    {"cuda_is_present", module_cuda_is_present, METH_NOARGS,
+     cuda_is_present_doc},
     {"ucx_version", module_ucx_version, METH_NOARGS, ucx_version_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -209,6 +222,9 @@ module_exec(PyObject *module)
         add_type(module, &array_spec, &st->array_type) < 0 ||
         add_type(module, &memory_spec, &st->memory_type) < 0 ||
         add_type(module, &remote_spec, &st->remote_type) < 0 ||
+        add_type(module, &pool_spec, &st->pool_type) < 0 ||
+        add_type(module, &pool_buffer_spec, &st->pool_buffer_type) < 0 ||
+        add_type(module, &loan_spec, &st->loan_type) < 0 ||
         add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
         add_type(module, &address_spec, &st->address_type) < 0) {
         return -1;
@@ -231,6 +247,9 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->array_type);
     Py_VISIT(st->memory_type);
     Py_VISIT(st->remote_type);
+    Py_VISIT(st->pool_type);
+    Py_VISIT(st->pool_buffer_type);
+    Py_VISIT(st->loan_type);
     Py_VISIT(st->tag_message_type);
     Py_VISIT(st->address_type);
     /* Each object on the free list has a reference to its type. */
@@ -267,6 +286,9 @@ module_clear(PyObject *module)
     Py_CLEAR(st->array_type);
     Py_CLEAR(st->memory_type);
     Py_CLEAR(st->remote_type);
+    Py_CLEAR(st->pool_type);
+    Py_CLEAR(st->pool_buffer_type);
+    Py_CLEAR(st->loan_type);
     Py_CLEAR(st->tag_message_type);
     Py_CLEAR(st->address_type);
     Py_CLEAR(st->any);

@@ -33,7 +33,7 @@
       "The peer speaks another version of the protocol.")                 \
     X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
     X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
-    X(UCXBusy, "UCXError OSError", "The address or device is in use.")    \
+    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")        \
     X(UCXInvalidKey, "UCXError ValueError",                               \
       "The key is damaged, of another process, or its memory is closed.") \
     X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
@@ -54,6 +54,9 @@ typedef enum exception_index {
     X(__cuda_array_interface__) \
     X(__dlpack__)               \
     X(__dlpack_device__)        \
+    X(__cuda_stream__)          \
+    X(cuda_stream)              \
+    X(ptr)                      \
     X(add_reader)               \
     X(remove_reader)            \
     X(call_soon)                \
@@ -76,7 +79,8 @@ typedef enum exception_index {
     X(am_recv_nb)               \
     X(stream_send_nb)           \
     X(stream_recv_nb)           \
-    X(request)
+    X(request)                  \
+    X(_deliver)
 
 typedef struct RequestObject RequestObject;
 
@@ -97,6 +101,9 @@ typedef struct mod_state {
     PyTypeObject  *array_type;
     PyTypeObject  *memory_type;
     PyTypeObject  *remote_type;
+    PyTypeObject  *pool_type;
+    PyTypeObject  *pool_buffer_type;
+    PyTypeObject  *loan_type;
     PyTypeObject  *tag_message_type;
     PyTypeObject  *address_type;
     PyObject      *any; /* the sentinel ANY */
@@ -120,6 +127,7 @@ typedef struct mod_state {
     size_t num_messages;
     size_t num_memories;
     size_t num_remotes;
+    size_t num_loans;
 } mod_state;
 
 enum name_index {
@@ -253,6 +261,71 @@ typedef struct MemoryObject {
     PyObject                *weakrefs;
 } MemoryObject;
 
+/* ---- kinds of memory (memory_kind.c) --------------------------------------
+ */
+
+typedef struct memory_kind memory_kind;
+
+/* NULL with an exception: there is none of that name. */
+const memory_kind *memory_kind_find(const char *name);
+
+/* `device` None: the current one. -1 with an exception. */
+int memory_kind_alloc(mod_state *st, umx_context *context,
+                      const memory_kind *kind, PyObject *device, size_t len,
+                      umx_memh **memh_p);
+
+/* The interfaces of a piece of memory; AttributeError if that has none. */
+PyObject *memory_array_interface(umx_memtype memtype, const void *data,
+                                 size_t len, bool is_readonly);
+PyObject *memory_cuda_interface(umx_memtype memtype, const void *data,
+                                size_t len, bool is_readonly);
+
+/* BufferError if the CPU cannot reach it. */
+int memory_check_host(umx_memtype memtype);
+
+/* memh_type.c: UCXError if it is closed. */
+int memory_check_open(PyObject *op);
+
+/* Somebody sees the memory: it stays when it is closed. */
+void memory_begin_export(PyObject *op);
+void memory_end_export(PyObject *op);
+
+/* dlpack_export.c */
+extern const char memory_dlpack_doc[], memory_dlpack_device_doc[];
+PyObject         *memory_dlpack(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject         *memory_dlpack_device(PyObject *op, PyObject *ignored);
+
+/* Memory for `count` buffers, registered as one. */
+typedef struct PoolObject {
+    PyObject_HEAD mod_state *st;
+    umx_memh                *memh; /* NULL once closed and all are back */
+    size_t                   nbytes;
+    size_t                   stride; /* from one to the next */
+    uint32_t                 count;
+    uint32_t                 num_free;
+    uint32_t *free;    /* their numbers; the one used last is last */
+    PyObject *waiters; /* list of futures, the first is next */
+    bool      is_closed;
+    bool      is_serving;
+    PyObject *weakrefs;
+} PoolObject;
+
+/* One buffer of a pool is in use, as long as this lives: the PoolBuffer and
+ * operations hold it. */
+typedef struct LoanObject {
+    PyObject_HEAD PoolObject *pool;
+    uint32_t                  number;
+} LoanObject;
+
+/* What the user has of it. */
+typedef struct PoolBufferObject {
+    PyObject_HEAD LoanObject *loan; /* NULL once released and out of use */
+    Py_ssize_t                exports;
+    bool                      is_released;
+    bool      is_address_known; /* there may be views that are no exports */
+    PyObject *weakrefs;
+} PoolBufferObject;
+
 typedef struct RemoteObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_rkey                     *umx;
@@ -287,6 +360,7 @@ typedef struct buffer_layout {
     bool       is_readonly;
     bool       is_c_contiguous;
     bool       is_f_contiguous;
+    uintptr_t  stream; /* of CUDA, whose work comes first; 0: none */
     Py_ssize_t nitems; /* of what is described by its object */
     Py_ssize_t shape[PyBUF_MAX_NDIM];
     Py_ssize_t strides[PyBUF_MAX_NDIM];
@@ -320,6 +394,20 @@ int dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
 int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
                     buffer_layout *layout);
 
+enum {
+    DEVICE_LEGACY_STREAM = 1
+};
+
+/* What `obj`, which says that it is in device memory, has given: is it there?
+ * Then wait for `stream`; 0: none. Sets the memory's type. */
+int device_settle(PyObject *obj, uintptr_t stream, buffer_hold *hold);
+
+/* A number, or an object of CUDA Python, CuPy or torch. */
+int device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p);
+
+/* `stream=` of an operation; NULL, None: nothing to wait for. */
+int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);
+
 /* Sizes as a tuple. */
 PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);
 
@@ -349,6 +437,43 @@ void array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout);
 int buffer_refuse_readonly(PyObject *obj);
 int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,
                           Py_ssize_t itemsize);
+
+/* ---- registered memory (registered.c) ------------------------------------
+ */
+
+/* `hold` has memory that `base` exports: a Memory, a PoolBuffer, or a
+ * memoryview of these? Then it names the registration, too. */
+void registered_find(mod_state *st, PyObject *base, buffer_hold *hold);
+
+/* Is it a Memory or PoolBuffer that the CPU cannot reach? */
+bool registered_is_on_device(mod_state *st, PyObject *exporter);
+
+/* Is it a Memory? */
+bool memory_check(PyObject *exporter);
+
+/* ---- pools (pool_type.c, loan_type.c, pool_buffer_type.c) -----------------
+ */
+
+/* Takes over buffer `number`. NULL with an exception: it has not. */
+LoanObject *loan_new(PoolObject *pool, uint32_t number);
+
+/* A loan is over: the next one may have its buffer. */
+void pool_give_back(PoolObject *pool, uint32_t number);
+
+static inline char *
+loan_data(const LoanObject *loan)
+{
+    const PoolObject *pool = loan->pool;
+
+    return (char *)umx_memh_buffer(pool->memh)->data +
+           loan->number * pool->stride;
+}
+
+/* Takes over `loan`. */
+PyObject *pool_buffer_new(mod_state *st, LoanObject *loan);
+
+/* As buffer_acquire(); the operation holds the loan. */
+int pool_buffer_acquire(PyObject *op, buffer_hold *hold);
 
 /* ---- arguments (args.c) --------------------------------------------------
  */
@@ -771,7 +896,8 @@ extern const char worker_get_address_doc[], worker_connect_address_doc[],
 
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
-    remote_spec, address_spec, array_spec;
+    remote_spec, address_spec, array_spec, pool_spec, pool_buffer_spec,
+    loan_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

@@ -23,6 +23,7 @@
 #ifndef UMX_RMA_H
 #define UMX_RMA_H
 
+#include <umx/memory.h>
 #include <umx/request.h>
 
 #ifdef __cplusplus
@@ -59,10 +60,22 @@ UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc(umx_context *context,
                                                  umx_memh   **memh_p);
 
 /**
+ * The same of NVIDIA's driver, which peers do not map: device memory (CUDA),
+ * managed memory (CUDA_MANAGED) or host memory that is pinned (HOST).
+ *
+ * @param device  its ordinal; UMX_DEVICE_NONE: of the current context, or 0
+ * @return as umx_memh_alloc(); UMX_ERR_UNSUPPORTED: no driver, no device;
+ *         UMX_ERR_OUT_OF_RANGE, UMX_ERR_INVALID_PARAM; what the driver says
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_memh_alloc_cuda(umx_context *context, umx_memtype memtype, int device,
+                    size_t len, umx_memh **memh_p);
+
+/**
  * Let peers reach memory of the caller's, lent until `on_free`, which may run
  * in any thread that drops a reference.
  *
- * @return UMX_OK, UMX_ERR_UNSUPPORTED (not host memory), UMX_ERR_INVALID_PARAM,
+ * @return UMX_OK, UMX_ERR_UNSUPPORTED (a layout; no driver), UMX_ERR_INVALID_PARAM,
  *         UMX_ERR_NO_MEMORY, what UCX says; `on_free` has not run then
  */
 UMX_API UMX_MUST_CHECK umx_status

@@ -34,6 +34,11 @@ typedef struct umx_layout umx_layout;
 /**
  * Memory lent to an operation. `data` may be NULL if `len` is 0.
  *
+ * `memh` must contain the buffer, else operations return
+ * UMX_ERR_INVALID_PARAM. With it UCX is spared looking for a registration, or
+ * making one. An operation in progress keeps it, whatever the caller does with
+ * its reference. It is not used with a layout, nor if it is another context's.
+ *
  * With a layout, lent like the memory, `data` is the first item and `len` the
  * bytes of all. That is for host memory, and for messages and active messages:
  * other operations return UMX_ERR_UNSUPPORTED.
@@ -42,7 +47,7 @@ typedef struct umx_buffer {
     void             *data;
     size_t            len; /* bytes */
     umx_memtype       memtype;
-    umx_memh         *memh;   /* registration to use, or NULL */
+    umx_memh         *memh;   /* registration of its memory, or NULL */
     const umx_layout *layout; /* NULL: contiguous */
 } umx_buffer;
 

@@ -11,6 +11,7 @@
 #include <umx/endpoint.h>
 #include <umx/frames.h>
 #include <umx/listener.h>
+#include <umx/memory.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/status.h>

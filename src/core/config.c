@@ -13,9 +13,6 @@ static const umx_option umi_settings[] = {
     {"MM_ERROR_HANDLING", "y"},
     {"POSIX_ERROR_HANDLING", "y"},
     {"SYSV_ERROR_HANDLING", "y"},
-    /* On the default spin lock UCX's connection thread spins against us:
-     * 10-30 ms a connection instead of 0.6 ms. */
-    {"USE_MT_MUTEX", "y"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
     {"TCP_CM_REUSEADDR", "y"},
     /* 8 KiB by default, a system call each: 1 MiB over loopback takes 4 times,
@@ -236,6 +233,11 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     }
     apply_settings(params, config);
     status = apply_options(params, config, bad_option_p);
+    if (status == UMX_OK) {
+        /* Not for the user to choose: the mutex is not recursive, and UCX 1.22
+         * takes the context's twice, in ucp_memh_put(). */
+        (void)ucp_config_modify(config, "USE_MT_MUTEX", "n");
+    }
     if (status != UMX_OK) {
         ucp_config_release(config);
         return status;

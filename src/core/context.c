@@ -161,7 +161,10 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
 {
     static const umx_context_params defaults;
 
-    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES};
+    /* Threads have workers of their own, and UCX's registrations in common. */
+    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+                                              UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                                .mt_workers_shared = 1};
     umx_context  *context;
     ucp_config_t *config;
     umx_status    status;

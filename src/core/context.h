@@ -39,6 +39,26 @@ umi_must_stage(const umx_context *context, const umx_buffer *buf)
            buf->len != 0;
 }
 
+/* The driver's memory that UCX does not know is staged, or the host's, too. */
+static inline ucs_memory_type_t
+umi_ucs_memtype(const umx_context *context, umx_memtype memtype)
+{
+    if (memtype > UMX_MEMTYPE_HOST && !context->moves_cuda) {
+        return UCS_MEMORY_TYPE_HOST;
+    }
+    switch (memtype) {
+    case UMX_MEMTYPE_HOST:
+        return UCS_MEMORY_TYPE_HOST;
+    case UMX_MEMTYPE_CUDA:
+        return UCS_MEMORY_TYPE_CUDA;
+    case UMX_MEMTYPE_CUDA_MANAGED:
+        return UCS_MEMORY_TYPE_CUDA_MANAGED;
+    case UMX_MEMTYPE_UNKNOWN:
+        break;
+    }
+    return UCS_MEMORY_TYPE_UNKNOWN;
+}
+
 /* Print into memory with one of UCX's functions that write to a stream. */
 typedef void (*umi_print_fn)(FILE *stream, const void *arg);
 umx_status umi_print_to_text(umi_print_fn print, const void *arg,

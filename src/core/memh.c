@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
+#include "mem/cuda.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
 
@@ -20,13 +21,20 @@ map_memory(umx_memh *memh)
                       UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
         .address     = memh->buf.data,
         .length      = memh->buf.len,
-        .memory_type = UCS_MEMORY_TYPE_HOST,
+        .memory_type = umi_ucs_memtype(memh->context, memh->buf.memtype),
     };
+    umx_status status;
 
-    if (memh->buf.len == 0) {
+    if (memh->buf.len == 0 || umi_must_stage(memh->context, &memh->buf)) {
         return UMX_OK;
     }
-    return (umx_status)ucp_mem_map(memh->context->ucp, &params, &memh->ucp);
+    status = umi_memory_enter(&memh->buf);
+    if (status == UMX_OK) {
+        status = (umx_status)ucp_mem_map(memh->context->ucp, &params,
+                                         &memh->ucp);
+        umi_memory_leave(&memh->buf);
+    }
+    return status;
 }
 
 static void
@@ -130,7 +138,7 @@ umi_memh_find(umx_context *context, uint64_t id)
     pthread_mutex_lock(&context->memhs_lock);
     memh = umi_slots_get(&context->memhs, id);
     if (memh != NULL) {
-        atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+        umi_memh_hold(memh);
     }
     pthread_mutex_unlock(&context->memhs_lock);
     return memh;
@@ -182,11 +190,13 @@ unmap:
     return status;
 }
 
-/* Of umx_memh_alloc(). */
+/* Of umx_memh_alloc(), umx_memh_alloc_cuda(). */
 static void
 free_memory(umx_memh *memh)
 {
-    if (memh->segment != NULL) {
+    if (memh->is_of_driver) {
+        umi_cuda_free(memh->buf.memtype, memh->buf.data);
+    } else if (memh->segment != NULL) {
         umi_segment_unmap(memh->segment);
     } else {
         (void)munmap(memh->buf.data, memh->buf.len > 0 ? memh->buf.len : 1);
@@ -208,6 +218,29 @@ allocate(umx_memh *memh, size_t len, int *number_p)
     return (memh->buf.data == MAP_FAILED) ? UMX_ERR_NO_MEMORY : UMX_OK;
 }
 
+/* The memory is there, or that failed with `status`. */
+static umx_status
+open_allocated(umx_memh *memh, umx_status status, int segment_number,
+               umx_memh **memh_p)
+{
+    if (status != UMX_OK) {
+        goto free_memh;
+    }
+    status = memh_open(memh, segment_number);
+    if (status != UMX_OK) {
+        goto release_memory;
+    }
+    *memh_p = memh;
+    return UMX_OK;
+
+release_memory:
+    free_memory(memh);
+free_memh:
+    free(memh->key);
+    free(memh);
+    return status;
+}
+
 umx_status
 umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
 {
@@ -223,22 +256,32 @@ umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
         return UMX_ERR_NO_MEMORY;
     }
     status = allocate(memh, len, &number);
-    if (status != UMX_OK) {
-        goto free_memh;
-    }
-    status = memh_open(memh, number);
-    if (status != UMX_OK) {
-        goto release_memory;
-    }
-    *memh_p = memh;
-    return UMX_OK;
+    return open_allocated(memh, status, number, memh_p);
+}
 
-release_memory:
-    free_memory(memh);
-free_memh:
-    free(memh->key);
-    free(memh);
-    return status;
+umx_status
+umx_memh_alloc_cuda(umx_context *context, umx_memtype memtype, int device,
+                    size_t len, umx_memh **memh_p)
+{
+    umx_memh  *memh;
+    umx_status status;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    if (memtype == UMX_MEMTYPE_UNKNOWN || memtype > UMX_MEMTYPE_CUDA_MANAGED) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    memh = memh_new(context);
+    if (memh == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memh->is_of_driver = true;
+    memh->buf.memtype  = memtype;
+    memh->buf.len      = len;
+    status             = umi_cuda_alloc(memtype, device, len > 0 ? len : 1,
+                                        &memh->buf.data);
+    return open_allocated(memh, status, 0, memh_p);
 }
 
 umx_status
@@ -256,15 +299,15 @@ umx_memh_register(umx_context *context, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    if (buf->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
     memh = memh_new(context);
     if (memh == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    memh->buf.data    = buf->data;
-    memh->buf.len     = buf->len;
+    memh->buf.data = buf->data;
+    memh->buf.len  = buf->len;
+    if (buf->memtype != UMX_MEMTYPE_UNKNOWN) {
+        memh->buf.memtype = buf->memtype;
+    }
     memh->is_readonly = (fields & UMX_MEMH_FIELD_FLAGS) &&
                         (params->flags & UMX_MEMH_FLAG_READONLY);
     status = memh_open(memh, 0);
@@ -319,7 +362,10 @@ umi_memh_put(umx_memh *memh)
         unmap_memory(memh);
     }
     if (!memh->is_lent) {
-        free_memory(memh);
+        if (!memh->is_of_driver ||
+            context->generation == umi_fork_generation()) {
+            free_memory(memh);
+        }
     } else if (memh->on_free != NULL) {
         memh->on_free(memh->arg);
     }

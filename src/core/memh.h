@@ -14,19 +14,51 @@ struct umx_memh {
     uint64_t     id; /* in context->memhs; 0: not, or no longer */
     umx_buffer   buf;
     bool         is_readonly;
-    bool         is_lent; /* of umx_memh_register() */
-    umi_segment *segment; /* of umx_memh_alloc(); NULL: private memory */
-    ucp_mem_h    ucp;     /* NULL: nothing to register */
+    bool         is_lent;      /* of umx_memh_register() */
+    bool         is_of_driver; /* of umx_memh_alloc_cuda() */
+    umi_segment *segment;      /* of umx_memh_alloc(); NULL: private memory */
+    ucp_mem_h    ucp;          /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;
     void (*on_free)(void *arg);
     void *arg;
 };
 
+/* One more reference. */
+static inline void
+umi_memh_hold(umx_memh *memh)
+{
+    atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+}
+
+/* Is `buf` inside? */
+static inline bool
+umi_memh_covers(const umx_memh *memh, const umx_buffer *buf)
+{
+    size_t at = (uintptr_t)buf->data - (uintptr_t)memh->buf.data;
+
+    return at <= memh->buf.len && buf->len <= memh->buf.len - at &&
+           (buf->memtype == memh->buf.memtype ||
+            buf->memtype == UMX_MEMTYPE_UNKNOWN);
+}
+
+/* May `buf` be lent, as far as its registration is concerned? */
+static inline umx_status
+umi_memh_check(const umx_buffer *buf)
+{
+    const umx_memh *memh = buf->memh;
+
+    return (memh == NULL || buf->layout != NULL || buf->len == 0 ||
+            umi_memh_covers(memh, buf)) ?
+               UMX_OK :
+               UMX_ERR_INVALID_PARAM;
+}
+
 /* The open memory of that id, held; NULL if there is none. */
 umx_memh *umi_memh_find(umx_context *context, uint64_t id);
 
-/* umx_memh_release() without closing: of a reference from umi_memh_find(). */
+/* umx_memh_release() without closing: of a reference from umi_memh_find() or
+ * umi_memh_hold(). */
 void umi_memh_put(umx_memh *memh);
 
 #endif

@@ -25,6 +25,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     req->on_done      = NULL;
     req->on_lost      = NULL;
     req->arg          = NULL;
+    req->buf.memh     = NULL;
     req->ops          = ops;
     req->worker       = worker;
     req->ep           = ep;
@@ -49,6 +50,7 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
+    umi_request_end_loan(req);
     req->worker->stats.requests_lost -= req->is_lost;
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {

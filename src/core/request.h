@@ -11,6 +11,7 @@
 #include <umx/request.h>
 #include <umx/rma.h>
 
+#include "core/memh.h"
 #include "util/list.h"
 
 struct umi_ep;
@@ -42,8 +43,8 @@ struct umx_request {
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep         *ep; /* held; NULL for a worker's operations */
-    umx_buffer             buf;
+    struct umi_ep         *ep;     /* held; NULL for a worker's operations */
+    umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
     umx_recv_info          info;
     /* For the layers above; the wire header lives here because UCX reads it
@@ -53,6 +54,7 @@ struct umx_request {
             uint64_t            header[3];
             umx_message        *longer; /* instead of `header`, or NULL */
             umx_message        *staged; /* the bytes, on the host; or NULL */
+            umx_message        *memory; /* that they are in; or NULL */
             struct umi_channel *channel;
             uint32_t            header_len;
             bool                is_rndv;
@@ -142,6 +144,41 @@ umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
 
 /* Back to the pool: for one that never was INPROGRESS, and after on_done. */
 void umi_request_free(umx_request *req);
+
+/* `buf` is lent to it: `req->buf`. */
+static inline void
+umi_request_borrow(umx_request *req, const umx_buffer *buf)
+{
+    req->buf = *buf;
+    if (buf->memh != NULL) {
+        umi_memh_hold(buf->memh);
+    }
+}
+
+/* So is `buf`, one of several. It loses its registration if that is not the one
+ * that `req` holds, which is the first. */
+static inline void
+umi_request_borrow_part(umx_request *req, umx_buffer *buf)
+{
+    if (buf->memh != NULL && req->buf.memh == NULL) {
+        umi_memh_hold(buf->memh);
+        req->buf.memh = buf->memh;
+    } else if (buf->memh != req->buf.memh) {
+        buf->memh = NULL;
+    }
+}
+
+/* The end of the loan. */
+static inline void
+umi_request_end_loan(umx_request *req)
+{
+    umx_memh *memh = req->buf.memh;
+
+    if (memh != NULL) {
+        req->buf.memh = NULL;
+        umi_memh_put(memh);
+    }
+}
 
 /* The operation is over: to the worker's done list. From UCX's callbacks or
  * from ours. */

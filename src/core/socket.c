@@ -1,8 +1,11 @@
+#define _GNU_SOURCE /* POLLRDHUP */
+
 #include "core/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -463,6 +466,14 @@ umi_socket_refuse(int fd, const void *data, size_t len)
     /* Unread bytes would make close() a reset that overtakes the words. */
     (void)!recv(fd, bytes, sizeof(bytes), 0);
     close(fd);
+}
+
+bool
+umi_socket_is_over(const umi_socket *sock)
+{
+    struct pollfd poll_fd = {.fd = sock->watch.fd, .events = POLLRDHUP};
+
+    return poll(&poll_fd, 1, 0) > 0;
 }
 
 void

@@ -66,6 +66,9 @@ void umi_socket_ping(umi_socket *sock);
 /* Say one thing to a connection that is not taken, and drop it. */
 void umi_socket_refuse(int fd, const void *data, size_t len);
 
+/* Has the peer closed it, or died? */
+bool umi_socket_is_over(const umi_socket *sock);
+
 /* Idempotent. */
 void umi_socket_close(umi_socket *sock);
 

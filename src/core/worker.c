@@ -409,6 +409,7 @@ run_done(umx_worker *worker)
             continue;
         }
         req->is_done = true;
+        umi_request_end_loan(req);
         if (req->on_done != NULL) {
             bool is_kept = req->is_kept;
 

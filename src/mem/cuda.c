@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "util/log.h"
 
@@ -18,6 +19,9 @@ enum {
     CU_INVALID_VALUE  = 1,
     CU_OUT_OF_MEMORY  = 2,
     CU_MEMORY_DEVICE  = 2,
+    CU_ATTACH_GLOBAL  = 1,
+    CU_PORTABLE       = 1,
+    CU_STREAM_LEGACY  = 1,
     ATTR_MEMORY_TYPE  = 2,
     ATTR_IS_MANAGED   = 8,
     ATTR_DEVICE       = 9,
@@ -43,6 +47,16 @@ enum {
     X(copy_htod, "cuMemcpyHtoD_v2",                                          \
       (cu_pointer dst, const void *src, size_t len))                         \
     X(copy_dtoh, "cuMemcpyDtoH_v2", (void *dst, cu_pointer src, size_t len)) \
+    X(current_device, "cuCtxGetDevice", (cu_device * device_p))              \
+    X(alloc, "cuMemAlloc_v2", (cu_pointer * pointer_p, size_t len))          \
+    X(alloc_managed, "cuMemAllocManaged",                                    \
+      (cu_pointer * pointer_p, size_t len, unsigned flags))                  \
+    X(alloc_pinned, "cuMemHostAlloc",                                        \
+      (void **data_p, size_t len, unsigned flags))                           \
+    X(free, "cuMemFree_v2", (cu_pointer pointer))                            \
+    X(free_pinned, "cuMemFreeHost", (void *data))                            \
+    X(fill, "cuMemsetD8_v2",                                                 \
+      (cu_pointer pointer, unsigned char value, size_t count))               \
     X(stream_wait, "cuStreamSynchronize", (cu_stream stream))
 
 static struct {
@@ -78,8 +92,8 @@ load(void)
     driver.is_present = (driver.init(0) == CU_OK); /* no: no device */
 }
 
-static bool
-is_present(void)
+bool
+umx_cuda_is_present(void)
 {
     (void)pthread_once(&once, load);
     return driver.is_present;
@@ -112,7 +126,7 @@ check(cu_result result, const char *what)
  */
 
 umx_status
-umi_cuda_describe(const void *data, size_t len, umi_cuda_memory *memory)
+umi_cuda_describe(const void *data, size_t len, umx_memory_info *info)
 {
     static const int attributes[NUM_ATTRS] = {ATTR_MEMORY_TYPE, ATTR_IS_MANAGED,
                                               ATTR_DEVICE, ATTR_RANGE_START,
@@ -126,7 +140,7 @@ umi_cuda_describe(const void *data, size_t len, umi_cuda_memory *memory)
     void      *values[NUM_ATTRS] = {&type, &is_managed, &device, &start, &size};
     umx_status status;
 
-    if (!is_present()) {
+    if (!umx_cuda_is_present()) {
         return UMX_ERR_UNSUPPORTED;
     }
     /* What the driver does not know leaves zeros: it is no error. */
@@ -140,12 +154,13 @@ umi_cuda_describe(const void *data, size_t len, umi_cuda_memory *memory)
         return UMX_ERR_INVALID_PARAM;
     }
     if (is_managed) {
-        memory->memtype = UMX_MEMTYPE_CUDA_MANAGED;
+        info->memtype = UMX_MEMTYPE_CUDA_MANAGED;
     } else {
-        memory->memtype = (type == CU_MEMORY_DEVICE) ? UMX_MEMTYPE_CUDA :
-                                                       UMX_MEMTYPE_HOST;
+        info->memtype = (type == CU_MEMORY_DEVICE) ? UMX_MEMTYPE_CUDA :
+                                                     UMX_MEMTYPE_HOST;
     }
-    memory->device = (type != 0) ? device : -1;
+    info->is_cuda = (type != 0);
+    info->device  = info->is_cuda ? device : UMX_DEVICE_NONE;
     return UMX_OK;
 }
 
@@ -186,25 +201,24 @@ enter(int device)
                status;
 }
 
-static void
-leave(void)
+void
+umi_cuda_leave(void)
 {
     cu_context context;
 
     (void)!check(driver.pop(&context), "cuCtxPopCurrent");
 }
 
-/* The context of the memory's device; that of other memory is any. */
-static umx_status
-enter_memory(const void *data, size_t len)
+umx_status
+umi_cuda_enter(const void *data, size_t len)
 {
-    umi_cuda_memory memory;
-    umx_status      status = umi_cuda_describe(data, len, &memory);
+    umx_memory_info info;
+    umx_status      status = umi_cuda_describe(data, len, &info);
 
     if (status != UMX_OK) {
         return status;
     }
-    return (memory.device >= 0) ? enter(memory.device) : UMX_ERR_INVALID_PARAM;
+    return (info.device >= 0) ? enter(info.device) : UMX_ERR_INVALID_PARAM;
 }
 
 /* ---- bytes ---------------------------------------------------------------
@@ -218,11 +232,11 @@ umi_cuda_copy_in(void *dst, const void *src, size_t len)
     if (len == 0) {
         return UMX_OK;
     }
-    status = enter_memory(dst, len);
+    status = umi_cuda_enter(dst, len);
     if (status == UMX_OK) {
         status = check(driver.copy_htod((uintptr_t)dst, src, len),
                        "cuMemcpyHtoD");
-        leave();
+        umi_cuda_leave();
     }
     return status;
 }
@@ -235,31 +249,131 @@ umi_cuda_copy_out(void *dst, const void *src, size_t len)
     if (len == 0) {
         return UMX_OK;
     }
-    status = enter_memory(src, len);
+    status = umi_cuda_enter(src, len);
     if (status == UMX_OK) {
         status = check(driver.copy_dtoh(dst, (uintptr_t)src, len),
                        "cuMemcpyDtoH");
-        leave();
+        umi_cuda_leave();
+    }
+    return status;
+}
+
+/* ---- allocation ----------------------------------------------------------
+ */
+
+/* The device whose context is current, or the first. */
+static int
+current_device(void)
+{
+    cu_device device;
+
+    return (driver.current_device(&device) == CU_OK) ? device : 0;
+}
+
+static umx_status
+alloc(umx_memtype memtype, size_t len, void **data_p)
+{
+    cu_pointer pointer = 0;
+    umx_status status;
+
+    if (memtype == UMX_MEMTYPE_HOST) {
+        status = check(driver.alloc_pinned(data_p, len, CU_PORTABLE),
+                       "cuMemHostAlloc");
+        if (status == UMX_OK) {
+            memset(*data_p, 0, len);
+        }
+        return status;
+    }
+    status = (memtype == UMX_MEMTYPE_CUDA) ?
+                 check(driver.alloc(&pointer, len), "cuMemAlloc") :
+                 check(driver.alloc_managed(&pointer, len, CU_ATTACH_GLOBAL),
+                       "cuMemAllocManaged");
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = check(driver.fill(pointer, 0, len), "cuMemsetD8");
+    if (status == UMX_OK) {
+        status = check(driver.stream_wait((cu_stream)CU_STREAM_LEGACY),
+                       "cuStreamSynchronize");
+    }
+    if (status != UMX_OK) {
+        (void)driver.free(pointer);
+        return status;
+    }
+    *data_p = (void *)(uintptr_t)pointer;
+    return UMX_OK;
+}
+
+umx_status
+umi_cuda_alloc(umx_memtype memtype, int device, size_t len, void **data_p)
+{
+    umx_status status;
+
+    if (!umx_cuda_is_present()) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (device == UMX_DEVICE_NONE) {
+        device = current_device();
+    }
+    status = enter(device);
+    if (status == UMX_OK) {
+        status = alloc(memtype, len, data_p);
+        umi_cuda_leave();
+    }
+    return status;
+}
+
+void
+umi_cuda_free(umx_memtype memtype, void *data)
+{
+    if (memtype == UMX_MEMTYPE_HOST) {
+        (void)!check(driver.free_pinned(data), "cuMemFreeHost");
+        return;
+    }
+    if (umi_cuda_enter(data, 1) == UMX_OK) {
+        (void)!check(driver.free((uintptr_t)data), "cuMemFree");
+        umi_cuda_leave();
+    }
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+umx_status
+umx_memory_query(const void *data, size_t len, umx_memory_info *info)
+{
+    umx_status status = umi_cuda_describe(data, len, info);
+
+    if (status == UMX_ERR_UNSUPPORTED) {
+        *info = (umx_memory_info){.memtype = UMX_MEMTYPE_HOST,
+                                  .device  = UMX_DEVICE_NONE};
+        return UMX_OK;
     }
     return status;
 }
 
 umx_status
-umi_cuda_wait(int device, uintptr_t stream)
+umx_cuda_wait(int device, uintptr_t stream)
 {
+    bool       is_default = (stream == 1 || stream == 2);
     umx_status status;
 
-    if (!is_present()) {
+    if (!umx_cuda_is_present()) {
         return UMX_ERR_UNSUPPORTED;
     }
-    if (stream == 0 || (stream > 2 && stream < FIRST_REAL_STREAM)) {
+    if (!is_default && stream < FIRST_REAL_STREAM) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = enter(device);
-    if (status == UMX_OK) {
-        status = check(driver.stream_wait((cu_stream)stream),
-                       "cuStreamSynchronize");
-        leave();
+    if (device != UMX_DEVICE_NONE) {
+        status = enter(device);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    status = check(driver.stream_wait((cu_stream)stream),
+                   "cuStreamSynchronize");
+    if (device != UMX_DEVICE_NONE) {
+        umi_cuda_leave();
     }
     return status;
 }

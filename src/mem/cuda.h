@@ -4,26 +4,26 @@
 #ifndef UMI_CUDA_H
 #define UMI_CUDA_H
 
-#include <umx/types.h>
+#include <umx/memory.h>
 
-/* What the driver knows about some memory. */
-typedef struct umi_cuda_memory {
-    umx_memtype memtype;
-    int         device; /* its ordinal; -1: of none */
-} umi_cuda_memory;
-
-/* UMX_OK; UMX_ERR_INVALID_PARAM: there is nothing of that kind, or it is
- * shorter. Host memory that the driver does not know is HOST. */
+/* umx_memory_query(); without a driver UMX_ERR_UNSUPPORTED. */
 umx_status umi_cuda_describe(const void *data, size_t len,
-                             umi_cuda_memory *memory);
+                             umx_memory_info *info);
+
+/* Have the context of that memory's device as the current one, until leave().
+ * UMX_ERR_INVALID_PARAM: it is of no device, or shorter. */
+umx_status umi_cuda_enter(const void *data, size_t len);
+void       umi_cuda_leave(void);
 
 /* Copy between host memory and memory of a device, in that device's context;
  * the caller's current context is what it was. Returns when it is done. */
 umx_status umi_cuda_copy_in(void *dst, const void *src, size_t len);
 umx_status umi_cuda_copy_out(void *dst, const void *src, size_t len);
 
-/* Return once what was queued in `stream` (a CUstream, or 1 and 2 for the
- * default ones) on that device is done. */
-umx_status umi_cuda_wait(int device, uintptr_t stream);
+/* `len` > 0 bytes of zeros: HOST is pinned. `device` UMX_DEVICE_NONE: that of
+ * the current context, or the first. */
+umx_status umi_cuda_alloc(umx_memtype memtype, int device, size_t len,
+                          void **data_p);
+void       umi_cuda_free(umx_memtype memtype, void *data);
 
 #endif

@@ -14,6 +14,9 @@ typedef struct umi_memtype_ops {
     /* Host bytes into memory of this type, and out of it. */
     umx_status (*copy_in)(void *dst, const void *src, size_t len);
     umx_status (*copy_out)(void *dst, const void *src, size_t len);
+    /* Of device memory: its context, around calls of UCX. */
+    umx_status (*enter)(const void *data, size_t len);
+    void (*leave)(void);
 } umi_memtype_ops;
 
 extern const umi_memtype_ops umi_memtypes[UMX_MEMTYPE_CUDA_MANAGED + 1];
@@ -52,12 +55,15 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
     return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);
 }
 
+/* umi_check_buffer() of device memory: it must be there. */
+umx_status umi_check_device_buffer(const umx_buffer *buf);
+
 /* May it be lent to an operation that takes a layout? */
 static inline umx_status
 umi_check_buffer(const umx_buffer *buf)
 {
-    if (buf->layout != NULL && buf->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
+    if (buf->memtype > UMX_MEMTYPE_HOST) {
+        return umi_check_device_buffer(buf);
     }
     return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
                                                   UMX_OK;
@@ -68,6 +74,24 @@ static inline umx_status
 umi_check_contiguous(const umx_buffer *buf)
 {
     return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED : umi_check_buffer(buf);
+}
+
+/* Before a call of UCX about `buf`, and after it. */
+static inline umx_status
+umi_memory_enter(const umx_buffer *buf)
+{
+    if (buf->memtype <= UMX_MEMTYPE_HOST || buf->len == 0) {
+        return UMX_OK;
+    }
+    return umi_memtypes[buf->memtype].enter(buf->data, buf->len);
+}
+
+static inline void
+umi_memory_leave(const umx_buffer *buf)
+{
+    if (buf->memtype > UMX_MEMTYPE_HOST && buf->len != 0) {
+        umi_memtypes[buf->memtype].leave();
+    }
 }
 
 static inline bool

@@ -83,18 +83,23 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
     void               *data;
-    size_t              count = req->buf.len;
+    size_t              count  = req->buf.len;
+    umx_status          status = umi_memory_enter(&req->buf);
+    ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
     params.cb.send = on_sent;
     data           = use_datatype(req, &params, req->buf.data, &count);
-    return umi_post_result(req,
-                           ucp_am_send_nbx(req->ep->handle, id, header,
-                                           header_len, data, count, &params),
-                           &req->ep->inflight);
+    result = ucp_am_send_nbx(req->ep->handle, id, header, header_len, data,
+                             count, &params);
+    umi_memory_leave(&req->buf);
+    return umi_post_result(req, result, &req->ep->inflight);
 }
 
 static void
@@ -109,14 +114,19 @@ umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
     void               *data;
+    umx_status          status = umi_memory_enter(&req->buf);
+    ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
     data              = use_datatype(req, &params, req->buf.data, &len);
-    return umi_post_result(
-        req, ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params),
-        &req->ep->inflight);
+    result = ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params);
+    umi_memory_leave(&req->buf);
+    return umi_post_result(req, result, &req->ep->inflight);
 }
 
 void

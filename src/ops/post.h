@@ -2,25 +2,26 @@
 #ifndef UMI_POST_H
 #define UMI_POST_H
 
+#include "core/memh.h"
 #include "core/worker.h"
+#include "mem/memtype.h"
 
-static inline ucs_memory_type_t
-umi_ucs_memtype(umx_memtype memtype)
+/* The registration that `buf` names. UCX would take it for a layout too, where
+ * it means nothing; and bytes that are staged are not in it. */
+static inline void
+umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
+              const umx_buffer *buf)
 {
-    switch (memtype) {
-    case UMX_MEMTYPE_HOST:
-        return UCS_MEMORY_TYPE_HOST;
-    case UMX_MEMTYPE_CUDA:
-        return UCS_MEMORY_TYPE_CUDA;
-    case UMX_MEMTYPE_CUDA_MANAGED:
-        return UCS_MEMORY_TYPE_CUDA_MANAGED;
-    case UMX_MEMTYPE_UNKNOWN:
-        break;
+    const umx_memh *memh = buf->memh;
+
+    if (memh != NULL && memh->ucp != NULL && buf->layout == NULL &&
+        memh->context == worker->context && umi_memh_covers(memh, buf)) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+        params->memh = memh->ucp;
     }
-    return UCS_MEMORY_TYPE_UNKNOWN;
 }
 
-/* Callback, user data and the buffer's memory type. */
+/* User data, and what is known of the buffer's memory. */
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {
@@ -29,8 +30,10 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
     params->user_data = req;
     if (req->buf.memtype != UMX_MEMTYPE_UNKNOWN) {
         params->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-        params->memory_type = umi_ucs_memtype(req->buf.memtype);
+        params->memory_type = umi_ucs_memtype(req->worker->context,
+                                              req->buf.memtype);
     }
+    umi_post_memh(params, req->worker, &req->buf);
 }
 
 /* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes

@@ -26,15 +26,21 @@ umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE,
         .user_data   = req,
         .cb.send     = on_moved,
-        .memory_type = umi_ucs_memtype(buf->memtype),
+        .memory_type = umi_ucs_memtype(req->worker->context, buf->memtype),
     };
     ucp_ep_h         handle = req->ep->handle;
+    umx_status       status = umi_memory_enter(buf);
     ucs_status_ptr_t result;
 
+    if (status != UMX_OK) {
+        return status;
+    }
+    umi_post_memh(&params, req->worker, buf);
     result =
         is_write ?
             ucp_put_nbx(handle, buf->data, buf->len, address, rkey, &params) :
             ucp_get_nbx(handle, buf->data, buf->len, address, rkey, &params);
+    umi_memory_leave(buf);
     if (result == NULL) {
         return UMX_OK;
     }

@@ -24,8 +24,11 @@ post_send(umx_request *req)
     umi_ep             *ep = req->ep;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
-    umx_status          status;
+    umx_status          status = umi_memory_enter(&req->buf);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.cb.send = on_sent;
     ep->num_tag_sends++;
@@ -36,6 +39,7 @@ post_send(umx_request *req)
         result = ucp_tag_send_nbx(ep->handle, req->buf.data, req->buf.len,
                                   req->u.raw.tag, &params);
     }
+    umi_memory_leave(&req->buf);
     status = umi_post_result(req, result, &ep->inflight);
     ep->num_tag_sends -= (status != UMX_INPROGRESS);
     ep->raw_tags += (status >= 0);
@@ -58,12 +62,14 @@ const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
                                           .cancel = umi_post_cancel,
                                           .post   = post_send};
 
-/* These are UCX's own messages: it must reach the bytes. */
-static umx_status
-check_buffer(const umx_worker *worker, const umx_buffer *buf)
+umx_status
+umi_tag_check_buffer(const umx_worker *worker, const umx_buffer *buf)
 {
-    return umi_must_stage(worker->context, buf) ? UMX_ERR_UNSUPPORTED :
-                                                  umi_check_contiguous(buf);
+    umx_status status = umi_must_stage(worker->context, buf) ?
+                            UMX_ERR_UNSUPPORTED :
+                            umi_check_contiguous(buf);
+
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }
 
 static umx_status
@@ -77,7 +83,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (status != UMX_OK) {
         return status;
     }
-    status = check_buffer(base->worker, buf);
+    status = umi_tag_check_buffer(base->worker, buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -85,7 +91,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->u.raw.tag     = tag;
     req->u.raw.is_sync = is_sync;
     return umi_ep_post(base, req, req_p);
@@ -191,15 +197,19 @@ post_recv(umx_request *req)
     umx_worker         *worker = req->worker;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
-    umx_status          status;
+    umx_status          status = umi_memory_enter(&req->buf);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
     result         = ucp_tag_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
                                       req->u.raw.tag, req->u.raw.mask, &params);
-    status         = umi_post_result(req, result, &worker->tag_recvs);
+    umi_memory_leave(&req->buf);
+    status = umi_post_result(req, result, &worker->tag_recvs);
     if (status == UMX_INPROGRESS) {
         req->u.raw.handle = result;
     }
@@ -214,7 +224,7 @@ check_recv(const umx_worker *worker, const umi_ep *ep, const umx_buffer *buf)
     if (status == UMX_OK && ep != NULL) {
         status = umi_ep_post_status(ep);
     }
-    return (status == UMX_OK) ? check_buffer(worker, buf) : status;
+    return (status == UMX_OK) ? umi_tag_check_buffer(worker, buf) : status;
 }
 
 umx_status
@@ -234,7 +244,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->info          = (umx_recv_info){0};
     req->u.raw.tag     = tag;
     req->u.raw.mask    = mask;

@@ -20,6 +20,10 @@ struct umx_tag_message {
     uint8_t           data[];
 };
 
+/* These are UCX's own messages: it must reach the bytes. */
+umx_status umi_tag_check_buffer(const umx_worker *worker,
+                                const umx_buffer *buf);
+
 /* The first on worker->tag_returned that matches; NULL: none. */
 umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 

@@ -107,13 +107,17 @@ deliver_handle(umx_request *req, ucp_tag_message_h handle)
     umx_worker         *worker = req->worker;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
-    umx_status          status;
+    umx_status          status = umi_memory_enter(&req->buf);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_delivered;
     result = ucp_tag_msg_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
                                   handle, &params);
+    umi_memory_leave(&req->buf);
     status = umi_post_result(req, result, &worker->tag_recvs);
     if (status == UMX_INPROGRESS) {
         req->u.raw.handle = result;
@@ -157,7 +161,7 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_contiguous(buf);
+    status = umi_tag_check_buffer(worker, buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -169,7 +173,7 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
         umi_tag_return(message);
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = *buf;
+    umi_request_borrow(req, buf);
     req->u.raw.mask    = UINT64_MAX;
     req->u.raw.message = NULL;
     status             = umi_tag_deliver(req, message);

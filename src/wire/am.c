@@ -55,8 +55,9 @@ umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
     if (!is_users(id)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (small != NULL && (small->memtype > UMX_MEMTYPE_HOST ||
-                          umi_check_contiguous(small) != UMX_OK)) {
+    if (small != NULL &&
+        (small->memtype > UMX_MEMTYPE_HOST || small->memh != NULL ||
+         umi_check_contiguous(small) != UMX_OK)) {
         return UMX_ERR_INVALID_PARAM;
     }
     return umi_channel_recv_message(ep, umi_channel_id(UMI_KIND_AM, id), &any,

@@ -573,7 +573,7 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     if (req == NULL) {
         return NULL;
     }
-    req->buf            = *buf;
+    umi_request_borrow(req, buf);
     req->info.length    = 0;
     req->u.recv.tag     = match->tag;
     req->u.recv.mask    = match->mask;
@@ -657,7 +657,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_buffer(buf);
+    status = umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }

@@ -293,6 +293,14 @@ connect_status(const umx_ep *ep, umx_status status)
                status;
 }
 
+/* What breaks in UCX when its peer dies has many names: an shm segment that is
+ * gone, for one. */
+static umx_status
+end_of_open(const umx_ep *ep, umx_status status)
+{
+    return umi_socket_is_over(&ep->socket) ? UMX_ERR_CONNECTION_RESET : status;
+}
+
 void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
@@ -304,14 +312,14 @@ umi_close_on_error(umx_ep *ep, umx_status status)
         if (ep->is_peer_closed) {
             umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_PEER_CLOSED);
         } else {
-            umi_conn_finish(ep, UMX_EP_FAILED, status);
+            umi_conn_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
         }
         break;
     case UMX_EP_DRAINING:
         if (ep->is_peer_closed || ep->has_goodbye) {
             umi_conn_finish(ep, UMX_EP_CLOSED, UMX_OK);
         } else {
-            umi_conn_finish(ep, UMX_EP_FAILED, status);
+            umi_conn_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
         }
         break;
     case UMX_EP_CLOSED:

@@ -12,6 +12,7 @@
 #include "core/peer.h"
 #include "core/socket.h"
 #include "core/worker.h"
+#include "mem/memtype.h"
 #include "wire/channel.h"
 #include "wire/control.h"
 
@@ -159,6 +160,23 @@ umi_conn_check(const umx_ep *ep)
 {
     return (ep->base.worker == NULL) ? UMX_ERR_CLOSED :
                                        umi_worker_check(ep->base.worker);
+}
+
+/* May it be lent to an operation that takes a layout? */
+static inline umx_status
+umi_conn_check_buffer(const umx_buffer *buf)
+{
+    umx_status status = umi_check_buffer(buf);
+
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
+}
+
+/* To one that takes none? */
+static inline umx_status
+umi_conn_check_contiguous(const umx_buffer *buf)
+{
+    return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED :
+                                   umi_conn_check_buffer(buf);
 }
 
 /* The status with which an operation on `ep` ends when UCX reports `status`:

@@ -99,7 +99,8 @@ stage(umx_request *lander)
     }
     lander->u.part.staged = staged;
     lander->u.part.device = lander->buf.data;
-    lander->buf           = umx_host_buffer(staged->data, lander->buf.len);
+    lander->buf.data      = staged->data;
+    lander->buf.memtype   = UMX_MEMTYPE_HOST;
     return true;
 }
 
@@ -138,7 +139,7 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
     if (part->count > 1) {
         is_good = gather_part(lander, frames, part, buffers);
     } else {
-        lander->buf     = buffers[part->first];
+        umi_request_borrow(lander, &buffers[part->first]);
         lander->buf.len = part->len;
         if (umi_must_stage(req->worker->context, &lander->buf)) {
             is_good = stage(lander);
@@ -351,7 +352,7 @@ check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     for (size_t i = 0; i < frames->info.count; i++) {
-        umx_status status = umi_check_buffer(&buffers[i]);
+        umx_status status = umi_conn_check_buffer(&buffers[i]);
 
         if (status != UMX_OK) {
             return status;

@@ -135,7 +135,7 @@ check(umx_ep *ep, plan *p)
         return UMX_ERR_EXCEEDS_LIMIT;
     }
     for (size_t i = 0; i < p->count; i++) {
-        status = umi_check_buffer(&p->buffers[i]);
+        status = umi_conn_check_buffer(&p->buffers[i]);
         if (status != UMX_OK) {
             return status;
         }

@@ -109,7 +109,7 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf              = *buf;
+    umi_request_borrow(req, buf);
     req->u.pieces.channel = channel;
     req->u.pieces.count   = 0;
     req->u.pieces.pending = 0;
@@ -137,7 +137,7 @@ umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
         status = UMX_ERR_CLOSED;
     }
     if (status == UMX_OK) {
-        status = umi_check_contiguous(buf);
+        status = umi_conn_check_contiguous(buf);
     }
     if (status != UMX_OK || buf->len == 0) {
         return status;

@@ -50,7 +50,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_check_contiguous(&item->buf);
+    return umi_conn_check_contiguous(&item->buf);
 }
 
 static umx_status
@@ -101,7 +101,8 @@ is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
 {
     return next->offset == item->offset + item->buf.len &&
            next->buf.data == (char *)item->buf.data + item->buf.len &&
-           next->buf.memtype == item->buf.memtype;
+           next->buf.memtype == item->buf.memtype &&
+           next->buf.memh == item->buf.memh;
 }
 
 size_t
@@ -157,6 +158,20 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
+/* Then UCX's put and get are of no use. */
+static bool
+must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
+{
+    const umx_context *context = rkey->ep->worker->context;
+
+    for (size_t i = 0; i < count; i++) {
+        if (umi_must_stage(context, &items[i].buf)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static umx_status
 ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
           bool is_write, const umx_op_params *params, umx_request **req_p)
@@ -191,7 +206,7 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     if (is_mapped(rkey)) {
         return copy_items(rkey, items, count, is_write);
     }
-    if (is_of_ucx(rkey)) {
+    if (is_of_ucx(rkey) && !must_stage(rkey, items, count)) {
         return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
                                     req_p);
     }
@@ -278,7 +293,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
         }
         return status;
     }
-    if (is_of_ucx(rkey)) {
+    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
         return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
     }
     req = umi_rma_ask(rkey, params);

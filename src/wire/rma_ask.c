@@ -259,17 +259,16 @@ umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
                                .offset  = item->offset,
                                .length  = item->buf.len};
     part           *p       = part_new(req);
+    umx_buffer     *buf;
 
     if (p == NULL) {
         note_status(req, UMX_ERR_NO_MEMORY);
         return;
     }
     p->request = request;
-    if (is_write) {
-        p->payload = item->buf;
-    } else {
-        p->buf = item->buf;
-    }
+    buf        = is_write ? &p->payload : &p->buf;
+    *buf       = item->buf;
+    umi_request_borrow_part(req, buf);
     post_part(p);
 }
 

@@ -5,9 +5,9 @@
  * A request keeps its message, and with it the peer's credit, until its reply
  * is on its way: so credit bounds what can pile up here. */
 #include <stdlib.h>
-#include <umx/buffer.h>
 
 #include "core/memh.h"
+#include "mem/memtype.h"
 #include "ops/atomic.h"
 #include "wire/am.h"
 #include "wire/conn.h"
@@ -72,7 +72,9 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
     status = umi_am_message_send(
         s->ep, UMI_AM_ID_RMA_REPLY, &header, sizeof(header),
         payload != NULL ? payload : &none, &params, &req);
-    if (status != UMX_INPROGRESS) {
+    if (status < 0 && payload != NULL) {
+        reply(s, status, NULL); /* device memory that cannot be read */
+    } else if (status != UMX_INPROGRESS) {
         end_serving(s); /* sent; or nobody is there any more */
     }
 }
@@ -84,6 +86,16 @@ static char *
 address_of(const serving *s)
 {
     return (char *)umx_memh_buffer(s->memh)->data + s->request.offset;
+}
+
+/* The bytes of a request. */
+static umx_buffer
+piece_of(const serving *s)
+{
+    return (umx_buffer){.data    = address_of(s),
+                        .len     = s->request.length,
+                        .memtype = umx_memh_buffer(s->memh)->memtype,
+                        .memh    = s->memh};
 }
 
 /* Find the memory; UMX_OK if the request may be executed. */
@@ -108,8 +120,13 @@ admit(serving *s)
     if (request->offset > len || request->length > len - request->offset) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    if (request->op == UMI_RMA_ATOMIC &&
-        (uintptr_t)address_of(s) % request->size != 0) {
+    if (request->op != UMI_RMA_ATOMIC) {
+        return UMX_OK;
+    }
+    if (!umi_is_host_readable(umx_memh_buffer(s->memh))) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if ((uintptr_t)address_of(s) % request->size != 0) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
@@ -125,7 +142,7 @@ on_landed(umx_request *req, umx_status status, void *arg)
 static void
 execute_put(serving *s)
 {
-    umx_buffer    to     = umx_host_buffer(address_of(s), s->request.length);
+    umx_buffer    to     = piece_of(s);
     umx_op_params params = {
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_landed, .arg = s};
     umx_message *message = s->message;
@@ -178,7 +195,7 @@ execute(serving *s)
         execute_put(s);
         break;
     case UMI_RMA_GET:
-        bytes = umx_host_buffer(address_of(s), s->request.length);
+        bytes = piece_of(s);
         reply(s, UMX_OK, &bytes);
         break;
     case UMI_RMA_ATOMIC:

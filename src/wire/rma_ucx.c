@@ -160,13 +160,15 @@ static void
 move(umx_request *req, const umx_rma_item *item)
 {
     umx_rkey  *rkey = req->u.rma.rkey;
+    umx_buffer buf  = item->buf;
     umx_status status;
 
     if (item->buf.len == 0 || req->u.rma.status != UMX_OK) {
         return;
     }
+    umi_request_borrow_part(req, &buf);
     status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
-                              &item->buf, req->u.rma.is_write);
+                              &buf, req->u.rma.is_write);
     if (status < 0) {
         req->u.rma.status = status;
     }

@@ -5,14 +5,22 @@
 #include "wire/channel.h"
 #include "wire/conn.h"
 
+/* The receiver allocates device memory before it takes the bytes. */
+static bool
+is_of_device(const umx_request *req)
+{
+    return req->u.send.staged != NULL || !umi_is_host_readable(&req->buf);
+}
+
 /* Which protocol, and does credit allow it? Without eager credit a message is
  * announced, so that its bytes stay here. */
 static bool
-choose_protocol(const umi_channel *channel, const umx_buffer *buf,
+choose_protocol(const umi_channel *channel, const umx_request *req,
                 bool *is_rndv_p)
 {
-    bool is_rndv = buf->len >= channel->ep->rndv_thresh ||
-                   (buf->len != 0 && !umi_is_host_readable(buf));
+    const umx_buffer *buf     = &req->buf;
+    bool              is_rndv = buf->len >= channel->ep->rndv_thresh ||
+                   (buf->len != 0 && is_of_device(req));
 
     if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
         if (buf->len == 0) {
@@ -68,6 +76,10 @@ free_memory(umx_request *req)
         umi_message_free(req->u.send.staged);
         req->u.send.staged = NULL;
     }
+    if (req->u.send.memory != NULL) {
+        umi_message_free(req->u.send.memory);
+        req->u.send.memory = NULL;
+    }
 }
 
 /* UCX cannot read that memory: send a copy of it. */
@@ -81,7 +93,8 @@ stage(umx_request *req)
 
     if (status == UMX_OK) {
         req->u.send.staged = staged;
-        req->buf           = umx_host_buffer(staged->data, device.len);
+        req->buf.data      = staged->data;
+        req->buf.memtype   = UMX_MEMTYPE_HOST;
     }
     return status;
 }
@@ -132,17 +145,18 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf            = *buf;
+    umi_request_borrow(req, buf);
     req->gather         = what->gather;
     req->u.send.channel = channel;
     req->u.send.longer  = NULL;
     req->u.send.staged  = NULL;
+    req->u.send.memory  = NULL;
     if (!fill_header(req, what)) {
         status = UMX_ERR_NO_MEMORY;
     } else if (umi_must_stage(ep->base.worker->context, buf)) {
         status = stage(req);
     } else {
-        req->u.send.staged = what->memory;
+        req->u.send.memory = what->memory;
     }
     if (status != UMX_OK) {
         free_memory(req);
@@ -163,7 +177,7 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         status = umi_conn_send_status(ep);
     }
     if (status == UMX_OK) {
-        status = umi_check_buffer(buf);
+        status = umi_conn_check_buffer(buf);
     }
     if (status != UMX_OK) {
         return status;
@@ -191,7 +205,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
-        !choose_protocol(channel, &req->buf, &is_rndv)) {
+        !choose_protocol(channel, req, &is_rndv)) {
         umi_list_append(&channel->waiting, &req->link);
         ep->pending_bytes += buf->len;
         *req_p = req;
@@ -232,7 +246,7 @@ umi_channel_send_waiting(umi_channel *channel)
         umx_request *req = umi_request_at(channel->waiting.next);
         umx_status   status;
 
-        if (!choose_protocol(channel, &req->buf, &is_rndv)) {
+        if (!choose_protocol(channel, req, &is_rndv)) {
             return;
         }
         umi_link_remove(&req->link);

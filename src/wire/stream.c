@@ -163,7 +163,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     if (req->u.stream.filled == 0) {
         req->u.stream.place = place;
     }
-    lander->buf           = req->buf;
+    umi_request_borrow(lander, &req->buf);
     lander->buf.data      = (char *)req->buf.data + req->u.stream.filled;
     lander->buf.len       = len;
     lander->u.land.target = req;
@@ -452,7 +452,7 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     if (req == NULL) {
         return NULL;
     }
-    req->buf = *buf;
+    umi_request_borrow(req, buf);
     memset(&req->info, 0, sizeof(req->info));
     memset(&req->u.stream, 0, sizeof(req->u.stream));
     req->u.stream.channel     = channel;
@@ -498,7 +498,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_check_contiguous(buf);
+    status = umi_conn_check_contiguous(buf);
     if (status != UMX_OK) {
         return status;
     }

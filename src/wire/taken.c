@@ -101,7 +101,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
         return UMX_ERR_CLOSED;
     }
     status = (message->frames != NULL) ? UMX_ERR_INVALID_PARAM :
-                                         umi_check_buffer(buf);
+                                         umi_conn_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }

@@ -1,12 +1,15 @@
 #include "fake_cuda.h"
 
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_RANGES = 8
+    MAX_RANGES  = 64,
+    MAX_KERNELS = 64,
+    NUM_STREAMS = 64,
+    MAX_DEPTH   = 8,
+    LEGACY      = 1 /* the default stream: it waits for all */
 };
 
 typedef struct range {
@@ -16,36 +19,83 @@ typedef struct range {
     bool   is_managed;
 } range;
 
+typedef struct kernel {
+    const void *stream;
+    void       *data;
+    size_t      len;
+    int         value;
+} kernel;
+
 struct context {
     int device;
 };
 
-fake_cuda_state fake_cuda = {.current = -1};
+fake_cuda_state fake_cuda;
 
-static range          ranges[MAX_RANGES];
-static unsigned       num_ranges;
-static struct context contexts[FAKE_CUDA_DEVICES];
-static int            stack[8];
+static range             ranges[MAX_RANGES];
+static kernel            kernels[MAX_KERNELS];
+static unsigned          num_kernels;
+static char              streams[NUM_STREAMS]; /* their handles */
+static unsigned          num_streams;
+static struct context    contexts[FAKE_CUDA_DEVICES];
+static _Thread_local int stack[MAX_DEPTH]; /* devices */
+static _Thread_local int depth;
+
+/* ---- for tests -----------------------------------------------------------
+ */
 
 void
 fake_cuda_reset(void)
 {
     memset(ranges, 0, sizeof(ranges));
-    num_ranges = 0;
-    fake_cuda  = (fake_cuda_state){.current = -1};
+    num_kernels = 0;
+    fake_cuda   = (fake_cuda_state){0};
 }
 
 void
 fake_cuda_add(void *data, size_t len, int device, bool is_managed)
 {
-    ranges[num_ranges++ % MAX_RANGES] = (range){data, len, device, is_managed};
+    for (int i = 0; i < MAX_RANGES; i++) {
+        if (ranges[i].data == NULL) {
+            ranges[i] = (range){data, len, device, is_managed};
+            return;
+        }
+    }
+    abort();
+}
+
+void
+fake_cuda_remove(const void *data)
+{
+    for (int i = 0; i < MAX_RANGES; i++) {
+        if (ranges[i].data == data) {
+            ranges[i] = (range){0};
+            return;
+        }
+    }
+    abort();
+}
+
+void
+fake_cuda_launch(const void *stream, void *data, size_t len, int value)
+{
+    if (num_kernels == MAX_KERNELS) {
+        abort();
+    }
+    kernels[num_kernels++] = (kernel){stream, data, len, value};
+}
+
+int
+fake_cuda_current(void)
+{
+    return (depth == 0) ? -1 : stack[depth - 1];
 }
 
 static const range *
-find(uint64_t pointer)
+find(fake_pointer pointer)
 {
-    for (unsigned i = 0; i < MAX_RANGES; i++) {
-        uint64_t start = (uintptr_t)ranges[i].data;
+    for (int i = 0; i < MAX_RANGES; i++) {
+        fake_pointer start = (uintptr_t)ranges[i].data;
 
         if (pointer >= start && pointer - start < ranges[i].len) {
             return &ranges[i];
@@ -62,26 +112,38 @@ result_of(const char *name)
                0;
 }
 
+/* `len` bytes of device memory, in its context. */
+static void
+check_place(fake_pointer pointer, size_t len)
+{
+    const range *r = find(pointer);
+
+    if (r == NULL || r->device != fake_cuda_current() ||
+        len > r->len - (pointer - (uintptr_t)r->data)) {
+        abort();
+    }
+}
+
 /* ---- the driver ----------------------------------------------------------
  */
 
-static int
-init(unsigned flags)
+int
+cuInit(unsigned flags)
 {
     (void)flags;
     return fake_cuda.is_deviceless ? 100 : 0;
 }
 
-static int
-error_name(int result, const char **name_p)
+int
+cuGetErrorName(int result, const char **name_p)
 {
     *name_p = "CUDA_ERROR_OF_A_TEST";
     return (result == 999) ? 1 : 0;
 }
 
-static int
-pointer_attributes(unsigned count, const int *attributes, void **values,
-                   unsigned long long pointer)
+int
+cuPointerGetAttributes(unsigned count, const int *attributes, void **values,
+                       fake_pointer pointer)
 {
     const range *r = find(pointer);
 
@@ -109,15 +171,22 @@ pointer_attributes(unsigned count, const int *attributes, void **values,
     return result_of("cuPointerGetAttributes");
 }
 
-static int
-device_get(int *device_p, int ordinal)
+int
+cuDeviceGet(int *device_p, int ordinal)
 {
     *device_p = ordinal;
     return (ordinal < FAKE_CUDA_DEVICES) ? result_of("cuDeviceGet") : 101;
 }
 
-static int
-retain(struct context **context_p, int device)
+int
+cuDeviceGetCount(int *count_p)
+{
+    *count_p = FAKE_CUDA_DEVICES;
+    return 0;
+}
+
+int
+cuDevicePrimaryCtxRetain(struct context **context_p, int device)
 {
     int result = result_of("cuDevicePrimaryCtxRetain");
 
@@ -129,43 +198,44 @@ retain(struct context **context_p, int device)
     return result;
 }
 
-static int
-push(struct context *context)
+int
+cuCtxGetDevice(int *device_p)
+{
+    if (depth == 0) {
+        return 201;
+    }
+    *device_p = fake_cuda_current();
+    return 0;
+}
+
+int
+cuCtxPushCurrent_v2(struct context *context)
 {
     int result = result_of("cuCtxPushCurrent_v2");
 
+    if (depth == MAX_DEPTH) {
+        abort();
+    }
     if (result == 0) {
-        stack[fake_cuda.depth++] = fake_cuda.current;
-        fake_cuda.current        = context->device;
+        stack[depth++] = context->device;
+        fake_cuda.pushes++;
     }
     return result;
 }
 
-static int
-pop(struct context **context_p)
+int
+cuCtxPopCurrent_v2(struct context **context_p)
 {
-    if (fake_cuda.depth == 0) {
+    if (depth == 0) {
         abort();
     }
-    *context_p        = &contexts[fake_cuda.current];
-    fake_cuda.current = stack[--fake_cuda.depth];
+    *context_p = &contexts[stack[--depth]];
+    fake_cuda.pops++;
     return 0;
 }
 
-/* `len` bytes of device memory, in its context. */
-static void
-check_place(uint64_t pointer, size_t len)
-{
-    const range *r = find(pointer);
-
-    if (r == NULL || r->device != fake_cuda.current ||
-        len > r->len - (pointer - (uintptr_t)r->data)) {
-        abort();
-    }
-}
-
-static int
-copy_htod(unsigned long long dst, const void *src, size_t len)
+int
+cuMemcpyHtoD_v2(fake_pointer dst, const void *src, size_t len)
 {
     check_place(dst, len);
     memcpy((void *)(uintptr_t)dst, src, len);
@@ -173,8 +243,8 @@ copy_htod(unsigned long long dst, const void *src, size_t len)
     return result_of("cuMemcpyHtoD_v2");
 }
 
-static int
-copy_dtoh(void *dst, unsigned long long src, size_t len)
+int
+cuMemcpyDtoH_v2(void *dst, fake_pointer src, size_t len)
 {
     check_place(src, len);
     memcpy(dst, (void *)(uintptr_t)src, len);
@@ -182,64 +252,146 @@ copy_dtoh(void *dst, unsigned long long src, size_t len)
     return result_of("cuMemcpyDtoH_v2");
 }
 
-static int
-stream_wait(const void *stream)
+int
+cuMemcpyDtoD_v2(fake_pointer dst, fake_pointer src, size_t len)
 {
-    if (fake_cuda.depth == 0) {
-        abort();
+    check_place(dst, len);
+    check_place(src, len);
+    memcpy((void *)(uintptr_t)dst, (void *)(uintptr_t)src, len);
+    return result_of("cuMemcpyDtoD_v2");
+}
+
+int
+cuCtxSynchronize(void)
+{
+    return (depth == 0) ? 201 : 0;
+}
+
+/* Memory of the current device, or pinned. */
+static int
+allocate(const char *name, void **data_p, size_t len, int device,
+         bool is_managed)
+{
+    int result = result_of(name);
+
+    if (result != 0) {
+        return result;
     }
+    *data_p = malloc(len);
+    if (*data_p == NULL) {
+        return 2;
+    }
+    memset(*data_p, 0xee, len);
+    fake_cuda_add(*data_p, len, device, is_managed);
+    fake_cuda.allocated = device;
+    fake_cuda.allocations++;
+    return 0;
+}
+
+static int
+give_back(void *data)
+{
+    fake_cuda_remove(data);
+    free(data);
+    fake_cuda.allocations--;
+    return 0;
+}
+
+int
+cuMemAlloc_v2(fake_pointer *pointer_p, size_t len)
+{
+    void *data   = NULL;
+    int   result = allocate("cuMemAlloc_v2", &data, len, fake_cuda_current(),
+                            false);
+
+    *pointer_p = (uintptr_t)data;
+    return result;
+}
+
+int
+cuMemAllocManaged(fake_pointer *pointer_p, size_t len, unsigned flags)
+{
+    void *data = NULL;
+    int result = allocate("cuMemAllocManaged", &data, len, fake_cuda_current(),
+                          true);
+
+    (void)flags;
+    *pointer_p = (uintptr_t)data;
+    return result;
+}
+
+int
+cuMemHostAlloc(void **data_p, size_t len, unsigned flags)
+{
+    (void)flags;
+    return allocate("cuMemHostAlloc", data_p, len, -1, false);
+}
+
+int
+cuMemFree_v2(fake_pointer pointer)
+{
+    check_place(pointer, 1);
+    return give_back((void *)(uintptr_t)pointer);
+}
+
+int
+cuMemFreeHost(void *data)
+{
+    return give_back(data);
+}
+
+int
+cuMemsetD8_v2(fake_pointer pointer, unsigned char value, size_t n)
+{
+    check_place(pointer, n);
+    memset((void *)(uintptr_t)pointer, value, n);
+    return result_of("cuMemsetD8_v2");
+}
+
+int
+cuMemsetD8Async(fake_pointer pointer, unsigned char value, size_t n,
+                const void *stream)
+{
+    check_place(pointer, n);
+    fake_cuda_launch(stream, (void *)(uintptr_t)pointer, n, value);
+    return result_of("cuMemsetD8Async");
+}
+
+int
+cuStreamCreate(void **stream_p, unsigned flags)
+{
+    (void)flags;
+    *stream_p = &streams[num_streams++ % NUM_STREAMS];
+    return result_of("cuStreamCreate");
+}
+
+int
+cuStreamDestroy_v2(void *stream)
+{
+    (void)stream;
+    return 0;
+}
+
+int
+cuStreamSynchronize(const void *stream)
+{
+    bool     is_default = (uintptr_t)stream == LEGACY;
+    unsigned kept       = 0;
+
+    if (is_default && depth == 0) {
+        abort(); /* of which device? */
+    }
+    for (unsigned i = 0; i < num_kernels; i++) {
+        kernel *k = &kernels[i];
+
+        if (is_default || k->stream == stream) {
+            memset(k->data, k->value, k->len);
+        } else {
+            kernels[kept++] = *k;
+        }
+    }
+    num_kernels = kept;
     fake_cuda.waits++;
     fake_cuda.waited = stream;
     return result_of("cuStreamSynchronize");
-}
-
-/* ---- the linker's --------------------------------------------------------
- */
-
-void *__real_dlopen(const char *path, int flags);
-void *__real_dlsym(void *handle, const char *symbol);
-void *__wrap_dlopen(const char *path, int flags);
-void *__wrap_dlsym(void *handle, const char *symbol);
-
-void *
-__wrap_dlopen(const char *path, int flags)
-{
-    if (path == NULL || strcmp(path, "libcuda.so.1") != 0) {
-        return __real_dlopen(path, flags);
-    }
-    return fake_cuda.is_missing ? NULL : &fake_cuda;
-}
-
-void *
-__wrap_dlsym(void *handle, const char *symbol)
-{
-    static const struct {
-        const char *name;
-        void (*function)(void);
-    } table[] = {
-#define ROW(symbol, function) {symbol, (void (*)(void))(function)}
-        ROW("cuInit", init),
-        ROW("cuGetErrorName", error_name),
-        ROW("cuPointerGetAttributes", pointer_attributes),
-        ROW("cuDeviceGet", device_get),
-        ROW("cuDevicePrimaryCtxRetain", retain),
-        ROW("cuCtxPushCurrent_v2", push),
-        ROW("cuCtxPopCurrent_v2", pop),
-        ROW("cuMemcpyHtoD_v2", copy_htod),
-        ROW("cuMemcpyDtoH_v2", copy_dtoh),
-        ROW("cuStreamSynchronize", stream_wait),
-#undef ROW
-    };
-
-    if (handle != &fake_cuda) {
-        return __real_dlsym(handle, symbol);
-    }
-    for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
-        if (strcmp(symbol, table[i].name) == 0 &&
-            (fake_cuda.no_symbol == NULL ||
-             strcmp(symbol, fake_cuda.no_symbol) != 0)) {
-            return *(void **)(uintptr_t)&table[i].function;
-        }
-    }
-    return NULL;
 }

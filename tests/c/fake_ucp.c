@@ -348,6 +348,9 @@ ucp_context_query(ucp_context_h context, ucp_context_attr_t *attr)
         return fake.fail_status;
     }
     attr->memory_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    if (fake.moves_cuda) {
+        attr->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
+    }
     return UCS_OK;
 }
 
@@ -678,10 +681,25 @@ new_request(request_kind kind, ucp_worker_h worker, ucp_ep_h ep,
     return req;
 }
 
+/* What UCX would look at. */
+static void
+note_memh(const ucp_request_param_t *param)
+{
+    fake.memh = (param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMH) ? param->memh :
+                                                                 NULL;
+    if (fake.memh != NULL && !fake.memh->is_live) {
+        abort();
+    }
+}
+
 static ucs_status_ptr_t
 post(const char *name, ucp_worker_h worker, ucp_ep_h ep,
      const ucp_request_param_t *param)
 {
+    note_memh(param);
+    if (fake.on_post != NULL) {
+        fake.on_post();
+    }
     if (fake_fails(name)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }
@@ -840,6 +858,7 @@ ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
     descriptor *desc = descriptor_of(data_desc);
     request    *req;
 
+    note_memh(param);
     memcpy(buffer, desc->bytes, count);
     GIVE(desc); /* in every case */
     if (fake_fails(__func__)) {
@@ -915,6 +934,7 @@ ucp_tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
     (void)count;
     (void)tag;
     (void)tag_mask;
+    note_memh(param);
     if (fake_fails(__func__)) {
         return UCS_STATUS_PTR(fake.fail_status);
     }

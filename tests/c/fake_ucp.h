@@ -27,9 +27,12 @@ typedef struct fake_state {
     const char  *transport;  /* of every lane */
     unsigned     puts;       /* posted so far */
     unsigned     flushes;    /* of endpoints, likewise */
+    ucp_mem_h    memh;       /* of the operation posted last, or NULL */
     size_t       rkey_len;   /* of ucp_rkey_pack(); 0: a few bytes */
     unsigned     idle_polls; /* progress calls that find nothing first */
     void (*on_step)(void);   /* before each callback of UCX; or NULL */
+    void (*on_post)(void);   /* in each operation that is posted; or NULL */
+    bool     moves_cuda;     /* contexts know device memory */
     unsigned live;           /* objects of any kind that were not given back */
 } fake_state;
 

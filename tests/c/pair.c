@@ -121,6 +121,16 @@ pair_teardown(void **state)
     return 0;
 }
 
+int
+pair_abort_and_teardown(void **state)
+{
+    pair *p = *state;
+
+    umx_ep_abort(p->client);
+    umx_ep_abort(p->server);
+    return pair_teardown(state);
+}
+
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {

@@ -40,6 +40,7 @@ typedef struct op {
 
 int pair_setup(void **state);
 int pair_teardown(void **state);
+int pair_abort_and_teardown(void **state);
 
 #define PAIR_TEST(f)                                                \
     {#f, f, pair_setup, pair_teardown, NULL},                       \
@@ -49,6 +50,12 @@ int pair_teardown(void **state);
 #define PAIR_TEST_ONCE(f)                      \
     {                                          \
 #f, f, pair_setup, pair_teardown, NULL \
+    }
+
+/* With fake_ucp nothing is delivered: there is no closing by agreement. */
+#define PAIR_TEST_FAKE(f)                                \
+    {                                                    \
+#f, f, pair_setup, pair_abort_and_teardown, NULL \
     }
 
 /* A context of `tls` (NULL: UCX's choice) and `config` (NULL: default). */

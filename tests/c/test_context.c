@@ -171,15 +171,15 @@ test_precedence(void **state)
     unsetenv("UCX_NUM_EPS");
 }
 
+/* With it two threads that register memory hang. */
 static void
-test_libumx_chooses_where_nobody_else_does(void **state)
+test_the_context_has_no_mutex_whoever_wants_it(void **state)
 {
-    umx_option off = {"USE_MT_MUTEX", "n"};
+    umx_option on = {"USE_MT_MUTEX", "y"};
 
     (void)state;
-    assert_string_equal(value_of("USE_MT_MUTEX", NULL, 0, 0).value, "y");
-    assert_string_equal(value_of("USE_MT_MUTEX", &off, 1, 0).value, "n");
-    setenv("UCX_USE_MT_MUTEX", "n", 1);
+    assert_string_equal(value_of("USE_MT_MUTEX", &on, 1, 0).value, "n");
+    setenv("UCX_USE_MT_MUTEX", "y", 1);
     assert_string_equal(value_of("USE_MT_MUTEX", NULL, 0, 0).value, "n");
     unsetenv("UCX_USE_MT_MUTEX");
 }
@@ -340,7 +340,7 @@ main(void)
         cmocka_unit_test(test_a_bad_value_is_named),
         cmocka_unit_test(test_ucx_refuses_what_it_cannot_do),
         cmocka_unit_test(test_precedence),
-        cmocka_unit_test(test_libumx_chooses_where_nobody_else_does),
+        cmocka_unit_test(test_the_context_has_no_mutex_whoever_wants_it),
         cmocka_unit_test(test_the_environment_is_not_written),
         cmocka_unit_test(test_options_cannot_be_listed_with_a_bad_one),
         cmocka_unit_test(test_limits_that_make_no_sense),

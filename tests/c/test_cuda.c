@@ -1,9 +1,11 @@
-/* link: fake_cuda wrap=dlopen wrap=dlsym */
+/* link: fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 #include "mem/cuda.h"
 
 #include <string.h>
+#include <umx/buffer.h>
 
 #include "fake_cuda.h"
+#include "mem/memtype.h"
 #include "unit.h"
 #include "util/log.h"
 
@@ -44,8 +46,8 @@ static int
 teardown(void **state)
 {
     (void)state;
-    assert_int_equal(fake_cuda.depth, 0);
-    assert_int_equal(fake_cuda.current, -1);
+    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
+    assert_int_equal(fake_cuda_current(), -1);
     return 0;
 }
 
@@ -63,27 +65,26 @@ test_the_driver_tells_what_memory_is(void **state)
         {pinned, UMX_MEMTYPE_HOST, -1},
         {ordinary, UMX_MEMTYPE_HOST, -1},
     };
-    umi_cuda_memory memory;
+    umx_memory_info info;
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        assert_int_equal(umi_cuda_describe(cases[i].data, LEN, &memory),
-                         UMX_OK);
-        assert_int_equal(memory.memtype, cases[i].memtype);
-        assert_int_equal(memory.device, cases[i].device);
+        assert_int_equal(umi_cuda_describe(cases[i].data, LEN, &info), UMX_OK);
+        assert_int_equal(info.memtype, cases[i].memtype);
+        assert_int_equal(info.device, cases[i].device);
     }
 }
 
 static void
 test_memory_that_is_too_short_is_refused(void **state)
 {
-    umi_cuda_memory memory;
+    umx_memory_info info;
     char            bytes[LEN + 1];
 
     (void)state;
-    assert_int_equal(umi_cuda_describe(device_memory, LEN + 1, &memory),
+    assert_int_equal(umi_cuda_describe(device_memory, LEN + 1, &info),
                      UMX_ERR_INVALID_PARAM);
-    assert_int_equal(umi_cuda_describe(device_memory + 1, LEN, &memory),
+    assert_int_equal(umi_cuda_describe(device_memory + 1, LEN, &info),
                      UMX_ERR_INVALID_PARAM);
     assert_int_equal(umi_cuda_copy_in(device_memory, bytes, LEN + 1),
                      UMX_ERR_INVALID_PARAM);
@@ -125,18 +126,18 @@ static void
 test_streams_are_waited_for(void **state)
 {
     (void)state;
-    assert_int_equal(umi_cuda_wait(2, 1), UMX_OK);
+    assert_int_equal(umx_cuda_wait(2, 1), UMX_OK);
     assert_ptr_equal(fake_cuda.waited, (void *)1);
-    assert_int_equal(umi_cuda_wait(2, 2), UMX_OK);
-    assert_int_equal(umi_cuda_wait(2, (uintptr_t)ordinary), UMX_OK);
+    assert_int_equal(umx_cuda_wait(2, 2), UMX_OK);
+    assert_int_equal(umx_cuda_wait(2, (uintptr_t)ordinary), UMX_OK);
     assert_ptr_equal(fake_cuda.waited, ordinary);
     assert_int_equal(fake_cuda.waits, 3);
     for (uintptr_t bad = 0; bad < 16; bad = (bad == 0) ? 3 : bad + 1) {
-        assert_int_equal(umi_cuda_wait(2, bad), UMX_ERR_INVALID_PARAM);
+        assert_int_equal(umx_cuda_wait(2, bad), UMX_ERR_INVALID_PARAM);
     }
-    assert_int_equal(umi_cuda_wait(-1, 1), UMX_ERR_OUT_OF_RANGE);
-    assert_int_equal(umi_cuda_wait(64, 1), UMX_ERR_OUT_OF_RANGE);
-    assert_int_equal(umi_cuda_wait(FAKE_CUDA_DEVICES, 1), UMX_ERR_IO_ERROR);
+    assert_int_equal(umx_cuda_wait(-2, 1), UMX_ERR_OUT_OF_RANGE);
+    assert_int_equal(umx_cuda_wait(64, 1), UMX_ERR_OUT_OF_RANGE);
+    assert_int_equal(umx_cuda_wait(FAKE_CUDA_DEVICES, 1), UMX_ERR_IO_ERROR);
 }
 
 static void
@@ -170,6 +171,84 @@ test_failures_of_the_driver_are_told(void **state)
     }
 }
 
+static void
+test_memory_is_allocated_on_a_device(void **state)
+{
+    static const umx_memtype memtypes[] = {
+        UMX_MEMTYPE_CUDA, UMX_MEMTYPE_CUDA_MANAGED, UMX_MEMTYPE_HOST};
+    char            bytes[LEN], zeros[LEN] = {0};
+    umx_memory_info info;
+    void           *data;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        umx_buffer buf = {.len = LEN, .memtype = memtypes[i]};
+
+        assert_int_equal(umi_cuda_alloc(memtypes[i], 3, LEN, &data), UMX_OK);
+        buf.data = data;
+        assert_int_equal(umx_memory_query(data, LEN, &info), UMX_OK);
+        assert_int_equal(info.memtype, memtypes[i]);
+        assert_true(info.is_cuda);
+        assert_int_equal(info.device, i == 2 ? UMX_DEVICE_NONE : 3);
+        assert_int_equal(umi_copy_out(&buf, bytes, LEN), UMX_OK);
+        assert_memory_equal(bytes, zeros, LEN);
+        umi_cuda_free(memtypes[i], data);
+        assert_int_equal(fake_cuda.allocations, 0);
+    }
+    assert_int_equal(
+        umi_cuda_alloc(UMX_MEMTYPE_CUDA, UMX_DEVICE_NONE, LEN, &data), UMX_OK);
+    assert_int_equal(fake_cuda.allocated, 0);
+    umi_cuda_free(UMX_MEMTYPE_CUDA, data);
+}
+
+static void
+test_an_allocation_that_fails_leaves_nothing(void **state)
+{
+    static const char *const functions[] = {"cuMemAlloc_v2", "cuMemsetD8_v2",
+                                            "cuStreamSynchronize",
+                                            "cuCtxPushCurrent_v2"};
+    void                    *data;
+
+    (void)state;
+    fake_cuda.result = 2;
+    for (int i = 0; i < 4; i++) {
+        fake_cuda.failing = functions[i];
+        assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_CUDA, 0, LEN, &data),
+                         UMX_ERR_NO_MEMORY);
+        assert_int_equal(fake_cuda.allocations, 0);
+    }
+    fake_cuda.failing = "cuMemAllocManaged";
+    assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_CUDA_MANAGED, 0, LEN, &data),
+                     UMX_ERR_NO_MEMORY);
+    fake_cuda.failing = "cuMemHostAlloc";
+    assert_int_equal(umi_cuda_alloc(UMX_MEMTYPE_HOST, 0, LEN, &data),
+                     UMX_ERR_NO_MEMORY);
+}
+
+/* Which device it is tells the pointer: the caller's context stays. */
+static void
+test_calls_about_device_memory_are_made_in_its_context(void **state)
+{
+    umx_buffer host = umx_host_buffer(ordinary, LEN);
+    umx_buffer buf  = {
+         .data = other_device, .len = LEN, .memtype = UMX_MEMTYPE_CUDA};
+
+    (void)state;
+    assert_int_equal(umi_memory_enter(&buf), UMX_OK);
+    assert_int_equal(fake_cuda_current(), 3);
+    umi_memory_leave(&buf);
+    assert_int_equal(umi_memory_enter(&host), UMX_OK);
+    assert_int_equal(fake_cuda_current(), -1);
+    umi_memory_leave(&host);
+    assert_int_equal(umi_check_buffer(&buf), UMX_OK);
+    buf.len++;
+    assert_int_equal(umi_check_buffer(&buf), UMX_ERR_INVALID_PARAM);
+    buf.data = ordinary;
+    assert_int_equal(umi_check_buffer(&buf), UMX_ERR_INVALID_PARAM);
+    buf.memtype = UMX_MEMTYPE_CUDA_MANAGED + 1;
+    assert_int_equal(umi_check_buffer(&buf), UMX_ERR_INVALID_PARAM);
+}
+
 #define CUDA_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -182,6 +261,9 @@ main(void)
         CUDA_TEST(test_failures_of_the_driver_are_told),
         CUDA_TEST(test_bytes_are_copied_in_the_devices_context),
         CUDA_TEST(test_streams_are_waited_for),
+        CUDA_TEST(test_memory_is_allocated_on_a_device),
+        CUDA_TEST(test_an_allocation_that_fails_leaves_nothing),
+        CUDA_TEST(test_calls_about_device_memory_are_made_in_its_context),
     };
 
     return UNIT_RUN(tests);

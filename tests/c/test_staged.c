@@ -1,9 +1,9 @@
-/* link: pair fake_cuda wrap=dlopen wrap=dlsym */
+/* link: pair memory fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fake_cuda.h"
-#include "mem/memtype.h"
+#include "memory.h"
 #include "pair.h"
 
 /* Device memory where UCX cannot reach any. */
@@ -14,12 +14,12 @@ enum {
 
 static const size_t sizes[] = {1, 24, 129, 5000, 40000, 300000, MIB};
 
-typedef struct memory {
+typedef struct arrays {
     char *sent, *got, *back;
-} memory;
+} arrays;
 
 static void
-open_pair(pair *p, memory *m)
+open_pair(pair *p, arrays *m)
 {
     fake_cuda_reset();
     pair_open(p);
@@ -35,12 +35,12 @@ open_pair(pair *p, memory *m)
 }
 
 static void
-free_memory(memory *m)
+free_arrays(arrays *m)
 {
     free(m->sent);
     free(m->got);
     free(m->back);
-    assert_int_equal(fake_cuda.depth, 0);
+    assert_int_equal(fake_cuda.pushes, fake_cuda.pops);
 }
 
 static umx_buffer
@@ -78,7 +78,7 @@ static void
 test_messages_go_from_device_to_device(void **state)
 {
     pair    *p = *state;
-    memory   m;
+    arrays   m;
     unsigned copies;
     op       sending, receiving;
 
@@ -103,14 +103,14 @@ test_messages_go_from_device_to_device(void **state)
         check_pattern(m.got, len, i);
         assert_int_equal(fake_cuda.copies, copies + 2);
     }
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 static void
 test_a_message_is_taken_into_device_memory(void **state)
 {
     pair         *p = *state;
-    memory        m;
+    arrays        m;
     umx_op_params params;
     op            sending, taking, receiving;
 
@@ -129,14 +129,14 @@ test_a_message_is_taken_into_device_memory(void **state)
         check_pattern(m.got, sizes[i], i);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
     }
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 static void
 test_a_cancelled_receive_loses_nothing(void **state)
 {
     pair  *p = *state;
-    memory m;
+    arrays m;
     op     sending, receiving, again;
 
     open_pair(p, &m);
@@ -160,7 +160,7 @@ test_a_cancelled_receive_loses_nothing(void **state)
         check_pattern(m.back, len, i);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
     }
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 /* The driver fails: the operation does, the endpoint does not. */
@@ -170,7 +170,7 @@ test_a_copy_that_fails_fails_the_operation(void **state)
     static const size_t lens[] = {8, MIB};
 
     pair         *p = *state;
-    memory        m;
+    arrays        m;
     umx_op_params params;
     umx_match     match = pair_tag(7);
     op            sending, receiving;
@@ -196,14 +196,14 @@ test_a_copy_that_fails_fails_the_operation(void **state)
         assert_int_equal(op_wait(p, &receiving), UMX_OK);
         assert_int_equal(op_wait(p, &sending), UMX_OK);
     }
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 static void
 test_wild_pointers_are_refused(void **state)
 {
     pair        *p = *state;
-    memory       m;
+    arrays       m;
     umx_match    match = pair_tag(7);
     umx_buffer   buf   = device_buffer((char *)(uintptr_t)4096, 8);
     umx_request *req;
@@ -214,14 +214,14 @@ test_wild_pointers_are_refused(void **state)
     buf = device_buffer(m.sent + 1, MIB); /* a byte too many */
     assert_int_equal(umx_channel_send(p->client, 0, &match, &buf, NULL, &req),
                      UMX_ERR_INVALID_PARAM);
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 static void
 test_ucx_s_own_tags_need_ucx_s_help(void **state)
 {
     pair         *p = *state;
-    memory        m;
+    arrays        m;
     umx_buffer    buf;
     umx_recv_info info;
     umx_request  *req;
@@ -233,7 +233,160 @@ test_ucx_s_own_tags_need_ucx_s_help(void **state)
     assert_int_equal(
         umx_tag_recv(p->server_worker, NULL, 1, 1, &buf, NULL, &req, &info),
         UMX_ERR_UNSUPPORTED);
-    free_memory(&m);
+    free_arrays(&m);
+}
+
+/* ---- memory of peers -----------------------------------------------------
+ */
+
+static memory
+open_peer_memory(pair *p, umx_memtype memtype)
+{
+    memory m;
+
+    assert_int_equal(umx_memh_alloc_cuda(p->context, memtype, 2, MIB, &m.memh),
+                     UMX_OK);
+    assert_int_equal(memory_open(p->client, m.memh, &m.rkey), UMX_OK);
+    m.data = umx_memh_buffer(m.memh)->data;
+    return m;
+}
+
+static void
+test_device_memory_is_put_to_and_got_from(void **state)
+{
+    static const umx_memtype memtypes[] = {
+        UMX_MEMTYPE_CUDA, UMX_MEMTYPE_CUDA_MANAGED, UMX_MEMTYPE_HOST};
+
+    pair  *p = *state;
+    arrays m;
+
+    open_pair(p, &m);
+    for (int i = 0; i < 3; i++) {
+        memory there = open_peer_memory(p, memtypes[i]);
+
+        for (unsigned j = 0; j < sizeof(sizes) / sizeof(*sizes); j++) {
+            size_t       len  = sizes[j] - 1;
+            umx_rma_item item = {.offset = 1,
+                                 .buf    = device_buffer(m.sent, len)};
+
+            fill_pattern(m.sent, len, j);
+            assert_int_equal(transfer(p, umx_rma_put, there.rkey, item),
+                             UMX_OK);
+            check_pattern(there.data + 1, len, j);
+            memset(m.back, 0, len);
+            assert_int_equal(
+                transfer(p, umx_rma_get, there.rkey, item_of(1, m.back, len)),
+                UMX_OK);
+            check_pattern(m.back, len, j);
+            item.buf = device_buffer(m.got, len);
+            assert_int_equal(transfer(p, umx_rma_get, there.rkey, item),
+                             UMX_OK);
+            check_pattern(m.got, len, j);
+        }
+        memory_free(&there);
+        assert_int_equal(fake_cuda.allocations, 0);
+    }
+    free_arrays(&m);
+}
+
+/* The CPU cannot. */
+static void
+test_device_memory_has_no_atomic_operations(void **state)
+{
+    static const umx_memtype memtypes[] = {UMX_MEMTYPE_CUDA,
+                                           UMX_MEMTYPE_CUDA_MANAGED};
+    static const umx_status  expected[] = {UMX_ERR_UNSUPPORTED, UMX_OK};
+
+    pair      *p   = *state;
+    umx_atomic add = {UMX_ATOMIC_ADD, 8, 8, 5, 0};
+    uint64_t   old = 1;
+    arrays     m;
+
+    open_pair(p, &m);
+    for (int i = 0; i < 2; i++) {
+        memory there = open_peer_memory(p, memtypes[i]);
+
+        assert_int_equal(atomic(p, there.rkey, add, &old), expected[i]);
+        memory_free(&there);
+    }
+    assert_int_equal(old, 0);
+    free_arrays(&m);
+}
+
+static void
+test_a_peer_s_driver_that_fails_fails_the_operation(void **state)
+{
+    static const size_t lens[] = {8, MIB};
+
+    pair  *p = *state;
+    arrays m;
+    memory there;
+
+    open_pair(p, &m);
+    there            = open_peer_memory(p, UMX_MEMTYPE_CUDA);
+    fake_cuda.result = 700;
+    for (int i = 0; i < 2; i++) {
+        fake_cuda.failing = "cuMemcpyDtoH_v2";
+        assert_int_equal(
+            transfer(p, umx_rma_get, there.rkey, item_of(0, m.back, lens[i])),
+            UMX_ERR_IO_ERROR);
+        fake_cuda.failing = "cuMemcpyHtoD_v2";
+        assert_int_equal(
+            transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, lens[i])),
+            UMX_ERR_IO_ERROR);
+        fake_cuda.failing = NULL;
+        assert_int_equal(
+            transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, lens[i])),
+            UMX_OK);
+    }
+    memory_free(&there);
+    free_arrays(&m);
+}
+
+static void
+test_device_memory_of_the_caller_s_is_registered(void **state)
+{
+    pair      *p = *state;
+    umx_buffer buf;
+    arrays     m;
+    memory     there = {0};
+
+    open_pair(p, &m);
+    buf = device_buffer(m.got, MIB);
+    assert_int_equal(umx_memh_register(p->context, &buf, NULL, &there.memh),
+                     UMX_OK);
+    assert_int_equal(memory_open(p->client, there.memh, &there.rkey), UMX_OK);
+    fill_pattern(m.back, MIB, 3);
+    assert_int_equal(
+        transfer(p, umx_rma_put, there.rkey, item_of(0, m.back, MIB)), UMX_OK);
+    check_pattern(m.got, MIB, 3);
+    memory_free(&there);
+    buf.len++;
+    assert_int_equal(umx_memh_register(p->context, &buf, NULL, &there.memh),
+                     UMX_ERR_INVALID_PARAM);
+    free_arrays(&m);
+}
+
+static void
+test_memory_that_cannot_be_allocated(void **state)
+{
+    pair     *p = *state;
+    umx_memh *memh;
+    arrays    m;
+
+    open_pair(p, &m);
+    assert_int_equal(
+        umx_memh_alloc_cuda(p->context, UMX_MEMTYPE_UNKNOWN, 0, 8, &memh),
+        UMX_ERR_INVALID_PARAM);
+    assert_int_equal(
+        umx_memh_alloc_cuda(p->context, UMX_MEMTYPE_CUDA, 99, 8, &memh),
+        UMX_ERR_OUT_OF_RANGE);
+    fake_cuda.result  = 2;
+    fake_cuda.failing = "cuMemAlloc_v2";
+    assert_int_equal(
+        umx_memh_alloc_cuda(p->context, UMX_MEMTYPE_CUDA, 0, 8, &memh),
+        UMX_ERR_NO_MEMORY);
+    free_arrays(&m);
 }
 
 /* Of frames in the head, in a part of several, and alone, from and into either
@@ -270,7 +423,7 @@ on_frames(umx_request *req, umx_status status, void *arg)
 }
 
 static void
-move_frames(pair *p, memory *m, unsigned from, unsigned into, bool is_late)
+move_frames(pair *p, arrays *m, unsigned from, unsigned into, bool is_late)
 {
     umx_buffer        sent[NUM_FRAMES], got[NUM_FRAMES];
     umx_frames_target target = {.buffers = got, .count = NUM_FRAMES};
@@ -306,7 +459,7 @@ test_frames_of_device_and_host(void **state)
 {
     static const unsigned kinds[] = {0, 0x7f, 0x2a, 0x55, 0x10};
     pair                 *p       = *state;
-    memory                m;
+    arrays                m;
 
     open_pair(p, &m);
     fill_pattern(m.sent, MIB, 3);
@@ -315,7 +468,7 @@ test_frames_of_device_and_host(void **state)
             move_frames(p, &m, kinds[i], kinds[j], (i + j) % 2 != 0);
         }
     }
-    free_memory(&m);
+    free_arrays(&m);
 }
 
 int
@@ -327,6 +480,11 @@ main(void)
         PAIR_TEST(test_a_message_is_taken_into_device_memory),
         PAIR_TEST(test_a_cancelled_receive_loses_nothing),
         PAIR_TEST(test_a_copy_that_fails_fails_the_operation),
+        PAIR_TEST(test_device_memory_is_put_to_and_got_from),
+        PAIR_TEST(test_device_memory_has_no_atomic_operations),
+        PAIR_TEST(test_a_peer_s_driver_that_fails_fails_the_operation),
+        PAIR_TEST_ONCE(test_device_memory_of_the_caller_s_is_registered),
+        PAIR_TEST_ONCE(test_memory_that_cannot_be_allocated),
         PAIR_TEST_ONCE(test_wild_pointers_are_refused),
         PAIR_TEST_ONCE(test_ucx_s_own_tags_need_ucx_s_help),
     };

@@ -1,7 +1,8 @@
-/* link: pair child wrap=malloc wrap=calloc wrap=realloc */
-/* A ping-pong of short messages, once it runs, allocates nothing. The linker
- * wraps the calls of libumx (and of this program), not those inside UCX's
- * libraries: this is about our code only. */
+/* link: pair child wrap=malloc wrap=calloc wrap=realloc wrap=ucp_mem_map */
+/* A ping-pong of short messages, once it runs, allocates nothing; nor do large
+ * ones from registered memory, which register nothing either. The linker wraps
+ * the calls of libumx (and of this program), not those inside UCX's libraries:
+ * this is about our code only. */
 #include "child.h"
 #include "pair.h"
 
@@ -9,13 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <ucp/api/ucp.h>
+#include <umx/rma.h>
 
 enum {
-    WARM_UP = 1000,
-    ROUNDS  = 10000
+    WARM_UP      = 1000,
+    ROUNDS       = 10000,
+    LARGE        = 1 << 20,
+    LARGE_ROUNDS = 200
 };
 
 static unsigned long calls; /* of malloc, calloc and realloc */
+static unsigned long maps;  /* of ucp_mem_map */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -43,6 +49,21 @@ __wrap_realloc(void *ptr, size_t size)
 {
     calls++;
     return __real_realloc(ptr, size);
+}
+
+ucs_status_t __real_ucp_mem_map(ucp_context_h               context,
+                                const ucp_mem_map_params_t *params,
+                                ucp_mem_h                  *memh_p);
+ucs_status_t __wrap_ucp_mem_map(ucp_context_h               context,
+                                const ucp_mem_map_params_t *params,
+                                ucp_mem_h                  *memh_p);
+
+ucs_status_t
+__wrap_ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *params,
+                   ucp_mem_h *memh_p)
+{
+    maps++;
+    return __real_ucp_mem_map(context, params, memh_p);
 }
 
 typedef struct side {
@@ -313,6 +334,50 @@ test_frames_over_tcp_allocate_nothing(void **state)
     check_ping_pong("tcp", true);
 }
 
+/* Both ends of `p` in turn, of memory that is registered. */
+static void
+exchange_large(pair *p, const umx_buffer *ours, const umx_buffer *theirs)
+{
+    op            send, recv;
+    umx_op_params send_params = op_params(&send),
+                  recv_params = op_params(&recv);
+
+    recv.status = umx_channel_recv(p->server, 0, &pair_untagged, theirs,
+                                   &recv_params, &recv.req, &recv.info);
+    send.status = umx_channel_send(p->client, 0, &pair_untagged, ours,
+                                   &send_params, &send.req);
+    assert_int_equal(op_wait(p, &recv), UMX_OK);
+    assert_int_equal(op_wait(p, &send), UMX_OK);
+}
+
+static void
+test_registered_memory_is_registered_once(void **state)
+{
+    pair         *p      = *state;
+    unsigned long before = 0;
+    umx_memh     *memh;
+    umx_buffer    halves[2];
+
+    pair_open(p);
+    maps = 0;
+    assert_int_equal(umx_memh_alloc(p->context, 2 * LARGE, &memh), UMX_OK);
+    for (int i = 0; i < 2; i++) {
+        halves[i]      = *umx_memh_buffer(memh);
+        halves[i].data = (char *)halves[i].data + i * LARGE;
+        halves[i].len  = LARGE;
+        halves[i].memh = memh;
+    }
+    for (int i = 0; i < 2 * LARGE_ROUNDS; i++) {
+        before = (i == LARGE_ROUNDS) ? calls : before;
+        fill_pattern(halves[0].data, 100, (unsigned)i);
+        exchange_large(p, &halves[0], &halves[1]);
+        check_pattern(halves[1].data, 100, (unsigned)i);
+    }
+    assert_int_equal(calls - before, 0);
+    assert_int_equal(maps, 1);
+    umx_memh_release(memh);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -323,6 +388,7 @@ main(int argc, char **argv)
            cmocka_unit_test(test_ping_pong_over_tcp_allocates_nothing),
            cmocka_unit_test(test_frames_allocate_nothing),
            cmocka_unit_test(test_frames_over_tcp_allocate_nothing),
+           PAIR_TEST(test_registered_memory_is_registered_once),
     };
 
     child_role(argc, argv, entries, 2);

@@ -16,6 +16,7 @@ import connects
 import floods
 import kills
 import messages
+import pools
 from flat import Flat
 
 import ucp
@@ -26,6 +27,7 @@ _SUBJECTS = {
     "cancels": cancels.run,
     "kills": kills.run,
     "floods": floods.run,
+    "pools": pools.run,
 }
 
 

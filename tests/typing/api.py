@@ -60,6 +60,12 @@ async def listen() -> None:
             assert_type(ep, ucp.Endpoint)
 
 
+async def pool(pool: ucp.BufferPool) -> None:
+    with await pool.acquire() as buffer:
+        assert_type(buffer, ucp.PoolBuffer)
+    assert_type(pool.acquire_nowait(), ucp.PoolBuffer)
+
+
 async def word() -> str:
     return "word"
 

@@ -13,6 +13,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 import ucp
+from ucp import cuda
 from ucp._context import current_context
 from ucp._worker import Worker, current_worker
 
@@ -143,9 +144,5 @@ def _make_pool() -> None:
 
 def _give_allocator(worker: Worker) -> None:
     """Frames sent from a device arrive in memory of a device if there is one."""
-    try:
-        cuda = importlib.import_module("ucp.cuda")
-    except ImportError:
-        return
     if cuda.is_available():
         worker.register_am_allocator(cuda.allocator, "cuda")

@@ -1,0 +1,668 @@
+"""Device memory without a device: NVIDIA's driver is the tests' own library.
+
+Its devices' memory is the host's, and UCX knows none, so that each message goes
+through the driver's copies. Those check their context.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from script import run_script
+
+PRELUDE = """
+import asyncio, ctypes, logging, signal, sys, ucp
+from ucp.testing import connected_pair
+
+signal.alarm(50)  # the time limit
+cuda = ctypes.CDLL("libcuda.so.1")
+
+class State(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_uint) for name in (
+            "pushes", "pops", "copies", "waits", "allocations")),
+        ("waited", ctypes.c_void_p),
+        ("allocated", ctypes.c_int),
+        ("retained", ctypes.c_uint * 4),
+        ("is_missing", ctypes.c_bool),
+        ("is_deviceless", ctypes.c_bool),
+        ("no_symbol", ctypes.c_char_p),
+        ("failing", ctypes.c_char_p),
+        ("result", ctypes.c_int),
+    ]
+
+fake = State.in_dll(cuda, "fake_cuda")
+
+class DeviceArray:
+    '''Bytes of a device, as CuPy would describe them.'''
+
+    def __init__(self, data, device=0, managed=False, **interface):
+        self.bytes = bytearray(data)
+        self.memory = (ctypes.c_char * len(data)).from_buffer(self.bytes)
+        self.address = ctypes.addressof(self.memory)
+        cuda.fake_cuda_add(
+            ctypes.c_void_p(self.address), ctypes.c_size_t(len(data)),
+            device, ctypes.c_bool(managed),
+        )
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": (len(data),), "typestr": "|u1",
+            "data": (self.address, False), "strides": None, **interface,
+        }
+
+    def __eq__(self, other):
+        return self.bytes == other
+
+    def forget(self):
+        '''As if it had been freed.'''
+        cuda.fake_cuda_remove(ctypes.c_void_p(self.address))
+        self.address = None
+
+    def __del__(self):
+        if self.address is not None:
+            self.forget()
+
+    def launch(self, stream, value):
+        '''Queue a kernel that fills it.'''
+        cuda.fake_cuda_launch(
+            ctypes.c_void_p(stream), ctypes.c_void_p(self.address),
+            ctypes.c_size_t(len(self.bytes)), value,
+        )
+
+def pattern(size):
+    return bytes(i * 7 % 251 for i in range(size))
+
+def zeros(size, **kwargs):
+    return DeviceArray(bytes(size), **kwargs)
+
+def refused(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("it was taken")
+
+async def exchange(sending, receiving):
+    return (await asyncio.gather(sending, receiving))[1]
+"""
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    """A directory with a libcuda.so.1."""
+    directory = tmp_path_factory.mktemp("driver")
+    subprocess.run(
+        [
+            *os.environ.get("CC", "cc").split(),
+            "-shared",
+            "-fPIC",
+            "-Wl,-soname,libcuda.so.1",
+            "-o",
+            directory / "libcuda.so.1",
+            Path(__file__).with_name("c") / "fake_cuda.c",
+        ],
+        check=True,
+    )
+    return directory
+
+
+def settings(driver):
+    """The environment of a program that finds the driver; UCX does not: it is
+    too small."""
+    return {"LD_LIBRARY_PATH": str(driver), "UCX_MODULES": "^cuda"}
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def run(request, driver):
+    """Run a program on the driver; it ends with its contexts as they were."""
+
+    def run(body, **env):
+        if request.param == "tcp":
+            env["UCX_TLS"] = "tcp"
+        program = f"{PRELUDE}\nasync def main():\n" + "".join(
+            f"    {line}\n" for line in body.strip("\n").splitlines()
+        )
+        return run_script(
+            f"{program}\nasyncio.run(main())\nassert fake.pushes == fake.pops",
+            **env,
+            **settings(driver),
+        )
+
+    return run
+
+
+def test_arrays_go_from_device_to_device(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (1, 24, 129, 5000, 40_000, 300_000, 3_000_000):
+        sent, got = DeviceArray(pattern(size), device=1), zeros(size, device=2)
+        copies = fake.copies
+        await exchange(left.send(sent), right.recv(got))
+        assert got == sent.bytes
+        assert fake.copies == copies + 2
+        sending = asyncio.ensure_future(left.send(sent, tag=7))
+        await asyncio.sleep(0)
+        got = zeros(size, device=3)
+        assert await right.recv_into(got) == size
+        await sending
+        assert got == sent.bytes
+""")
+
+
+def test_arrays_go_between_host_and_device(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (1, 5000, 300_000, 3_000_000):
+        host, device = pattern(size), zeros(size)
+        await exchange(left.send(host), right.recv(device))
+        assert device == host
+        back = bytearray(size)
+        await exchange(right.send(device), left.recv(back))
+        assert back == host
+        assert await exchange(right.send_obj(device), left.recv_obj()) == host
+        assert await exchange(right.am_send(device), left.am_recv()) == host
+""")
+
+
+def test_managed_and_pinned_memory_are_the_hosts_too(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (1, 5000, 3_000_000):
+        sent = DeviceArray(pattern(size), device=1, managed=True)
+        got = DeviceArray(bytes(size), device=-1)
+        await exchange(left.send(sent), right.recv(got))
+        assert got == sent.bytes
+        again = zeros(size, device=2, managed=True)
+        await exchange(left.send(got), right.recv(again))
+        assert again == sent.bytes
+assert fake.copies == 0
+""")
+
+
+def test_memory_that_is_not_there_is_refused(run):
+    run("""
+freed = zeros(100)
+freed.forget()
+short = zeros(100, shape=(101,))
+wild = zeros(8)
+wild.__cuda_array_interface__["data"] = (4096, False)
+async with connected_pair() as (left, right):
+    for array in (freed, short, wild):
+        for call in (left.send, left.recv, left.send_obj, left.am_send):
+            assert "where CUDA has no memory or less" in refused(call, array)
+    await exchange(left.send(b"after"), right.recv(bytearray(5)))
+""")
+
+
+def test_a_cancelled_receive_loses_no_message(run):
+    run("""
+async with connected_pair() as (left, right):
+    for size in (8, 5000, 300_000, 3_000_000):
+        sent = DeviceArray(pattern(size))
+        for steps in range(6):
+            lost, got = zeros(size, device=1), zeros(size, device=2)
+            sending = asyncio.ensure_future(left.send(sent))
+            receiving = asyncio.ensure_future(right.recv(lost))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if receiving.cancel():
+                await right.recv(got)
+                assert got == sent.bytes
+            else:
+                assert lost == sent.bytes
+            await sending
+""")
+
+
+def test_a_failure_of_the_driver_is_the_operations(run):
+    run(
+        """
+logging.disable()
+async with connected_pair() as (left, right):
+    for size in (8, 3_000_000):
+        sent, got = DeviceArray(pattern(size)), zeros(size)
+        fake.result = 700
+        fake.failing = b"cuMemcpyDtoH_v2"
+        try:
+            await left.send(sent)
+            raise AssertionError
+        except ucp.UCXError as error:
+            assert "send" in str(error), error
+        fake.failing = b"cuMemcpyHtoD_v2"
+        sending = asyncio.ensure_future(left.send(sent))
+        try:
+            await right.recv(got)
+            raise AssertionError
+        except ucp.UCXError as error:
+            assert "recv" in str(error), error
+        await sending
+        fake.failing = None
+        await exchange(left.send(sent), right.recv(got))
+        assert got == sent.bytes
+"""
+    )
+
+
+def test_the_stream_of_the_array_is_waited_for(run):
+    run("""
+async with connected_pair() as (left, right):
+    for stream, waits in ((None, 0), (1, 1), (2, 1), (4096, 1)):
+        sent, got = zeros(5000, device=1, stream=stream), zeros(5000, stream=stream)
+        if stream is not None:
+            sent.launch(stream, 5)
+            got.launch(stream, 9)  # what writes there comes before the message
+        before = fake.waits
+        await exchange(left.send(sent), right.recv(got))
+        assert got == bytes([5 if stream else 0]) * 5000
+        assert fake.waits - before == 2 * waits
+    # Before version 3 there is no stream: what uses the default one.
+    sent, got = zeros(100, version=2), zeros(100)
+    sent.launch(1, 6)
+    await exchange(left.send(sent), right.recv(got))
+    assert got == bytes([6]) * 100
+    for stream in (0, -1, 3, 1 << 70, True, "1", 1.0):
+        assert "stream" in refused(left.send, zeros(8, stream=stream)), stream
+""")
+
+
+def test_a_stream_of_the_callers_is_waited_for(run):
+    run("""
+class Stream:
+    def __init__(self, name, handle):
+        setattr(self, name, (lambda: (0, handle)) if "_" == name[0] else handle)
+
+async with connected_pair() as (left, right):
+    for stream in (
+        4096, 2, 1, Stream("__cuda_stream__", 4096), Stream("cuda_stream", 4096),
+        Stream("ptr", 4096), Stream("ptr", 0),
+    ):
+        handle = 4096 if isinstance(stream, Stream) else stream
+        if getattr(stream, "ptr", None) == 0:
+            handle = 1
+        for send, recv in (
+            (left.send, right.recv),
+            (left.channel(3).send, right.channel(3).recv),
+        ):
+            sent, got = zeros(5000, device=2), zeros(5000)
+            sent.launch(handle, 5)
+            got.launch(handle, 9)
+            await exchange(send(sent, stream=stream), recv(got, stream=stream))
+            assert got == b"\\x05" * 5000
+        sent.launch(handle, 8)
+        sending = left.am_send(sent, stream=stream)
+        assert await exchange(sending, right.am_recv()) == b"\\x08" * 5000
+    # Bytes that a kernel writes to pinned memory, without an interface.
+    sent = bytearray(100)
+    sending = left.send(sent, stream=4096)
+    await exchange(sending, right.recv(bytearray(100)))
+    assert fake.waited == 4096
+    for stream in (0, -1, 1 << 70, True, "1", 1.0, Stream("ptr", "1"), object()):
+        for call in (left.send, left.recv, left.am_send):
+            assert "stream" in refused(call, bytearray(8), stream=stream), stream
+""")
+
+
+def test_a_tensor_is_made_ready_for_the_stream_that_is_waited_for(run):
+    run(
+        f"sys.path.append({str(Path(__file__).parent)!r})"
+        """
+
+from handmade import CUDA, MANAGED, Handmade
+
+class Tensor(Handmade):
+    def __init__(self, array, device_type, name):
+        super().__init__(name, shape=[len(array.bytes)], data=array.address,
+                         device_type=device_type)
+        self.array = array
+
+    def __dlpack__(self, stream=None, **kwargs):
+        if stream is not None:
+            self.array.launch(stream, 5)  # behind what is on another stream
+        return super().__dlpack__(stream=stream)
+
+async with connected_pair() as (left, right):
+    for name in (b"dltensor", b"dltensor_versioned"):
+        for device_type in (CUDA, MANAGED):
+            sent = zeros(5000, device=1, managed=device_type == MANAGED)
+            tensor, got = Tensor(sent, device_type, name), zeros(5000)
+            before = fake.waits
+            await exchange(left.send(tensor), right.recv(got))
+            assert fake.waits == before + 1
+            assert tensor.streams == [None, 1], tensor.streams
+            assert got == b"\\x05" * 5000
+    lies = Tensor(zeros(100), CUDA, b"dltensor")
+    lies.array.forget()
+    assert "where CUDA has no memory" in refused(left.send, lies)
+"""
+    )
+
+
+def test_an_array_remembers_its_stream(run):
+    run("""
+from ucp._libs.arr import Array
+
+async with connected_pair() as (left, right):
+    sent, got = zeros(5000, device=1, stream=4096), zeros(5000)
+    array = Array(sent)
+    assert fake.waits == 0
+    sent.launch(4096, 5)
+    await exchange(left.send(array), right.recv(Array(got)))
+    assert got == b"\\x05" * 5000
+    assert array.cuda
+""")
+
+
+@pytest.mark.timeout(120)
+def test_the_tests_for_a_device_pass_on_this_driver(driver):
+    """So that they will on a machine that has one."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            Path(__file__).with_name("test_gpu.py"),
+        ],
+        env={**os.environ, **settings(driver)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_whatever_an_interface_says_no_other_memory_is_touched(run):
+    run("""
+import random
+
+rng = random.Random(6)
+array = zeros(1000, device=1)
+inside, last = array.address, array.address + 999
+taken = 0
+
+def value(key):
+    return {
+        "shape": [(1000,), (1001,), (10, 100), (0,), (), (-1,), (1 << 62, 2), "7"],
+        "typestr": ["|u1", "<f8", ">i4", "|V10", "O", "|O", "", 7, "<x4", "|u0"],
+        "data": [(inside, False), (inside, True), (last, False), (last + 1, False),
+                 (4096, False), (0, False), (-1, False), (inside,), None, bytearray(8)],
+        "strides": [None, (1,), (8,), (-1,), (100, 1), (1 << 62,), "x", (0,)],
+        "stream": [None, 1, 2, 4096, 0, -1, "x"],
+        "mask": [None, array],
+        "version": [3, 2, 0, "x", None],
+    }[key]
+
+async with connected_pair() as (left, right):
+    for _ in range(4000):
+        face = dict(array.__cuda_array_interface__)
+        for key in rng.sample(sorted(set(face) | {"stream", "mask"}), rng.randrange(4)):
+            if rng.random() < 0.1:
+                face.pop(key, None)
+            else:
+                face[key] = rng.choice(value(key))
+        thing = type("Thing", (), {"__cuda_array_interface__": face})()
+        try:
+            sending = left.send(thing)
+        except (ValueError, TypeError, NotImplementedError, OverflowError):
+            continue
+        got = await exchange(sending, right.recv_obj())
+        assert got == bytes(len(got)) and len(got) <= 1000, face
+        taken += 1
+assert 200 < taken < 3800, taken
+""")
+
+
+def test_memory_of_every_kind_is_sent_and_received(run):
+    run("""
+KINDS = ("host", "pinned", "cuda", "cuda-managed")
+
+def content(memory, value=None):
+    if memory.__class__ is ucp.Memory and value is not None:
+        ctypes.memset(memory.address, value, memory.nbytes)
+    return ctypes.string_at(memory.address, memory.nbytes)
+
+async with connected_pair() as (left, right):
+    for size in (8, 5000, 300_000):
+        for source in KINDS:
+            for target in KINDS:
+                sent = ucp.Memory.allocate(size, source)
+                got = ucp.Memory.allocate(size, target)
+                assert content(got) == bytes(size)  # zeros
+                data = content(sent, 7)
+                await exchange(left.send(sent), right.recv(got))
+                assert content(got) == data
+                remote = left.remote(got.key)
+                content(sent, 8)
+                await remote.put(sent)
+                assert content(got) == content(sent)
+                content(got, 9)
+                await remote.get(sent)
+                assert content(sent) == content(got)
+    assert fake.allocations == 2  # pairs that were dropped are freed
+""")
+
+
+def test_what_memory_of_a_kind_shows(run):
+    run("""
+from ucp._libs.arr import Array
+
+for kind, has_buffer, is_cuda in (
+    ("host", True, False), ("pinned", True, False),
+    ("cuda", False, True), ("cuda-managed", True, True),
+):
+    memory = ucp.Memory.allocate(100, kind)
+    with ucp.BufferPool(1, 100, kind) as pool, await pool.acquire() as buffer:
+        for thing in (memory, buffer):
+            assert hasattr(thing, "__array_interface__") == has_buffer, kind
+            assert hasattr(thing, "__cuda_array_interface__") == is_cuda, kind
+            if has_buffer:
+                assert memoryview(thing).nbytes == 100
+            else:
+                why = refused(memoryview, thing)
+                assert why.startswith("BufferError: device memory"), why
+                assert Array(thing).cuda and Array(thing).shape == (100,)
+    device = {"host": (1, 0), "pinned": (1, 0), "cuda": (2, 0), "cuda-managed": (13, 0)}
+    assert memory.__dlpack_device__() == device[kind]
+    assert ucp.Memory.allocate(0, kind).nbytes == 0
+assert ucp.Memory.allocate(8, "cuda", device=3).__dlpack_device__() == (2, 3)
+assert fake.allocated == 3
+for kwargs, text in (
+    ({"kind": "cude"}, "'cuda' or 'cuda-managed', not 'cude'"),
+    ({"kind": "cuda", "device": 4}, "CUDA"),
+    ({"kind": "cuda", "device": 99}, "there is no device 99"),
+    ({"kind": "cuda", "device": -1}, "there is no device -1 for 'cuda'"),
+    ({"device": 0}, "there is no device 0 for 'host'"),
+):
+    logging.disable()
+    why = refused(ucp.Memory.allocate, 8, **kwargs)
+    assert text in why or text == "CUDA", why
+    assert refused(ucp.BufferPool, 2, 8, **kwargs) is not None
+""")
+
+
+def test_a_pool_lends_device_memory(run):
+    run("""
+async with connected_pair() as (left, right):
+    with ucp.BufferPool(2, 5000, "cuda", device=1) as pool:
+        allocations = fake.allocations
+        for _ in range(20):
+            with await pool.acquire() as sent, await pool.acquire() as got:
+                await exchange(left.send(sent), right.recv(got))
+        assert fake.allocations == allocations
+        lost = await pool.acquire()
+        receiving = right.recv(lost)
+        receiving.cancel()
+        lost.release()
+        with await pool.acquire() as sent, await pool.acquire() as got:
+            await exchange(left.send(sent), right.recv(got))
+""")
+
+
+def test_registered_device_memory_is_reached_by_peers(run):
+    run("""
+array = zeros(1000, device=2)
+async with connected_pair() as (left, right):
+    with ucp.Memory.register(array) as memory:
+        remote = left.remote(memory.key)
+        await remote.put(b"12345678", 8)
+        assert array.bytes[8:16] == b"12345678"
+        back = bytearray(8)
+        await remote.get(back, 8)
+        assert back == b"12345678"
+        try:
+            await remote.fetch_add(8, 1)
+            raise AssertionError
+        except ucp.UCXError as error:
+            assert "unsupported operation" in str(error), error
+    wild = zeros(8)
+    wild.forget()
+    assert "CUDA has no memory" in refused(ucp.Memory.register, wild)
+""")
+
+
+# What each library is asked for, and the name of what it makes.
+LIBRARIES = {
+    "cupy": "cupy.empty = lambda n, dtype: made('cupy', n, dtype == 'u1')",
+    "rmm": "rmm.DeviceBuffer = lambda size: made('rmm', size)",
+    "numba": "numba.cuda.device_array = lambda n, dtype: made('numba', n, dtype)",
+    "torch": """torch.uint8 = 8
+torch.empty = lambda n, dtype, device: made('torch', n, (dtype, device) == (8, 'cuda'))
+""",
+}
+LOOK_ALIKES = """
+import types
+
+def module(name):
+    sys.modules[name] = types.ModuleType(name)
+    return sys.modules[name]
+
+def made(library, nbytes, is_right=True):
+    assert is_right
+    array = zeros(nbytes, device=2)
+    array.library = library
+    return array
+"""
+
+
+def test_an_allocator_of_host_memory_gives_no_device_memory(run):
+    run("""
+async with connected_pair() as (left, right):
+    ucp.register_am_allocator(zeros)
+    await left.am_send(bytes(8))
+    try:
+        await right.am_recv()
+        raise AssertionError
+    except ValueError as error:
+        assert "gave device memory" in str(error), error
+    ucp.register_am_allocator(None)
+    assert await right.am_recv() == bytes(8)
+""")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_messages_are_received_into_arrays_of_a_library(run, library):
+    run(
+        LOOK_ALIKES
+        + f"{library} = module({library!r})\n"
+        + ("numba.cuda = module('numba.cuda')\n" if library == "numba" else "")
+        + LIBRARIES[library]
+        + """
+ucp.register_am_allocator(ucp.cuda.allocator, "cuda")
+async with connected_pair() as (left, right):
+    for size in (1, 5000, 300_000):
+        data = pattern(size)
+        for sent in (data, DeviceArray(data)):
+            got = await exchange(
+                left.send_obj(sent), right.recv_obj(allocator=ucp.cuda.allocator)
+            )
+            assert got == data and got.library == library, got
+        got = await exchange(left.am_send(DeviceArray(data)), right.am_recv())
+        assert got == data and got.library == library, got
+        got = await exchange(left.am_send(data), right.am_recv())
+        assert got == data and type(got) is bytearray
+""".replace("== library", f"== {library!r}")
+    )
+
+
+def test_the_cupy_example_runs(driver):
+    example = Path(__file__).parent.parent / "examples" / "cupy_roundtrip.py"
+    done = run_script(
+        PRELUDE
+        + LOOK_ALIKES
+        + """
+import numpy as np
+
+class Array(DeviceArray):
+    def __init__(self, items):
+        super().__init__(
+            items.tobytes(), device=1, shape=items.shape, typestr=items.dtype.str
+        )
+        self.items = np.frombuffer(self.bytes).reshape(items.shape)
+
+    def __mul__(self, factor):
+        return Array(self.items * factor)
+
+    __rmul__ = __mul__
+
+cupy = module("cupy")
+cupy.random = module("cupy.random")
+cupy.empty = lambda shape: Array(np.empty(shape))
+cupy.empty_like = lambda array: Array(np.empty(array.items.shape))
+cupy.random.random = lambda shape: Array(np.random.random(shape))
+cupy.array_equal = lambda a, b: np.array_equal(a.items, b.items)
+"""
+        + example.read_text(),
+        **settings(driver),
+    )
+    assert done == "same\n"
+
+
+def test_the_library_that_is_imported_is_used_first(run):
+    run(
+        LOOK_ALIKES
+        + """
+why = refused(ucp.cuda.allocator, 8)
+assert why.startswith("ImportError: arrays in device memory need one of cupy"), why
+assert "library is one of cupy, rmm, numba, torch, not 'jax'" in refused(
+    ucp.cuda.use, "jax")
+assert refused(ucp.cuda.use, "cupy").startswith("ModuleNotFoundError")
+rmm = module("rmm")
+rmm.DeviceBuffer = lambda size: made("rmm", size)
+assert ucp.cuda.allocator(8).library == "rmm"
+cupy = module("cupy")
+cupy.empty = lambda n, dtype: made("cupy", n)
+assert ucp.cuda.allocator(8).library == "rmm"  # as before
+ucp.cuda.use(None)
+assert ucp.cuda.allocator(8).library == "cupy"
+ucp.cuda.use("rmm")
+assert ucp.cuda.allocator(8).library == "rmm"
+assert ucp.cuda.is_available()
+"""
+    )
+
+
+def test_without_a_driver_device_memory_is_refused():
+    run_script(
+        PRELUDE.replace('ctypes.CDLL("libcuda.so.1")', "None").replace(
+            'State.in_dll(cuda, "fake_cuda")', "None"
+        )
+        + """
+class Array:
+    __cuda_array_interface__ = {
+        "version": 3, "shape": (8,), "typestr": "|u1", "data": (4096, False),
+    }
+
+async def main():
+    assert not ucp.cuda.is_available()
+    async with connected_pair() as (left, right):
+        for call in (left.send, left.recv, left.am_send):
+            assert "no CUDA driver or no device" in refused(call, Array())
+        for kind in ("pinned", "cuda", "cuda-managed"):
+            why = refused(ucp.Memory.allocate, 8, kind)
+            assert "needs a CUDA driver and a device" in why, why
+        why = refused(left.send, b"host", stream=1)
+        assert why == "ValueError: stream: there is no CUDA driver or no device", why
+        await exchange(left.send(b"after"), right.recv(bytearray(5)))
+
+asyncio.run(main())
+""",
+        LD_LIBRARY_PATH=os.devnull,
+    )

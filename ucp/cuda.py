@@ -1,0 +1,86 @@
+"""Arrays in device memory, for what is received.
+
+array = await ep.recv_obj(allocator=ucp.cuda.allocator)
+ucp.register_am_allocator(ucp.cuda.allocator, "cuda")
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import _ext
+
+
+def _cupy() -> Callable[[int], Any]:
+    cupy = importlib.import_module("cupy")
+    return lambda nbytes: cupy.empty(nbytes, "u1")
+
+
+def _rmm() -> Callable[[int], Any]:
+    rmm = importlib.import_module("rmm")
+    return lambda nbytes: rmm.DeviceBuffer(size=nbytes)
+
+
+def _numba() -> Callable[[int], Any]:
+    cuda = importlib.import_module("numba.cuda")
+    return lambda nbytes: cuda.device_array(nbytes, "u1")
+
+
+def _torch() -> Callable[[int], Any]:
+    torch = importlib.import_module("torch")
+    return lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+
+
+_LIBRARIES = {"cupy": _cupy, "rmm": _rmm, "numba": _numba, "torch": _torch}
+_allocate: Callable[[int], Any] | None = None
+
+
+def is_available() -> bool:
+    """Is there NVIDIA's driver, and a device?"""
+    return _ext.cuda_is_present()
+
+
+def use(library: str | None) -> None:
+    """Say whose arrays ``allocator`` makes.
+
+    Args:
+        library: "cupy" (``cupy.ndarray``), "rmm" (``rmm.DeviceBuffer``),
+            "numba" (``DeviceNDArray``) or "torch" (``torch.Tensor``); None:
+            the first of these that the program has imported, else the first
+            that can be.
+
+    Raises:
+        ValueError: it is none of these.
+        ImportError: it cannot be imported.
+    """
+    global _allocate
+    if library is not None and library not in _LIBRARIES:
+        raise ValueError(f"library is one of {', '.join(_LIBRARIES)}, not {library!r}")
+    _allocate = None if library is None else _LIBRARIES[library]()
+
+
+def allocator(nbytes: int) -> Any:
+    """An array of ``nbytes`` bytes in the memory of the current device.
+
+    Raises:
+        ImportError: none of the libraries that ``use()`` names is there.
+    """
+    global _allocate
+    if _allocate is None:
+        _allocate = _find()
+    return _allocate(nbytes)
+
+
+def _find() -> Callable[[int], Any]:
+    imported = [name for name in _LIBRARIES if name in sys.modules]
+    for name in [*imported, *_LIBRARIES]:
+        try:
+            return _LIBRARIES[name]()
+        except ImportError:
+            continue
+    raise ImportError(
+        f"arrays in device memory need one of {', '.join(_LIBRARIES)}; none is there"
+    )
