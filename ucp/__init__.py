@@ -18,6 +18,7 @@
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
+#   dask       Dask's protocol: imports distributed, and is imported by it only
 #   cuda       arrays in device memory
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
 #              what its programs look up inside an endpoint

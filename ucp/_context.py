@@ -50,6 +50,10 @@ class Config:
     """A peer silent for this long is given up with UCXConnectionReset: one that
     is stopped, or behind a network that has gone. 0 means never; longer than
     any peer may hold its loop."""
+    keepalive_ns: int | None = None
+    """A peer whose host has not answered the kernel's probes for this long is
+    given up with UCXConnectionReset; it may be as busy as it likes. In seconds,
+    rounded up. 0 means never."""
     goodbye_bytes: int | None = None
     """Unread large-message bytes pulled in when the peer closes."""
     rma_ucx: int | None = None

@@ -94,6 +94,7 @@ raise_option_error(mod_state *st, umx_status status,
     X(close_timeout_ns)   \
     X(connect_timeout_ns) \
     X(heartbeat_ns)       \
+    X(keepalive_ns)       \
     X(goodbye_bytes)      \
     X(rma_ucx)            \
     X(frames_copy_max)    \

@@ -655,15 +655,27 @@ get_uid(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(umx_ep_id(((EndpointObject *)op)->umx));
 }
 
+/* Known from when the socket is connected; the handshake comes after that. */
+static void
+look_for_addresses(EndpointObject *self)
+{
+    if (self->peer == Py_None && current_state(self) == UMX_EP_CONNECTING &&
+        worker_is_mine(self->worker)) {
+        update_addresses(self);
+    }
+}
+
 static PyObject *
 get_peer_address(PyObject *op, void *Py_UNUSED(closure))
 {
+    look_for_addresses((EndpointObject *)op);
     return Py_NewRef(((EndpointObject *)op)->peer);
 }
 
 static PyObject *
 get_local_address(PyObject *op, void *Py_UNUSED(closure))
 {
+    look_for_addresses((EndpointObject *)op);
     return Py_NewRef(((EndpointObject *)op)->local);
 }
 

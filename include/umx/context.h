@@ -48,6 +48,11 @@ typedef struct umx_config {
                                     with UMX_ERR_ENDPOINT_TIMEOUT; 0 = never,
                                     else at least 1 ms, and longer than any
                                     peer may be busy without progress */
+    uint64_t keepalive_ns;       /* a peer whose host has not answered the
+                                    kernel's probes for this long is given up:
+                                    UMX_ERR_CONNECTION_RESET, however busy or
+                                    stopped the peer is; in seconds, rounded
+                                    up; 0 = never */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
     uint32_t rma_ucx;            /* umx_rma_ucx */

@@ -338,6 +338,34 @@ note_local(umi_socket *sock, int fd, const struct sockaddr *peer)
 /* ---- life ----------------------------------------------------------------
  */
 
+static void
+set_option(int fd, int option, int value)
+{
+    (void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
+}
+
+/* The kernel looks whether the peer's host is there, also while something is on
+ * its way: a quarter of the time is silence, in the rest there are probes. */
+static void
+keep_alive(int fd, uint64_t keepalive_ns)
+{
+    enum {
+        PROBES  = 10,
+        LONGEST = 32767 /* seconds that TCP_KEEPIDLE takes */
+    };
+    uint64_t ceiled   = (keepalive_ns + 999999999) / 1000000000;
+    int      seconds  = (int)(ceiled < LONGEST ? ceiled : LONGEST);
+    int      interval = seconds * 3 / 4 / PROBES;
+    int      on       = 1;
+
+    interval = (interval > 0) ? interval : 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    set_option(fd, TCP_KEEPIDLE, seconds > 4 ? seconds / 4 : 1);
+    set_option(fd, TCP_KEEPINTVL, interval);
+    set_option(fd, TCP_KEEPCNT, PROBES);
+    set_option(fd, TCP_USER_TIMEOUT, seconds * 1000); /* ends all of it */
+}
+
 void
 umi_socket_init(umi_socket *sock, umx_worker *worker, const umi_socket_ops *ops)
 {
@@ -351,7 +379,7 @@ umi_socket_init(umi_socket *sock, umx_worker *worker, const umi_socket_ops *ops)
 static umx_status
 adopt(umi_socket *sock, int fd, uint32_t events)
 {
-    int        on = 1;
+    uint64_t   keepalive_ns = sock->worker->context->config.keepalive_ns;
     umx_status status;
 
     sock->buffers = malloc(sizeof(*sock->buffers));
@@ -364,7 +392,10 @@ adopt(umi_socket *sock, int fd, uint32_t events)
     sock->buffers->out_len      = 0;
     sock->buffers->is_finishing = false;
     sock->buffers->is_settling  = false;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    set_option(fd, TCP_NODELAY, 1);
+    if (keepalive_ns > 0) {
+        keep_alive(fd, keepalive_ns);
+    }
     status = umi_watch_start(sock->worker, &sock->watch, fd, events, on_ready);
     if (status != UMX_OK) {
         drop_buffers(sock);

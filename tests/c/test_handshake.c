@@ -2,6 +2,7 @@
 #include "pair.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <umx/version.h>
@@ -702,6 +703,40 @@ test_a_source_address_can_be_chosen(void **state)
     assert_int_equal(seen.sin_addr.s_addr, local.sin_addr.s_addr);
 }
 
+static int
+option_of(const umx_ep *ep, int level, int option)
+{
+    int       value;
+    socklen_t len = sizeof(value);
+
+    assert_int_equal(
+        getsockopt(ep->socket.watch.fd, level, option, &value, &len), 0);
+    return value;
+}
+
+static void
+check_keepalive(const umx_ep *ep, int seconds)
+{
+    assert_int_equal(option_of(ep, SOL_SOCKET, SO_KEEPALIVE), seconds > 0);
+    assert_int_equal(option_of(ep, IPPROTO_TCP, TCP_USER_TIMEOUT),
+                     seconds * 1000);
+}
+
+static void
+test_the_kernel_looks_after_the_peer_where_it_is_asked_to(void **state)
+{
+    pair      *p      = *state;
+    umx_config config = p->config;
+
+    config.keepalive_ns = 29 * SECOND_NS + 1;
+    p->client_config    = &config;
+    pair_open(p);
+    check_keepalive(p->client, 30);
+    check_keepalive(p->server, 0);
+    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPIDLE), 7);
+    assert_int_equal(option_of(p->client, IPPROTO_TCP, TCP_KEEPINTVL), 2);
+}
+
 int
 main(void)
 {
@@ -713,6 +748,8 @@ main(void)
         PAIR_TEST(test_another_wire_version_is_rejected),
         PAIR_TEST_ONCE(test_a_listener_of_another_wire_version_is_refused),
         PAIR_TEST_ONCE(test_messages_out_of_turn_drop_the_peer),
+        PAIR_TEST_ONCE(
+            test_the_kernel_looks_after_the_peer_where_it_is_asked_to),
         PAIR_TEST_ONCE(test_a_second_challenge_drops_the_listener),
         PAIR_TEST_ONCE(test_a_handshake_message_drops_an_open_peer),
         PAIR_TEST_ONCE(test_the_listeners_reasons_reach_the_client),

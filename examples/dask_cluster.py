@@ -1,0 +1,23 @@
+"""A Dask cluster whose messages go over UCX: python dask_cluster.py [protocol]."""
+
+import sys
+
+import numpy as np
+from dask.distributed import Client, LocalCluster
+
+
+def main(protocol: str) -> None:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, protocol=protocol, dashboard_address=":0"
+    ) as cluster:
+        with Client(cluster) as client:
+            print("scheduler at", cluster.scheduler_address.rpartition(":")[0])
+            first, second = client.scheduler_info()["workers"]
+            x = client.submit(np.arange, 8_000_000, workers=[first])
+            total = client.submit(np.sum, x, workers=[second])  # x goes there
+            print("sum:", total.result())
+
+
+# Workers are processes that import this file.
+if __name__ == "__main__":
+    main(*sys.argv[1:] or ["ucp"])

@@ -1,0 +1,530 @@
+"""distributed's Comm, Connector, Listener and Backend.
+
+A message is one message of frames. ``write`` posts it and returns: the library
+holds the frames until the peer has taken them. Whoever closes lets go of the
+endpoint, which goes on with what was posted, in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import sys
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+import dask.config
+from distributed.comm.addressing import (
+    get_address_host,
+    parse_host_port,
+    unparse_host_port,
+)
+from distributed.comm.core import (
+    BaseListener,
+    Comm,
+    CommClosedError,
+    Connector,
+    FatalCommClosedError,
+)
+from distributed.comm.registry import Backend
+from distributed.comm.utils import from_frames, to_frames
+from distributed.protocol.utils import pack_frames, unpack_frames
+from distributed.utils import ensure_ip, get_ip, nbytes
+
+import ucp
+from ucp import _ext
+from ucp._address import SockAddr, resolve
+from ucp._worker import Worker
+
+from . import _config
+from ._blocks import blocks
+from ._blocks import limit as blocks_limit
+
+logger = logging.getLogger(__name__)
+
+# Below what ``Config.frames_max`` is; more frames go as one.
+_FRAMES_MAX = 32768
+_PACKED = b"packed"
+# What was written before abort() may arrive: no longer than this.
+_ABORT_TIMEOUT = 1.0
+# How often connect() looks whether a peer that does not answer is reached.
+_LOOK_PERIOD = 0.2
+
+_V4_IN_V6 = "::ffff:"
+_WILDCARDS = ("", "0.0.0.0", "::")  # the last one takes IPv4 as well
+
+
+def _address(scheme: str, sockaddr: SockAddr | None) -> str:
+    if sockaddr is None:
+        return f"{scheme}://"
+    host = sockaddr[0].removeprefix(_V4_IN_V6) if "." in sockaddr[0] else sockaddr[0]
+    return f"{scheme}://{unparse_host_port(host, sockaddr[1])}"
+
+
+class UCP(Comm):
+    """A connection to one peer."""
+
+    max_shard_size: int
+
+    def __init__(
+        self,
+        endpoint: ucp.Endpoint,
+        local_address: str,
+        peer_address: str,
+        deserialize: bool = True,
+    ) -> None:
+        super().__init__(deserialize=deserialize)
+        self.max_shard_size = _config.shard_size() or sys.maxsize
+        self._local_addr = local_address
+        self._peer_addr = peer_address
+        self._write_limit = _config.get_bytes("write-limit")
+        self._loop = asyncio.get_running_loop()
+        blocks.use(self._loop, blocks_limit())
+        self._is_reading = False
+        # A receive that was posted to see whether there is more to be read.
+        self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
+        self._endpoint: ucp.Endpoint | None = endpoint
+        endpoint.on_close = _closed_caller(self)
+
+    def __del__(self) -> None:
+        if self._endpoint is not None:
+            logger.debug("closing dangling connection %r", self)
+
+    @property
+    def local_address(self) -> str:
+        return self._local_addr
+
+    @property
+    def peer_address(self) -> str:
+        return self._peer_addr
+
+    @property
+    def extra_info(self) -> dict[str, Any]:
+        return {}
+
+    def closed(self) -> bool:
+        return self._endpoint is None
+
+    async def read(self, deserializers: Any = None) -> Any:
+        """The next message.
+
+        Raises:
+            CommClosedError: the connection is closed, by whichever side.
+
+        When cancelled the connection is closed.
+        """
+        endpoint = self._endpoint
+        if endpoint is None:
+            raise CommClosedError(f"in {self}: it is closed")
+        self._is_reading = True
+        try:
+            request, self._ahead = self._ahead, None
+            header, frames = await (request or endpoint.recv_frames(blocks.allocate))
+        except ucp.UCXBaseException as exc:
+            self.abort()
+            raise CommClosedError(f"in {self}: {exc}") from exc
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._is_reading = False
+        if endpoint.closed():
+            self._look_ahead()
+        if header == _PACKED:
+            frames = unpack_frames(frames[0])
+        try:
+            return await from_frames(
+                frames,
+                deserialize=self.deserialize,
+                deserializers=deserializers,
+                allow_offload=self.allow_offload,
+            )
+        except EOFError as exc:
+            self.abort()
+            raise CommClosedError(f"in {self}: a message was cut off") from exc
+
+    async def write(
+        self, msg: Any, serializers: Any = None, on_error: str = "message"
+    ) -> int:
+        """Send a message; returns its number of bytes once it is queued.
+
+        What it is made of must not change before the peer has received it.
+
+        Raises:
+            CommClosedError: the connection is closed, by whichever side.
+            Otherwise what serializing raises; the connection stays open.
+
+        When cancelled nothing has been sent.
+        """
+        if self._endpoint is None:
+            raise CommClosedError(f"in {self}: it is closed")
+        frames = await to_frames(
+            msg,
+            allow_offload=self.allow_offload,
+            serializers=serializers,
+            on_error=on_error,
+            context={
+                "sender": self.local_info,
+                "recipient": self.remote_info,
+                **self.handshake_options,
+            },
+            frame_split_size=self.max_shard_size,
+        )
+        size = sum(map(nbytes, frames))
+        header = b""
+        if len(frames) > _FRAMES_MAX:
+            frames, header = [pack_frames(frames)], _PACKED
+        try:
+            await self._make_room(size)
+            request = self._open_endpoint().send_frames(frames, header)
+            if request.done():
+                request.result()
+        except ucp.UCXBaseException as exc:
+            self.abort()
+            raise CommClosedError(f"in {self}: {exc}") from exc
+        return size
+
+    def _open_endpoint(self) -> ucp.Endpoint:
+        if self._endpoint is None:  # while we waited
+            raise CommClosedError(f"in {self}: it is closed")
+        return self._endpoint
+
+    async def _make_room(self, size: int) -> None:
+        """Wait until ``size`` more bytes may be queued."""
+        endpoint = self._open_endpoint()
+        while 0 < endpoint.pending_bytes > self._write_limit - size:
+            endpoint.set_limits(max(self._write_limit - size, 0))
+            await endpoint.drain()
+
+    async def close(self) -> None:
+        """Close once the peer has taken what was written; never raises.
+
+        The peer can read it. Waits no longer than ``close-timeout``.
+        """
+        endpoint = self._end()
+        if endpoint is None:
+            return
+        timeout = _config.get_seconds("close-timeout")
+        try:
+            is_pending = endpoint.pending_bytes > 0
+            closing = _ext.Endpoint.close(endpoint, timeout)
+            if is_pending:
+                await closing
+        except (ucp.UCXBaseException, RuntimeError) as exc:
+            logger.debug("closing %r: %s", self, exc)
+
+    def abort(self) -> None:
+        """Close without waiting; never raises."""
+        endpoint = self._end()
+        if endpoint is None:
+            return
+        try:
+            _abort(endpoint)
+        except RuntimeError:  # of another thread's loop
+            try:
+                self._loop.call_soon_threadsafe(_abort, endpoint)
+            except RuntimeError:
+                pass  # which is closed, and has closed it
+
+    def _end(self) -> ucp.Endpoint | None:
+        self._ahead = None
+        endpoint, self._endpoint = self._endpoint, None
+        return endpoint
+
+    # ---- the peer closes ------------------------------------------------
+
+    def _on_close(self) -> None:
+        if not self._is_reading:
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Nobody writes any more: with nothing left to read it is closed."""
+        endpoint = self._endpoint
+        if endpoint is None or self._ahead is not None:
+            return
+        try:
+            request = endpoint.recv_frames(blocks.allocate)
+        except (ucp.UCXBaseException, RuntimeError):
+            self._end()
+            return
+        if request.done():
+            self._looked_ahead(request)
+        else:
+            self._ahead = request
+            request.add_done_callback(self._looked_ahead)
+
+    def _looked_ahead(self, request: ucp.Request[Any]) -> None:
+        if request.cancelled() or request.exception() is not None:
+            if not self._is_reading:
+                self._end()
+        elif self._endpoint is not None and not self._is_reading:
+            self._ahead = request
+
+
+def _abort(endpoint: ucp.Endpoint) -> None:
+    try:
+        _ext.Endpoint.close(endpoint, _ABORT_TIMEOUT)
+    except ucp.UCXBaseException as exc:
+        logger.debug("aborting %r: %s", endpoint, exc)
+
+
+def _closed_caller(comm: UCP) -> Callable[[], None]:
+    """``comm._on_close``, but no reference to it."""
+    reference = weakref.ref(comm)
+
+    def call() -> None:
+        comm = reference()
+        if comm is not None:
+            comm._on_close()
+
+    return call
+
+
+class _Plain:
+    """Refuses to talk where Dask's configuration asks for encryption."""
+
+    def _check_encryption(self, address: str, connection_args: dict[str, Any]) -> None:
+        if connection_args.get("require_encryption"):
+            raise RuntimeError(
+                "encryption required by Dask configuration, "
+                f"refusing communication from/to {address!r}"
+            )
+
+
+class UCPConnector(Connector, _Plain):
+    """Connects to listeners."""
+
+    def __init__(self, scheme: str = "ucp") -> None:
+        self.scheme = scheme
+
+    async def connect(
+        self, address: str, deserialize: bool = True, **connection_args: Any
+    ) -> UCP:
+        """Connect to ``host:port``.
+
+        Returns once the peer's host has accepted the connection: a peer that
+        computes may answer later.
+
+        Raises:
+            ValueError: no such address.
+            OSError: it cannot be reached.
+            FatalCommClosedError: Dask's configuration is wrong; no use to try
+                again.
+
+        When cancelled nothing is left behind.
+        """
+        self._check_encryption(f"{self.scheme}://{address}", connection_args)
+        host, port = parse_host_port(address)
+        try:
+            worker = _config.start()
+        except ValueError as exc:
+            raise FatalCommClosedError(str(exc)) from exc
+        try:
+            endpoint = await _connect(worker, host, port)
+        except ucp.UCXBaseException as exc:
+            raise CommClosedError(f"{self.scheme}://{address}: {exc}") from exc
+        return UCP(
+            endpoint,
+            _address(self.scheme, endpoint.local_address),
+            f"{self.scheme}://{address}",
+            deserialize,
+        )
+
+
+async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
+    """To the first address of ``host`` that takes it."""
+    failure: Exception | None = None
+    timeout = _config.get_seconds("handshake-timeout")
+    for address in await resolve(host, port):
+        try:
+            endpoint = worker.start_connect(address, timeout)
+            worker.endpoints.add(endpoint)  # type: ignore[arg-type]
+            await _reach(endpoint)
+            return endpoint  # type: ignore[return-value]
+        except ucp.UCXBaseException as exc:
+            failure = failure or exc
+    if failure is None:
+        raise OSError(f"{host!r} has no address")
+    raise failure
+
+
+async def _reach(endpoint: _ext.Endpoint) -> None:
+    """Wait until it is open, or connected to a peer that is busy."""
+    decided = asyncio.Event()
+    opening = endpoint.flush()
+    opening.add_done_callback(lambda _: decided.set())
+    try:
+        while not opening.done():
+            try:
+                async with asyncio.timeout(_LOOK_PERIOD):
+                    await decided.wait()
+            except TimeoutError:
+                if endpoint.peer_address is not None:
+                    return
+        opening.result()
+    except BaseException:
+        endpoint.abort()
+        raise
+
+
+def _host_towards_scheduler(comm_handler: object) -> str | None:
+    """This host's address on the way to the scheduler, of a worker's listener.
+
+    Workers tell it to the listeners of distributed's own protocols only. None for
+    anything else that listens.
+    """
+    server = getattr(comm_handler, "__self__", None)
+    scheduler = getattr(getattr(server, "scheduler", None), "address", None)
+    if not isinstance(scheduler, str):
+        return None
+    return get_ip(get_address_host(scheduler))
+
+
+class UCPListener(BaseListener, _Plain):
+    """Accepts connections."""
+
+    def __init__(
+        self,
+        address: str,
+        comm_handler: Callable[[UCP], Awaitable[None]],
+        deserialize: bool = True,
+        allow_offload: bool = True,
+        default_host: str | None = None,
+        default_port: int = 0,
+        scheme: str = "ucp",
+        **connection_args: Any,
+    ) -> None:
+        super().__init__()
+        self._check_encryption(f"{scheme}://{address}", connection_args)
+        self.scheme = scheme
+        self.ip, self.port = parse_host_port(address, default_port)
+        self.default_host = default_host
+        self.comm_handler = comm_handler
+        self.deserialize = deserialize
+        self.allow_offload = allow_offload
+        self.bound_address: tuple[str, int] | None = None
+        self._listener: ucp.Listener | None = None
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.scheme}://"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is in use, or none of this host's.
+            ValueError: Dask's configuration is wrong.
+        """
+        _config.start()
+        self._listener = self._listen()
+        host = self._listener.host if self.ip else "0.0.0.0"
+        self.bound_address = (host, self._listener.port)
+
+    def _listen(self) -> ucp.Listener:
+        if self.ip:
+            return self._listen_on(self.ip)
+        try:
+            return self._listen_on("::")  # IPv4 as well
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE:
+                raise
+            return self._listen_on("0.0.0.0")  # no IPv6 here
+
+    def _listen_on(self, host: str) -> ucp.Listener:
+        try:
+            return ucp.create_listener(
+                self._accept,
+                self.port,
+                host=host,
+                backlog=int(dask.config.get("distributed.comm.socket-backlog")),
+                connect_timeout=_config.get_seconds("handshake-timeout"),
+            )
+        except ucp.UCXBusy as exc:
+            raise OSError(errno.EADDRINUSE, f"{host}:{self.port}: {exc}") from exc
+        except ucp.UCXBaseException as exc:
+            raise OSError(errno.EADDRNOTAVAIL, f"{host}:{self.port}: {exc}") from exc
+
+    def stop(self) -> None:
+        """Accept no more; what has been accepted lives on."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+    async def _accept(self, endpoint: ucp.Endpoint) -> None:
+        if self._listener is None:  # stopped since
+            endpoint.abort()
+            return
+        peer_address = _address(self.scheme, endpoint.peer_address)
+        comm = UCP(
+            endpoint,
+            _address(self.scheme, endpoint.local_address),
+            peer_address,
+            self.deserialize,
+        )
+        del endpoint
+        comm.allow_offload = self.allow_offload
+        try:
+            await self.on_connection(comm)
+        except CommClosedError:
+            logger.info(
+                "Connection from %s closed before handshake completed", peer_address
+            )
+            return
+        await self.comm_handler(comm)
+
+    def get_host_port(self) -> tuple[str, int]:
+        """The listening address."""
+        if self.bound_address is None:
+            raise ValueError("invalid operation on a listener that is not started")
+        return self.bound_address
+
+    @property
+    def listen_address(self) -> str:
+        return self.prefix + unparse_host_port(*self.get_host_port())
+
+    @property
+    def contact_address(self) -> str:
+        host, port = self.get_host_port()
+        if host in _WILDCARDS:
+            towards = _host_towards_scheduler(self.comm_handler)
+            host = self.default_host or towards or get_ip()
+        return self.prefix + unparse_host_port(host, port)
+
+
+class UCPBackend(Backend):
+    """The protocol ``ucp``."""
+
+    scheme: ClassVar[str] = "ucp"
+
+    def get_connector(self) -> UCPConnector:
+        return UCPConnector(self.scheme)
+
+    def get_listener(
+        self,
+        loc: str,
+        handle_comm: Callable[[UCP], Awaitable[None]],
+        deserialize: bool,
+        **connection_args: Any,
+    ) -> UCPListener:
+        return UCPListener(
+            loc, handle_comm, deserialize, scheme=self.scheme, **connection_args
+        )
+
+    def get_address_host(self, loc: str) -> str:
+        host: str = parse_host_port(loc)[0]
+        return host
+
+    def get_address_host_port(self, loc: str) -> tuple[str, int]:
+        address: tuple[str, int] = parse_host_port(loc)
+        return address
+
+    def resolve_address(self, loc: str) -> str:
+        host, port = parse_host_port(loc)
+        return unparse_host_port(ensure_ip(host), port)
+
+    def get_local_address_for(self, loc: str) -> str:
+        host, _ = parse_host_port(loc)
+        return unparse_host_port(get_ip(ensure_ip(host)), None)

@@ -1,0 +1,148 @@
+"""What Dask's configuration says, and UCX started with it."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from importlib import resources
+from typing import Any
+from weakref import WeakSet
+
+import dask.config
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
+
+import ucp
+from ucp import cuda
+from ucp._context import current_context
+from ucp._worker import Worker, current_worker
+
+_NAMESPACE = "distributed.comm.ucp"
+# Of ucx-py's and ucxx's backends: what a false takes away from UCX. Connections
+# are made without rdmacm.
+_LEGACY = {
+    "tcp": "tcp",
+    "infiniband": "ib",
+    "nvlink": "cuda_ipc",
+    "cuda-copy": "cuda_copy",
+}
+
+_lock = threading.Lock()
+_workers: WeakSet[Worker] = WeakSet()  # those with an allocator
+_has_pool = False
+
+
+_defaults = yaml.safe_load(
+    resources.files(__package__).joinpath("ucp.yaml").read_text()
+)
+
+
+def load_defaults() -> None:
+    """Let Dask's configuration show ``ucp.yaml``."""
+    dask.config.update_defaults(_defaults)
+
+
+def get(key: str) -> Any:
+    """A value below ``distributed.comm.ucp``, also of a cleared configuration."""
+    default = _defaults["distributed"]["comm"]["ucp"][key]
+    return dask.config.get(f"{_NAMESPACE}.{key}", default)
+
+
+def get_bytes(key: str) -> int:
+    return int(parse_bytes(get(key)))
+
+
+def get_seconds(key: str) -> float:
+    return float(parse_timedelta(get(key), default="seconds"))
+
+
+def shard_size() -> int | None:
+    value = get("shard")
+    return None if value is None else int(parse_bytes(value))
+
+
+def ucx_options() -> dict[str, str]:
+    """UCX's options: those of ucx-py's and ucxx's backends, then ours."""
+    legacy = dask.config.get("distributed.comm.ucx", None) or {}
+    options = _as_options(legacy.get("environment") or {})
+    without = [name for key, name in _LEGACY.items() if _is_off(legacy, key)]
+    if without:
+        options.setdefault("TLS", "^" + ",".join(without))
+    return {**options, **_as_options(get("options") or {})}
+
+
+def _is_off(legacy: dict[str, Any], key: str) -> bool:
+    return legacy.get(key, legacy.get(key.replace("-", "_"))) is False
+
+
+def _as_options(values: dict[str, Any]) -> dict[str, str]:
+    """``{"some-option": 1}`` is ``{"SOME_OPTION": "1"}``."""
+    return {key.replace("-", "_").upper(): _as_text(val) for key, val in values.items()}
+
+
+def _as_text(value: Any) -> str:
+    """UCX's words for YAML's."""
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    return str(value)
+
+
+def ucp_config() -> ucp.Config:
+    values = {key.replace("-", "_"): val for key, val in (get("config") or {}).items()}
+    token = get("token")
+    if token is not None:
+        values.setdefault("token", str(token).encode())
+    seconds = parse_timedelta(
+        dask.config.get("distributed.comm.timeouts.tcp"), default="seconds"
+    )
+    values.setdefault("keepalive_ns", int(seconds * 1e9))
+    return ucp.Config(**values)
+
+
+def start() -> Worker:
+    """The running loop's worker; starts UCX if nothing has started it.
+
+    Raises:
+        ValueError: UCX or ``ucp.Config`` refuses what is configured.
+    """
+    if current_context() is None:
+        with _lock:
+            _start_ucx()
+    worker = current_worker()
+    if worker not in _workers:
+        _workers.add(worker)
+        _give_allocator(worker)
+    return worker
+
+
+def _start_ucx() -> None:
+    if current_context() is not None:
+        return
+    _make_pool()
+    try:
+        ucp.init(ucx_options(), env_takes_precedence=True, config=ucp_config())
+    except (ucp.UCXBaseException, ValueError, OverflowError, TypeError) as exc:
+        raise ValueError(f"{_NAMESPACE} in Dask's configuration: {exc}") from exc
+    except RuntimeError:  # something else of the program was faster
+        if current_context() is None:
+            raise
+
+
+def _make_pool() -> None:
+    """RMM's pool, of the size that ``distributed.rmm.pool-size`` names."""
+    global _has_pool
+    size = dask.config.get("distributed.rmm.pool-size", None)
+    if size is None or _has_pool:
+        return
+    _has_pool = True
+    try:
+        rmm = importlib.import_module("rmm")
+    except ImportError:
+        return
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=parse_bytes(size))
+
+
+def _give_allocator(worker: Worker) -> None:
+    """Frames sent from a device arrive in memory of a device if there is one."""
+    if cuda.is_available():
+        worker.register_am_allocator(cuda.allocator, "cuda")
