@@ -28,7 +28,8 @@ is_valid(const uint8_t *data, size_t len)
         return len <= size + UMX_AM_HEADER_MAX;
     }
     return len == size &&
-           (data[0] == UMI_KIND_MESSAGE || data[0] == UMI_KIND_STREAM);
+           (data[0] == UMI_KIND_MESSAGE || data[0] == UMI_KIND_STREAM ||
+            data[0] == UMI_KIND_FRAMES);
 }
 
 int
