@@ -183,6 +183,25 @@ am_start(RequestObject *req)
  */
 
 /* None: of a program that needs no ids. */
+int
+request_hold_header(RequestObject *req, PyObject *arg, int max)
+{
+    if (arg == NULL) {
+        return 0;
+    }
+    req->header = PyBytes_FromObject(arg);
+    if (req->header == NULL) {
+        return -1;
+    }
+    if (PyBytes_GET_SIZE(req->header) > max) {
+        PyErr_Format(PyExc_ValueError,
+                     "a header has at most %d bytes, this one has %zd", max,
+                     PyBytes_GET_SIZE(req->header));
+        return -1;
+    }
+    return 0;
+}
+
 static int
 parse_id(PyObject *arg, uint16_t *id_p)
 {
@@ -202,25 +221,6 @@ parse_id(PyObject *arg, uint16_t *id_p)
         return -1;
     }
     *id_p = (uint16_t)id;
-    return 0;
-}
-
-static int
-hold_header(RequestObject *req, PyObject *arg)
-{
-    if (arg == NULL) {
-        return 0;
-    }
-    req->header = PyBytes_FromObject(arg);
-    if (req->header == NULL) {
-        return -1;
-    }
-    if (PyBytes_GET_SIZE(req->header) > UMX_AM_HEADER_MAX) {
-        PyErr_Format(PyExc_ValueError,
-                     "a header has at most %d bytes, this one has %zd",
-                     UMX_AM_HEADER_MAX, PyBytes_GET_SIZE(req->header));
-        return -1;
-    }
     return 0;
 }
 
@@ -244,7 +244,7 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     if (parse_id(values[1], &req->channel) < 0 ||
-        hold_header(req, values[2]) < 0 ||
+        request_hold_header(req, values[2], UMX_AM_HEADER_MAX) < 0 ||
         buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
         device_wait(req->st, values[3], &req->hold) < 0) {
         Py_DECREF(req);

@@ -27,11 +27,11 @@ refuse_memory(PyObject *obj, const umx_buffer *buf)
 static int
 wait_for(int device, uintptr_t stream)
 {
-    umx_status status;
+    PyThreadState *thread = PyEval_SaveThread();
+    umx_status     status = umx_cuda_wait(device, stream);
 
-    Py_BEGIN_ALLOW_THREADS status = umx_cuda_wait(device, stream);
-    Py_END_ALLOW_THREADS if (status == UMX_OK)
-    {
+    PyEval_RestoreThread(thread);
+    if (status == UMX_OK) {
         return 0;
     }
     if (status == UMX_ERR_UNSUPPORTED) {

@@ -283,22 +283,21 @@ make_bytearrays(umx_message *message, umx_status *status_p)
     return (objects != NULL) ? pack(info, objects) : NULL;
 }
 
-/* The result of a message that has come whole, which it consumes. */
+/* The same with memory of an allocator's. */
 static PyObject *
-plain_result(RequestObject *req)
+fill_allocated(RequestObject *req, umx_status *status_p)
 {
-    umx_message *message = req->message;
-    umx_status   status  = UMX_OK;
-    PyObject    *result  = make_bytearrays(message, &status);
+    PyObject *result = make_result(req);
 
     if (result == NULL) {
-        request_keep_unseen(req);
-        return (status == UMX_OK) ?
-                   NULL :
-                   errors_raise(req->st, status, "recv_frames", NULL);
+        return NULL;
     }
-    req->message = NULL;
-    message_drop(req->worker, message);
+    *status_p = umx_message_copy_frames(req->message, req->frames->buffers,
+                                        (size_t)req->frames->count);
+    frames_release(req);
+    if (*status_p != UMX_OK) {
+        Py_CLEAR(result);
+    }
     return result;
 }
 
@@ -306,24 +305,16 @@ PyObject *
 frames_result(RequestObject *req)
 {
     umx_message *message = req->message;
+    umx_status   status  = UMX_OK;
     PyObject    *result;
-    umx_status   status;
 
-    if (LIKELY(!has_allocator(req))) {
-        return plain_result(req);
-    }
-    result = make_result(req);
+    result = has_allocator(req) ? fill_allocated(req, &status) :
+                                  make_bytearrays(message, &status);
     if (result == NULL) {
         request_keep_unseen(req);
-        return NULL;
-    }
-    status = umx_message_copy_frames(message, req->frames->buffers,
-                                     (size_t)req->frames->count);
-    frames_release(req);
-    if (status != UMX_OK) {
-        Py_DECREF(result);
-        request_keep_unseen(req);
-        return errors_raise(req->st, status, "recv_frames", NULL);
+        return (status == UMX_OK) ?
+                   NULL :
+                   errors_raise(req->st, status, "recv_frames", NULL);
     }
     req->message = NULL;
     message_drop(req->worker, message);
@@ -397,25 +388,6 @@ frames_post_send(RequestObject *req, const umx_op_params *params)
                            params, &req->op);
 }
 
-static int
-hold_header(RequestObject *req, PyObject *header)
-{
-    if (header == NULL) {
-        return 0;
-    }
-    req->header = PyBytes_FromObject(header);
-    if (req->header == NULL) {
-        return -1;
-    }
-    if (PyBytes_GET_SIZE(req->header) > UMX_FRAMES_HEADER_MAX) {
-        PyErr_Format(PyExc_ValueError,
-                     "a header has at most %d bytes, this one has %zd",
-                     UMX_FRAMES_HEADER_MAX, PyBytes_GET_SIZE(req->header));
-        return -1;
-    }
-    return 0;
-}
-
 PyObject *
 messages_send_frames(EndpointObject *self, uint16_t channel,
                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -433,7 +405,7 @@ messages_send_frames(EndpointObject *self, uint16_t channel,
         return NULL;
     }
     req->channel = channel;
-    if (hold_header(req, values[1]) < 0 ||
+    if (request_hold_header(req, values[1], UMX_FRAMES_HEADER_MAX) < 0 ||
         hold_all(req, values[0], false) < 0) {
         Py_DECREF(req);
         return NULL;

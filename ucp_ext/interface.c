@@ -6,6 +6,7 @@
 
 /* What an interface dictionary says. */
 typedef struct interface {
+    mod_state     *st;
     const char    *name;
     PyObject      *dict;
     PyObject      *data; /* borrowed from dict */
@@ -155,7 +156,7 @@ parse_interface(interface *face)
 /* Which work comes first. Before version 3 an object cannot say: what uses the
  * default stream is waited for. */
 static int
-parse_stream(mod_state *st, interface *face)
+parse_stream(interface *face)
 {
     PyObject *stream  = PyDict_GetItemString(face->dict, "stream");
     PyObject *version = PyDict_GetItemString(face->dict, "version");
@@ -174,11 +175,11 @@ parse_stream(mod_state *st, interface *face)
     if (stream == NULL || stream == Py_None) {
         return 0;
     }
-    return device_parse_stream(st, stream, &face->layout->stream);
+    return device_parse_stream(face->st, stream, &face->layout->stream);
 }
 
 static int
-acquire_cuda(mod_state *st, interface *face, PyObject *obj, bool is_writable,
+acquire_cuda(interface *face, PyObject *obj, bool is_writable,
              buffer_hold *hold)
 {
     PyObject *mask;
@@ -196,7 +197,7 @@ acquire_cuda(mod_state *st, interface *face, PyObject *obj, bool is_writable,
     if (face->data == NULL) {
         return bad_interface(face, "'data' is missing");
     }
-    if (parse_data(face) < 0 || parse_stream(st, face) < 0) {
+    if (parse_data(face) < 0 || parse_stream(face) < 0) {
         return -1;
     }
     if (is_writable && face->layout->is_readonly) {
@@ -259,10 +260,9 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
 }
 
 static int
-acquire_interface(mod_state *st, interface *face, PyObject *obj,
-                  bool is_writable, buffer_hold *hold)
+acquire_interface(interface *face, PyObject *obj, bool is_writable,
+                  buffer_hold *hold)
 {
-    (void)st;
     if (parse_interface(face) < 0) {
         return -1;
     }
@@ -284,19 +284,19 @@ acquire_interface(mod_state *st, interface *face, PyObject *obj,
 }
 
 /* One of the two, as `acquire` reads it. */
-typedef int (*acquire_fn)(mod_state *st, interface *face, PyObject *obj,
-                          bool is_writable, buffer_hold *hold);
+typedef int (*acquire_fn)(interface *face, PyObject *obj, bool is_writable,
+                          buffer_hold *hold);
 
 static int
 acquire_by(mod_state *st, const char *name, PyObject *attr, acquire_fn acquire,
            PyObject *obj, bool is_writable, buffer_hold *hold,
            buffer_layout *layout)
 {
-    interface face = {.name = name, .layout = layout};
+    interface face = {.st = st, .name = name, .layout = layout};
     int       rc   = PyObject_GetOptionalAttr(obj, attr, &face.dict);
 
     if (rc > 0) {
-        rc = (acquire(st, &face, obj, is_writable, hold) < 0) ? -1 : 1;
+        rc = (acquire(&face, obj, is_writable, hold) < 0) ? -1 : 1;
         Py_DECREF(face.dict);
     }
     return rc;

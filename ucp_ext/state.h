@@ -695,6 +695,10 @@ PyObject *request_fetch(PyObject *op, PyObject *ignored);
 /* Have request_fetch() called once libumx has returned. */
 void request_fetch_later(RequestObject *req);
 
+/* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
+ */
+int request_hold_header(RequestObject *req, PyObject *arg, int max);
+
 /* The exception that is set is the request's; the message stays. */
 void request_fail_fetch(RequestObject *req);
 

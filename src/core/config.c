@@ -233,15 +233,13 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
     }
     apply_settings(params, config);
     status = apply_options(params, config, bad_option_p);
-    if (status == UMX_OK) {
-        /* Not for the user to choose: the mutex is not recursive, and UCX 1.22
-         * takes the context's twice, in ucp_memh_put(). */
-        (void)ucp_config_modify(config, "USE_MT_MUTEX", "n");
-    }
     if (status != UMX_OK) {
         ucp_config_release(config);
         return status;
     }
+    /* Not for the user to choose: the mutex is not recursive, and UCX 1.22
+     * takes the context's twice, in ucp_memh_put(). */
+    (void)ucp_config_modify(config, "USE_MT_MUTEX", "n");
     *config_p = config;
     return UMX_OK;
 }

@@ -195,7 +195,9 @@ static void
 free_memory(umx_memh *memh)
 {
     if (memh->is_of_driver) {
-        umi_cuda_free(memh->buf.memtype, memh->buf.data);
+        if (memh->context->generation == umi_fork_generation()) {
+            umi_cuda_free(memh->buf.memtype, memh->buf.data);
+        }
     } else if (memh->segment != NULL) {
         umi_segment_unmap(memh->segment);
     } else {
@@ -362,10 +364,7 @@ umi_memh_put(umx_memh *memh)
         unmap_memory(memh);
     }
     if (!memh->is_lent) {
-        if (!memh->is_of_driver ||
-            context->generation == umi_fork_generation()) {
-            free_memory(memh);
-        }
+        free_memory(memh);
     } else if (memh->on_free != NULL) {
         memh->on_free(memh->arg);
     }
