@@ -34,6 +34,8 @@ class Config:
     """Bytes; sends of this size and above go by rendezvous over shared
     memory."""
     rndv_thresh_net: int | None = None
+    cma_min: int | None = None
+    cma_max: int | None = None
     """Bytes; the same without shared memory."""
     credit_bytes: int | None = None
     """Eager bytes a peer may have sent that are not received yet."""

@@ -88,6 +88,8 @@ raise_option_error(mod_state *st, umx_status status,
     X(drain_ns)           \
     X(rndv_thresh_shm)    \
     X(rndv_thresh_net)    \
+    X(cma_min)            \
+    X(cma_max)            \
     X(credit_bytes)       \
     X(credit_messages)    \
     X(credit_rndv)        \

@@ -37,6 +37,11 @@ typedef struct umx_config {
     size_t   rndv_thresh_shm;    /* bytes; sends of this size and above go by
                                     rendezvous if shared memory is in use */
     size_t   rndv_thresh_net;    /* the same without shared memory */
+    size_t   cma_min;            /* bytes; over shared memory, sends from this */
+    size_t   cma_max;            /* to this size are read by the receiver from
+                                    the sender's memory, if the system lets it
+                                    (process_vm_readv()): one copy, and the
+                                    sender is not woken for it; 0 = never */
     uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
                                     all; beyond it announces them */
     uint32_t credit_messages;    /* eager messages, per channel */

@@ -27,6 +27,7 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     ep->free = free;
     umi_list_init(&ep->inflight);
     umi_list_init(&ep->waiting);
+    umi_list_init(&ep->loans);
     umi_link_init(&ep->event_link);
     umi_link_init(&ep->peer_link);
     umi_list_append(&worker->eps, &ep->link);

@@ -26,6 +26,7 @@ typedef struct umi_ep {
     unsigned   events;
     umi_list   inflight;      /* requests in UCX's hands */
     umi_list   waiting;       /* requests for UCX, before `is_bound` */
+    umi_list   loans;         /* umi_loan.link: `inflight`, with the peer */
     umi_link   link;          /* worker->eps */
     umi_link   event_link;    /* worker->ep_events */
     bool       is_draining;   /* no new work */

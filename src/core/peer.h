@@ -13,6 +13,16 @@
 
 #include "core/worker.h"
 
+/* Whose memory may be read by whom: ops/cma.h. */
+typedef struct umi_cma {
+    bool    is_asked;
+    bool    may_lend;
+    bool    is_invited;
+    pid_t   pid;                            /* may be read; 0: none may */
+    uint8_t shown[UMI_CMA_NONCE_SIZE];      /* for the peer to read */
+    uint8_t invitation[UMI_CMA_NONCE_SIZE]; /* to show that */
+} umi_cma;
+
 typedef struct umi_peer {
     umi_link    link; /* worker->peers */
     umx_worker *worker;
@@ -25,6 +35,7 @@ typedef struct umi_peer {
     bool        is_failed; /* UCX's error handler ran */
     bool        has_shm;
     bool        has_rdma;
+    umi_cma     cma;
 } umi_peer;
 
 /* The peer of that worker; NULL if there is none, or it has failed. */

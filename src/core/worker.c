@@ -207,6 +207,7 @@ free_memory(umx_worker *worker)
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
+    umi_pool_fini(&worker->cma);
     free(worker);
     umx_context_release(context);
 }
@@ -259,6 +260,7 @@ umx_worker_destroy(umx_worker *worker)
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
     umi_slots_fini(&worker->eps_by_id);
+    umi_slots_fini(&worker->loans);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);

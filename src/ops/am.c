@@ -1,5 +1,6 @@
 #include "ops/am.h"
 
+#include "ops/cma.h"
 #include "ops/post.h"
 
 static ucs_status_t
@@ -91,6 +92,10 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     if (status != UMX_OK) {
         return status;
     }
+    if (is_rndv && id == 0 && umi_cma_may_lend(req, header_len)) {
+        umi_memory_leave(&req->buf);
+        return umi_cma_lend(req, header, header_len);
+    }
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
@@ -114,10 +119,14 @@ umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
     void               *data;
-    umx_status          status = umi_memory_enter(&req->buf);
+    umx_status          status;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (umi_cma_is_loan(desc)) {
+        return umi_cma_read(req, desc, len);
+    }
+    status = umi_memory_enter(&req->buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -132,5 +141,9 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
 void
 umi_am_release(umx_worker *worker, void *data)
 {
-    ucp_am_data_release(worker->ucp, data);
+    if (umi_cma_is_loan(data)) {
+        umi_cma_release(worker, data);
+    } else {
+        ucp_am_data_release(worker->ucp, data);
+    }
 }

@@ -20,13 +20,20 @@ typedef enum umi_am_verdict {
     UMI_AM_REFUSED   /* rendezvous: the sender's operation fails */
 } umi_am_verdict;
 
+/* In the header of data messages, which is the layer above's: the number of the
+ * receiver's endpoint, u64. */
+enum {
+    UMI_AM_ENDPOINT_AT = 8
+};
+
 /* Returns a umi_am_verdict. */
 typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
 
 umx_status umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn);
 
 /* Send `req->buf` with an optional header, which must live as long as `req`,
- * to `req->ep`. `is_rndv` decides the protocol. UMX_OK, UMX_INPROGRESS or a
+ * to `req->ep`. `is_rndv` decides the protocol: the bytes stay here until they
+ * are asked for, or are read by the peer (cma.h). UMX_OK, UMX_INPROGRESS or a
  * failure. */
 umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
                        size_t header_len, bool is_rndv);

@@ -52,3 +52,9 @@ umi_process_memory(umi_memory *memory)
     }
     read_host(memory);
 }
+
+bool
+umi_process_is_self(pid_t pid)
+{
+    return pid == getpid();
+}

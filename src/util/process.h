@@ -2,7 +2,9 @@
 #ifndef UMI_PROCESS_H
 #define UMI_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Bytes; 0 where the system does not say. */
 typedef struct umi_memory {
@@ -13,5 +15,7 @@ typedef struct umi_memory {
 } umi_memory;
 
 void umi_process_memory(umi_memory *memory);
+
+bool umi_process_is_self(pid_t pid);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/cma.h"
 #include "ops/tag.h"
 #include "util/log.h"
 #include "wire/addressed.h"
@@ -59,6 +60,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     if (status == UMX_OK) {
         status = umi_am_set_handler(worker, UMI_AM_CONTROL,
                                     umi_control_on_arrival);
+    }
+    if (status == UMX_OK) {
+        status = umi_cma_init(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);
@@ -175,6 +179,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     ep->state       = UMX_EP_CONNECTING;
     ep->handshake   = handshake;
     ep->rndv_thresh = worker->context->config.rndv_thresh_net;
+    ep->cma_min     = SIZE_MAX;
     worker->num_handshakes++;
     umi_handshake_init(ep);
     *ep_p = ep;
@@ -485,6 +490,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     umi_conn_each_channel(ep, settle_channel);
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
+    umi_cma_end(&ep->base, pending_status(ep));
     umi_rma_finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));

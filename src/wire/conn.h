@@ -67,6 +67,7 @@ struct umx_ep {
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
+    size_t          cma_min;     /* may be lent from here on: ops/cma.h */
     umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
     umi_byte_credit bytes;
     umx_ep_state_fn on_state;

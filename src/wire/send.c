@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "mem/memtype.h"
+#include "ops/cma.h"
 #include "wire/channel.h"
 #include "wire/conn.h"
 
@@ -19,7 +20,10 @@ choose_protocol(const umi_channel *channel, const umx_request *req,
                 bool *is_rndv_p)
 {
     const umx_buffer *buf     = &req->buf;
-    bool              is_rndv = buf->len >= channel->ep->rndv_thresh ||
+    umx_ep           *ep      = channel->ep;
+    bool              is_rndv = buf->len >= ep->rndv_thresh ||
+                   (buf->len >= ep->cma_min &&
+                    umi_cma_is_agreed(&ep->base, buf->len)) ||
                    (buf->len != 0 && is_of_device(req));
 
     if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
