@@ -1,6 +1,5 @@
 """Programs with a Dask cluster, each in a Python of its own."""
 
-import os
 import re
 import subprocess
 import sys

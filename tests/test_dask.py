@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import struct
 import subprocess
 import sys
@@ -436,6 +437,19 @@ async def test_a_dropped_connection_is_closed():
         await b.read()
 
 
+async def test_connections_leave_no_file_descriptors():
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    await ended(*await pair())  # UCX makes one for the worker
+    before = count()  # some of which may be about to close
+    pairs = [await pair() for _ in range(10)]
+    assert count() > before
+    for comms in pairs:
+        await ended(*comms)
+    await until(lambda: count() <= before)
+
+
 async def test_a_connection_tells_in_its_repr_what_it_is():
     a, b = await pair()
     for comm in (a, b):
@@ -608,6 +622,26 @@ async def test_handshaking_connections_can_be_aborted():
     listener.abort_handshaking_comms()
     with pytest.raises(CommClosedError):
         await comm.read()
+
+
+async def test_a_handshake_that_is_garbled_ends_the_connection(caplog):
+    listener = await listen(HOST, None)
+    shake_hands = listener.on_connection
+    accepted = []
+
+    async def on_connection(comm):
+        accepted.append(comm)
+        await shake_hands(comm)
+
+    listener.on_connection = on_connection
+    connector = get_backend("ucp").get_connector()
+    comm = await connector.connect(parse_address(listener.contact_address)[1])
+    comm._endpoint.send_frames([b"\xc1 is no msgpack"])
+    await comm.read()  # the listener's information
+    with pytest.raises(CommClosedError):
+        await comm.read()
+    assert accepted[0].closed()
+    listener.stop()
 
 
 def test_addresses_are_taken_apart_as_tcp_does():
@@ -826,6 +860,7 @@ def test_importing_the_backend_does_not_start_ucx():
 
 
 # ---- programs ----------------------------------------------------------------
+
 
 def test_the_example_computes():
     done = subprocess.run(

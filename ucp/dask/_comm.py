@@ -482,6 +482,9 @@ class UCPListener(BaseListener, _Plain):
                 "Connection from %s closed before handshake completed", peer_address
             )
             return
+        except BaseException:
+            comm.abort()
+            raise
         await self.comm_handler(comm)
 
     def get_host_port(self) -> tuple[str, int]:
