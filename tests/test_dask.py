@@ -143,6 +143,7 @@ async def test_writes_of_more_messages_than_may_queue_wait_for_the_reader(monkey
             await a.write(number)
 
     writing = asyncio.create_task(write())
+    await asyncio.sleep(0)  # it runs until it waits
     await b.write("meanwhile")
     assert await a.read() == "meanwhile"
     assert not writing.done()
