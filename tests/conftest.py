@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 import uvloop
+from networks import joined_namespaces
 from peer import Peer
 
 import ucp
@@ -106,3 +107,10 @@ def closed_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
+
+
+@pytest.fixture
+def namespaces():
+    """The names of two network namespaces, joined."""
+    with joined_namespaces() as names:
+        yield names

@@ -2,16 +2,17 @@
 
 import asyncio
 import errno
-import re
+import os
+import struct
 import subprocess
 import sys
-import textwrap
 import threading
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
+from clusters import OPTIONS, complaints, run_cluster
 from script import run_script
 
 import ucp
@@ -133,6 +134,25 @@ async def test_writes_beyond_the_limit_wait_for_the_reader():
     await ended(a, b)
 
 
+async def test_writes_of_more_messages_than_may_queue_wait_for_the_reader(monkeypatch):
+    monkeypatch.setattr("ucp.dask._comm._QUEUED_MAX", 100)
+    a, b = await pair()
+
+    async def write():
+        for number in range(5000):
+            await a.write(number)
+
+    writing = asyncio.create_task(write())
+    await asyncio.sleep(0)  # it runs until it waits
+    await b.write("meanwhile")
+    assert await a.read() == "meanwhile"
+    assert not writing.done()
+    for number in range(5000):
+        assert await b.read() == number
+    await writing
+    await ended(a, b)
+
+
 async def test_a_write_that_is_cancelled_while_it_waits_has_sent_nothing():
     with dask.config.set({"distributed.comm.ucp.write-limit": "1 MiB"}):
         a, b = await pair()
@@ -246,6 +266,16 @@ async def test_a_message_without_frames_fails_the_read(caplog):
     with pytest.raises(IndexError):
         await b.read()
     await ended(a, b)
+
+
+async def test_packed_frames_whose_count_lies_close_the_connection():
+    for lie in b"", b"\xff" * 8, bytes(5) + b"\1\0\0":
+        a, b = await pair()
+        a._endpoint.send_frames([lie], b"packed")
+        with pytest.raises((struct.error, OverflowError, MemoryError)):
+            await b.read()
+        assert b.closed()
+        await ended(a)
 
 
 async def test_a_million_bytes_in_small_messages():
@@ -406,6 +436,19 @@ async def test_a_dropped_connection_is_closed():
     del a
     with pytest.raises(CommClosedError):
         await b.read()
+
+
+async def test_connections_leave_no_file_descriptors():
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    await ended(*await pair())  # UCX makes one for the worker
+    before = count()  # some of which may be about to close
+    pairs = [await pair() for _ in range(10)]
+    assert count() > before
+    for comms in pairs:
+        await ended(*comms)
+    await until(lambda: count() <= before)
 
 
 async def test_a_connection_tells_in_its_repr_what_it_is():
@@ -580,6 +623,26 @@ async def test_handshaking_connections_can_be_aborted():
     listener.abort_handshaking_comms()
     with pytest.raises(CommClosedError):
         await comm.read()
+
+
+async def test_a_handshake_that_is_garbled_ends_the_connection(caplog):
+    listener = await listen(HOST, None)
+    shake_hands = listener.on_connection
+    accepted = []
+
+    async def on_connection(comm):
+        accepted.append(comm)
+        await shake_hands(comm)
+
+    listener.on_connection = on_connection
+    connector = get_backend("ucp").get_connector()
+    comm = await connector.connect(parse_address(listener.contact_address)[1])
+    comm._endpoint.send_frames([b"\xc1 is no msgpack"])
+    await comm.read()  # the listener's information
+    with pytest.raises(CommClosedError):
+        await comm.read()
+    assert accepted[0].closed()
+    listener.stop()
 
 
 def test_addresses_are_taken_apart_as_tcp_does():
@@ -799,17 +862,6 @@ def test_importing_the_backend_does_not_start_ucx():
 
 # ---- programs ----------------------------------------------------------------
 
-# A worker that closes does not wait for the heartbeat under way, over tcp
-# neither, and distributed logs that as an error.
-LOG_RECORD = re.compile(r"^(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - )", re.MULTILINE)
-LOST_HEARTBEAT = "Failed to communicate with scheduler during heartbeat."
-
-
-def complaints(stderr):
-    """What a program has printed but for lost heartbeats."""
-    records = LOG_RECORD.split(stderr)
-    return "".join(record for record in records if LOST_HEARTBEAT not in record)
-
 
 def test_the_example_computes():
     done = subprocess.run(
@@ -822,36 +874,6 @@ def test_the_example_computes():
 
 
 # ---- clusters ----------------------------------------------------------------
-
-CLUSTER = """
-import asyncio, logging, os, signal, time
-import numpy as np
-from distributed import Client, LocalCluster, Scheduler, Worker, wait
-
-def main():
-    signal.alarm(50)
-    logging.getLogger("distributed").setLevel(logging.WARNING)
-    PROGRAM
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-def run_cluster(directory, program):
-    """Run ``program`` from a file, as processes it starts import it; its stderr."""
-    file = directory / "program.py"
-    file.write_text(
-        CLUSTER.replace("PROGRAM", textwrap.indent(program, "    ").strip())
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", str(file)], cwd=directory, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-    return done.stderr
-
-
-OPTIONS = "protocol='ucp', dashboard_address=':0', threads_per_worker=1"
 
 LOCAL_CLUSTER = f"""
 with LocalCluster(n_workers=2, processes=True, {OPTIONS}) as cluster:

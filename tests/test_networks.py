@@ -1,14 +1,6 @@
-"""Two network namespaces joined by a veth pair: a network between two hosts."""
+"""Peers in two network namespaces: a network between two hosts."""
 
-import contextlib
-import os
-import shutil
-import subprocess
-import sys
-
-import pytest
-
-HOST = "192.0.2.1"  # reserved for documentation, as is 192.0.2.2
+from networks import HOST, cut, first_device, ip, start
 
 ECHO = """
 import asyncio, sys, ucp
@@ -34,40 +26,6 @@ async def main(host, port):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-def ip(*words):
-    return subprocess.run(["ip", *words], capture_output=True, check=True, text=True)
-
-
-def wait_up(name, device):
-    """UCX takes its devices when it starts: the link has to be up by then."""
-    while "state UP" not in ip("-n", name, "link", "show", device).stdout:
-        pass
-
-
-@pytest.fixture
-def namespaces():
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and the command ip")
-    names = [f"ucptest{os.getpid()}{end}" for end in "ab"]
-    devices = [f"ucpt{os.getpid() % 100000}{end}" for end in "ab"]
-    with contextlib.ExitStack() as undo:
-        for name in names:
-            try:
-                ip("netns", "add", name)
-            except subprocess.CalledProcessError as error:
-                pytest.skip(f"no network namespaces here: {error.stderr.strip()}")
-            undo.callback(ip, "netns", "del", name)
-        first = ["link", "add", devices[0], "netns", names[0], "type", "veth"]
-        ip(*first, "peer", "name", devices[1], "netns", names[1])
-        for number, (name, device) in enumerate(zip(names, devices, strict=True), 1):
-            ip("-n", name, "addr", "add", f"192.0.2.{number}/24", "dev", device)
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", device, "up")
-        for name, device in zip(names, devices, strict=True):
-            wait_up(name, device)
-        yield names
 
 
 CUT_OFF = """
@@ -96,21 +54,6 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@contextlib.contextmanager
-def start(namespace, program, *arguments):
-    command = [sys.executable, "-P", "-c", program, *arguments]
-    with subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 def test_peers_in_two_network_namespaces_use_the_network(namespaces):
     with start(namespaces[0], ECHO, HOST, "0") as server:
         port = server.stdout.readline().strip()
@@ -121,13 +64,12 @@ def test_peers_in_two_network_namespaces_use_the_network(namespaces):
 
 
 def test_peers_cut_off_from_each_other_find_out(namespaces):
-    device = f"ucpt{os.getpid() % 100000}a"
     with start(namespaces[0], CUT_OFF, HOST, "0") as server:
         port = server.stdout.readline().strip()
         with start(namespaces[1], CUT_OFF, HOST, port) as client:
             assert server.stdout.readline() == "connected\n"
             assert client.stdout.readline() == "connected\n"
-            ip("-n", namespaces[0], "link", "set", device, "down")
+            cut(namespaces)
             assert client.communicate()[0] == "-80\n-80\n"
         assert server.communicate()[0] == "-80\n-80\n"
     assert (client.returncode, server.returncode) == (0, 0)
@@ -167,8 +109,7 @@ def test_worker_addresses_lead_from_one_network_namespace_to_another(namespaces)
 
 def test_a_worker_address_out_of_reach_is_refused(namespaces):
     """Without a network between them, the loopback of another is no way."""
-    device = f"ucpt{os.getpid() % 100000}a"
-    ip("-n", namespaces[0], "addr", "flush", "dev", device)
+    ip("-n", namespaces[0], "addr", "flush", "dev", first_device())
     program = """
 import asyncio, sys, ucp
 

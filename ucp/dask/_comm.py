@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 # Below what ``Config.frames_max`` is; more frames go as one.
 _FRAMES_MAX = 32768
 _PACKED = b"packed"
+# A queued message costs more than its bytes, if these are few.
+_QUEUED_MAX = 16384
 # What was written before abort() may arrive: no longer than this.
 _ABORT_TIMEOUT = 1.0
 # How often connect() looks whether a peer that does not answer is reached.
@@ -82,6 +84,7 @@ class UCP(Comm):
         self._write_limit = _config.get_bytes("write-limit")
         self._loop = asyncio.get_running_loop()
         blocks.use(self._loop, blocks_limit())
+        self._num_queued = 0  # messages since none was pending
         self._is_reading = False
         # A receive that was posted to see whether there is more to be read.
         self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
@@ -122,6 +125,8 @@ class UCP(Comm):
         try:
             request, self._ahead = self._ahead, None
             header, frames = await (request or endpoint.recv_frames(blocks.allocate))
+            if header == _PACKED:
+                frames = unpack_frames(frames[0])
         except ucp.UCXBaseException as exc:
             self.abort()
             raise CommClosedError(f"in {self}: {exc}") from exc
@@ -132,8 +137,6 @@ class UCP(Comm):
             self._is_reading = False
         if endpoint.closed():
             self._look_ahead()
-        if header == _PACKED:
-            frames = unpack_frames(frames[0])
         try:
             return await from_frames(
                 frames,
@@ -192,11 +195,17 @@ class UCP(Comm):
         return self._endpoint
 
     async def _make_room(self, size: int) -> None:
-        """Wait until ``size`` more bytes may be queued."""
+        """Wait until a message of ``size`` bytes may be queued."""
         endpoint = self._open_endpoint()
-        while 0 < endpoint.pending_bytes > self._write_limit - size:
-            endpoint.set_limits(max(self._write_limit - size, 0))
+        room = max(self._write_limit - size, 0)
+        if endpoint.pending_bytes == 0:
+            self._num_queued = 0
+        elif self._num_queued == _QUEUED_MAX:
+            room = 0
+        while endpoint.pending_bytes > room:
+            endpoint.set_limits(room)
             await endpoint.drain()
+        self._num_queued = self._num_queued % _QUEUED_MAX + 1
 
     async def close(self) -> None:
         """Close once the peer has taken what was written; never raises.
@@ -473,6 +482,9 @@ class UCPListener(BaseListener, _Plain):
                 "Connection from %s closed before handshake completed", peer_address
             )
             return
+        except BaseException:
+            comm.abort()
+            raise
         await self.comm_handler(comm)
 
     def get_host_port(self) -> tuple[str, int]:
