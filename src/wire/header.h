@@ -13,14 +13,17 @@
 #define UMI_HEADER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <umx/am.h>
 
+#include "ops/am.h"
+
 /* Active message ids. 0 to 15 are ours, 16 to 65535 the user's. */
 enum {
     UMI_AM_DATA    = 0,
-    UMI_AM_CONTROL = 1,
+    UMI_AM_CONTROL = 1, /* 2 and 3: ops/cma.h */
     UMI_AM_USER    = 16
 };
 
@@ -77,7 +80,9 @@ typedef struct umi_header {
 
 #define UMI_HEADER_MIN 16
 #define UMI_HEADER_MAX 24
-_Static_assert(sizeof(umi_header) == UMI_HEADER_MAX, "wire format");
+_Static_assert(sizeof(umi_header) == UMI_HEADER_MAX &&
+                   offsetof(umi_header, endpoint) == UMI_AM_ENDPOINT_AT,
+               "wire format");
 
 /* Bytes of it on the wire. */
 static inline size_t
