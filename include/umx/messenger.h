@@ -208,8 +208,7 @@ typedef struct umx_message_receiver {
      * `info->header` is the metadata. A failure is finish()'s. */
     umx_status (*alloc)(const umx_frames_info *info, umx_buffer *buffers,
                         void *arg);
-    /* The end, once. UMX_OK: they are filled. NULL and 0: of alloc()'s failure.
-     */
+    /* The end, once. UMX_OK: they are filled. None, if there was no memory. */
     void (*finish)(const umx_buffer *buffers, size_t count, umx_status status,
                    void *arg);
     void *arg;
