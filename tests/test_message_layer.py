@@ -310,7 +310,7 @@ async def test_route_may_return_what_is_no_receiver():
             sender.send(left, {"n": 1}, [b"x"])
             sender.send(left, {"n": 0}, [b"x"])
             await until(lambda: log == [0])
-        assert {type(context["exception"]) for context in contexts} == {AttributeError}
+        assert {type(context["exception"]) for context in contexts} == {TypeError}
 
 
 async def test_callbacks_may_send_close_and_stop():

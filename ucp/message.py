@@ -8,7 +8,7 @@ that gives memory to a message's buffers and makes something of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -98,7 +98,7 @@ class MessageSender(_ext.MessageSender):
         return MessageSenderStatistics(*self._stats())
 
 
-class MessageReceiver:
+class MessageReceiver(_ext.MessageReceiver):
     """One message that is being received; awaitable.
 
     ``await receiver`` gives what ``finish()`` has made of it: by default
@@ -110,53 +110,9 @@ class MessageReceiver:
         allocator: makes a buffer of that many bytes.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_allocator",
-        "_error",
-        "_result",
-        "_waiters",
-        "metadata",
-    )
+    __slots__ = ("__weakref__",)
 
-    def __init__(
-        self, metadata: Metadata, allocator: Callable[[int], Any] = bytearray
-    ) -> None:
-        self.metadata = metadata
-        self._allocator = allocator
-        self._result: tuple[Any] | None = None
-        self._error: BaseException | None = None
-        self._waiters: list[asyncio.Future[None]] | None = None
-
-    def allocate(self, sizes: list[int]) -> Sequence[Any]:
-        """Writable buffers of exactly these sizes, in bytes."""
-        allocator = self._allocator
-        return [allocator(size) for size in sizes]
-
-    def finish(self, buffers: list[Any]) -> Any:
-        """All bytes are there. Returns what awaiting gives."""
-        return self.metadata, buffers
-
-    def failed(self, exc: BaseException) -> None:
-        """There will be no message; awaiting raises ``exc``."""
-
-    def done(self) -> bool:
-        """Has it been received, or failed?"""
-        return self._result is not None or self._error is not None
-
-    def _land(self, buffers: list[Any]) -> None:
-        try:
-            self._result = (self.finish(buffers),)
-        except BaseException as exc:
-            self._error = exc
-            raise
-        finally:
-            self._wake()
-
-    def _fail(self, exc: BaseException) -> None:
-        self._error = exc
-        self._wake()
-        self.failed(exc)
+    _waiters: list[asyncio.Future[None]] | None
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, None
@@ -172,8 +128,7 @@ class MessageReceiver:
             yield from waiter
         if self._error is not None:
             raise self._error
-        assert self._result is not None
-        return self._result[0]
+        return self._result
 
 
 class MessageListener:

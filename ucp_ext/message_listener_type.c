@@ -43,26 +43,30 @@ on_route(const umx_metadata *metadata, umx_message_receiver *receiver,
         Py_DECREF(result);
         return false;
     }
-    Py_XSETREF(self->receiver, result);
+    if (!PyObject_TypeCheck(result, self->worker->st->message_receiver_type)) {
+        PyErr_Format(PyExc_TypeError,
+                     "route must return a MessageReceiver or None, not %.200s",
+                     Py_TYPE(result)->tp_name);
+        Py_DECREF(result);
+        report(self);
+        return false;
+    }
+    Py_XSETREF(self->receiver, (MessageReceiverObject *)result);
     *receiver = (umx_message_receiver){on_alloc, on_finish, self};
     return true;
 }
 
-static PyObject *
-sizes_of(const umx_frames_info *info)
+/* A bytearray that nobody else has need not be held. */
+static int
+hold_one(MessageListenerObject *self, PyObject *object, buffer_hold *hold)
 {
-    PyObject *list = PyList_New((Py_ssize_t)info->count);
-
-    for (size_t i = 0; list != NULL && i < info->count; i++) {
-        PyObject *size = PyLong_FromSize_t(info->frames[i].len);
-
-        if (size == NULL) {
-            Py_CLEAR(list);
-        } else {
-            PyList_SET_ITEM(list, (Py_ssize_t)i, size);
-        }
+    if (PyByteArray_CheckExact(object) && Py_REFCNT(object) == 1) {
+        *hold     = (buffer_hold){0};
+        hold->buf = umx_host_buffer(PyByteArray_AS_STRING(object),
+                                    (size_t)PyByteArray_GET_SIZE(object));
+        return 0;
     }
-    return list;
+    return buffer_acquire(self->worker->st, object, true, hold);
 }
 
 /* Hold what allocate() gave: one buffer for each, as long. */
@@ -82,8 +86,7 @@ hold_all(MessageListenerObject *self, const umx_frames_info *info,
     for (Py_ssize_t i = 0; self->frames != NULL && i < count; i++) {
         buffer_hold *hold = &self->frames->holds[i];
 
-        if (buffer_acquire(self->worker->st, PyList_GET_ITEM(objects, i), true,
-                           hold) < 0) {
+        if (hold_one(self, PyList_GET_ITEM(objects, i), hold) < 0) {
             return -1;
         }
         self->frames->num_held++;
@@ -100,20 +103,7 @@ hold_all(MessageListenerObject *self, const umx_frames_info *info,
 static int
 allocate(MessageListenerObject *self, const umx_frames_info *info)
 {
-    PyObject *sizes  = sizes_of(info);
-    PyObject *result = NULL;
-
-    if (sizes != NULL) {
-        result = PyObject_CallMethodOneArg(
-            self->receiver, NAME(self->worker->st, allocate), sizes);
-        Py_DECREF(sizes);
-    }
-    if (result == NULL) {
-        return -1;
-    }
-    self->buffers = PySequence_List(
-        result); /* the program may change its own */
-    Py_DECREF(result);
+    self->buffers = receiver_allocate(self->worker->st, self->receiver, info);
     return (self->buffers == NULL) ? -1 : hold_all(self, info, self->buffers);
 }
 
@@ -144,22 +134,18 @@ on_alloc(const umx_frames_info *info, umx_buffer *buffers, void *arg)
     return UMX_OK;
 }
 
-/* The receiver's end. Takes over `receiver` and `arg`, which may be NULL with
- * an exception. */
+/* The receiver's end: `exc`, or NULL with what raised that. Both, and the
+ * receiver, are taken over. */
 static void
-tell(MessageListenerObject *self, PyObject *receiver, PyObject *name,
-     PyObject *arg)
+tell_failure(MessageListenerObject *self, PyObject *exc)
 {
-    PyObject *result = NULL;
+    MessageReceiverObject *receiver = self->receiver;
 
-    if (arg != NULL) {
-        result = PyObject_CallMethodOneArg(receiver, name, arg);
-        Py_DECREF(arg);
-    }
-    if (result == NULL) {
+    self->receiver = NULL;
+    if (exc == NULL || receiver_fail(self->worker->st, receiver, exc) < 0) {
         report(self);
     }
-    Py_XDECREF(result);
+    Py_XDECREF(exc);
     Py_DECREF(receiver);
 }
 
@@ -167,51 +153,62 @@ tell(MessageListenerObject *self, PyObject *receiver, PyObject *name,
 static void
 fail_receiver(MessageListenerObject *self, umx_status status)
 {
-    PyObject  *receiver = self->receiver;
-    mod_state *st       = self->worker->st;
-
-    if (receiver != NULL) {
-        self->receiver = NULL;
-        tell(self, receiver, NAME(st, _fail),
-             errors_new(st, status, "MessageListener", NULL));
+    if (self->receiver != NULL) {
+        tell_failure(self, errors_new(self->worker->st, status,
+                                      "MessageListener", NULL));
     }
+}
+
+/* There was no memory for it. */
+static void
+tell_no_memory(MessageListenerObject *self, umx_status status)
+{
+    PyObject *exc = self->exception;
+
+    self->exception = NULL;
+    if (exc == NULL) {
+        fail_receiver(self, status);
+        return;
+    }
+    PyErr_SetRaisedException(Py_NewRef(exc));
+    report(self);
+    tell_failure(self, exc);
+}
+
+static void
+tell_success(MessageListenerObject *self, PyObject *objects)
+{
+    MessageReceiverObject *receiver = self->receiver;
+
+    self->receiver = NULL;
+    if (receiver_land(self->worker->st, receiver, objects) < 0) {
+        report(self);
+    }
+    Py_DECREF(receiver);
 }
 
 static void
 on_finish(const umx_buffer *buffers, size_t count, umx_status status, void *arg)
 {
-    MessageListenerObject *self     = arg;
-    mod_state             *st       = self->worker->st;
-    PyObject              *receiver = self->receiver;
+    MessageListenerObject *self = arg;
     PyObject              *objects;
 
     (void)buffers;
     (void)count;
-    if (self->frames == NULL) { /* there was no memory for it */
-        PyObject *exc = self->exception;
-
-        self->exception = NULL;
-        if (exc == NULL) {
-            fail_receiver(self, status);
-            return;
-        }
-        self->receiver = NULL;
-        PyErr_SetRaisedException(Py_NewRef(exc));
-        report(self);
-        tell(self, receiver, NAME(st, _fail), exc);
+    if (self->frames == NULL) {
+        tell_no_memory(self, status);
         return;
     }
     objects = Py_NewRef(self->buffers);
     release_memory(self);
-    if (receiver == NULL || !self->is_running) {
-        Py_DECREF(objects); /* told already; or libumx is calling */
+    if (self->receiver == NULL || !self->is_running) {
+        /* told already; or libumx is calling */
     } else if (status == UMX_OK) {
-        self->receiver = NULL;
-        tell(self, receiver, NAME(st, _land), objects);
+        tell_success(self, objects);
     } else {
-        Py_DECREF(objects);
         fail_receiver(self, status);
     }
+    Py_DECREF(objects);
     Py_DECREF(self);
 }
 

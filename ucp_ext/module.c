@@ -229,6 +229,8 @@ module_exec(PyObject *module)
         add_type(module, &address_spec, &st->address_type) < 0 ||
         add_type(module, &message_sender_spec, &st->message_sender_type) < 0 ||
         add_type(module, &message_listener_spec, &st->message_listener_type) <
+            0 ||
+        add_type(module, &message_receiver_spec, &st->message_receiver_type) <
             0) {
         return -1;
     }
@@ -257,6 +259,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->address_type);
     Py_VISIT(st->message_sender_type);
     Py_VISIT(st->message_listener_type);
+    Py_VISIT(st->message_receiver_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -298,6 +301,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->address_type);
     Py_CLEAR(st->message_sender_type);
     Py_CLEAR(st->message_listener_type);
+    Py_CLEAR(st->message_receiver_type);
     Py_CLEAR(st->any);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);

@@ -82,8 +82,9 @@ typedef enum exception_index {
     X(request)                  \
     X(_deliver)                 \
     X(allocate)                 \
-    X(_land)                    \
-    X(_fail)                    \
+    X(finish)                   \
+    X(failed)                   \
+    X(_wake)                    \
     X(_run)
 
 typedef struct RequestObject RequestObject;
@@ -112,6 +113,7 @@ typedef struct mod_state {
     PyTypeObject  *address_type;
     PyTypeObject  *message_sender_type;
     PyTypeObject  *message_listener_type;
+    PyTypeObject  *message_receiver_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -273,13 +275,21 @@ typedef struct MessageSenderObject {
     PyObject                   *weakrefs;
 } MessageSenderObject;
 
+typedef struct MessageReceiverObject {
+    PyObject_HEAD PyObject *metadata;
+    PyObject               *allocator; /* or NULL: bytearray */
+    PyObject               *result;    /* or NULL */
+    PyObject               *error;     /* the same */
+    PyObject               *waiters;   /* list of futures; or NULL, or None */
+} MessageReceiverObject;
+
 typedef struct MessageListenerObject {
     PyObject_HEAD EndpointObject *endpoint;
     WorkerObject                 *worker;
     umx_message_listener         *umx; /* NULL once it is over */
     PyObject                     *route;
     PyObject                     *on_end;
-    PyObject                     *receiver;     /* of the message that comes */
+    MessageReceiverObject        *receiver;     /* of the message that comes */
     PyObject                     *exception;    /* why there is no memory */
     PyObject                     *buffers;      /* list of what it gave ... */
     struct frames_list           *frames;       /* ... held */
@@ -817,6 +827,14 @@ int metadata_encode(PyObject *dict, umx_metadata_builder *builder);
 
 PyObject *metadata_decode(const umx_metadata *metadata);
 
+/* A list of new buffers, as the receiver wants them; what it makes of them; and
+ * that there will be none. NULL, -1 with an exception. */
+PyObject *receiver_allocate(mod_state *st, MessageReceiverObject *self,
+                            const umx_frames_info *info);
+int       receiver_land(mod_state *st, MessageReceiverObject *self,
+                        PyObject *buffers);
+int receiver_fail(mod_state *st, MessageReceiverObject *self, PyObject *exc);
+
 /* What it was sent to. */
 void sender_release(RequestObject *req);
 
@@ -962,7 +980,8 @@ extern const char worker_get_address_doc[], worker_connect_address_doc[],
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
     remote_spec, address_spec, array_spec, pool_spec, pool_buffer_spec,
-    loan_spec, message_sender_spec, message_listener_spec;
+    loan_spec, message_sender_spec, message_listener_spec,
+    message_receiver_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);
