@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "ops": {"ops", "core", "mem", "util"},
     "progress": {"progress", "core", "mem", "util"},
     "wire": {"wire", "ops", "core", "mem", "util"},
+    "message": {"message", "core", "mem", "util"},
 }
 MAY_CALL_UCX = {"core", "ops"}
 UCX = {"ucp", "uct", "ucs", "ucm"}

@@ -18,6 +18,7 @@
 #   exceptions the tree, drawn           core       names of ucx-py
 #   testing    for tests of programs that use ucp
 #   compat     ucxx's names on top of all this
+#   message    messages with metadata, to several endpoints
 #   dask       Dask's protocol: imports distributed, and is imported by it only
 #   cuda       arrays in device memory
 #   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
@@ -34,7 +35,7 @@ from . import _loader
 
 _loader.load()
 
-from . import core, cuda, exceptions, sync, utils
+from . import core, cuda, exceptions, message, sync, utils
 from ._address import get_address
 from ._addressed import (
     UCXAddress,
@@ -175,6 +176,7 @@ __all__ = [
     "get_ucx_version",
     "get_worker_address",
     "init",
+    "message",
     "open_streams",
     "progress",
     "recv",

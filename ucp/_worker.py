@@ -56,6 +56,7 @@ class Worker(_ext.Worker):
         "addressed_waiters",
         "endpoints",
         "listeners",
+        "message_listeners",
         "tasks",
         "thread",
     )
@@ -67,6 +68,7 @@ class Worker(_ext.Worker):
     addressed_waiters: set[asyncio.Future[None]]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
+    message_listeners: set[_ext.MessageListener]
     tasks: set[asyncio.Task[object]]
     thread: threading.Thread
 
@@ -262,6 +264,8 @@ class Worker(_ext.Worker):
         super().close()
         for submission in list(self._submissions):
             submission.abandon()
+        for listener in list(self.message_listeners):
+            listener._run()
         self.wake_addressed()
 
     def wake_addressed(self) -> None:
@@ -300,6 +304,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     worker = Worker(context, loop, Endpoint, Listener)
     worker.endpoints = WeakSet()
     worker.addressed_waiters = set()
+    worker.message_listeners = set()
     worker.on_addressed = _waker(worker)
     worker.listeners = WeakSet()
     worker.tasks = set()

@@ -15,8 +15,8 @@ enum {
 /* ---- memory --------------------------------------------------------------
  */
 
-static frames_list *
-new_list(Py_ssize_t count)
+frames_list *
+frames_list_new(Py_ssize_t count)
 {
     size_t size = sizeof(frames_list) + (size_t)count * sizeof(buffer_hold);
     frames_list *list = PyMem_Malloc(size + (size_t)count * sizeof(umx_buffer));
@@ -32,20 +32,25 @@ new_list(Py_ssize_t count)
 }
 
 void
-frames_release(RequestObject *req)
+frames_list_free(frames_list *list)
 {
-    frames_list *list = req->frames;
-
-    req->frames = NULL;
     for (Py_ssize_t i = 0; i < list->num_held; i++) {
         buffer_release(&list->holds[i]);
     }
     PyMem_Free(list);
 }
 
-/* Hold `objects`, a sequence of buffers. -1 with an exception. */
-static int
-hold_all(RequestObject *req, PyObject *objects, bool is_writable)
+void
+frames_release(RequestObject *req)
+{
+    frames_list *list = req->frames;
+
+    req->frames = NULL;
+    frames_list_free(list);
+}
+
+int
+frames_hold(RequestObject *req, PyObject *objects, bool is_writable)
 {
     PyObject *fast = PySequence_Fast(objects, "expected a sequence of buffers");
     frames_list *list;
@@ -54,7 +59,7 @@ hold_all(RequestObject *req, PyObject *objects, bool is_writable)
     if (fast == NULL) {
         return -1;
     }
-    list = req->frames = new_list(PySequence_Fast_GET_SIZE(fast));
+    list = req->frames = frames_list_new(PySequence_Fast_GET_SIZE(fast));
     for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
         buffer_hold *hold = &list->holds[i];
 
@@ -82,7 +87,7 @@ allocate_all(RequestObject *req, const umx_frames_info *info)
     if (objects == NULL) {
         return NULL;
     }
-    list = new_list(count);
+    list = frames_list_new(count);
     for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
         const umx_frame *frame = &info->frames[i];
         buffer_hold     *hold  = &list->holds[i];
@@ -363,7 +368,7 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
     req->channel   = channel;
     req->allocator = Py_XNewRef(values[0]);
     req->is_into   = (values[1] != NULL);
-    if (req->is_into && hold_all(req, values[1], true) < 0) {
+    if (req->is_into && frames_hold(req, values[1], true) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -406,7 +411,7 @@ messages_send_frames(EndpointObject *self, uint16_t channel,
     }
     req->channel = channel;
     if (request_hold_header(req, values[1], UMX_FRAMES_HEADER_MAX) < 0 ||
-        hold_all(req, values[0], false) < 0) {
+        frames_hold(req, values[0], false) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -226,7 +226,12 @@ module_exec(PyObject *module)
         add_type(module, &pool_buffer_spec, &st->pool_buffer_type) < 0 ||
         add_type(module, &loan_spec, &st->loan_type) < 0 ||
         add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
-        add_type(module, &address_spec, &st->address_type) < 0) {
+        add_type(module, &address_spec, &st->address_type) < 0 ||
+        add_type(module, &message_sender_spec, &st->message_sender_type) < 0 ||
+        add_type(module, &message_listener_spec, &st->message_listener_type) <
+            0 ||
+        add_type(module, &message_receiver_spec, &st->message_receiver_type) <
+            0) {
         return -1;
     }
     return PyModule_AddFunctions(module, callback_methods);
@@ -252,6 +257,9 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->loan_type);
     Py_VISIT(st->tag_message_type);
     Py_VISIT(st->address_type);
+    Py_VISIT(st->message_sender_type);
+    Py_VISIT(st->message_listener_type);
+    Py_VISIT(st->message_receiver_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
@@ -291,6 +299,9 @@ module_clear(PyObject *module)
     Py_CLEAR(st->loan_type);
     Py_CLEAR(st->tag_message_type);
     Py_CLEAR(st->address_type);
+    Py_CLEAR(st->message_sender_type);
+    Py_CLEAR(st->message_listener_type);
+    Py_CLEAR(st->message_receiver_type);
     Py_CLEAR(st->any);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);

@@ -58,6 +58,8 @@ static const char *const kind_names[] = {
     [REQUEST_STREAM_RECV]      = "stream_recv",
     [REQUEST_SEND_FRAMES]      = "send_frames",
     [REQUEST_RECV_FRAMES]      = "recv_frames",
+    [REQUEST_SEND_MESSAGE]     = "MessageSender.send",
+    [REQUEST_DRAIN_SENDER]     = "MessageSender.drain",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -212,6 +214,9 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
     Py_VISIT(self->low_level);
+    for (size_t i = 0; self->sent != NULL && i < self->sent->count; i++) {
+        Py_VISIT(self->sent->endpoints[i]);
+    }
     return 0;
 }
 
@@ -343,6 +348,9 @@ request_dealloc(PyObject *op)
     }
     if (UNLIKELY(self->many != NULL)) {
         release_many(self);
+    }
+    if (UNLIKELY(self->sent != NULL)) {
+        sender_release(self);
     }
     (void)request_clear(op);
     Py_CLEAR(self->remote);
@@ -794,6 +802,8 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_CLOSE_ALL:
     case REQUEST_SEND_MANY:
     case REQUEST_RECV_MANY:
+    case REQUEST_SEND_MESSAGE:
+    case REQUEST_DRAIN_SENDER:
         break;
     }
     return UMX_ERR_INVALID_PARAM;
@@ -884,15 +894,32 @@ post_many(RequestObject *req)
     }
 }
 
+umx_op_params
+request_params(RequestObject *req)
+{
+    return (umx_op_params){.field_mask = UMX_OP_FIELD_ON_DONE |
+                                         UMX_OP_FIELD_ON_LOST,
+                           .on_done = on_done,
+                           .arg     = req,
+                           .on_lost = on_lost};
+}
+
+/* What a posting call returned. */
+static inline void
+note_posted(RequestObject *req, umx_status status)
+{
+    if (status == UMX_INPROGRESS) {
+        Py_INCREF(req); /* for on_done() */
+        return;
+    }
+    /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
+    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
-                                          UMX_OP_FIELD_ON_LOST,
-                            .on_done = on_done,
-                            .arg     = req,
-                            .on_lost = on_lost};
-    umx_status    status;
+    umx_op_params params = request_params(req);
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
@@ -904,23 +931,13 @@ post_now(RequestObject *req)
         post_many(req);
         return;
     }
-    status = post_one(req, &params);
-    if (status == UMX_INPROGRESS) {
-        Py_INCREF(req); /* for on_done() */
-        return;
-    }
-    /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    note_posted(req, post_one(req, &params));
 }
 
 void
 request_post_message(RequestObject *req, umx_message *message)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
-                                          UMX_OP_FIELD_ON_LOST,
-                            .on_done = on_done,
-                            .arg     = req,
-                            .on_lost = on_lost};
+    umx_op_params params = request_params(req);
     umx_status    status;
 
     if (req->kind == REQUEST_RECV_FRAMES) {
@@ -940,16 +957,31 @@ request_post_message(RequestObject *req, umx_message *message)
     }
 }
 
+/* What is due after posting is done in the loop's next turn. */
+static inline void
+drain_soon(RequestObject *req)
+{
+    if (req->is_settled) {
+        worker_drain_if_due(req->worker);
+    } else {
+        worker_schedule_drain(req->worker);
+    }
+}
+
+PyObject *
+request_posted(RequestObject *req, umx_status status)
+{
+    note_posted(req, status);
+    drain_soon(req);
+    return (PyObject *)req;
+}
+
 PyObject *
 request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
-        if (req->is_settled) {
-            worker_drain_if_due(req->worker);
-        } else {
-            worker_schedule_drain(req->worker);
-        }
+        drain_soon(req);
     } else if (worker_is_forked(req->worker)) {
         release_many(req);
         request_settle(req,
@@ -1179,6 +1211,52 @@ make_many_error(RequestObject *self)
     return exc;
 }
 
+/* What became of a message to several endpoints, one for each. */
+static PyObject *
+make_sent_error(RequestObject *self)
+{
+    sent     *what    = self->sent;
+    PyObject *results = PyList_New((Py_ssize_t)what->count);
+    PyObject *exc;
+
+    for (size_t i = 0; results != NULL && i < what->count; i++) {
+        umx_status status = (what->statuses[i] == UMX_INPROGRESS) ?
+                                self->status :
+                                what->statuses[i];
+        PyObject  *result = (status == UMX_OK) ? Py_NewRef(Py_None) :
+                                                 errors_new(self->st, status,
+                                                            op_name(self), NULL);
+
+        if (result == NULL) {
+            Py_CLEAR(results);
+        } else {
+            PyList_SET_ITEM(results, (Py_ssize_t)i, result);
+        }
+    }
+    if (results == NULL) {
+        return NULL;
+    }
+    exc = make_status_error(self, self->status, &self->info, 0);
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_DECREF(results);
+    return exc;
+}
+
+static PyObject *
+make_error(RequestObject *self)
+{
+    if (self->many != NULL) {
+        return make_many_error(self);
+    }
+    return (self->sent != NULL) ?
+               make_sent_error(self) :
+               make_status_error(self, self->status, &self->info,
+                                 self->hold.buf.len);
+}
+
 /* The collector must see what can be part of a cycle: callbacks, and an
  * exception, whose traceback leads to frames that hold this request. */
 void
@@ -1195,10 +1273,7 @@ request_exception_object(RequestObject *self)
 {
     request_track(self);
     if (self->exception == NULL) {
-        self->exception = (self->many != NULL) ?
-                              make_many_error(self) :
-                              make_status_error(self, self->status, &self->info,
-                                                self->hold.buf.len);
+        self->exception = make_error(self);
     }
     return Py_XNewRef(self->exception);
 }

@@ -80,7 +80,12 @@ typedef enum exception_index {
     X(stream_send_nb)           \
     X(stream_recv_nb)           \
     X(request)                  \
-    X(_deliver)
+    X(_deliver)                 \
+    X(allocate)                 \
+    X(finish)                   \
+    X(failed)                   \
+    X(_wake)                    \
+    X(_run)
 
 typedef struct RequestObject RequestObject;
 
@@ -106,6 +111,9 @@ typedef struct mod_state {
     PyTypeObject  *loan_type;
     PyTypeObject  *tag_message_type;
     PyTypeObject  *address_type;
+    PyTypeObject  *message_sender_type;
+    PyTypeObject  *message_listener_type;
+    PyTypeObject  *message_receiver_type;
     PyObject      *any; /* the sentinel ANY */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
@@ -260,6 +268,35 @@ typedef struct MemoryObject {
     bool                     is_closed;
     PyObject                *weakrefs;
 } MemoryObject;
+
+typedef struct MessageSenderObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_message_sender         *umx; /* NULL once closed */
+    PyObject                   *weakrefs;
+} MessageSenderObject;
+
+typedef struct MessageReceiverObject {
+    PyObject_HEAD PyObject *metadata;
+    PyObject               *allocator; /* or NULL: bytearray */
+    PyObject               *result;    /* or NULL */
+    PyObject               *error;     /* the same */
+    PyObject               *waiters;   /* list of futures; or NULL, or None */
+} MessageReceiverObject;
+
+typedef struct MessageListenerObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    WorkerObject                 *worker;
+    umx_message_listener         *umx; /* NULL once it is over */
+    PyObject                     *route;
+    PyObject                     *on_end;
+    MessageReceiverObject        *receiver;     /* of the message that comes */
+    PyObject                     *exception;    /* why there is no memory */
+    PyObject                     *buffers;      /* list of what it gave ... */
+    struct frames_list           *frames;       /* ... held */
+    bool                          is_scheduled; /* _run() */
+    bool                          is_running;
+    bool                          is_ended;
+} MessageListenerObject;
 
 /* ---- kinds of memory (memory_kind.c) --------------------------------------
  */
@@ -531,6 +568,7 @@ typedef enum request_kind {
     REQUEST_TAG_SEND_SYNC,
     REQUEST_STREAM_SEND,
     REQUEST_SEND_FRAMES,
+    REQUEST_SEND_MESSAGE,
     REQUEST_RECV, /* up to here the result is None */
     REQUEST_RECV_INTO,
     REQUEST_TAG_RECV,
@@ -546,6 +584,7 @@ typedef enum request_kind {
     REQUEST_RECV_FRAMES,
     REQUEST_FLUSH,
     REQUEST_DRAIN,
+    REQUEST_DRAIN_SENDER,
     REQUEST_CLOSE,
     REQUEST_PING,
     REQUEST_PEER_INFO,
@@ -581,6 +620,14 @@ typedef struct frames_list {
     buffer_hold holds[];
 } frames_list;
 
+/* Where a message went, if to several. */
+typedef struct sent {
+    size_t      count;
+    umx_ep    **eps;      /* behind `endpoints` */
+    umx_status *statuses; /* behind these */
+    PyObject   *endpoints[];
+} sent;
+
 struct RequestObject {
     PyObject_HEAD mod_state *st;
     WorkerObject            *worker;
@@ -611,6 +658,7 @@ struct RequestObject {
     PyObject        *remote; /* a peer's memory: the RemoteObject, ... */
     rma_list        *list;
     frames_list     *frames;
+    sent            *sent;      /* SEND_MESSAGE: to several */
     PyObject        *allocator; /* RECV_FRAMES: the user's, or NULL */
     uint64_t         offset;
     umx_atomic       atomic;
@@ -650,6 +698,11 @@ rma_list *request_new_list(Py_ssize_t count);
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
 PyObject *request_post(RequestObject *req);
+
+/* For an operation of `req`, which the caller posts; and what that returned:
+ * as request_post(). */
+umx_op_params request_params(RequestObject *req);
+PyObject     *request_posted(RequestObject *req, umx_status status);
 
 /* It was handed out, but could not be made. */
 void request_keep_unseen(RequestObject *req);
@@ -749,6 +802,13 @@ MESSAGE_METHODS(DECLARE)
 
 void frames_release(RequestObject *req);
 
+/* Hold `objects`, a sequence of buffers. -1 with an exception. */
+int frames_hold(RequestObject *req, PyObject *objects, bool is_writable);
+
+/* Nothing is held yet. NULL with an exception. */
+frames_list *frames_list_new(Py_ssize_t count);
+void         frames_list_free(frames_list *list);
+
 umx_status frames_post_send(RequestObject *req, const umx_op_params *params);
 
 /* As am_start(), am_result() and the middle of request_fetch(). */
@@ -758,6 +818,25 @@ void      frames_fetch(RequestObject *req);
 
 /* A message whose bytes have been received returns to its queue. */
 void frames_unrecv(RequestObject *req);
+
+/* ---- messages with metadata (metadata.c, message_sender_type.c) -----------
+ */
+
+/* A dict; -1 with an exception that names what is wrong. */
+int metadata_encode(PyObject *dict, umx_metadata_builder *builder);
+
+PyObject *metadata_decode(const umx_metadata *metadata);
+
+/* A list of new buffers, as the receiver wants them; what it makes of them; and
+ * that there will be none. NULL, -1 with an exception. */
+PyObject *receiver_allocate(mod_state *st, MessageReceiverObject *self,
+                            const umx_frames_info *info);
+int       receiver_land(mod_state *st, MessageReceiverObject *self,
+                        PyObject *buffers);
+int receiver_fail(mod_state *st, MessageReceiverObject *self, PyObject *exc);
+
+/* What it was sent to. */
+void sender_release(RequestObject *req);
 
 /* ---- byte streams (stream.c) ---------------------------------------------
  */
@@ -901,7 +980,8 @@ extern const char worker_get_address_doc[], worker_connect_address_doc[],
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
     remote_spec, address_spec, array_spec, pool_spec, pool_buffer_spec,
-    loan_spec;
+    loan_spec, message_sender_spec, message_listener_spec,
+    message_receiver_spec;
 
 /* log.c */
 void      log_deliver(mod_state *st);

@@ -12,6 +12,7 @@
 #include <umx/frames.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
+#include <umx/messenger.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/status.h>

@@ -30,9 +30,24 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     umi_list_init(&ep->loans);
     umi_link_init(&ep->event_link);
     umi_link_init(&ep->peer_link);
+    umi_list_init(&ep->gathered);
     umi_list_append(&worker->eps, &ep->link);
     worker->stats.endpoints++;
     return UMX_OK;
+}
+
+void
+umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->gathered) {
+        umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
+
+        if (is_closing) {
+            gathered->close(gathered);
+        } else {
+            gathered->flush(gathered);
+        }
+    }
 }
 
 void

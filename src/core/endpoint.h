@@ -14,6 +14,17 @@ enum umi_ep_events {
     UMI_EP_EVENT_LAYER = 1u << 1  /* the layer above asked for a visit */
 };
 
+/* What a layer above has gathered for an endpoint and not handed over yet: it
+ * does so when the worker next runs events, or the endpoint closes or flushes.
+ */
+typedef struct umi_gathered {
+    umi_link       ep_link;     /* umi_ep.gathered */
+    umi_link       worker_link; /* umx_worker.gathered; or by itself */
+    struct umi_ep *ep;          /* held */
+    void (*flush)(struct umi_gathered *gathered);
+    void (*close)(struct umi_gathered *gathered); /* flush, whatever waits */
+} umi_gathered;
+
 typedef struct umi_ep {
     umx_worker      *worker;
     struct umi_peer *peer;   /* NULL before the handshake and once closed */
@@ -29,6 +40,7 @@ typedef struct umi_ep {
     umi_list   loans;         /* umi_loan.link: `inflight`, with the peer */
     umi_link   link;          /* worker->eps */
     umi_link   event_link;    /* worker->ep_events */
+    umi_list   gathered;      /* umi_gathered.ep_link */
     bool       is_draining;   /* no new work */
     unsigned   num_tag_sends; /* of `inflight`: UCX's own tags */
     uint64_t   raw_tags;      /* tag sends posted so far */
@@ -72,6 +84,9 @@ umi_ep_release(umi_ep *ep)
         ep->free(ep);
     }
 }
+
+/* Hand over what is gathered for it; `is_closing`: no more can be. */
+void umi_ep_flush_gathered(umi_ep *ep, bool is_closing);
 
 /* Take `ep` off the worker's lists, before its memory goes. */
 void umi_ep_fini(umi_ep *ep);

@@ -112,6 +112,13 @@ struct umx_request {
             umx_status          status;
         } pieces;
         struct {
+            void *sending;
+        } message; /* with metadata, to several */
+        struct {
+            uint64_t generation; /* what is of this one or before ... */
+            uint64_t num_left;   /* ... and not complete */
+        } settling;              /* of a sender of such */
+        struct {
             struct umi_channel *channel;
             umx_message        *message; /* NULL: none yet */
             umx_frames_alloc_fn alloc;

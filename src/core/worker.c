@@ -23,6 +23,8 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
 {
     umi_list_init(&worker->done);
     umi_list_init(&worker->ep_events);
+    umi_list_init(&worker->gathered);
+    umi_list_init(&worker->dependents);
     umi_list_init(&worker->peers);
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
@@ -175,8 +177,21 @@ cancel_list(umi_list *list)
 }
 
 static void
+end_dependents(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->dependents)) != NULL) {
+        umi_dependent *dependent = umi_container_of(link, umi_dependent, link);
+
+        dependent->end(dependent);
+    }
+}
+
+static void
 abort_all(umx_worker *worker)
 {
+    end_dependents(worker);
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
                                                   umx_listener, link);
@@ -386,6 +401,19 @@ run_ep_events(umx_worker *worker)
     }
 }
 
+void
+umi_worker_flush_gathered(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->gathered)) != NULL) {
+        umi_gathered *gathered = umi_container_of(link, umi_gathered,
+                                                  worker_link);
+
+        gathered->flush(gathered);
+    }
+}
+
 static void
 run_retired(umx_worker *worker)
 {
@@ -439,6 +467,7 @@ umi_worker_run_events(umx_worker *worker)
             worker->has_events = false;
             run_ep_events(worker);
             worker->hooks->look_for_tags(worker);
+            umi_worker_flush_gathered(worker);
         }
         run_retired(worker);
         run_done(worker);

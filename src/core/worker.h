@@ -37,6 +37,13 @@ typedef struct umi_worker_hooks {
     void (*fini)(umx_worker *worker);
 } umi_worker_hooks;
 
+/* An object of a layer above that cannot go on without the worker. */
+typedef struct umi_dependent {
+    umi_link link; /* worker->dependents */
+    /* umx_worker_destroy() begins. It is off the list already. */
+    void (*end)(struct umi_dependent *dependent);
+} umi_dependent;
+
 typedef struct umi_timer umi_timer;
 typedef void (*umi_timer_fn)(umi_timer *timer);
 
@@ -106,6 +113,7 @@ struct umx_worker {
     umi_spin     spin;
     /* what UCX's callbacks queued */
     umi_list  ep_events; /* umi_ep.event_link */
+    umi_list  gathered;  /* umi_gathered.worker_link */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     uint64_t  busy_ns;   /* since when UCX cannot be armed for nothing; or 0 */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
@@ -125,7 +133,8 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                rkeys;     /* umx_rkey.link */
+    umi_list                rkeys; /* umx_rkey.link */
+    umi_list                dependents;
     umi_list                am_users;  /* the layer above's */
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
@@ -158,6 +167,9 @@ umi_worker_hold_memory(umx_worker *worker)
 }
 
 void umi_worker_release_memory(umx_worker *worker);
+
+/* Hand over what is gathered for any of its endpoints. */
+void umi_worker_flush_gathered(umx_worker *worker);
 
 /* Run what UCX reported: endpoint events, connection requests, retired
  * objects, then completions, until nothing is left. */

@@ -67,6 +67,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
+    umi_worker_flush_gathered(worker);
     req = new_flush(worker, NULL, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -98,6 +99,7 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
     if (status != UMX_OK) {
         return status;
     }
+    umi_ep_flush_gathered(base, false);
     /* While it closes there is something to flush still. */
     if (base->is_bound ? base->handle == NULL : base->end_status != UMX_OK) {
         return UMX_ERR_CLOSED;

@@ -348,6 +348,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
+    umi_ep_flush_gathered(&ep->base, true);
     if (ep->state == UMX_EP_CONNECTING && !umi_close_is_needed(ep)) {
         umx_ep_abort(ep);
         return UMX_OK;

@@ -387,6 +387,7 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
         ep->num_to_fetch == 0) {
+        umi_ep_flush_gathered(&ep->base, true);
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
@@ -558,6 +559,10 @@ umx_ep_abort(umx_ep *ep)
 void
 umx_ep_destroy(umx_ep *ep)
 {
+    if (ep->base.worker != NULL &&
+        umi_worker_check(ep->base.worker) == UMX_OK) {
+        umi_ep_flush_gathered(&ep->base, true);
+    }
     ep->is_dropped = true;
     ep->on_state   = NULL;
     if (ep->base.worker != NULL &&

@@ -1,0 +1,208 @@
+"""Messages with metadata: a dictionary and buffers, to one or several endpoints.
+
+A ``MessageSender`` packs small messages together and bounds what is under way. A
+``MessageListener`` asks the program, by the metadata, for a ``MessageReceiver``
+that gives memory to a message's buffers and makes something of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, cast
+
+from . import _ext
+from ._endpoint import Endpoint
+from ._worker import Worker, current_worker
+
+__all__ = [
+    "MessageListener",
+    "MessageReceiver",
+    "MessageSender",
+    "MessageSenderStatistics",
+    "Metadata",
+]
+
+Metadata = dict[str, str | int | bytes]
+
+_CHANNEL = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSenderStatistics:
+    """What a ``MessageSender`` has done."""
+
+    bytes_pending: int
+    """Sent and not complete, of all endpoints together."""
+    bytes_peak: int
+    """The most that there have been."""
+    num_waiting: int
+    """Messages that wait for room."""
+    num_packed: int
+    """Small messages sent, counted once for each endpoint."""
+    num_packs: int
+    """How many packs they went in."""
+
+
+class MessageSender(_ext.MessageSender):
+    """Sends messages to endpoints of the current worker: ``send()``, ``drain()``.
+
+    Args:
+        max_bytes: more than that is not under way at a time; what comes then
+            waits, in the order of sending. A longer message goes by itself.
+        channel: of frames. It is for these messages only; the listener names
+            the same.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *, max_bytes: int = 64 << 20, channel: int = _CHANNEL) -> Self:
+        return super().__new__(cls, current_worker(), max_bytes, channel)
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<ucp.MessageSender, closed>"
+        stats = self.statistics()
+        return (
+            f"<ucp.MessageSender, {stats.bytes_pending} bytes pending, "
+            f"{stats.num_waiting} messages waiting>"
+        )
+
+    async def close(self) -> None:
+        """Drain, then refuse new messages.
+
+        When cancelled, what is left still goes out in the background.
+        """
+        if self.closed:
+            return
+        try:
+            if not self.worker.closed:
+                await self.drain()
+        finally:
+            self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def statistics(self) -> MessageSenderStatistics:
+        return MessageSenderStatistics(*self._stats())
+
+
+class MessageReceiver(_ext.MessageReceiver):
+    """One message that is being received; awaitable.
+
+    ``await receiver`` gives what ``finish()`` has made of it: by default
+    ``(metadata, buffers)``. Subclasses override ``allocate``, ``finish`` and
+    ``failed``; these run in the loop and may not block.
+
+    Args:
+        metadata: what ``route`` was given.
+        allocator: makes a buffer of that many bytes.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    _waiters: list[asyncio.Future[None]] | None
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            _set(waiter)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        while not self.done():
+            waiter = asyncio.get_running_loop().create_future()
+            if self._waiters is None:
+                self._waiters = []
+            self._waiters.append(waiter)
+            yield from waiter
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class MessageListener:
+    """Hands out the messages that a ``MessageSender`` of the peer sends.
+
+    ``route(metadata)`` is called for each, in their order, and returns a
+    ``MessageReceiver``, or None to have it dropped. One is received after the
+    other. An exception of the program's functions goes to the loop's exception
+    handler, and that message is lost. It ends with the endpoint.
+
+    Args:
+        endpoint: of the running loop.
+        route: see above.
+        channel: the sender's.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_error",
+        "_is_ended",
+        "_listener",
+        "_waiters",
+        "_worker",
+    )
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        route: Callable[[Metadata], MessageReceiver | None],
+        *,
+        channel: int = _CHANNEL,
+    ) -> None:
+        self._is_ended = False
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._listener = _ext.MessageListener(endpoint, route, self._on_end, channel)
+        self._worker = cast(Worker, self._listener.endpoint.worker)
+        self._worker.message_listeners.add(self._listener)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_ended else "open"
+        return f"<ucp.MessageListener on {self._listener.endpoint!r}, {state}>"
+
+    def _on_end(self, error: BaseException | None) -> None:
+        self._is_ended = True
+        self._error = error
+        self._worker.message_listeners.discard(self._listener)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _set(waiter)
+
+    def close(self) -> None:
+        """Hand out no more. What has come stays with the endpoint."""
+        self._listener.close()
+
+    async def closed(self) -> None:
+        """Wait until it hands out no more.
+
+        Returns if this or the other side has closed.
+
+        Raises:
+            UCXProtocolError: the peer sent what is no message; the endpoint is
+                closed.
+            UCXConnectionReset, ...: the endpoint has failed.
+        """
+        while not self._is_ended:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self._error is not None:
+            raise self._error
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    """In the waiter's loop, or at the end of it."""
+    if not waiter.done() and not waiter.get_loop().is_closed():
+        waiter.set_result(None)

@@ -1,0 +1,425 @@
+/* message_sender_type.c: sending messages with metadata.
+ *
+ * A small message is complete at once: its request comes from the free list and
+ * goes back there. Another request holds the buffers, and the endpoints: one
+ * that is dropped is closed, and what waits would go out at once. */
+#include "state.h"
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static PyObject *
+sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"worker", "max_bytes", "channel", NULL};
+
+    umx_message_sender_params params = {
+        .field_mask = UMX_MESSAGE_SENDER_FIELD_MAX_BYTES |
+                      UMX_MESSAGE_SENDER_FIELD_CHANNEL};
+    mod_state           *st      = state_of_type(type);
+    unsigned long long   max     = 64 << 20;
+    int                  channel = UMX_MESSAGE_CHANNEL;
+    PyObject            *worker;
+    MessageSenderObject *self;
+    umx_status           status;
+
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "O!|Ki:MessageSender", keywords,
+                          st->worker_type, &worker, &max, &channel)) {
+        return NULL;
+    }
+    if (channel < 0 || channel > UINT16_MAX) {
+        PyErr_Format(PyExc_ValueError, "channel must be 0 to 65535, not %d",
+                     channel);
+        return NULL;
+    }
+    if (worker_check((WorkerObject *)worker) < 0) {
+        return NULL;
+    }
+    self = (MessageSenderObject *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    params.max_bytes = max;
+    params.channel   = (uint16_t)channel;
+    self->worker     = (WorkerObject *)Py_NewRef(worker);
+    status = umx_message_sender_create(self->worker->umx, &params, &self->umx);
+    if (status != UMX_OK) {
+        Py_DECREF(self);
+        return errors_raise(st, status, "MessageSender", NULL);
+    }
+    return (PyObject *)self;
+}
+
+static int
+sender_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((MessageSenderObject *)op)->worker);
+    return 0;
+}
+
+static void
+on_dropped(umx_worker *umx, umx_status status, void *arg)
+{
+    (void)umx;
+    (void)status;
+    umx_message_sender_destroy(arg);
+}
+
+/* What it has goes out still. */
+static void
+release(MessageSenderObject *self)
+{
+    umx_message_sender *umx    = self->umx;
+    WorkerObject       *worker = self->worker;
+
+    self->umx = NULL;
+    if (umx == NULL || worker_is_forked(worker)) {
+        return;
+    }
+    if (worker->umx == NULL) {
+        umx_message_sender_destroy(umx);
+    } else if (worker_is_mine(worker)) {
+        umx_message_sender_destroy(umx);
+        worker_drain_if_due(worker);
+    } else {
+        (void)worker_submit(worker, on_dropped, umx);
+    }
+}
+
+static void
+sender_dealloc(PyObject *op)
+{
+    MessageSenderObject *self = (MessageSenderObject *)op;
+    PyTypeObject        *type = Py_TYPE(op);
+
+    PyObject_GC_UnTrack(op);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(op);
+    }
+    release(self);
+    Py_CLEAR(self->worker);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static int
+check(MessageSenderObject *self)
+{
+    if (worker_check(self->worker) < 0) {
+        return -1;
+    }
+    if (self->umx == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the sender is closed");
+        return -1;
+    }
+    return 0;
+}
+
+/* An endpoint of our worker; NULL with an exception. */
+static EndpointObject *
+as_endpoint(MessageSenderObject *self, PyObject *obj)
+{
+    EndpointObject *endpoint = (EndpointObject *)obj;
+
+    if (!PyObject_TypeCheck(obj, self->worker->st->endpoint_type)) {
+        PyErr_Format(PyExc_TypeError,
+                     "destinations must be endpoints, not %.200s",
+                     Py_TYPE(obj)->tp_name);
+        return NULL;
+    }
+    if (endpoint->worker != self->worker) {
+        PyErr_SetString(PyExc_ValueError,
+                        "a destination is an endpoint of another worker");
+        return NULL;
+    }
+    if (endpoint->umx == NULL) {
+        errors_raise(self->worker->st, UMX_ERR_CLOSED, NULL, NULL);
+        return NULL;
+    }
+    return endpoint;
+}
+
+void
+sender_release(RequestObject *req)
+{
+    sent *what = req->sent;
+
+    req->sent = NULL;
+    for (size_t i = 0; i < what->count; i++) {
+        Py_DECREF(what->endpoints[i]);
+    }
+    PyMem_Free(what);
+}
+
+static int
+hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
+{
+    PyObject  *fast = PySequence_Fast(objects, "destinations must be an "
+                                                "endpoint or several");
+    Py_ssize_t count;
+    sent      *what;
+
+    if (fast == NULL) {
+        return -1;
+    }
+    count = PySequence_Fast_GET_SIZE(fast);
+    if (count == 0) {
+        PyErr_SetString(PyExc_ValueError, "there are no destinations");
+        goto fail;
+    }
+    what = PyMem_Malloc(sizeof(*what) +
+                        (size_t)count * (sizeof(PyObject *) + sizeof(umx_ep *) +
+                                         sizeof(umx_status)));
+    if (what == NULL) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    what->count    = 0;
+    what->eps      = (umx_ep **)(void *)(what->endpoints + count);
+    what->statuses = (umx_status *)(void *)(what->eps + count);
+    req->sent      = what;
+    for (; what->count < (size_t)count; what->count++) {
+        EndpointObject *endpoint = as_endpoint(
+            self, PySequence_Fast_GET_ITEM(fast, what->count));
+
+        if (endpoint == NULL) {
+            goto fail;
+        }
+        what->endpoints[what->count] = Py_NewRef(endpoint);
+        what->eps[what->count]       = endpoint->umx;
+        what->statuses[what->count]  = UMX_INPROGRESS;
+    }
+    Py_DECREF(fast);
+    return 0;
+
+fail:
+    Py_DECREF(fast);
+    return -1;
+}
+
+static int
+hold_destinations(MessageSenderObject *self, RequestObject *req, PyObject *arg,
+                  umx_message_out *message)
+{
+    if (LIKELY(PyObject_TypeCheck(arg, self->worker->st->endpoint_type))) {
+        EndpointObject *endpoint = as_endpoint(self, arg);
+
+        if (endpoint == NULL) {
+            return -1;
+        }
+        req->endpoint          = (EndpointObject *)Py_NewRef(endpoint);
+        message->endpoints     = &endpoint->umx;
+        message->num_endpoints = 1;
+        return 0;
+    }
+    if (hold_several(self, req, arg) < 0) {
+        return -1;
+    }
+    message->endpoints     = req->sent->eps;
+    message->num_endpoints = req->sent->count;
+    message->statuses      = req->sent->statuses;
+    return 0;
+}
+
+static int
+hold_buffers(RequestObject *req, PyObject *buffers, umx_message_out *message)
+{
+    if (buffers == NULL ||
+        (PyTuple_CheckExact(buffers) && PyTuple_GET_SIZE(buffers) == 0)) {
+        return 0;
+    }
+    if (frames_hold(req, buffers, false) < 0) {
+        return -1;
+    }
+    message->buffers     = req->frames->buffers;
+    message->num_buffers = (size_t)req->frames->count;
+    return 0;
+}
+
+PyDoc_STRVAR(
+    send_doc,
+    "send($self, destinations, metadata, buffers=())\n--\n\n"
+    "Send a message to an endpoint, or the same to several; awaitable.\n\n"
+    "Messages to one endpoint arrive in the order of these calls. One of up\n"
+    "to 4 KiB in host memory is copied: its request is done at once, and it\n"
+    "goes out with others at the end of the loop's turn. A longer one is sent\n"
+    "from the memory given, whatever the number of endpoints: do not change\n"
+    "that before the request is done. There are no acknowledgements: done\n"
+    "says that the buffers are free, not that anybody has read them.\n\n"
+    "Args:\n"
+    "    destinations: one endpoint or a sequence of them.\n"
+    "    metadata: dict of str and str, int of 64 bits, or bytes; up to 256\n"
+    "        items and 65535 bytes.\n"
+    "    buffers: as of ``send_frames``.\n\n"
+    "Raises:\n"
+    "    TypeError, ValueError: destinations, metadata or buffers that cannot\n"
+    "        be sent; nothing has been.\n"
+    "    UCXCloseError, UCXConnectionReset, ...: on awaiting: as ``send``. Of\n"
+    "        several endpoints, the first that failed; ``.results`` of the\n"
+    "        exception has None or an exception for each. The others have\n"
+    "        the message.\n\n"
+    "When cancelled, a message that waits for room is withdrawn, and buffers\n"
+    "are held until they are not needed any more.");
+
+static PyObject *
+sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
+{
+    static const char *const keywords[] = {"destinations", "metadata",
+                                           "buffers"};
+    MessageSenderObject     *self       = (MessageSenderObject *)op;
+    umx_message_out          message    = {0};
+    umx_metadata_builder     builder;
+    umx_op_params            params;
+    PyObject                *values[3];
+    RequestObject           *req;
+    umx_status               status;
+
+    if (args_parse("send", args, nargs, kwnames, keywords, 3, 3, 2, values) <
+            0 ||
+        check(self) < 0) {
+        return NULL;
+    }
+    req = request_new(self->worker, NULL, REQUEST_SEND_MESSAGE);
+    if (req == NULL) {
+        return NULL;
+    }
+    umx_metadata_init(&builder);
+    if (hold_destinations(self, req, values[0], &message) < 0 ||
+        metadata_encode(values[1], &builder) < 0 ||
+        hold_buffers(req, values[2], &message) < 0 || check(self) < 0) {
+        umx_metadata_fini(&builder);
+        Py_DECREF(req);
+        return NULL;
+    }
+    message.metadata = builder.metadata;
+    params           = request_params(req);
+    status           = umx_message_send(self->umx, &message, &params, &req->op);
+    umx_metadata_fini(&builder);
+    return request_posted(req, status);
+}
+
+PyDoc_STRVAR(drain_doc, "drain($self, /)\n--\n\n"
+                        "Wait until all that was sent before is handed over; "
+                        "awaitable.");
+
+static PyObject *
+sender_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    MessageSenderObject *self = (MessageSenderObject *)op;
+    umx_op_params        params;
+    RequestObject       *req;
+
+    if (check(self) < 0) {
+        return NULL;
+    }
+    req = request_new(self->worker, NULL, REQUEST_DRAIN_SENDER);
+    if (req == NULL) {
+        return NULL;
+    }
+    params = request_params(req);
+    return request_posted(
+        req, umx_message_sender_drain(self->umx, &params, &req->op));
+}
+
+PyDoc_STRVAR(flush_doc, "flush($self, /)\n--\n\n"
+                        "Hand over small messages now.");
+
+static PyObject *
+sender_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    MessageSenderObject *self = (MessageSenderObject *)op;
+
+    if (check(self) < 0) {
+        return NULL;
+    }
+    umx_message_sender_flush(self->umx);
+    worker_drain_if_due(self->worker);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+sender_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    MessageSenderObject *self = (MessageSenderObject *)op;
+
+    if (self->umx != NULL && self->worker->umx != NULL &&
+        worker_check(self->worker) < 0) {
+        return NULL;
+    }
+    release(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+sender_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    umx_message_sender_stats stats = {0};
+    MessageSenderObject     *self  = (MessageSenderObject *)op;
+
+    if (self->umx != NULL) {
+        umx_message_sender_query(self->umx, &stats);
+    }
+    return Py_BuildValue("(KKKKK)", stats.bytes_pending, stats.bytes_peak,
+                         stats.num_waiting, stats.num_packed, stats.num_packs);
+}
+
+static PyObject *
+get_closed(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((MessageSenderObject *)op)->umx == NULL);
+}
+
+static PyObject *
+get_worker(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((MessageSenderObject *)op)->worker);
+}
+
+#define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef sender_methods[] = {
+    {"send", KEYWORDS_FUNC(sender_send), METH_FASTCALL | METH_KEYWORDS,
+     send_doc},
+    {"drain", sender_drain, METH_NOARGS, drain_doc},
+    {"flush", sender_flush, METH_NOARGS, flush_doc},
+    {"_close", sender_close, METH_NOARGS, NULL},
+    {"_stats", sender_stats, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef sender_getset[] = {
+    {"closed", get_closed, NULL, "True once it is closed.", NULL},
+    {"worker", get_worker, NULL, "The Worker.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef sender_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(MessageSenderObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(sender_doc,
+             "MessageSender(worker, max_bytes=67108864, channel=65535)\n--\n\n"
+             "Sends messages with metadata to endpoints of a worker.");
+
+static PyType_Slot sender_slots[] = {
+    {Py_tp_doc, (void *)sender_doc}, {Py_tp_new, sender_new},
+    {Py_tp_dealloc, sender_dealloc}, {Py_tp_traverse, sender_traverse},
+    {Py_tp_methods, sender_methods}, {Py_tp_getset, sender_getset},
+    {Py_tp_members, sender_members}, {0, NULL},
+};
+
+PyType_Spec message_sender_spec = {
+    .name      = "ucp._ext.MessageSender",
+    .basicsize = sizeof(MessageSenderObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = sender_slots,
+};
