@@ -187,7 +187,20 @@ umi_channel_take_first(umi_channel *channel)
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* Have UCX write the announced bytes into `req->buf`. */
+/* The peer's close may have waited for it. */
+static void
+end_landing(umx_request *req)
+{
+    umx_ep *ep = umi_conn_of(req->ep);
+
+    req->u.recv.phase = RECV_COMPLETE;
+    ep->num_landing--;
+    if (ep->has_goodbye) {
+        umi_conn_due(ep, UMI_DUE_ACK);
+    }
+}
+
+/* Have the announced bytes written into `req->buf`. */
 static umx_status
 land(umx_request *req, void *desc, size_t len)
 {
@@ -198,14 +211,15 @@ land(umx_request *req, void *desc, size_t len)
     req->u.recv.message = NULL;
     ep->num_landing++;
     status = umi_am_recv(req, desc, len);
-    if (status != UMX_INPROGRESS) {
-        ep->num_landing--;
-        req->u.recv.phase = RECV_COMPLETE;
-        if (status != UMX_OK) {
-            umi_conn_protocol_error(ep, "announced data cannot be received");
-        }
+    if (status == UMX_INPROGRESS) {
+        return status;
     }
-    return status;
+    end_landing(req);
+    if (status != UMX_OK) {
+        umi_conn_protocol_error(ep, "announced data cannot be received");
+        return status;
+    }
+    return length_status(&req->info, req->buf.len, req->u.recv.flags);
 }
 
 /* The bytes of `message`, which is off its queue, into `buf`; the message is
@@ -872,13 +886,9 @@ finish_landing(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    req->u.recv.phase = RECV_COMPLETE;
-    ep->num_landing--;
+    end_landing(req);
     if (req->status != UMX_OK) {
         req->status = umi_conn_end_status(ep, req->status);
-    }
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
     }
     if (req->u.recv.message != NULL) {
         settle_cancelled_landing(req);

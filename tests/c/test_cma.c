@@ -211,6 +211,34 @@ test_a_message_that_is_dropped_is_not_read(void **state)
     assert_int_equal(sys.reads, 0);
 }
 
+/* The lengths differ, and the receive wants them to be the same. */
+static void
+check_exact(pair *p, bool is_there_first)
+{
+    const umx_match exact = {.flags = UMX_MATCH_ANY | UMX_MATCH_EXACT};
+    op              send_op, recv_op;
+
+    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE - 1);
+    if (is_there_first) {
+        pair_settle(p);
+    }
+    op_recv(&recv_op, p->server, 0, exact, in, SIZE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_LENGTH_MISMATCH);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    check_pattern(in, SIZE - 1, 1);
+}
+
+static void
+test_a_length_that_differs_is_told(void **state)
+{
+    pair *p = *state;
+
+    open_lending_pair(p);
+    check_exact(p, false);
+    check_exact(p, true);
+    assert_int_equal(sys.reads, 2);
+}
+
 static void
 test_it_goes_where_memory_has_gaps(void **state)
 {
@@ -292,6 +320,26 @@ test_a_close_waits_until_the_peer_has_read(void **state)
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
     assert_int_equal(op_wait(p, &recv_op), UMX_OK);
     check_pattern(in, SIZE, 1);
+}
+
+/* It is not read before the program does. */
+static void
+test_a_close_ends_when_the_last_loan_is_read(void **state)
+{
+    pair *p = *state;
+    op    send_op, close_op, recv_op;
+
+    p->config.goodbye_bytes = 0;
+    open_lending_pair(p);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
+    PAIR_UNTIL(p, umx_ep_is_peer_closed(p->server));
+    assert_false(op_is_done(&close_op));
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    check_pattern(in, SIZE, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
 }
 
 static void
@@ -523,10 +571,12 @@ main(void)
         TEST(test_the_loan_lasts_until_the_message_is_read),
         TEST(test_a_message_that_is_too_long_is_not_read),
         TEST(test_a_message_that_is_dropped_is_not_read),
+        TEST(test_a_length_that_differs_is_told),
         TEST(test_it_goes_where_memory_has_gaps),
         TEST(test_a_cancelled_send_is_lent_until_it_is_over),
         TEST(test_nothing_is_read_once_the_lender_has_ended),
         TEST(test_a_close_waits_until_the_peer_has_read),
+        TEST(test_a_close_ends_when_the_last_loan_is_read),
         TEST(test_what_the_receiver_closes_on_ends),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
