@@ -190,6 +190,13 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
 }
 
+/* A connection whose peer is gone, and that has not heard of it, has none. */
+static bool
+may_post(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN && ep->base.handle != NULL;
+}
+
 umx_status
 umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
@@ -208,7 +215,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         }
         return status;
     }
-    if (ep->state != UMX_EP_OPEN || !umi_list_is_empty(&channel->waiting) ||
+    if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_protocol(channel, req, &is_rndv)) {
         umi_list_append(&channel->waiting, &req->link);
         ep->pending_bytes += buf->len;
@@ -250,7 +257,8 @@ umi_channel_send_waiting(umi_channel *channel)
         umx_request *req = umi_request_at(channel->waiting.next);
         umx_status   status;
 
-        if (!choose_protocol(channel, req, &is_rndv)) {
+        if (channel->ep->base.handle == NULL ||
+            !choose_protocol(channel, req, &is_rndv)) {
             return;
         }
         umi_link_remove(&req->link);

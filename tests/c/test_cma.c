@@ -342,6 +342,19 @@ test_a_close_ends_when_the_last_loan_is_read(void **state)
     assert_int_equal(op_wait(p, &close_op), UMX_OK);
 }
 
+/* Before that is told. */
+static void
+test_a_send_to_a_peer_that_is_gone_fails(void **state)
+{
+    pair *p = *state;
+    op    send_op;
+
+    open_lending_pair(p);
+    umi_peer_close(p->client->base.peer);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    assert_int_equal(op_wait(p, &send_op), UMX_ERR_CONNECTION_RESET);
+}
+
 static void
 test_what_the_receiver_closes_on_ends(void **state)
 {
@@ -577,6 +590,7 @@ main(void)
         TEST(test_nothing_is_read_once_the_lender_has_ended),
         TEST(test_a_close_waits_until_the_peer_has_read),
         TEST(test_a_close_ends_when_the_last_loan_is_read),
+        TEST(test_a_send_to_a_peer_that_is_gone_fails),
         TEST(test_what_the_receiver_closes_on_ends),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
