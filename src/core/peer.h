@@ -13,14 +13,26 @@
 
 #include "core/worker.h"
 
+/* What a lender shows in its memory. */
+typedef struct umi_cma_proof {
+    uint8_t nonce[UMI_CMA_NONCE_SIZE]; /* the reader's */
+    uint8_t lender[UMI_WORKER_ID_SIZE];
+    uint8_t reader[UMI_WORKER_ID_SIZE];
+} umi_cma_proof;
+
 /* Whose memory may be read by whom: ops/cma.h. */
 typedef struct umi_cma {
-    bool    is_asked;
-    bool    may_lend;
-    bool    is_invited;
-    pid_t   pid;                            /* may be read; 0: none may */
-    uint8_t shown[UMI_CMA_NONCE_SIZE];      /* for the peer to read */
-    uint8_t invitation[UMI_CMA_NONCE_SIZE]; /* to show that */
+    /* as a lender */
+    bool          is_asked;
+    bool          is_shown;
+    bool          may_lend;
+    umi_cma_proof shown; /* for the peer to read */
+    /* as a reader */
+    bool          is_invited;
+    bool          is_offered;
+    umi_cma_proof invitation;    /* to show that ... */
+    uint64_t      proof_address; /* ... there */
+    pid_t         pid;           /* may be read; 0: none may */
 } umi_cma;
 
 typedef struct umi_peer {

@@ -280,10 +280,10 @@ umi_cma_end(umi_ep *ep, umx_status status)
 static borrowed *
 borrowed_of(void *desc)
 {
-    return (borrowed *)((uintptr_t)desc - 1);
+    return (borrowed *)((uintptr_t)desc - UMI_CMA_MARK);
 }
 
-/* Done with it. */
+/* Done with it. Its memory is the note's: there is always some. */
 static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
@@ -291,13 +291,13 @@ give_back(umx_worker *worker, void *desc, umx_status status)
     umi_ep   *ep   = umi_slots_get(&worker->eps_by_id, it->endpoint);
     wire_note note = {.kind = NOTE_RETURN, .status = status, .a = it->loan.id};
 
+    umi_pool_put(&worker->cma, it);
     if (ep != NULL) {
         send_note(ep, &note);
     }
     if (worker->arriving == desc) {
         worker->arriving = NULL;
     }
-    umi_pool_put(&worker->cma, it);
 }
 
 void
@@ -306,22 +306,41 @@ umi_cma_release(umx_worker *worker, void *desc)
     give_back(worker, desc, UMX_OK);
 }
 
+/* Does that process show the proof, and is `loan`, unless NULL, not over? */
+static bool
+is_lender(pid_t pid, uint64_t proof_address, const umi_cma_proof *proof,
+          const wire_loan *loan)
+{
+    umi_cma_proof shown;
+    uint64_t      id;
+    struct iovec  local[]  = {{&shown, sizeof(shown)}, {&id, sizeof(id)}};
+    struct iovec  remote[] = {
+         {(void *)(uintptr_t)proof_address, sizeof(shown)},
+         {(loan != NULL) ? (void *)(uintptr_t)loan->id_address : NULL,
+          sizeof(id)}};
+    unsigned long count = (loan != NULL) ? 2 : 1;
+    size_t        size  = sizeof(shown) + ((loan != NULL) ? sizeof(id) : 0);
+
+    return process_vm_readv(pid, local, count, remote, count, 0) ==
+               (ssize_t)size &&
+           memcmp(&shown, proof, sizeof(shown)) == 0 &&
+           (loan == NULL || id == loan->id);
+}
+
 /* All of it, or it is of no use. */
 static bool
-read_bytes(pid_t pid, const wire_loan *loan, void *data)
+read_bytes(const umi_cma *cma, const wire_loan *loan, void *data)
 {
-    char        *pos     = data;
-    uint64_t     address = loan->address;
-    uint64_t     left    = loan->len;
-    uint64_t     id      = 0;
-    struct iovec local, remote;
+    char    *pos     = data;
+    uint64_t address = loan->address;
+    uint64_t left    = loan->len;
 
     while (left != 0) {
-        ssize_t n;
+        struct iovec local  = {pos, left};
+        struct iovec remote = {(void *)(uintptr_t)address, left};
+        ssize_t      n;
 
-        local  = (struct iovec){pos, left};
-        remote = (struct iovec){(void *)(uintptr_t)address, left};
-        n      = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        n = process_vm_readv(cma->pid, &local, 1, &remote, 1, 0);
         if (n <= 0) {
             return false;
         }
@@ -329,10 +348,7 @@ read_bytes(pid_t pid, const wire_loan *loan, void *data)
         address += (uint64_t)n;
         left -= (uint64_t)n;
     }
-    local  = (struct iovec){&id, sizeof(id)};
-    remote = (struct iovec){(void *)(uintptr_t)loan->id_address, sizeof(id)};
-    return process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(id) &&
-           id == loan->id;
+    return is_lender(cma->pid, cma->proof_address, &cma->invitation, loan);
 }
 
 /* The memory itself, if it is plain; else NULL. */
@@ -353,7 +369,7 @@ plain_memory(const umx_request *req)
 }
 
 static umx_status
-read_elsewhere(umx_request *req, pid_t pid, const wire_loan *loan)
+read_elsewhere(umx_request *req, const umi_cma *cma, const wire_loan *loan)
 {
     void      *bytes  = malloc(loan->len);
     umx_status status = UMX_ERR_CONNECTION_RESET;
@@ -361,7 +377,7 @@ read_elsewhere(umx_request *req, pid_t pid, const wire_loan *loan)
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (read_bytes(pid, loan, bytes)) {
+    if (read_bytes(cma, loan, bytes)) {
         status = (req->gather != NULL) ?
                      umi_gather_write(req->gather, 0, bytes, loan->len) :
                      umi_copy_in(&req->buf, bytes, loan->len);
@@ -380,9 +396,9 @@ umi_cma_read(umx_request *req, void *desc, size_t len)
 
     (void)len; /* the loan's */
     if (peer != NULL && memory != NULL) {
-        status = read_bytes(peer->cma.pid, loan, memory) ? UMX_OK : status;
+        status = read_bytes(&peer->cma, loan, memory) ? UMX_OK : status;
     } else if (peer != NULL) {
-        status = read_elsewhere(req, peer->cma.pid, loan);
+        status = read_elsewhere(req, &peer->cma, loan);
     }
     give_back(req->worker, desc,
               (status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
@@ -437,7 +453,7 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
     }
     it->loan         = loan;
     it->endpoint     = endpoint;
-    message.data     = (void *)((uintptr_t)it + 1);
+    message.data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
     message.len      = loan.len;
     message.is_rndv  = true;
     message.can_keep = true;
@@ -455,30 +471,43 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
  */
 
 static void
+fill_proof(umi_cma_proof *proof, const uint8_t *nonce, const uint8_t *lender,
+           const uint8_t *reader)
+{
+    memcpy(proof->nonce, nonce, sizeof(proof->nonce));
+    memcpy(proof->lender, lender, sizeof(proof->lender));
+    memcpy(proof->reader, reader, sizeof(proof->reader));
+}
+
+static void
 on_ask(umi_ep *ep)
 {
     wire_note invite = {.kind = NOTE_INVITE};
-    umi_cma  *cma    = &ep->peer->cma;
+    umi_peer *peer   = ep->peer;
+    umi_cma  *cma    = &peer->cma;
 
-    if (ep->worker->context->config.cma_max == 0 || cma->is_invited ||
-        !umi_random_bytes(cma->invitation, sizeof(cma->invitation))) {
+    if (ep->worker->context->config.cma_max == 0 || !peer->has_shm ||
+        cma->is_invited ||
+        !umi_random_bytes(invite.nonce, sizeof(invite.nonce))) {
         return;
     }
     cma->is_invited = true;
-    memcpy(invite.nonce, cma->invitation, sizeof(invite.nonce));
+    fill_proof(&cma->invitation, invite.nonce, peer->worker_id, ep->worker->id);
     send_note(ep, &invite);
 }
 
 static void
 on_invite(umi_ep *ep, const wire_note *invite)
 {
-    umi_cma  *cma   = &ep->peer->cma;
+    umi_peer *peer  = ep->peer;
+    umi_cma  *cma   = &peer->cma;
     wire_note offer = {.kind = NOTE_OFFER,
                        .a    = (uint64_t)getpid(),
-                       .b    = (uintptr_t)cma->shown};
+                       .b    = (uintptr_t)&cma->shown};
 
-    if (cma->is_asked && !cma->may_lend) {
-        memcpy(cma->shown, invite->nonce, sizeof(cma->shown));
+    if (cma->is_asked && !cma->is_shown) {
+        cma->is_shown = true;
+        fill_proof(&cma->shown, invite->nonce, ep->worker->id, peer->worker_id);
         send_note(ep, &offer);
     }
 }
@@ -486,21 +515,20 @@ on_invite(umi_ep *ep, const wire_note *invite)
 static void
 on_offer(umi_ep *ep, const wire_note *offer)
 {
-    umi_cma     *cma = &ep->peer->cma;
-    pid_t        pid = (pid_t)offer->a;
-    uint8_t      shown[UMI_CMA_NONCE_SIZE];
-    struct iovec local  = {shown, sizeof(shown)};
-    struct iovec remote = {(void *)(uintptr_t)offer->b, sizeof(shown)};
-    wire_note    accept = {.kind = NOTE_ACCEPT};
+    umi_cma  *cma    = &ep->peer->cma;
+    pid_t     pid    = (pid_t)offer->a;
+    wire_note accept = {.kind = NOTE_ACCEPT};
 
-    if (!cma->is_invited || cma->pid != 0 || pid <= 0 ||
-        umi_process_is_self(pid) ||
-        process_vm_readv(pid, &local, 1, &remote, 1, 0) !=
-            (ssize_t)sizeof(shown) ||
-        memcmp(shown, cma->invitation, sizeof(shown)) != 0) {
+    if (!cma->is_invited || cma->is_offered) {
         return;
     }
-    cma->pid = pid;
+    cma->is_offered = true; /* guessing is for nobody */
+    if (pid <= 0 || umi_process_is_self(pid) ||
+        !is_lender(pid, offer->b, &cma->invitation, NULL)) {
+        return;
+    }
+    cma->pid           = pid;
+    cma->proof_address = offer->b;
     send_note(ep, &accept);
 }
 

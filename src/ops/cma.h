@@ -16,14 +16,17 @@
  *
  * kinds, sent before the first loan between two workers, once:
  *   ASK     may I lend to you?
- *   INVITE  (nonce) put this in your memory
+ *   INVITE  (nonce) put this in your memory, with who we are: a proof
  *   OFFER   (a: pid, b: address) there it is
  *   ACCEPT  I have read it
  * and for each:
  *   RETURN  (a: id, status) I am done with it
  * A receiver that cannot read, or does not want to, leaves ASK or OFFER
- * unanswered: messages go by rendezvous then. It reads the memory of no process
- * that did not know the nonce; its own it never reads.
+ * unanswered: messages go by rendezvous then. Each note is answered once. The
+ * receiver takes bytes of no process that does not show the proof, before and
+ * after: not of one that got the number of a process that is gone, nor of one
+ * that lends to a peer that passes its notes on. Its own memory it never reads,
+ * and none for peers without shared memory.
  *
  * A loan ends when it is returned or its endpoint ends. Whoever reads cannot
  * be told in time, so the id in the lender's memory is cleared first, and
@@ -56,11 +59,14 @@ bool umi_cma_may_lend(const umx_request *req, size_t header_len);
 umx_status umi_cma_lend(umx_request *req, const void *header,
                         size_t header_len);
 
+/* No address of a process has this bit; those of UCX's may be odd. */
+#define UMI_CMA_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
+
 /* `desc` of an arrival may be a loan. */
 static inline bool
 umi_cma_is_loan(const void *desc)
 {
-    return ((uintptr_t)desc & 1) != 0;
+    return ((uintptr_t)desc & UMI_CMA_MARK) != 0;
 }
 
 /* umi_am_recv() and umi_am_release() of one. */

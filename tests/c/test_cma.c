@@ -1,16 +1,24 @@
-/* link: pair wrap=umi_process_is_self wrap=process_vm_readv */
+/* link: pair wrap=umi_process_is_self wrap=process_vm_readv wrap=malloc */
 #include "pair.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "ops/cma.h"
+#include "util/process.h"
 
 enum {
-    KIB  = 1024,
-    SIZE = 300 * KIB
+    KIB    = 1024,
+    SIZE   = 300 * KIB,
+    FEW    = sizeof(umi_cma_proof) + sizeof(uint64_t), /* bytes, to check */
+    ASK    = 1,                                        /* notes */
+    INVITE = 2,
+    RETURN = 5
 };
 
 /* ---- the system ----------------------------------------------------------
@@ -21,8 +29,19 @@ static struct {
     int      error;          /* of process_vm_readv(), unless 0 */
     unsigned reads;          /* of more than a few bytes */
     size_t   read_bytes;
+    bool     has_no_memory;
 } sys;
 
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *
+__wrap_malloc(size_t size)
+{
+    return sys.has_no_memory ? NULL : __real_malloc(size);
+}
+
+bool __real_umi_process_is_self(pid_t pid);
 bool __wrap_umi_process_is_self(pid_t pid);
 
 bool
@@ -53,7 +72,7 @@ __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
     }
     n = __real_process_vm_readv(pid, local, num_local, remote, num_remote,
                                 flags);
-    if (n > UMI_CMA_NONCE_SIZE) {
+    if (n > FEW) {
         sys.reads++;
         sys.read_bytes += (size_t)n;
     }
@@ -75,6 +94,25 @@ pass(pair *p, const void *out, size_t len, void *in, size_t capacity)
     status = op_wait(p, &recv_op);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
     return status;
+}
+
+/* As if UCX handed it over. */
+static void
+feed(umx_worker *worker, unsigned id, const void *header, size_t len)
+{
+    umi_am_arrival arrival = {.header = header, .header_len = len};
+
+    assert_int_equal(worker->am_handlers[id].fn(worker, &arrival),
+                     UMI_AM_CONSUMED);
+}
+
+/* Of zeros but for its kind. */
+static void
+feed_note(umx_ep *ep, uint64_t kind)
+{
+    uint64_t note[6] = {ep->base.wire_id, kind};
+
+    feed(ep->base.worker, UMI_AM_NOTE, note, sizeof(note));
 }
 
 static char *out, *in;
@@ -134,7 +172,7 @@ test_the_receiver_reads_what_is_lent(void **state)
     pair *p = *state;
 
     open_lending_pair(p);
-    for (size_t len = 17; len <= SIZE; len = 3 * len + 1) {
+    for (size_t len = FEW + 1; len <= SIZE; len = 3 * len + 1) {
         unsigned before = sys.reads;
 
         memset(in, 0, SIZE);
@@ -237,6 +275,43 @@ test_a_length_that_differs_is_told(void **state)
     check_exact(p, false);
     check_exact(p, true);
     assert_int_equal(sys.reads, 2);
+}
+
+/* What is said when it has been read. */
+static void
+test_it_is_given_back_without_memory(void **state)
+{
+    pair     *p = *state;
+    umi_pool *pool;
+    void     *first, *next;
+    op        send_op, recv_op;
+
+    open_lending_pair(p);
+    pool = &p->server_worker->cma;
+    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    pair_settle(p);
+    sys.has_no_memory = true;
+    for (first = NULL; (next = umi_pool_get(pool)) != NULL; first = next) {
+        *(void **)next = first;
+    }
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    sys.has_no_memory = false;
+    for (; first != NULL; first = next) {
+        next = *(void **)first;
+        umi_pool_put(pool, first);
+    }
+}
+
+static void
+test_an_odd_address_is_no_loan(void **state)
+{
+    char bytes[2];
+
+    (void)state;
+    assert_false(umi_cma_is_loan(bytes));
+    assert_false(umi_cma_is_loan(bytes + 1));
 }
 
 static void
@@ -413,12 +488,54 @@ test_no_process_reads_its_own_memory(void **state)
     check_rendezvous(*state);
 }
 
+static pid_t thread_number;
+
+static void *
+tell_number(void *arg)
+{
+    pthread_barrier_t *barrier = arg;
+
+    thread_number = (pid_t)syscall(SYS_gettid);
+    (void)pthread_barrier_wait(barrier);
+    (void)pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+static void
+test_a_thread_is_of_its_process(void **state)
+{
+    pthread_barrier_t barrier;
+    pthread_t         thread;
+
+    (void)state;
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, tell_number, &barrier), 0);
+    (void)pthread_barrier_wait(&barrier);
+    assert_true(__real_umi_process_is_self(thread_number));
+    (void)pthread_barrier_wait(&barrier);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(__real_umi_process_is_self(getppid()));
+    (void)pthread_barrier_destroy(&barrier);
+}
+
 static void
 test_without_permission_messages_go_by_rendezvous(void **state)
 {
     open_pair(*state);
     sys.error = EPERM;
     check_rendezvous(*state);
+}
+
+/* Who passes on the notes of two others cannot have one read the other. */
+static void
+test_nobody_lends_in_the_name_of_another(void **state)
+{
+    pair *p = *state;
+
+    open_pair(p);
+    p->client_worker->id[0] ^= 1;
+    check_rendezvous(p);
+    p->client_worker->id[0] ^= 1;
 }
 
 static void
@@ -477,6 +594,8 @@ test_over_tcp_nothing_is_lent(void **state)
     p->config.cma_max         = SIZE;
     pair_open(p);
     check_rendezvous(p);
+    feed_note(p->server, ASK);
+    assert_false(p->server->base.peer->cma.is_invited);
 }
 
 static void
@@ -496,17 +615,43 @@ test_a_loan_that_cannot_be_read_fails_the_endpoint(void **state)
     assert_true(op_wait(p, &send_op) < 0);
 }
 
+/* A process that got the number of the lender's. */
+static void
+test_nothing_is_taken_of_another_process(void **state)
+{
+    pair *p = *state;
+    op    send_op, recv_op;
+
+    open_lending_pair(p);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    pair_settle(p);
+    p->client->base.peer->cma.shown.nonce[0] ^= 1;
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_true(op_wait(p, &recv_op) < 0);
+    assert_true(op_wait(p, &send_op) < 0);
+}
+
 /* ---- lies ----------------------------------------------------------------
  */
 
-/* As if UCX handed it over. */
+/* It would be a way to have things written to memory. */
 static void
-feed(umx_worker *worker, unsigned id, const void *header, size_t len)
+test_an_invitation_is_answered_once(void **state)
 {
-    umi_am_arrival arrival = {.header = header, .header_len = len};
+    pair         *p = *state;
+    umi_cma      *cma;
+    umi_cma_proof shown;
 
-    assert_int_equal(worker->am_handlers[id].fn(worker, &arrival),
-                     UMI_AM_CONSUMED);
+    open_pair(p);
+    cma           = &p->client->base.peer->cma;
+    cma->is_asked = true;
+    feed_note(p->client, INVITE);
+    assert_true(cma->is_shown);
+    shown = cma->shown;
+    p->client_worker->id[0] ^= 1;
+    feed_note(p->client, INVITE);
+    p->client_worker->id[0] ^= 1;
+    assert_memory_equal(&shown, &cma->shown, sizeof(shown));
 }
 
 static void
@@ -556,7 +701,7 @@ static void
 test_a_return_of_somebody_elses_loan_is_ignored(void **state)
 {
     pair    *p       = *state;
-    uint64_t note[6] = {0, 5};
+    uint64_t note[6] = {0, RETURN};
     op       send_op, recv_op;
 
     open_lending_pair(p);
@@ -585,6 +730,8 @@ main(void)
         TEST(test_a_message_that_is_too_long_is_not_read),
         TEST(test_a_message_that_is_dropped_is_not_read),
         TEST(test_a_length_that_differs_is_told),
+        TEST(test_it_is_given_back_without_memory),
+        TEST(test_an_odd_address_is_no_loan),
         TEST(test_it_goes_where_memory_has_gaps),
         TEST(test_a_cancelled_send_is_lent_until_it_is_over),
         TEST(test_nothing_is_read_once_the_lender_has_ended),
@@ -594,13 +741,17 @@ main(void)
         TEST(test_what_the_receiver_closes_on_ends),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
+        TEST(test_a_thread_is_of_its_process),
         TEST(test_without_permission_messages_go_by_rendezvous),
+        TEST(test_nobody_lends_in_the_name_of_another),
         TEST(test_memory_out_of_reach_goes_by_rendezvous),
         TEST(test_a_limit_of_0_lends_nothing),
         TEST(test_other_lengths_go_by_rendezvous),
         TEST(test_what_would_be_eager_is_lent),
         TEST(test_over_tcp_nothing_is_lent),
         TEST(test_a_loan_that_cannot_be_read_fails_the_endpoint),
+        TEST(test_nothing_is_taken_of_another_process),
+        TEST(test_an_invitation_is_answered_once),
         TEST(test_a_loan_without_terms_fails_the_endpoint),
         TEST(test_noise_does_no_harm),
         TEST(test_a_return_of_somebody_elses_loan_is_ignored),
