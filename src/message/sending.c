@@ -160,6 +160,19 @@ end_waiting(umi_leg *leg)
     }
 }
 
+/* Only legs that are lost are left: nobody else waits for them. */
+static void
+check_lost(umi_sending *sending)
+{
+    if (sending->num_left == 0 || sending->num_lost != sending->num_left) {
+        return;
+    }
+    end_thing(sending);
+    if (sending->req != NULL) {
+        umi_request_lose(sending->req, umi_sending_status(sending));
+    }
+}
+
 static void
 on_leg_done(umx_request *op, umx_status status, void *arg)
 {
@@ -176,12 +189,14 @@ on_leg_done(umx_request *op, umx_status status, void *arg)
     sender->refs++;
     if (sending->num_left == 0) {
         umi_sending_finish(sending);
+    } else {
+        check_lost(sending);
     }
     umi_sender_advance(sender);
     umi_sender_put(sender);
 }
 
-/* UCX keeps it for good: nobody else waits for that. */
+/* UCX keeps it for good. */
 static void
 on_leg_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -191,14 +206,11 @@ on_leg_lost(umx_request *op, umx_status status, void *arg)
 
     (void)op;
     leg->is_lost = true;
+    leg->status  = status; /* until it is done */
     sender->stats.bytes_pending -= sending->len;
     sender->refs++;
-    if (++sending->num_lost == sending->num_left) {
-        end_thing(sending);
-        if (sending->req != NULL) {
-            umi_request_lose(sending->req, status);
-        }
-    }
+    sending->num_lost++;
+    check_lost(sending);
     umi_sender_advance(sender);
     umi_sender_put(sender);
 }
@@ -321,6 +333,8 @@ cancel(umx_request *req)
     }
     if (sending->num_left == 0) {
         umi_sending_finish(sending);
+    } else {
+        check_lost(sending);
     }
     umi_sender_advance(sender);
     umi_sender_put(sender);

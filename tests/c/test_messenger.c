@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/pack.h"
+#include "message/sender.h"
 
 enum {
     KIB        = 1024,
@@ -540,6 +540,44 @@ test_endpoint_dies_under_a_message(void **state)
     assert_int_equal(m.o.status, m.statuses[1]);
     assert_int_equal(m.statuses[0], UMX_OK);
     assert_int_equal(m.statuses[2], UMX_OK);
+    out_free(&m);
+    umx_message_sender_destroy(sender);
+    trio_close(t);
+    free(t);
+}
+
+/* What UCX keeps for good is not waited for, once the rest is over. */
+static void
+test_a_lost_message_holds_nothing_up(void **state)
+{
+    pair               *p      = *state;
+    trio               *t      = calloc(1, sizeof(*t));
+    const size_t        len    = 1024 * KIB;
+    op                  drain  = {.status = UMX_INPROGRESS};
+    umx_op_params       params = op_params(&drain);
+    out                 m;
+    umx_message_sender *sender;
+    const umi_sending  *sending;
+
+    trio_open(p, t);
+    sender = open_sender(p, 0);
+    sink_close(&t->sinks[0]);
+    sink_close(&t->sinks[1]);
+    pair_settle(p);
+    out_make(&m, 0, &len, 1);
+    assert_int_equal(out_post(&m, sender, 0, t->clients, 3), UMX_INPROGRESS);
+    sink_expect(p, &t->sinks[2], 0, 1);
+    sending = m.o.req->u.message.sending;
+    umi_request_lose(sending->legs[1].op, UMX_ERR_CONNECTION_RESET);
+    assert_false(m.o.req->is_lost);
+    assert_int_equal(umx_message_sender_drain(sender, &params, &drain.req),
+                     UMX_INPROGRESS);
+    sink_open(&t->sinks[0], t->servers[0]);
+    sink_expect(p, &t->sinks[0], 0, 1);
+    assert_int_equal(op_wait(p, &drain), UMX_OK);
+    assert_true(m.o.req->is_lost);
+    umx_ep_abort(t->servers[1]);
+    (void)op_wait(p, &m.o);
     out_free(&m);
     umx_message_sender_destroy(sender);
     trio_close(t);
@@ -1200,6 +1238,7 @@ main(void)
         PAIR_TEST(test_small_message_to_a_failed_endpoint),
         PAIR_TEST(test_long_message_to_a_failed_endpoint),
         PAIR_TEST(test_endpoint_dies_under_a_message),
+        PAIR_TEST(test_a_lost_message_holds_nothing_up),
         PAIR_TEST(test_bound_is_kept_and_nothing_is_lost),
         PAIR_TEST(test_longer_than_the_bound_goes_alone),
         PAIR_TEST(test_cancelling_withdraws_what_waits),
