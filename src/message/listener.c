@@ -414,14 +414,14 @@ stop(umx_message_listener *listener)
 {
     umx_message *message = listener->message;
 
+    if (listener->state != FAILED) {
+        listener->status = UMX_ERR_CANCELED;
+    }
     if (listener->state == HELD) {
         listener->message = NULL;
         umx_message_return(message);
     } else {
         drop_message(listener);
-    }
-    if (listener->state != FAILED) {
-        listener->status = UMX_ERR_CANCELED;
     }
     finish(listener);
 }

@@ -1216,6 +1216,24 @@ test_messages_are_pulled_by_the_program(void **state)
 }
 
 static void
+test_stopping_does_not_hide_a_failure(void **state)
+{
+    pair *p = *state;
+    sink  s;
+
+    pair_open(p);
+    sink_init(&s);
+    sink_open_as(&s, p->server, true);
+    umx_ep_abort(p->client);
+    PAIR_UNTIL(p, s.readies != 0);
+    umx_message_listener_stop(s.listener);
+    assert_int_equal(umx_message_listener_run(s.listener, 1), UMX_OK);
+    assert_int_equal(s.ends, 1);
+    assert_int_equal(s.end, UMX_ERR_CONNECTION_RESET);
+    sink_close(&s);
+}
+
+static void
 test_listener_without_route_is_refused(void **state)
 {
     umx_message_listener_params params = {0};
@@ -1261,6 +1279,7 @@ main(void)
         PAIR_TEST(test_listener_is_destroyed_while_bytes_come),
         PAIR_TEST(test_listener_ends_with_the_worker),
         PAIR_TEST(test_messages_are_pulled_by_the_program),
+        PAIR_TEST(test_stopping_does_not_hide_a_failure),
         PAIR_TEST_ONCE(test_listener_without_route_is_refused),
     };
 
