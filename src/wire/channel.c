@@ -202,7 +202,7 @@ land(umx_request *req, void *desc, size_t len)
         ep->num_landing--;
         req->u.recv.phase = RECV_COMPLETE;
         if (status != UMX_OK) {
-            umi_conn_protocol_error(ep, "announced data cannot be received");
+            umi_conn_cannot_land(ep, status);
         }
     }
     return status;
