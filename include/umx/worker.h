@@ -143,6 +143,7 @@ typedef struct umx_worker_stats {
     uint64_t wakeups;         /* umx_worker_drain() calls that found events */
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */
+    uint64_t loans;           /* messages lent: umx_config.cma_max */
 } umx_worker_stats;
 
 UMX_API void umx_worker_query(const umx_worker *worker,

@@ -259,6 +259,7 @@ umi_cma_lend(umx_request *req, const void *header, size_t header_len)
         put_loan(loan);
         return umi_ep_status(UCS_PTR_STATUS(result));
     }
+    req->worker->stats.loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
     umi_list_append(&ep->loans, &loan->link);

@@ -216,7 +216,7 @@ land(umx_request *req, void *desc, size_t len)
     }
     end_landing(req);
     if (status != UMX_OK) {
-        umi_conn_protocol_error(ep, "announced data cannot be received");
+        umi_conn_cannot_land(ep, status);
         return status;
     }
     return length_status(&req->info, req->buf.len, req->u.recv.flags);

@@ -296,6 +296,17 @@ umi_conn_protocol_error(umx_ep *ep, const char *why)
     }
 }
 
+void
+umi_conn_cannot_land(umx_ep *ep, umx_status status)
+{
+    if (status == UMX_ERR_CONNECTION_RESET) {
+        ep->base.ucx_error = status;
+        umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+    } else {
+        umi_conn_protocol_error(ep, "announced data cannot be received");
+    }
+}
+
 static void
 drop_for_protocol(umx_ep *ep)
 {

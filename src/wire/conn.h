@@ -208,6 +208,10 @@ void umi_conn_visit(umi_ep *base);
  * static. */
 void umi_conn_protocol_error(umx_ep *ep, const char *why);
 
+/* What was announced cannot be received: its sender has ended, or has lied. As
+ * above. */
+void umi_conn_cannot_land(umx_ep *ep, umx_status status);
+
 /* The end by failure or by force: give UCX's endpoint up, settle everything
  * with `status`. */
 void umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status);

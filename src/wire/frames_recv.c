@@ -178,7 +178,7 @@ land(umx_request *req, const umi_frames *frames, const umi_part *part,
     req->u.frames.num_landing++;
     status = umi_am_recv(lander, desc, part->len);
     if (status < 0) {
-        umi_conn_protocol_error(ep, "announced data cannot be received");
+        umi_conn_cannot_land(ep, status);
     }
     if (status != UMX_INPROGRESS) {
         umi_request_complete(lander, status);

@@ -173,7 +173,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     ep->num_landing++;
     status = umi_am_recv(lander, desc, len);
     if (status < 0) {
-        umi_conn_protocol_error(ep, "announced data cannot be received");
+        umi_conn_cannot_land(ep, status);
     }
     if (status != UMX_INPROGRESS) {
         umi_request_complete(lander, status);

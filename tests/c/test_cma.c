@@ -376,8 +376,9 @@ test_nothing_is_read_once_the_lender_has_ended(void **state)
     assert_true(send_op.status < 0);
     memset(out, 'x', SIZE); /* the caller's again */
     op_message_recv(&read_op, take_op.message, in, SIZE);
-    assert_true(op_wait(p, &read_op) < 0);
+    assert_int_equal(op_wait(p, &read_op), UMX_ERR_CONNECTION_RESET);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
 }
 
 static void
