@@ -1192,6 +1192,18 @@ make_results(RequestObject *self)
     return list;
 }
 
+/* `exc`, or NULL, with `results`, whose reference it takes over. */
+static PyObject *
+with_results(RequestObject *self, PyObject *exc, PyObject *results)
+{
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_DECREF(results);
+    return exc;
+}
+
 static PyObject *
 make_many_error(RequestObject *self)
 {
@@ -1203,12 +1215,7 @@ make_many_error(RequestObject *self)
     }
     exc = PyObject_CallFunction(self->st->exceptions[EXC_UCXError], "s",
                                 "some of the messages failed; see .results");
-    if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
-        Py_CLEAR(exc);
-    }
-    Py_DECREF(results);
-    return exc;
+    return with_results(self, exc, results);
 }
 
 /* What became of a message to several endpoints, one for each. */
@@ -1237,12 +1244,7 @@ make_sent_error(RequestObject *self)
         return NULL;
     }
     exc = make_status_error(self, self->status, &self->info, 0);
-    if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
-        Py_CLEAR(exc);
-    }
-    Py_DECREF(results);
-    return exc;
+    return with_results(self, exc, results);
 }
 
 static PyObject *

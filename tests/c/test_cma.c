@@ -139,6 +139,13 @@ open_lending_pair(pair *p)
     assert_int_equal(sys.reads, 0);
 }
 
+/* All of `out`. */
+static void
+lend(pair *p, op *send_op)
+{
+    op_send(send_op, p->client, 0, pair_tag(1), out, SIZE);
+}
+
 static int
 setup(void **state)
 {
@@ -209,7 +216,7 @@ test_the_loan_lasts_until_the_message_is_read(void **state)
     op    send_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     assert_false(op_is_done(&send_op));
     assert_int_equal(p->client->pending_bytes, SIZE);
@@ -240,7 +247,7 @@ test_a_message_that_is_dropped_is_not_read(void **state)
     op    send_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     op_recv_message(&recv_op, p->server, 0, pair_any);
     assert_int_equal(op_wait(p, &recv_op), UMX_OK);
     assert_false(op_is_done(&send_op));
@@ -288,7 +295,7 @@ test_it_is_given_back_without_memory(void **state)
 
     open_lending_pair(p);
     pool = &p->server_worker->cma;
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     sys.has_no_memory = true;
     for (first = NULL; (next = umi_pool_get(pool)) != NULL; first = next) {
@@ -346,7 +353,7 @@ test_a_cancelled_send_is_lent_until_it_is_over(void **state)
     op    send_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     umx_request_cancel(send_op.req);
     pair_settle(p);
     assert_false(op_is_done(&send_op));
@@ -366,7 +373,7 @@ test_nothing_is_read_once_the_lender_has_ended(void **state)
     op    send_op, take_op, read_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     op_recv_message(&take_op, p->server, 0, pair_any);
     assert_int_equal(op_wait(p, &take_op), UMX_OK);
     umx_ep_abort(p->client);
@@ -388,7 +395,7 @@ test_a_close_waits_until_the_peer_has_read(void **state)
     op    send_op, close_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
     assert_int_equal(op_wait(p, &close_op), UMX_OK); /* nobody has asked */
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
@@ -407,7 +414,7 @@ test_a_close_ends_when_the_last_loan_is_read(void **state)
 
     p->config.goodbye_bytes = 0;
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
     PAIR_UNTIL(p, umx_ep_is_peer_closed(p->server));
     assert_false(op_is_done(&close_op));
@@ -427,7 +434,7 @@ test_a_send_to_a_peer_that_is_gone_fails(void **state)
 
     open_lending_pair(p);
     umi_peer_close(p->client->base.peer);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     assert_int_equal(op_wait(p, &send_op), UMX_ERR_CONNECTION_RESET);
 }
 
@@ -438,7 +445,7 @@ test_what_the_receiver_closes_on_ends(void **state)
     op    send_op, close_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     op_close(&close_op, p->server, SECOND_NS);
     assert_int_equal(op_wait(p, &send_op), UMX_ERR_PEER_CLOSED);
@@ -453,7 +460,7 @@ test_a_worker_may_end_with_loans(void **state)
     op    send_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     umx_ep_destroy(p->client);
     p->client = NULL;
@@ -606,7 +613,7 @@ test_a_loan_that_cannot_be_read_fails_the_endpoint(void **state)
     op    send_op, take_op, read_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     op_recv_message(&take_op, p->server, 0, pair_any);
     assert_int_equal(op_wait(p, &take_op), UMX_OK);
     sys.error = ESRCH;
@@ -624,7 +631,7 @@ test_nothing_is_taken_of_another_process(void **state)
     op    send_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     p->client->base.peer->cma.shown.nonce[0] ^= 1;
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
@@ -706,7 +713,7 @@ test_a_return_of_somebody_elses_loan_is_ignored(void **state)
     op       send_op, recv_op;
 
     open_lending_pair(p);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
+    lend(p, &send_op);
     pair_settle(p);
     note[0] = p->client->base.wire_id;
     note[2] = 12345;
