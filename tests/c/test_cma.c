@@ -128,9 +128,21 @@ open_pair(pair *p)
     pair_open(p);
 }
 
+/* Containers may forbid the system call. */
+static bool
+may_read(void)
+{
+    struct iovec local = {in, 1}, remote = {out, 1};
+
+    return __real_process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
 static void
 open_lending_pair(pair *p)
 {
+    if (!may_read()) {
+        skip();
+    }
     open_pair(p);
     assert_int_equal(pass(p, out, 1, in, 1), UMX_OK);
     pair_settle(p);
