@@ -181,7 +181,7 @@ async def test_a_killed_lender_resets_the_receiver(init):
     await ep.send(b"lending")
     ep.send(bytes(1 << 20), tag="big")
     await ep.send(b"lent")
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
     """
     async with child(textwrap.dedent(program)) as (ep, process):
         while (await ep.recv_obj()) != b"lending":

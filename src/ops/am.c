@@ -84,17 +84,17 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
     void               *data;
-    size_t              count  = req->buf.len;
-    umx_status          status = umi_memory_enter(&req->buf);
+    size_t              count = req->buf.len;
+    umx_status          status;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
+    if (is_rndv && id == UMI_AM_DATA && umi_cma_may_lend(req, header_len)) {
+        return umi_cma_lend(req, header, header_len);
+    }
+    status = umi_memory_enter(&req->buf);
     if (status != UMX_OK) {
         return status;
-    }
-    if (is_rndv && id == 0 && umi_cma_may_lend(req, header_len)) {
-        umi_memory_leave(&req->buf);
-        return umi_cma_lend(req, header, header_len);
     }
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
@@ -124,7 +124,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     ucp_request_param_t params;
 
     if (umi_cma_is_loan(desc)) {
-        return umi_cma_read(req, desc, len);
+        return umi_cma_read(req, desc);
     }
     status = umi_memory_enter(&req->buf);
     if (status != UMX_OK) {

@@ -4,6 +4,14 @@
 
 #include "core/worker.h"
 
+/* UCX's ids of active messages. */
+enum {
+    UMI_AM_DATA    = 0, /* the layer above's, like the next */
+    UMI_AM_CONTROL = 1,
+    UMI_AM_LENT    = 2, /* cma.h's, like the next */
+    UMI_AM_NOTE    = 3
+};
+
 /* A message as it arrives, inside UCX's callback. */
 typedef struct umi_am_arrival {
     const void *header;

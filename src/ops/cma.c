@@ -49,7 +49,7 @@ _Static_assert(sizeof(wire_loan) == 32 && sizeof(wire_note) == 48,
 
 /* What is lent. UCX reads `bytes` until it has sent them, which may be after
  * the loan has ended. */
-struct umi_loan {
+typedef struct umi_loan {
     umi_link         link; /* ep->loans */
     _Atomic uint64_t id;   /* 0: ended. The peer reads it */
     uint64_t         slot; /* the same, in worker->loans */
@@ -57,7 +57,7 @@ struct umi_loan {
     umx_request     *req;
     bool             is_sending;
     uint8_t          bytes[sizeof(wire_loan) + HEADER_MAX];
-};
+} umi_loan;
 
 /* A note that UCX has not sent yet. */
 typedef struct sent_note {
@@ -388,14 +388,13 @@ read_elsewhere(umx_request *req, const umi_cma *cma, const wire_loan *loan)
 }
 
 umx_status
-umi_cma_read(umx_request *req, void *desc, size_t len)
+umi_cma_read(umx_request *req, void *desc)
 {
     const wire_loan *loan   = &borrowed_of(desc)->loan;
     umi_peer        *peer   = req->ep->peer;
     void            *memory = plain_memory(req);
     umx_status       status = UMX_ERR_CONNECTION_RESET;
 
-    (void)len; /* the loan's */
     if (peer != NULL && memory != NULL) {
         status = read_bytes(&peer->cma, loan, memory) ? UMX_OK : status;
     } else if (peer != NULL) {
@@ -418,48 +417,59 @@ refuse(umi_ep *ep, const char *why)
     umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
 }
 
-static int
-on_lent(umx_worker *worker, const umi_am_arrival *arrival)
+/* As the data message that it stands for. False: dropped, or refused. */
+static bool
+borrow(umx_worker *worker, const umi_am_arrival *arrival,
+       umi_am_arrival *message)
 {
-    umi_am_handler *handler = &worker->am_handlers[0]; /* of data messages */
-    umi_am_arrival  message = *arrival;
-    borrowed       *it;
-    umi_ep         *ep;
-    wire_loan       loan;
-    uint64_t        endpoint;
-    int             verdict;
+    borrowed *it;
+    umi_ep   *ep;
+    wire_loan loan;
+    uint64_t  endpoint;
 
     if (arrival->header_len <
         sizeof(loan) + UMI_AM_ENDPOINT_AT + sizeof(endpoint)) {
-        return UMI_AM_CONSUMED;
+        return false;
     }
     memcpy(&loan, arrival->header, sizeof(loan));
-    message.header = (const char *)arrival->header + sizeof(loan);
-    message.header_len -= sizeof(loan);
-    memcpy(&endpoint, (const char *)message.header + UMI_AM_ENDPOINT_AT,
+    message->header     = (const char *)arrival->header + sizeof(loan);
+    message->header_len = arrival->header_len - sizeof(loan);
+    memcpy(&endpoint, (const char *)message->header + UMI_AM_ENDPOINT_AT,
            sizeof(endpoint));
     ep = umi_slots_get(&worker->eps_by_id, endpoint);
     if (ep == NULL) {
-        return UMI_AM_CONSUMED;
+        return false;
     }
     if (ep->peer == NULL || ep->peer->cma.pid == 0 || loan.len == 0 ||
         loan.len > SIZE_MAX / 2 || arrival->len != 0) {
         refuse(ep, "a loan that was not agreed on");
-        return UMI_AM_CONSUMED;
+        return false;
     }
     it = umi_pool_get(&worker->cma);
     if (it == NULL) {
         refuse(ep, "out of memory for a loan");
+        return false;
+    }
+    it->loan          = loan;
+    it->endpoint      = endpoint;
+    message->data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
+    message->len      = loan.len;
+    message->is_rndv  = true;
+    message->can_keep = true;
+    return true;
+}
+
+static int
+on_lent(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_am_arrival message;
+    int            verdict;
+
+    if (!borrow(worker, arrival, &message)) {
         return UMI_AM_CONSUMED;
     }
-    it->loan         = loan;
-    it->endpoint     = endpoint;
-    message.data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
-    message.len      = loan.len;
-    message.is_rndv  = true;
-    message.can_keep = true;
     worker->arriving = message.data;
-    verdict          = handler->fn(worker, &message);
+    verdict          = worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
     if (worker->arriving != NULL && verdict != UMI_AM_KEPT) {
         give_back(worker, message.data,
                   (verdict == UMI_AM_REFUSED) ? UMX_ERR_CANCELED : UMX_OK);

@@ -38,14 +38,6 @@
 
 #include "ops/am.h"
 
-enum {
-    UMI_AM_LENT = 2,
-    UMI_AM_NOTE = 3
-};
-
-/* A loan as the lender sees it, also of notes on their way. */
-typedef struct umi_loan umi_loan;
-
 /* After the handler of data messages has been set. */
 umx_status umi_cma_init(umx_worker *worker);
 
@@ -70,7 +62,7 @@ umi_cma_is_loan(const void *desc)
 }
 
 /* umi_am_recv() and umi_am_release() of one. */
-umx_status umi_cma_read(umx_request *req, void *desc, size_t len);
+umx_status umi_cma_read(umx_request *req, void *desc);
 void       umi_cma_release(umx_worker *worker, void *desc);
 
 /* The endpoint ends: nothing of it is lent any more. */

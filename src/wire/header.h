@@ -20,11 +20,10 @@
 
 #include "ops/am.h"
 
-/* Active message ids. 0 to 15 are ours, 16 to 65535 the user's. */
+/* Active messages' ids in the layer below are ops/am.h's. In ours, which go as
+ * UMI_AM_DATA, 0 to 15 are the library's, 16 to 65535 the user's. */
 enum {
-    UMI_AM_DATA    = 0,
-    UMI_AM_CONTROL = 1, /* 2 and 3: ops/cma.h */
-    UMI_AM_USER    = 16
+    UMI_AM_USER = 16
 };
 
 /* What a channel is for; each kind has its own 65536 of them. */
