@@ -40,6 +40,16 @@ async def test_waiting_uses_no_cpu(connect_peer, loop_factory):
     assert used / 5 < 0.01
 
 
+async def blocks_left_by(rounds, count, warm):
+    """How many blocks more there are after ``count`` rounds."""
+    await rounds(warm)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    await rounds(count)
+    gc.collect()
+    return sys.getallocatedblocks() - before
+
+
 async def test_a_ping_pong_allocates_nothing():
     ping, pong = bytearray(8), bytearray(8)
     async with connected_pair() as (client, server):
@@ -53,12 +63,7 @@ async def test_a_ping_pong_allocates_nothing():
                 await server.send(pong)
                 await receive
 
-        await rounds(2000)
-        gc.collect()
-        before = sys.getallocatedblocks()
-        await rounds(10_000)
-        gc.collect()
-        assert sys.getallocatedblocks() - before < 100
+        assert await blocks_left_by(rounds, 10_000, warm=2000) < 100
 
 
 @pytest.mark.parametrize("size", [8, 20_000, 1 << 20])
@@ -74,12 +79,7 @@ async def test_buffers_of_a_pool_allocate_nothing(size):
                         await client.send(out)
                         await receive
 
-            await rounds(200)
-            gc.collect()
-            before = sys.getallocatedblocks()
-            await rounds(1000)
-            gc.collect()
-            assert sys.getallocatedblocks() - before < 100
+            assert await blocks_left_by(rounds, 1000, warm=200) < 100
 
 
 @pytest.mark.parametrize("size", [8, 20_000, 1 << 20])

@@ -352,16 +352,22 @@ by_progress(pair *p, umx_message_sender *sender)
     (void)umx_worker_poll(p->client_worker);
 }
 
+/* It has gone with the operation that is `o`. */
+static void
+check_has_gone(pair *p, umx_message_sender *sender, op *o)
+{
+    assert_int_equal(stats_of(sender).num_packs, 1);
+    assert_int_equal(op_wait(p, o), UMX_OK);
+}
+
 static void
 by_drain(pair *p, umx_message_sender *sender)
 {
     op            o;
     umx_op_params params = op_params(&o);
 
-    (void)sender;
     o.status = umx_ep_drain(p->client, 0, &params, &o.req);
-    assert_int_equal(stats_of(sender).num_packs, 1);
-    assert_int_equal(op_wait(p, &o), UMX_OK);
+    check_has_gone(p, sender, &o);
 }
 
 static void
@@ -371,8 +377,7 @@ by_ep_flush(pair *p, umx_message_sender *sender)
     umx_op_params params = op_params(&o);
 
     o.status = umx_ep_flush(p->client, &params, &o.req);
-    assert_int_equal(stats_of(sender).num_packs, 1);
-    assert_int_equal(op_wait(p, &o), UMX_OK);
+    check_has_gone(p, sender, &o);
 }
 
 static void
@@ -382,8 +387,7 @@ by_worker_flush(pair *p, umx_message_sender *sender)
     umx_op_params params = op_params(&o);
 
     o.status = umx_worker_flush(p->client_worker, &params, &o.req);
-    assert_int_equal(stats_of(sender).num_packs, 1);
-    assert_int_equal(op_wait(p, &o), UMX_OK);
+    check_has_gone(p, sender, &o);
 }
 
 static void
