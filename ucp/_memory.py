@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from . import _context, _ext
+from ._closing import Closing
 
 
-class Memory(_ext.Memory):
+class Memory(Closing, _ext.Memory):
     """Memory that peers reach by its ``key``: see ``Endpoint.remote``.
 
     Made by ``allocate`` or ``register``. It has the buffer protocol and
@@ -71,14 +71,3 @@ class Memory(_ext.Memory):
     def _added(cls, memory: Self) -> Self:
         _context.memories.add(memory)
         return memory
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

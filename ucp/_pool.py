@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Self
 
 from . import _context, _ext
+from ._closing import Closing
 
 
 def _settle(
@@ -21,7 +21,7 @@ def _settle(
         future.set_result(value)
 
 
-class BufferPool(_ext.BufferPool):
+class BufferPool(Closing, _ext.BufferPool):
     """``count`` buffers of ``nbytes`` bytes each, in memory registered once.
 
     What is sent from them, or received into them, needs no registration and no
@@ -97,14 +97,3 @@ class BufferPool(_ext.BufferPool):
             loop.call_soon_threadsafe(_settle, future, value)
         except RuntimeError:
             pass  # that loop is closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

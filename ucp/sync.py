@@ -24,11 +24,11 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from . import _connect, _endpoint, _listener, _worker
 from ._channel import Tag
+from ._closing import Closing
 from ._ext import ANY, AnyTag
 from .exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
@@ -36,7 +36,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Endpoint:
+class Endpoint(Closing):
     """A connection to one peer, made by connect() or Listener.accept().
 
     Dropping the last reference closes it in the background.
@@ -48,17 +48,6 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"<ucp.sync.Endpoint of {self._endpoint!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def send(
         self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
@@ -114,7 +103,7 @@ class Endpoint:
         return self._endpoint.peer_address
 
 
-class Listener:
+class Listener(Closing):
     """A listening port, made by listen()."""
 
     def __init__(self, worker: _worker.Worker, listener: _listener.Listener) -> None:
@@ -125,17 +114,6 @@ class Listener:
 
     def __repr__(self) -> str:
         return f"<ucp.sync.Listener of {self._listener!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def accept(self, *, timeout: float | None = None) -> Endpoint:
         """The next peer that connects; UCXCloseError once closed."""
