@@ -170,6 +170,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
     umi_list_init(&ep->channels);
     umi_table_init(&ep->channels_by_id);
+    umi_credit_init(ep);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -327,7 +328,8 @@ send_credit(umi_channel *channel)
     umi_control control = {.kind = UMI_CREDIT};
 
     if (channel->owes_credit && channel->ep->base.handle != NULL) {
-        umi_credit_grant(channel, &control.u.credit.limits);
+        umi_credit_grant(channel, &control.u.credit.limits,
+                         &control.u.credit.reserve);
         control.u.credit.channel = channel->id;
         umi_conn_send_control(channel->ep, &control);
     }

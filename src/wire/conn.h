@@ -50,14 +50,12 @@ typedef struct umi_handshake {
     uint8_t           server_nonce[UMI_NONCE_SIZE];
 } umi_handshake;
 
-/* Of the eager messages of all channels; running totals. */
-typedef struct umi_byte_credit {
-    uint64_t tx_sent;
-    uint64_t tx_limit; /* what the peer allows of it */
-    uint64_t rx_read;
-    uint64_t rx_granted;
-    uint64_t rx_kept; /* not read yet */
-} umi_byte_credit;
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
 
 struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
@@ -70,8 +68,13 @@ struct umx_ep {
     unsigned        due;
     size_t          rndv_thresh;
     size_t          cma_min;     /* may be lent from here on: ops/cma.h */
-    umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
-    umi_byte_credit bytes;
+    umi_limits      peer_limits; /* at first */
+    umi_limits      own_limits;  /* what it grants the peer at first */
+    umi_ep_counts   tx_sent;     /* running totals */
+    umi_ep_counts   tx_limit;    /* what the peer allows of them */
+    umi_ep_counts   rx_read;
+    umi_ep_counts   rx_granted;
+    umi_ep_counts   rx_kept; /* not read yet */
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;

@@ -82,7 +82,8 @@ take_credit(umx_ep *ep, const umi_control *control)
     umi_channel *channel = umi_conn_channel(ep, control->u.credit.channel);
 
     if (channel != NULL) {
-        umi_credit_take(channel, &control->u.credit.limits);
+        umi_credit_take(channel, &control->u.credit.limits,
+                        control->u.credit.reserve);
         umi_conn_due(ep, UMI_DUE_SEND);
     }
 }

@@ -42,24 +42,12 @@ config_of(const umx_ep *ep)
     return &umi_conn_worker(ep)->context->config;
 }
 
-static umi_limits
-own_limits(const umx_ep *ep)
-{
-    const umx_config *config = config_of(ep);
-    umi_limits        limits = {
-               .bytes    = config->credit_bytes,
-               .messages = config->credit_messages,
-               .rndv     = config->credit_rndv,
-    };
-
-    return limits;
-}
-
 static void
 set_peer_limits(umx_ep *ep, const umi_limits *limits)
 {
     ep->peer_limits    = *limits;
-    ep->bytes.tx_limit = limits->bytes;
+    ep->tx_limit.bytes = limits->bytes;
+    ep->tx_limit.rndv  = limits->rndv;
 }
 
 static void
@@ -279,7 +267,7 @@ welcome(umx_ep *ep)
     umi_peer_attach(peer, &ep->base);
     control.u.welcome.major  = UMX_WIRE_VERSION;
     control.u.welcome.minor  = WIRE_MINOR;
-    control.u.welcome.limits = own_limits(ep);
+    control.u.welcome.limits = ep->own_limits;
     control.u.welcome.peer   = peer->id;
     control.u.welcome.known  = peer->remote_id;
     if (config_of(ep)->token != NULL) {
@@ -606,7 +594,7 @@ umi_handshake_start(umx_ep *ep)
     }
     control.u.hello.major  = UMX_WIRE_VERSION;
     control.u.hello.minor  = WIRE_MINOR;
-    control.u.hello.limits = own_limits(ep);
+    control.u.hello.limits = ep->own_limits;
     memcpy(control.u.hello.nonce, ep->handshake->client_nonce, UMI_NONCE_SIZE);
     if (fill_where(ep, &control.u.hello.where)) {
         (void)say(ep, &control);
