@@ -450,7 +450,8 @@ op_message_recv(op *o, umx_message *message, void *data, size_t len)
     umx_op_params params = op_params(o);
     umx_buffer    buffer = umx_host_buffer(data, len);
 
-    op_posted(o, umx_message_recv(message, &buffer, &params, &o->req));
+    op_posted(o, umx_message_recv(&message, &buffer, &params, &o->req));
+    o->message = message;
 }
 
 void

@@ -319,9 +319,13 @@ settle_taken(life *l, umx_message *message, bool is_read)
         return;
     }
     if (is_read) {
-        op_message_recv(next_op(l), message, l->buffers[2], LARGE);
+        op *o = next_op(l);
+
+        op_message_recv(o, message, l->buffers[2], LARGE);
         posted(l);
-    } else {
+        message = o->message;
+    }
+    if (message != NULL) {
         umx_message_return(message);
     }
 }
