@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # make demo   build in .venv and show an array going round between two processes
 # make test   C tests, C tests under ASan and UBSan, Python tests
 # make bench  build with the peers to compare with, and measure

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dask over its own tcp, over ucp and over distributed-ucxx.
 
 python benchmarks/dask.py [--quick] [--only tcp,ucp] [--json FILE] [--plot FILE]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Asynchronous messaging over UCX: ``await ep.send(buffer)``."""
 
 # Layout: what is private has a leading underscore.

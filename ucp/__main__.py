@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``python -m ucp``: a demo, and what this installation is made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Find UCX and load it before ``ucp._ext`` is imported.
 
 The extension names ``libucp.so.0`` and ``libucs.so.0`` and carries no rpath.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The names ucx-py programs look up in ``ucp.core``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
  * owner.
  *

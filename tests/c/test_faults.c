@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp fake_system wrap=malloc wrap=calloc wrap=strndup */
 /* One long life of a worker, again and again, each time with another call that
  * fails: of UCX (tests/c/fake_ucp.c), of the system (tests/c/fake_system.c), or

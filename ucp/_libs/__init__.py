@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The low-level API of ucx-py: operations that call a function when done.
 
 Thin faces over the extension; ``ucx_api`` has it all.

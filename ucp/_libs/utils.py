@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Texts, and the address of this host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations that wait, for tests: each moves its worker until it is done."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dask's messages over UCX: ``Client("ucp://scheduler:8786")``.
 
 Where ``ucp`` and ``distributed`` are installed the protocol is there, without
