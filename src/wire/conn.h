@@ -14,6 +14,7 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/hash.h"
 #include "wire/channel.h"
 #include "wire/control.h"
 
@@ -48,6 +49,7 @@ typedef struct umi_handshake {
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
     uint8_t           client_nonce[UMI_NONCE_SIZE];
     uint8_t           server_nonce[UMI_NONCE_SIZE];
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of the bytes of HELLO */
 } umi_handshake;
 
 /* Of the eager messages of all channels; running totals. */
@@ -70,6 +72,7 @@ struct umx_ep {
     size_t          rndv_thresh;
     size_t          cma_min;     /* may be lent from here on: ops/cma.h */
     umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_byte_credit bytes;
     umx_ep_state_fn on_state;
     void           *arg;
