@@ -4,6 +4,7 @@
 # Layout: what is private has a leading underscore.
 #
 #   _loader    finds UCX and loads it, before anything else here
+#   _neighbours  other distributions that have a package ucp
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
