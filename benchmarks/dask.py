@@ -144,7 +144,7 @@ def chosen(only: str | None) -> list[str]:
         else:
             found.append(name)
     if "tcp" not in found:
-        sys.exit("Dask is missing: pip install 'ucp[dask]'")
+        sys.exit("Dask is missing: pip install 'umx[dask]'")
     return found
 
 

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every source file names the licence."""
+"""The licence: in every source file and in all that is distributed."""
 
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 IDENTIFIER = "SPDX-License-Identifier: BSD-3-Clause"
@@ -46,5 +53,29 @@ def names_licence(path: Path) -> bool:
 def test_every_source_file_names_the_licence_first():
     files = sources()
     assert len(files) > 400
-    nameless = [str(path.relative_to(ROOT)) for path in files if not names_licence(path)]
+    nameless = [path for path in files if not names_licence(path)]
     assert nameless == []
+
+
+def test_the_installed_distribution_carries_the_licence():
+    distribution = importlib.metadata.distribution("umx")
+    assert distribution.metadata["License-Expression"] == "BSD-3-Clause"
+    assert distribution.metadata["Author"] == "the ucp authors"
+    texts = [file for file in distribution.files if file.name == "LICENSE"]
+    assert [file.read_text() for file in texts] == [(ROOT / "LICENSE").read_text()]
+
+
+def test_the_source_distribution_carries_the_licence(tmp_path):
+    pytest.importorskip("setuptools", "77")
+    tree = tmp_path / "tree"
+    skipped = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, tree, ignore=skipped)
+    program = "from setuptools import build_meta as b; b.build_sdist('dist')"
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=tree, check=True, capture_output=True
+    )
+    (archive,) = (tree / "dist").glob("umx-*.tar.gz")
+    with tarfile.open(archive) as files:
+        root = files.getnames()[0].split("/")[0]
+        text = files.extractfile(f"{root}/LICENSE").read().decode()
+    assert text == (ROOT / "LICENSE").read_text()
