@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello listen PORT          print the port, echo messages until the peer
  * closes hello connect HOST PORT    send a line, print what comes back, close
  *

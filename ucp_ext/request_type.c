@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request_type.c: the awaitable of one operation.
  *
  * It is a coroutine to whoever asks (it has __await__, send, throw and close,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file channel.h  Messages between the two ends of an endpoint.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file tag.h  UCX's own tag matching: 64-bit tags shared by all endpoints of a
  * worker, apart from the channels. Thread: the worker's owner.

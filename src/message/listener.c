@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* listener.c: messages that come, one after the other.
  *
  *   IDLE --receive--> RECEIVING --> HELD --one--> LANDING --> LANDED --> IDLE

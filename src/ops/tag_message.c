@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tag_message.c: messages with UCX's tags that have come and are not received:
  * looking at them, waiting for them, taking them and putting them back. */
 #include <stdlib.h>

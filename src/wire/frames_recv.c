@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames_recv.c: receiving the bytes of frames.
  *
  *   queued --head--> taken --buffers--> reading --all bytes in--> complete

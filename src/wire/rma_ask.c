@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_ask.c: the asking side of rma.h.
  *
  * An operation is a request of the user's with parts, a message to the owner

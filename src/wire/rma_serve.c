@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_serve.c: the executing side of rma.h. Nothing that comes over the wire
  * reaches memory unchecked: the memory must be one of this context's that is
  * open, the bytes within it, and writable if they are to be written.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* taken.c: messages in the user's hands. They outlive their worker: what is
  * left of it stays until the last one is given back. */
 #include "mem/memtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pair.h: two workers of one process, connected over loopback.
  *
  * PAIR_TEST(f) is f twice: with UCX's choice of transports and over tcp. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=malloc */
 /* Memory runs out in the middle of a connection: it breaks, and says so; what
  * was lent comes back. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child wrap=malloc wrap=calloc wrap=realloc wrap=ucp_mem_map */
 /* A ping-pong of short messages, once it runs, allocates nothing; nor do large
  * ones from registered memory, which register nothing either. The linker wraps

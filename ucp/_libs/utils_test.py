@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations that wait, for tests: each moves its worker until it is done."""
 
 from __future__ import annotations
@@ -52,6 +53,59 @@ def blocking_recv(
         worker, array, array.nbytes, tag, blocking_handler, (finished,), ep=ep
     )
     _wait(worker.progress, request, finished)
+
+
+def non_blocking_handler(
+    request: object,
+    exception: BaseException | None,
+    completed_cb: Callable[[], object],
+) -> None:
+    """A callback: calls ``completed_cb()``."""
+    assert exception is None, exception
+    completed_cb()
+
+
+def non_blocking_send(
+    worker: ucx_api.UCXWorker,
+    ep: ucx_api.UCXEndpoint,
+    msg: object,
+    started_cb: Callable[[], object],
+    completed_cb: Callable[[], object],
+    tag: int = 0,
+) -> ucx_api.UCXRequest[None] | None:
+    """Start to send with a tag; None if that is done already.
+
+    ``started_cb()`` is called before, ``completed_cb()`` when it is done.
+    """
+    array = Array(msg)
+    started_cb()
+    request = ucx_api.tag_send_nb(
+        ep, array, array.nbytes, tag, non_blocking_handler, (completed_cb,)
+    )
+    if request is None:
+        completed_cb()
+    return request
+
+
+def non_blocking_recv(
+    worker: ucx_api.UCXWorker,
+    ep: ucx_api.UCXEndpoint,
+    msg: object,
+    started_cb: Callable[[], object],
+    completed_cb: Callable[[], object],
+    tag: int = 0,
+) -> ucx_api.UCXRequest[None] | None:
+    """Start to receive with a tag; calls as ``non_blocking_send``."""
+    array = Array(msg)
+    started_cb()
+    return ucx_api.tag_recv_nb(
+        worker, array, array.nbytes, tag, non_blocking_handler, (completed_cb,), ep=ep
+    )
+
+
+def get_endpoint_error_handling_default() -> bool:
+    """Endpoints handle errors."""
+    return True
 
 
 def blocking_am_send(
