@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
  * owner.
  *
@@ -13,6 +14,7 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/hash.h"
 #include "util/table.h"
 #include "wire/channel.h"
 #include "wire/control.h"
@@ -48,6 +50,7 @@ typedef struct umi_handshake {
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
     uint8_t           client_nonce[UMI_NONCE_SIZE];
     uint8_t           server_nonce[UMI_NONCE_SIZE];
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of the bytes of HELLO */
 } umi_handshake;
 
 /* Of all channels: bytes that eager messages are charged for, and
@@ -67,11 +70,12 @@ struct umx_ep {
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
-    size_t          cma_min;     /* may be lent from here on: ops/cma.h */
-    umi_limits      peer_limits; /* at first */
-    umi_limits      own_limits;  /* what it grants the peer at first */
-    umi_ep_counts   tx_sent;     /* running totals */
-    umi_ep_counts   tx_limit;    /* what the peer allows of them */
+    size_t          cma_min;       /* may be lent from here on: ops/cma.h */
+    umi_limits      peer_limits;   /* at first */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
+    umi_limits      own_limits;    /* what it grants the peer at first */
+    umi_ep_counts   tx_sent;       /* running totals */
+    umi_ep_counts   tx_limit;      /* what the peer allows of them */
     umi_ep_counts   rx_read;
     umi_ep_counts   rx_granted;
     umi_ep_counts   rx_kept; /* not read yet */
