@@ -507,9 +507,9 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    channel = umi_conn_channel(ep, umi_channel_id(header.kind, header.channel));
+    channel = umi_conn_peers_channel(
+        ep, umi_channel_id(header.kind, header.channel));
     if (channel == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a channel");
         return UMI_AM_REFUSED;
     }
     verdict = arrive(channel, &header, arrival);

@@ -30,6 +30,8 @@ typedef struct umi_channel {
     bool                owes_credit;
     bool                has_goodbye;
     bool                is_replies;  /* to what we asked for: see rma.h */
+    bool                is_ours;     /* counts as one that we send on */
+    bool                is_peers;    /* as one that the peer sends on */
     uint32_t            goodbye_seq; /* the peer's last seq + 1 */
     uint32_t            tx_seq;
     uint32_t            rx_seq;

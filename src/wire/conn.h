@@ -65,7 +65,9 @@ struct umx_ep {
     umi_channel     channel0;
     umi_list        channels; /* the others */
     umi_table       channels_by_id;
-    umi_channel    *recent; /* found last; NULL at first */
+    umi_channel    *recent;    /* found last; NULL at first */
+    uint32_t        num_ours;  /* channels that we send on, without 0 */
+    uint32_t        num_peers; /* that the peer sends on */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
@@ -206,6 +208,16 @@ umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
 
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_conn_peers_channel(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_conn_limit_channels() ends what was sent on
+ * too many. */
+umx_status umi_conn_use_channel(umi_channel *channel);
+void       umi_conn_limit_channels(umx_ep *ep);
 
 /* Call `fn` for every channel. */
 void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));

@@ -97,6 +97,7 @@ open_conn(umx_ep *ep)
     ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
                                                config_of(ep)->rndv_thresh_net;
     ep->cma_min = ep->base.peer->has_shm ? config_of(ep)->cma_min : SIZE_MAX;
+    umi_conn_limit_channels(ep);
     umi_conn_each_channel(ep, umi_credit_start);
     umi_heartbeat_start(ep);
     if (ep->is_server) {

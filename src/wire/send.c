@@ -213,7 +213,8 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     *channel_p = umi_conn_channel(ep, what->channel);
-    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY :
+                                  umi_conn_use_channel(*channel_p);
 }
 
 /* A connection whose peer is gone, and that has not heard of it, has none. */
@@ -310,7 +311,8 @@ send_finish(umx_request *req)
     if (req->status >= 0 && req->u.send.is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
-    if (req->status >= 0 || req->is_cancelled) {
+    if (req->status >= 0 || req->is_cancelled ||
+        req->status == UMX_ERR_CHANNEL_LIMIT /* never sent */) {
         return true;
     }
     if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
