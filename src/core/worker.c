@@ -77,6 +77,31 @@ open_fd(umx_worker *worker)
     return status;
 }
 
+void
+umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id)
+{
+    uint8_t text[sizeof(context_id) + UMI_X25519_SIZE];
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    memcpy(text, &context_id, sizeof(context_id));
+    memcpy(text + sizeof(context_id), key, UMI_X25519_SIZE);
+    umi_sha256(text, sizeof(text), hash);
+    memcpy(id, &context_id, sizeof(context_id));
+    memcpy(id + sizeof(context_id), hash,
+           UMI_WORKER_ID_SIZE - sizeof(context_id));
+}
+
+static bool
+make_identity(umx_worker *worker)
+{
+    if (!umi_random_bytes(worker->secret, sizeof(worker->secret))) {
+        return false;
+    }
+    umi_x25519_public(worker->secret, worker->key);
+    umi_worker_id_of(worker->context->id, worker->key, worker->id);
+    return true;
+}
+
 umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
@@ -100,11 +125,10 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
-    if (!umi_random_bytes(worker->id, UMI_WORKER_ID_SIZE)) {
+    if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
     }
-    memcpy(worker->id, &context->id, sizeof(context->id));
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;
@@ -223,6 +247,7 @@ free_memory(umx_worker *worker)
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
     umi_pool_fini(&worker->cma);
+    explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
     umx_context_release(context);
 }

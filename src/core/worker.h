@@ -15,6 +15,7 @@
 #include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/slots.h"
+#include "util/x25519.h"
 
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
@@ -125,7 +126,9 @@ struct umx_worker {
     int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
+    uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
+    uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;
@@ -217,6 +220,11 @@ umi_worker_check(const umx_worker *worker)
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
 }
+
+/* The id of the worker whose public key is `key`: 8 bytes of its context's,
+ * which its memory keys name, and 8 that nobody has who does not have the key.
+ */
+void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 
