@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sockets whose other end is no peer, or one that means harm.
 
 The listener drops them and serves the others; a connecting side says who it was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The process's UCX context: made on first use, shared by all workers."""
 
 from __future__ import annotations

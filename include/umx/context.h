@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file context.h  A UCX context and the limits of everything under it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file version.h  Version of libumx and of what it speaks. */
 #ifndef UMX_VERSION_H
 #define UMX_VERSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* endpoint.h: UCX's side of an endpoint. The layer above embeds it as the
  * first member of struct umx_ep. Thread: the worker's owner. */
 #ifndef UMI_ENDPOINT_H

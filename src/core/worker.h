@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker.h: the progress engine's state. Thread: the owner, but for the
  * members marked (any). */
 #ifndef UMI_WORKER_H

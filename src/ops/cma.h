@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cma.h: messages that the receiver reads from their sender's memory, with one
  * copy and no part for the sender: cross-memory attach, Linux's
  * process_vm_readv().

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* process.h: what the system says of this process. Thread: any. */
 #ifndef UMI_PROCESS_H
 #define UMI_PROCESS_H

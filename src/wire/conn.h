@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
  * owner.
  *
@@ -14,6 +15,7 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
+#include "util/table.h"
 #include "wire/channel.h"
 #include "wire/control.h"
 
@@ -65,7 +67,8 @@ struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
-    umi_channel    *recent;   /* found last; NULL at first */
+    umi_table       channels_by_id;
+    umi_channel    *recent; /* found last; NULL at first */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
@@ -195,6 +198,9 @@ umx_status umi_conn_send_status(const umx_ep *ep);
 umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
 
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* One pair of functions a body, in the order of the table in control.h; the two
  * switches at the end choose among them. A body's decoder says what is wrong
  * with its numbers; that it was cut short or has bytes left over is found in

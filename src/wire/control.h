@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the

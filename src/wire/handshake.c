@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handshake.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* header.h: the bytes in front of every data message.
  *
  *   0     1      2        4      8              16             24

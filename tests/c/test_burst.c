@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp */
 /* What happens within one progress call, in an order that a network does not
  * produce on request: tests/c/fake_ucp.c does. */

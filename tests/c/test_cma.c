@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=umi_process_is_self wrap=process_vm_readv wrap=malloc */
 #include "pair.h"
 

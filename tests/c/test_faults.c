@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp fake_system wrap=malloc wrap=calloc wrap=strndup */
 /* One long life of a worker, again and again, each time with another call that
  * fails: of UCX (tests/c/fake_ucp.c), of the system (tests/c/fake_system.c), or
@@ -325,9 +326,13 @@ settle_taken(life *l, umx_message *message, bool is_read)
         return;
     }
     if (is_read) {
-        op_message_recv(next_op(l), message, l->buffers[2], LARGE);
+        op *o = next_op(l);
+
+        op_message_recv(o, message, l->buffers[2], LARGE);
         posted(l);
-    } else {
+        message = o->message;
+    }
+    if (message != NULL) {
         umx_message_return(message);
     }
 }
