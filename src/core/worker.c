@@ -38,7 +38,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_returned);
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
-    umi_slots_init(&worker->eps_by_id);
+    umi_ids_init(&worker->eps_by_id);
     umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -300,7 +300,7 @@ umx_worker_destroy(umx_worker *worker)
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
-    umi_slots_fini(&worker->eps_by_id);
+    umi_ids_fini(&worker->eps_by_id);
     umi_slots_fini(&worker->loans);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
@@ -387,6 +387,20 @@ umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
     *address_p = worker->addresses[is_local];
     *len_p     = worker->address_lens[is_local];
     return UMX_OK;
+}
+
+void
+umi_worker_stray(umx_worker *worker, uint64_t endpoint)
+{
+    if (umi_ids_was_given(&worker->eps_by_id, endpoint)) {
+        return; /* that one has ended */
+    }
+    if (worker->stats.stray_messages++ == 0) {
+        umi_log(UMI_LOG_WARN,
+                "refused: a message to endpoint number %#llx, which has never "
+                "been one; more are counted only",
+                (unsigned long long)endpoint);
+    }
 }
 
 void

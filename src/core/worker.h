@@ -12,6 +12,7 @@
 #include "core/context.h"
 #include "core/endpoint.h"
 #include "core/request.h"
+#include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
 #include "util/pool.h"
@@ -103,7 +104,7 @@ struct umx_worker {
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_slots    eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
@@ -226,6 +227,10 @@ umi_worker_check(const umx_worker *worker)
  * which its memory keys name, and 8 that nobody has who does not have the key.
  */
 void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
+
+/* A message has come for a number that no endpoint has: count it, unless one
+ * has had it. 0: no number was found in it. Safe inside UCX's callbacks. */
+void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* Written after RFC 7748 for being read: it runs once for each pair of workers.
  *
  * A number modulo p = 2^255 - 19 is five limbs of 51 bits, the lowest first.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* x25519.h: Diffie-Hellman on Curve25519 (RFC 7748): two sides that know each
  * other's public key, and each its own secret one, get the same 32 bytes, which
  * nobody else gets. Its time does not depend on the secret. Thread: any. */

@@ -155,7 +155,7 @@ umi_conn_is_reading_channel(const umi_channel *channel)
 static inline umx_ep *
 umi_conn_find(const umx_worker *worker, uint64_t id)
 {
-    return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
 /* True if the user may read what has arrived. */

@@ -288,6 +288,33 @@ umi_handshake_end(umx_ep *ep)
     free(handshake);
 }
 
+/* Is there a connection to the same peer under the same number? What is sent
+ * over the two would be one to it. */
+static bool
+has_twin(const umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.peer->eps) {
+        const umi_ep *other = umi_container_of(link, umi_ep, peer_link);
+
+        if (other != &ep->base && other->is_bound &&
+            other->remote_id == ep->base.remote_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `ep->base.peer` has shown who it is. */
+static void
+open_with(umx_ep *ep)
+{
+    if (has_twin(ep)) {
+        umi_conn_protocol_error(ep, "an endpoint number that is in use");
+    } else {
+        open_conn(ep);
+    }
+}
+
 /* ---- the listening side --------------------------------------------------
  */
 
@@ -513,7 +540,7 @@ on_open(umx_ep *ep, const umi_control *control)
     }
     status = bind_server(ep, control->u.open.peer);
     if (status == UMX_OK) {
-        open_conn(ep);
+        open_with(ep);
     } else {
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     }
@@ -623,7 +650,7 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     answer.u.open.peer = ep->base.peer->id;
     client_mac(ep, answer.u.open.peer, answer.u.open.mac);
     if (say(ep, &answer)) {
-        open_conn(ep);
+        open_with(ep);
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* prove.h: a test that is a peer itself shows that it has the key that it
  * names. Needs no test framework: fuzz targets use it. */
 #ifndef PROVE_H

@@ -466,6 +466,28 @@ test_a_listener_that_says_it_is_another_is_refused(void **state)
     close(fd);
 }
 
+/* It is who it says; but the number is that of another connection of its. */
+static void
+test_a_number_that_a_connection_has_is_refused(void **state)
+{
+    pair       *p = *state;
+    umi_where   where;
+    umi_control open = {.kind = UMI_OPEN};
+    umx_ep     *twin;
+    op          o;
+    char        in = 0;
+    int         fd;
+
+    open_victim(p, &o, &in, &where);
+    twin = connect_raw(p, &fd);
+    claim(twin, &where);
+    open.u.open.peer = peer_of(p->client_worker)->id;
+    prove(twin, &open);
+    pair_hear(twin, &open);
+    check_dropped(p, fd);
+    check_victim(p, &o, &in);
+}
+
 /* What was shown in one handshake shows nothing in the next. */
 static void
 test_a_proof_is_good_for_one_handshake(void **state)
@@ -545,6 +567,7 @@ main(void)
         PAIR_TEST(test_a_claim_does_not_decide_where_another_is),
         PAIR_TEST(test_a_claim_does_not_end_a_peer_that_waits),
         PAIR_TEST(test_a_listener_that_says_it_is_another_is_refused),
+        PAIR_TEST(test_a_number_that_a_connection_has_is_refused),
         PAIR_TEST(test_a_proof_is_good_for_one_handshake),
         PAIR_TEST_ONCE(test_accepting_goes_on_when_there_are_descriptors_again),
     };

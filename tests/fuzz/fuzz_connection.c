@@ -62,6 +62,8 @@ static umx_request  *last;            /* operation; NULL: is done */
 /* ---- what the system would do --------------------------------------------
  */
 
+static uint64_t num_random; /* bytes so far: each input gets the same ones */
+
 int  __real_socket(int domain, int type, int protocol);
 int  __wrap_socket(int domain, int type, int protocol);
 int  __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
@@ -91,7 +93,12 @@ __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len)
 bool
 __wrap_umi_random_bytes(void *data, size_t len)
 {
-    memset(data, 0x5a, len);
+    uint8_t *bytes = data;
+
+    for (size_t i = 0; i < len; i++) {
+        bytes[i] = (uint8_t)(umi_siphash(&num_random, sizeof(num_random)));
+        num_random++;
+    }
     return true;
 }
 
@@ -390,8 +397,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (contexts[0] == NULL) {
         make_contexts();
     }
-    fd   = lowest_free_fd();
-    live = fake.live;
+    fd         = lowest_free_fd();
+    live       = fake.live;
+    num_random = 1000;
     umi_reader_init(&r, data, len);
     setup = umi_read_u8(&r);
     open_worker(contexts[setup & SETUP_TOKEN]);
