@@ -69,6 +69,7 @@ CANCELS  = 100000
 KILLS    = 300
 FLOOD    = 10240
 PROGRAMS = 3000
+CHAOS    = 20
 
 soak: $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
@@ -77,6 +78,10 @@ soak: $(VENV)/.ucp $(VENV)/.test
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
+	done
+	set -e; for transport in shm tcp mixed; do \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \
+	        --runs $(CHAOS) --over $$transport; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_worker_address.py -k many_workers

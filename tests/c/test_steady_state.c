@@ -197,7 +197,7 @@ exchange_frames(side *s, char *bytes, bool is_first)
     if (status != UMX_OK) {
         return status;
     }
-    status = umx_message_recv_frames(message, buffers, NUM_FRAMES, NULL, &req);
+    status = umx_message_recv_frames(&message, buffers, NUM_FRAMES, NULL, &req);
     umx_message_drop(message);
     if (status == UMX_OK && !is_first) {
         status = send_frames(s, buffers);
