@@ -141,6 +141,7 @@ typedef struct umx_worker_stats {
     uint64_t unexpected_messages;
     uint64_t unexpected_bytes;
     uint64_t protocol_errors; /* malformed frames, dropped connections */
+    uint64_t stray_messages;  /* refused: for an endpoint that never was */
     uint64_t wakeups;         /* umx_worker_drain() calls that found events */
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */

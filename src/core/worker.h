@@ -12,10 +12,12 @@
 #include "core/context.h"
 #include "core/endpoint.h"
 #include "core/request.h"
+#include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/slots.h"
+#include "util/x25519.h"
 
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
@@ -101,7 +103,7 @@ struct umx_worker {
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_slots    eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
@@ -123,7 +125,9 @@ struct umx_worker {
     int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
+    uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
+    uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;
@@ -215,6 +219,15 @@ umi_worker_check(const umx_worker *worker)
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
 }
+
+/* The id of the worker whose public key is `key`: 8 bytes of its context's,
+ * which its memory keys name, and 8 that nobody has who does not have the key.
+ */
+void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
+
+/* A message has come for a number that no endpoint has: count it, unless one
+ * has had it. 0: no number was found in it. Safe inside UCX's callbacks. */
+void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 

@@ -497,11 +497,12 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 
     if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
         worker->stats.protocol_errors++; /* whose it is cannot be known */
-        umi_log(UMI_LOG_WARN, "malformed message header");
+        umi_worker_stray(worker, 0);
         return UMI_AM_REFUSED;
     }
     ep = umi_conn_find(worker, header.endpoint);
     if (ep == NULL) {
+        umi_worker_stray(worker, header.endpoint);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;

@@ -45,12 +45,13 @@ typedef struct umi_handshake {
     bool              has_hello;   /* connecting side: has had a CHALLENGE */
     bool              is_welcomed; /* listening side: WELCOME sent */
     bool              is_rejected; /* listening side: the peer should go now */
-    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void             *address;                       /* of its worker; owned */
+    umi_peer_claim    claim;       /* who the peer says it is; of its ... */
+    void             *address;     /* ... address; owned */
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
-    uint8_t           client_nonce[UMI_NONCE_SIZE];
-    uint8_t           server_nonce[UMI_NONCE_SIZE];
-    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of the bytes of HELLO */
+    uint8_t           challenge[UMI_NONCE_SIZE];
+    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t           welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
 /* Of all channels: bytes that eager messages are charged for, and
@@ -159,7 +160,7 @@ umi_conn_is_reading_channel(const umi_channel *channel)
 static inline umx_ep *
 umi_conn_find(const umx_worker *worker, uint64_t id)
 {
-    return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
 /* True if the user may read what has arrived. */

@@ -115,7 +115,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
     umi_control control;
     const char *why;
-    uint64_t    id;
+    uint64_t    id = 0;
     umx_ep     *ep = NULL;
 
     if (arrival->header_len == sizeof(id)) {
@@ -123,6 +123,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         ep = umi_conn_find(worker, id);
     }
     if (ep == NULL) {
+        umi_worker_stray(worker, id);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;

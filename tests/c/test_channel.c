@@ -1031,18 +1031,62 @@ test_a_malformed_header_is_refused_and_counted(void **state)
 }
 
 static void
+count_line(int level, const char *text, void *arg)
+{
+    (void)level;
+    (void)text;
+    ++*(unsigned *)arg;
+}
+
+/* Who has not been told a number does not find it; that is seen, and told. */
+static void
+test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
+{
+    pair          *p       = *state;
+    umi_header     header  = {.kind = UMI_KIND_MESSAGE};
+    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    unsigned       lines   = 0;
+    umx_worker_stats stats;
+
+    pair_open(p);
+    umx_log_set(count_line, &lines);
+    for (unsigned bit = 0; bit < 64; bit++) {
+        header.endpoint = p->server->base.wire_id ^ UINT64_C(1) << bit;
+        assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
+                         UMI_AM_REFUSED);
+        arrival.header_len = sizeof(header.endpoint);
+        arrival.header     = &header.endpoint;
+        assert_int_equal(umi_control_on_arrival(p->server_worker, &arrival),
+                         UMI_AM_REFUSED);
+        arrival.header_len = sizeof(header);
+        arrival.header     = &header;
+    }
+    umx_log_set(NULL, NULL);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.stray_messages, 2 * 64);
+    assert_int_equal(lines, 1);
+    pair_settle(p);
+}
+
+/* What is late is no attack. */
+static void
 test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
     umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    umx_worker_stats stats;
 
     pair_open(p);
-    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+    header.endpoint = p->server->base.wire_id;
+    umx_ep_destroy(p->server);
+    umx_ep_abort(p->client);
+    PAIR_UNTIL(p, umi_list_is_empty(&p->server_worker->eps));
+    p->server = NULL;
+    assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
                      UMI_AM_REFUSED);
-    header.endpoint = p->server->base.wire_id ^ (UINT64_C(1) << 40);
-    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
-                     UMI_AM_REFUSED);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.stray_messages, 0);
 }
 
 /* ---- the end, in the middle of something ---------------------------------
@@ -1257,6 +1301,7 @@ main(void)
         PAIR_TEST_ONCE(
             test_an_early_message_that_comes_twice_breaks_the_connection),
         PAIR_TEST_ONCE(test_a_malformed_header_is_refused_and_counted),
+        PAIR_TEST_ONCE(test_guessed_endpoint_numbers_are_refused_and_counted),
         PAIR_TEST_ONCE(test_data_of_an_endpoint_that_is_gone_is_refused),
         PAIR_TEST(test_abort_while_the_last_message_is_pulled_in),
         PAIR_TEST(test_channels_beyond_the_limit_fail_at_their_sender),
