@@ -287,8 +287,12 @@ is_limited(uint32_t id)
 umi_channel *
 umi_conn_peers_channel(umx_ep *ep, uint32_t id)
 {
-    umi_channel *channel = umi_conn_find_channel(ep, id);
+    umi_channel *channel;
 
+    if (id == UMI_CHANNEL_0) {
+        return &ep->channel0;
+    }
+    channel = umi_conn_find_channel(ep, id);
     if (channel != NULL && channel->is_peers) {
         return channel;
     }
