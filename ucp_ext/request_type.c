@@ -160,10 +160,10 @@ release_many(RequestObject *req)
     if (many == NULL) {
         return;
     }
+    req->many = NULL; /* what is released may run code of the program's */
     for (Py_ssize_t i = 0; i < many->count; i++) {
         buffer_release(&many->items[i].hold);
     }
-    req->many = NULL;
     PyMem_Free(many);
 }
 
@@ -175,10 +175,10 @@ release_list(RequestObject *req)
     if (list == NULL) {
         return;
     }
+    req->list = NULL;
     for (Py_ssize_t i = 0; i < list->count; i++) {
         buffer_release(&list->holds[i]);
     }
-    req->list = NULL;
     PyMem_Free(list);
 }
 
@@ -923,6 +923,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
         return;
@@ -1029,25 +1030,23 @@ int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
     bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
+    PyObject *items = args_items(buffers, "expected a sequence of buffers");
+    int       rc    = 0;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PySequence_Fast_GET_SIZE(fast));
+    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
     if (req->many == NULL) {
-        Py_DECREF(fast);
+        Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < req->many->count; i++) {
-        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
-                           is_writable, &req->many->items[i].hold) < 0) {
-            Py_DECREF(fast);
-            return -1;
-        }
+    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
+        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
+                            &req->many->items[i].hold);
     }
-    Py_DECREF(fast);
-    return 0;
+    Py_DECREF(items);
+    return rc;
 }
 
 /* ---- results -------------------------------------------------------------
