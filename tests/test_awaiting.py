@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """All of asyncio's ways to wait take a Request, whatever becomes of it."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Channels: each with a queue, an order and a limit of its own."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The process's UCX context: made on first use, shared by all workers."""
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Config:
     """Eager messages likewise."""
     credit_rndv: int | None = None
     """Announced large messages likewise."""
+    channels_max: int | None = None
+    """Channels that a peer may use of one endpoint, all kinds together."""
     close_timeout_ns: int | None = None
     """Deadline of ``close()`` without a timeout and of closes in the
     background."""

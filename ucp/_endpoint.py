@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A connection to one peer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Types of the compiled part; what the calls mean is in their docstrings."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Everything ``ucp`` raises of its own.
 
 Names and relations are ucx-py's; each class is also the built-in that fits::

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* am.c: active messages of endpoints and workers.
  *
  * am_recv() gives an object with the bytes. Those of a short message come into

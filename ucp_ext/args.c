@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 #include <string.h>
@@ -184,9 +185,14 @@ append_tag(PyObject *tag, PyObject *bytes)
         }
         return rc;
     }
+    /* Early programs of ucx-py gave an array with the number of bytes. */
     PyErr_Format(PyExc_TypeError,
-                 "a tag is None, int, str, bytes or tuple, not %.200s",
-                 Py_TYPE(tag)->tp_name);
+                 "a tag is None, int, str, bytes or tuple, not %.200s%s",
+                 Py_TYPE(tag)->tp_name,
+                 PyObject_CheckBuffer(tag) ?
+                     "; send(buffer) and recv(buffer) take no number of bytes, "
+                     "the length is the buffer's" :
+                     "");
     return -1;
 }
 

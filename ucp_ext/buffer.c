@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* buffer.c: any object's memory as a umx_buffer, in this order: bytes, NumPy
  * array, buffer protocol, Array, __cuda_array_interface__, __array_interface__,
  * __dlpack__.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames.c: messages of frames, of endpoints and channels.
  *
  * recv_frames() gives the header and an object for each frame. As long as a

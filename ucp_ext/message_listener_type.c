@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message_listener_type.c: messages with metadata that come.
  *
  * libumx only tells that there is something to do. The program's functions are

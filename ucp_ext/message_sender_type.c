@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message_sender_type.c: sending messages with metadata.
  *
  * A small message is complete at once: its request comes from the free list and

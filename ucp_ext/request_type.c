@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request_type.c: the awaitable of one operation.
  *
  * It is a coroutine to whoever asks (it has __await__, send, throw and close,
@@ -696,10 +697,9 @@ post_rma(RequestObject *req, const umx_op_params *params)
 static umx_status
 post_tag(RequestObject *req, const umx_op_params *params)
 {
-    umx_ep          *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
-    umx_worker      *umx = req->worker->umx;
-    uint64_t         tag = req->match.tag, mask = req->match.mask;
-    umx_tag_message *message;
+    umx_ep     *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker *umx = req->worker->umx;
+    uint64_t    tag = req->match.tag, mask = req->match.mask;
 
     switch ((request_kind)req->kind) {
     case REQUEST_TAG_SEND:
@@ -716,9 +716,8 @@ post_tag(RequestObject *req, const umx_op_params *params)
         return umx_tag_recv_message(umx, tag, mask, params, &req->op,
                                     &req->tag_message);
     default: /* REQUEST_TAG_MESSAGE_RECV */
-        message          = req->tag_message;
-        req->tag_message = NULL;
-        return umx_tag_message_recv(message, &req->hold.buf, params, &req->op);
+        return umx_tag_message_recv(&req->tag_message, &req->hold.buf, params,
+                                    &req->op);
     }
 }
 
@@ -762,12 +761,9 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_RECV_MESSAGE:
         return umx_channel_recv_message(ep, req->channel, &req->match, params,
                                         &req->op, &req->message);
-    case REQUEST_MESSAGE_RECV: {
-        umx_message *message = req->message;
-
-        req->message = NULL;
-        return umx_message_recv(message, &req->hold.buf, params, &req->op);
-    }
+    case REQUEST_MESSAGE_RECV:
+        return umx_message_recv(&req->message, &req->hold.buf, params,
+                                &req->op);
     case REQUEST_PUT:
     case REQUEST_GET:
     case REQUEST_PUT_MANY:
@@ -912,6 +908,9 @@ note_posted(RequestObject *req, umx_status status)
         Py_INCREF(req); /* for on_done() */
         return;
     }
+    if (UNLIKELY(status < 0)) {
+        request_return_message(req); /* a message that was not taken over */
+    }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
     settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
@@ -942,20 +941,21 @@ request_post_message(RequestObject *req, umx_message *message)
     umx_status    status;
 
     if (req->kind == REQUEST_RECV_FRAMES) {
-        status = umx_message_recv_frames(message, req->frames->buffers,
+        status = umx_message_recv_frames(&message, req->frames->buffers,
                                          (size_t)req->frames->count, &params,
                                          &req->op);
-        if (status == UMX_OK || status == UMX_ERR_NO_MEMORY) {
-            req->message = message;
-        }
     } else {
-        status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+        status = umx_message_recv(&message, &req->hold.buf, &params, &req->op);
     }
+    req->message = message;
     if (status == UMX_INPROGRESS) {
         Py_INCREF(req); /* for on_done() */
-    } else {
-        request_settle(req, status);
+        return;
     }
+    if (status < 0) {
+        request_return_message(req);
+    }
+    request_settle(req, status);
 }
 
 /* What is due after posting is done in the loop's next turn. */

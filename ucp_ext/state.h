@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* state.h: what the module owns, and the objects of its types. Thread: with
  * the GIL. */
 #ifndef UCP_EXT_STATE_H

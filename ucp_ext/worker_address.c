@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_address.c: a worker's address, and endpoints made from addresses. */
 #include "state.h"
 

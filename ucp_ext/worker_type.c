@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_type.c: a worker bound to an event loop.
  *
  * The rule that keeps it from hanging and from burning a core: when the loop

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file context.h  A UCX context and the limits of everything under it.
  *
@@ -46,6 +47,8 @@ typedef struct umx_config {
                                     all; beyond it announces them */
     uint32_t credit_messages;    /* eager messages, per channel */
     uint32_t credit_rndv;        /* rendezvous announcements, per channel */
+    uint32_t channels_max;       /* channels that a peer may use of one endpoint,
+                                    all kinds together */
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */

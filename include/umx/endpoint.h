@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file endpoint.h  A connection to one peer. Thread: the worker's owner.
  *

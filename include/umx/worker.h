@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file worker.h  A progress engine: everything under it moves only when its
  * owner calls one of the functions marked (P) here.

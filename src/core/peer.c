@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/peer.h"
 
 #include <stdlib.h>
@@ -178,6 +179,9 @@ umi_peer_close(umi_peer *peer)
         unlink_ep(ep);
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+    }
+    if (peer->cma != NULL) {
+        peer->end_cma(peer);
     }
     umi_timer_stop(&peer->linger);
     umi_link_remove(&peer->link);

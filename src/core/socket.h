@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* socket.h: a nonblocking TCP connection that carries messages of the
  * handshake, each behind its length (u32, little-endian). Once settled it
  * tells, by staying open, that the peer is there; and bytes ask (1) and answer

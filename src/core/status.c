@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include <ucs/type/status.h>
 #include <umx/status.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/worker.h"
 
 #include <errno.h>
@@ -275,7 +276,6 @@ umx_worker_destroy(umx_worker *worker)
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
     umi_slots_fini(&worker->eps_by_id);
-    umi_slots_fini(&worker->loans);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);

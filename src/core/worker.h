@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker.h: the progress engine's state. Thread: the owner, but for the
  * members marked (any). */
 #ifndef UMI_WORKER_H
@@ -71,7 +72,6 @@ enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
     UMI_WORKER_ID_SIZE = 16,
-    UMI_CMA_NONCE_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
      * call that costs as much as several polls. */
@@ -105,10 +105,8 @@ struct umx_worker {
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
-    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
-    umi_pool     cma;    /* ops/cma.c's, like the next */
-    umi_slots    loans;
-    uint32_t     loan_nonce;
+    umi_pool     blocks;   /* of UMI_BLOCK_SIZE */
+    umi_pool     cma;      /* ops/cma.c's */
     void        *arriving; /* the loan whose handler runs; or NULL */
     umi_spin     spin;
     /* what UCX's callbacks queued */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.h: one ordered lane of an endpoint. Thread: the worker's owner.
  *
  * Sending:   post() takes the next seq once UCX has accepted the message;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* close.c: closing by agreement.
  *
  *   closing                                        the other side

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/conn.h"
 
 #include <stdlib.h>
@@ -99,6 +100,7 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->link);
         free(channel);
     }
+    umi_table_fini(&ep->channels_by_id);
     umi_rma_free_state(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
@@ -168,6 +170,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     }
     umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
     umi_list_init(&ep->channels);
+    umi_table_init(&ep->channels_by_id);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -228,37 +231,31 @@ umi_conn_may_read(const umx_ep *ep)
 /* ---- channels ------------------------------------------------------------
  */
 
-static umi_channel *
-find_channel(umx_ep *ep, uint32_t id)
-{
-    if (ep->recent != NULL && ep->recent->id == id) {
-        return ep->recent;
-    }
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
-
-        if (channel->id == id) {
-            ep->recent = channel;
-            return channel;
-        }
-    }
-    return NULL;
-}
-
 umi_channel *
-umi_conn_channel(umx_ep *ep, uint32_t id)
+umi_conn_find_channel(umx_ep *ep, uint32_t id)
 {
-    umi_channel *channel;
+    umi_channel *channel = ep->recent;
 
     if (id == UMI_CHANNEL_0) {
         return &ep->channel0;
     }
-    channel = find_channel(ep, id);
-    if (channel != NULL) {
+    if (channel != NULL && channel->id == id) {
         return channel;
     }
-    channel = malloc(sizeof(*channel));
-    if (channel == NULL) {
+    channel = umi_table_get(&ep->channels_by_id, id);
+    if (channel != NULL) {
+        ep->recent = channel;
+    }
+    return channel;
+}
+
+static umi_channel *
+add_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = malloc(sizeof(*channel));
+
+    if (channel == NULL || !umi_table_add(&ep->channels_by_id, id, channel)) {
+        free(channel);
         return NULL;
     }
     umi_channel_init(channel, ep, id);
@@ -266,6 +263,14 @@ umi_conn_channel(umx_ep *ep, uint32_t id)
     umi_credit_start(channel);
     umi_list_append(&ep->channels, &channel->link);
     return channel;
+}
+
+umi_channel *
+umi_conn_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_conn_find_channel(ep, id);
+
+    return (channel != NULL) ? channel : add_channel(ep, id);
 }
 
 void

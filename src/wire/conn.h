@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
  * owner.
  *
@@ -13,6 +14,8 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/hash.h"
+#include "util/table.h"
 #include "wire/channel.h"
 #include "wire/control.h"
 
@@ -47,6 +50,7 @@ typedef struct umi_handshake {
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
     uint8_t           client_nonce[UMI_NONCE_SIZE];
     uint8_t           server_nonce[UMI_NONCE_SIZE];
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of the bytes of HELLO */
 } umi_handshake;
 
 /* Of the eager messages of all channels; running totals. */
@@ -62,13 +66,15 @@ struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
-    umi_channel    *recent;   /* found last; NULL at first */
+    umi_table       channels_by_id;
+    umi_channel    *recent; /* found last; NULL at first */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
     size_t          cma_min;     /* may be lent from here on: ops/cma.h */
     umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_byte_credit bytes;
     umx_ep_state_fn on_state;
     void           *arg;
@@ -191,6 +197,9 @@ umx_status umi_conn_send_status(const umx_ep *ep);
 umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
 
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);

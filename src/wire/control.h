@@ -1,25 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
  * receiver, u64). Bytes only: what they mean is decided in handshake.c,
- * channel.c, credit.c and close.c. Frozen in wire version 1.
+ * channel.c, credit.c and close.c. Frozen in wire version 2.
  *
  * A control message is: magic u32 | kind u8 | flags u8 (0) | body length u16 |
  * body. Numbers are little-endian. A decoder
  * refuses: wrong magic, unknown kind, flags not 0, a body length that is not
  * what arrived, a body that is too short or has bytes left over, numbers out
- * of their range. Bodies:
+ * of their range. HELLO and WELCOME begin with the version in all versions; the
+ * rest of one of another version is not looked at. Bodies:
  *
  *   HELLO         major u16, minor u16, features u64, nonce 16 bytes, limits,
- *                 where
+ *                 channels u32, where
  *   CHALLENGE     nonce 16
  *   AUTH          mac 32: HMAC(token, "umx client" | client nonce | server
- *                 nonce)
- *   WELCOME       major u16, minor u16, features u64, limits, mac 32:
- *                 HMAC(token, "umx server" | server nonce | client nonce);
- *                 zeros without a token; where, peer u64, known u64 (the
- *                 numbers of umi_peer: ours, and the one of yours that it
- *                 belongs to, or 0)
+ *                 nonce | SHA-256 of HELLO)
+ *   WELCOME       major u16, minor u16, features u64, limits, channels u32,
+ *                 where, peer u64, known u64 (the numbers of umi_peer: ours,
+ *                 and the one of yours that it belongs to, or 0), mac 32:
+ *                 HMAC(token, "umx server" | server nonce | client nonce |
+ *                 SHA-256 of HELLO | SHA-256 of WELCOME without the mac);
+ *                 zeros without a token
  *   OPEN          peer u64
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
@@ -37,6 +40,7 @@
  *                 failure)
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64, messages u32, rndv u32
+ *   channels      how many the sender accepts on this endpoint; not 0
  *   where         worker id 16 bytes, endpoint u64 (the sender's number for
  *                 it: in front of what it is sent), pid u32, version of
  *                 libumx u32 (major << 16 | minor << 8 | patch), sum u64
@@ -99,6 +103,12 @@ typedef struct umi_where {
     const uint8_t *address;
 } umi_where;
 
+/* What follows `major` in a message of another version. */
+typedef struct umi_rest {
+    const uint8_t *data;
+    uint16_t       len;
+} umi_rest;
+
 /* Pointers lead into the decoded bytes. */
 typedef struct umi_control {
     umi_control_kind kind;
@@ -109,7 +119,9 @@ typedef struct umi_control {
             uint64_t   features;
             uint8_t    nonce[UMI_NONCE_SIZE];
             umi_limits limits;
+            uint32_t   channels;
             umi_where  where;
+            umi_rest   rest;
         } hello;
         struct {
             uint8_t nonce[UMI_NONCE_SIZE];
@@ -122,10 +134,12 @@ typedef struct umi_control {
             uint16_t   minor;
             uint64_t   features;
             umi_limits limits;
-            uint8_t    mac[UMI_MAC_SIZE];
+            uint32_t   channels;
             umi_where  where;
             uint64_t   peer;
             uint64_t   known;
+            uint8_t    mac[UMI_MAC_SIZE];
+            umi_rest   rest;
         } welcome;
         struct {
             uint64_t peer;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
  * CREDIT, which is arithmetic. */

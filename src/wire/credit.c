@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* credit.c: how much a peer may send before it is read.
  *
  * UCX gives a receiver no way to refuse an eager message. So each side grants

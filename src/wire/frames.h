@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames.h: messages of many buffers, over channels of kind FRAMES.
  *
  * A message is one HEAD, then the PARTs that it names; each travels as a

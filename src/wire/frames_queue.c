@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames_queue.c: messages of frames as they come; see frames.h.
  *
  * Heads and parts are messages of their channel: credit, parking, GOODBYE and

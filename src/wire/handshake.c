@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handshake.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening
@@ -21,10 +22,14 @@
 #include <unistd.h>
 #include <umx/version.h>
 
+#include "util/bytes.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
 #include "wire/route.h"
+
+#define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
+#define UMI_TEXT_OF_(number) #number
 
 enum {
     WIRE_MINOR = 0,
@@ -69,12 +74,11 @@ fail(umx_ep *ep, umx_status status, const char *reason)
     umi_conn_finish(ep, UMX_EP_FAILED, status);
 }
 
-/* False if the endpoint has failed over it. */
+/* `len` bytes of a control message; 0: it was too long. False if the endpoint
+ * has failed over it. */
 static bool
-say(umx_ep *ep, const umi_control *control)
+say_bytes(umx_ep *ep, const uint8_t *bytes, size_t len)
 {
-    uint8_t    bytes[UMI_CONTROL_MAX];
-    size_t     len    = umi_control_encode(control, bytes);
     umx_status status = UMX_ERR_OUT_OF_RANGE;
 
     if (len != 0) {
@@ -84,6 +88,14 @@ say(umx_ep *ep, const umi_control *control)
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     }
     return status == UMX_OK;
+}
+
+static bool
+say(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+
+    return say_bytes(ep, bytes, umi_control_encode(control, bytes));
 }
 
 /* Both sides know UCX's endpoint to each other: messages may flow. */
@@ -138,32 +150,44 @@ fill_where(umx_ep *ep, umi_where *where)
     return true;
 }
 
-/* HMAC over a role and two nonces. */
+/* HMAC over a role, two nonces, and what was said: who and where each side
+ * claims to be is in it, so that nobody in the middle can put another worker,
+ * address or number in its place. */
 static void
 make_mac(const umx_ep *ep, const char *role, const uint8_t *first,
-         const uint8_t *second, uint8_t *mac)
+         const uint8_t *second, const uint8_t *welcome_hash, uint8_t *mac)
 {
-    uint8_t text[10 + 2 * UMI_NONCE_SIZE];
+    uint8_t    text[10 + 2 * UMI_NONCE_SIZE + 2 * UMI_SHA256_SIZE];
+    umi_writer writer;
 
-    memcpy(text, role, 10);
-    memcpy(text + 10, first, UMI_NONCE_SIZE);
-    memcpy(text + 10 + UMI_NONCE_SIZE, second, UMI_NONCE_SIZE);
+    umi_writer_init(&writer, text, sizeof(text));
+    umi_write_bytes(&writer, role, 10);
+    umi_write_bytes(&writer, first, UMI_NONCE_SIZE);
+    umi_write_bytes(&writer, second, UMI_NONCE_SIZE);
+    umi_write_bytes(&writer, ep->handshake->hello_hash, UMI_SHA256_SIZE);
+    if (welcome_hash != NULL) {
+        umi_write_bytes(&writer, welcome_hash, UMI_SHA256_SIZE);
+    }
     umi_hmac_sha256(config_of(ep)->token, config_of(ep)->token_len, text,
-                    sizeof(text), mac);
+                    (size_t)(writer.pos - text), mac);
 }
 
 static void
 client_mac(const umx_ep *ep, uint8_t *mac)
 {
     make_mac(ep, "umx client", ep->handshake->client_nonce,
-             ep->handshake->server_nonce, mac);
+             ep->handshake->server_nonce, NULL, mac);
 }
 
+/* `welcome`: all of the message but for its mac. */
 static void
-server_mac(const umx_ep *ep, uint8_t *mac)
+server_mac(const umx_ep *ep, const uint8_t *welcome, size_t len, uint8_t *mac)
 {
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    umi_sha256(welcome, len, hash);
     make_mac(ep, "umx server", ep->handshake->server_nonce,
-             ep->handshake->client_nonce, mac);
+             ep->handshake->client_nonce, hash, mac);
 }
 
 void
@@ -263,6 +287,21 @@ reject(umx_ep *ep, umx_status reason, const char *text)
     }
 }
 
+/* The last of WELCOME is its mac. */
+static bool
+say_welcome(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+    size_t  len = umi_control_encode(control, bytes);
+
+    if (len != 0 && config_of(ep)->token != NULL) {
+        len -= UMI_MAC_SIZE;
+        server_mac(ep, bytes, len, bytes + len);
+        len += UMI_MAC_SIZE;
+    }
+    return say_bytes(ep, bytes, len);
+}
+
 static void
 welcome(umx_ep *ep)
 {
@@ -277,15 +316,13 @@ welcome(umx_ep *ep)
         return;
     }
     umi_peer_attach(peer, &ep->base);
-    control.u.welcome.major  = UMX_WIRE_VERSION;
-    control.u.welcome.minor  = WIRE_MINOR;
-    control.u.welcome.limits = own_limits(ep);
-    control.u.welcome.peer   = peer->id;
-    control.u.welcome.known  = peer->remote_id;
-    if (config_of(ep)->token != NULL) {
-        server_mac(ep, control.u.welcome.mac);
-    }
-    if (fill_where(ep, &control.u.welcome.where) && say(ep, &control)) {
+    control.u.welcome.major    = UMX_WIRE_VERSION;
+    control.u.welcome.minor    = WIRE_MINOR;
+    control.u.welcome.limits   = own_limits(ep);
+    control.u.welcome.channels = config_of(ep)->channels_max;
+    control.u.welcome.peer     = peer->id;
+    control.u.welcome.known    = peer->remote_id;
+    if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
         ep->handshake->is_welcomed = true;
     }
 }
@@ -306,15 +343,17 @@ challenge(umx_ep *ep)
 
 /* What is needed of HELLO later. False: out of memory. */
 static bool
-keep_hello(umx_ep *ep, const umi_control *control)
+keep_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     umi_handshake   *handshake = ep->handshake;
     const umi_where *where     = &control->u.hello.where;
 
     handshake->has_hello = true;
+    umi_sha256(data, len, handshake->hello_hash);
     memcpy(handshake->client_nonce, control->u.hello.nonce, UMI_NONCE_SIZE);
     memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
     set_peer_limits(ep, &control->u.hello.limits);
+    ep->peer_channels  = control->u.hello.channels;
     ep->base.remote_id = where->endpoint;
     ep->peer_pid       = where->pid;
     ep->peer_version   = where->version;
@@ -327,14 +366,15 @@ keep_hello(umx_ep *ep, const umi_control *control)
 }
 
 static void
-on_hello(umx_ep *ep, const umi_control *control)
+on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     if (ep->handshake->has_hello) {
         umi_conn_protocol_error(ep, "HELLO came twice");
-    } else if (!keep_hello(ep, control)) {
-        fail(ep, UMX_ERR_NO_MEMORY, "");
     } else if (control->u.hello.major != UMX_WIRE_VERSION) {
-        reject(ep, UMX_ERR_VERSION, "wire version 1 is needed");
+        reject(ep, UMX_ERR_VERSION,
+               "wire version " UMI_TEXT_OF(UMX_WIRE_VERSION) " is needed");
+    } else if (!keep_hello(ep, control, data, len)) {
+        fail(ep, UMX_ERR_NO_MEMORY, "");
     } else if (config_of(ep)->token != NULL) {
         challenge(ep);
     } else {
@@ -429,20 +469,21 @@ on_challenge(umx_ep *ep, const umi_control *control)
 
 /* Why the listener cannot be trusted; UMX_OK if it can. */
 static umx_status
-check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
+check_welcome(umx_ep *ep, const umi_control *control, const void *data,
+              size_t len, const char **reason_p)
 {
     uint8_t mac[UMI_MAC_SIZE];
 
-    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
-        *reason_p = "another worker has the port now";
-        return UMX_ERR_WORKER_GONE;
-    }
     if (control->u.welcome.major != UMX_WIRE_VERSION) {
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
     }
+    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+        *reason_p = "another worker has the port now";
+        return UMX_ERR_WORKER_GONE;
+    }
     if (config_of(ep)->token != NULL) {
-        server_mac(ep, mac);
+        server_mac(ep, data, len - UMI_MAC_SIZE, mac);
         if (!umi_equal_constant_time(mac, control->u.welcome.mac,
                                      UMI_MAC_SIZE)) {
             *reason_p = "the listener does not know the token";
@@ -482,11 +523,11 @@ bind_client(umx_ep *ep, const umi_control *control)
 }
 
 static void
-on_welcome(umx_ep *ep, const umi_control *control)
+on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     umi_control answer = {.kind = UMI_OPEN};
     const char *reason;
-    umx_status  status = check_welcome(ep, control, &reason);
+    umx_status  status = check_welcome(ep, control, data, len, &reason);
 
     if (status != UMX_OK) {
         fail(ep, status, reason);
@@ -500,6 +541,7 @@ on_welcome(umx_ep *ep, const umi_control *control)
     ep->base.remote_id = control->u.welcome.where.endpoint;
     ep->peer_pid       = control->u.welcome.where.pid;
     ep->peer_version   = control->u.welcome.where.version;
+    ep->peer_channels  = control->u.welcome.channels;
     set_peer_limits(ep, &control->u.welcome.limits);
     answer.u.open.peer = ep->base.peer->id;
     if (say(ep, &answer)) {
@@ -523,11 +565,12 @@ on_reject(umx_ep *ep, const umi_control *control)
 /* ---- the socket ----------------------------------------------------------
  */
 
+/* `control` was decoded from `len` bytes at `data`. */
 static void
-act(umx_ep *ep, const umi_control *control)
+act(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     if (ep->is_server && control->kind == UMI_HELLO) {
-        on_hello(ep, control);
+        on_hello(ep, control, data, len);
     } else if (ep->is_server && control->kind == UMI_AUTH) {
         on_auth(ep, control);
     } else if (ep->is_server && control->kind == UMI_OPEN) {
@@ -535,7 +578,7 @@ act(umx_ep *ep, const umi_control *control)
     } else if (!ep->is_server && control->kind == UMI_CHALLENGE) {
         on_challenge(ep, control);
     } else if (!ep->is_server && control->kind == UMI_WELCOME) {
-        on_welcome(ep, control);
+        on_welcome(ep, control, data, len);
     } else if (!ep->is_server && control->kind == UMI_REJECT) {
         on_reject(ep, control);
     } else {
@@ -556,7 +599,7 @@ on_message(umi_socket *sock, const void *data, size_t len)
         return;
     }
     if (umi_control_decode(&control, data, len, &why)) {
-        act(ep, &control);
+        act(ep, &control, data, len);
     } else {
         umi_conn_protocol_error(ep, why);
     }
@@ -599,17 +642,22 @@ void
 umi_handshake_start(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
+    uint8_t     bytes[UMI_CONTROL_MAX];
+    size_t      len;
 
     if (!umi_random_bytes(ep->handshake->client_nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    control.u.hello.major  = UMX_WIRE_VERSION;
-    control.u.hello.minor  = WIRE_MINOR;
-    control.u.hello.limits = own_limits(ep);
+    control.u.hello.major    = UMX_WIRE_VERSION;
+    control.u.hello.minor    = WIRE_MINOR;
+    control.u.hello.limits   = own_limits(ep);
+    control.u.hello.channels = config_of(ep)->channels_max;
     memcpy(control.u.hello.nonce, ep->handshake->client_nonce, UMI_NONCE_SIZE);
     if (fill_where(ep, &control.u.hello.where)) {
-        (void)say(ep, &control);
+        len = umi_control_encode(&control, bytes);
+        umi_sha256(bytes, len, ep->handshake->hello_hash);
+        (void)say_bytes(ep, bytes, len);
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* header.h: the bytes in front of every data message.
  *
  *   0     1      2        4      8              16             24
@@ -8,7 +9,7 @@
  * Without a tag (UNTAGGED) it ends before that: with 8 bytes of data such a
  * message is within one cache line of UCX's queue in shared memory, which is a
  * fifth of its latency. It travels as UCX's active message header, with id
- * UMI_AM_DATA. Frozen in wire version 1. */
+ * UMI_AM_DATA. Frozen in wire version 2. */
 #ifndef UMI_HEADER_H
 #define UMI_HEADER_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message.h: a message that has arrived and waits for its reader.
  *
  * Where its bytes are:

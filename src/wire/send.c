@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c: the sending half of channel.h. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.c: receiving a byte stream. See stream.h.
  *
  * A receive takes pieces in the order of their places, from the queue or as

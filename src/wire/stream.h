@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.h: byte streams over channels of kind STREAM.
  *
  * A piece is a message; one without bytes is the end. Its place in the stream

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* taken.c: messages in the user's hands. They outlive their worker: what is
  * left of it stays until the last one is given back. */
 #include "mem/memtype.h"
@@ -85,11 +86,12 @@ recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
 }
 
 umx_status
-umx_message_recv(umx_message *message, const umx_buffer *buf,
+umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
     static const umx_match any = {.flags = UMX_MATCH_ANY};
 
+    umx_message *message = *message_p;
     umx_ep      *ep      = message->ep;
     umx_worker  *worker  = message->worker;
     umi_channel *channel = message->channel;
@@ -97,6 +99,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     umx_status   status;
 
     if (ep->base.worker == NULL) {
+        *message_p = NULL;
         umi_message_free_orphan(message);
         return UMX_ERR_CLOSED;
     }
@@ -109,14 +112,15 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     if (umi_message_is_at_hand(message)) {
+        *message_p = NULL;
         return recv_at_hand(channel, message, buf);
     }
     req = umi_channel_new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
     if (req == NULL) {
-        umx_message_return(message);
         return UMX_ERR_NO_MEMORY;
     }
-    req->info = message->info;
+    *message_p = NULL;
+    req->info  = message->info;
     end_fetch(message);
     status = umi_channel_deliver_announced(channel, message, req);
     let_go(worker, ep);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_ucp.h: the part of UCX that libumx calls, without UCX.
  *
  * Every call succeeds at once unless told otherwise. What a test can decide:

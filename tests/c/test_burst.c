@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp */
 /* What happens within one progress call, in an order that a network does not
  * produce on request: tests/c/fake_ucp.c does. */
@@ -52,10 +53,11 @@ connect_to_mute(burst *b, umi_limits limits)
     b->peer = bound_socket(&addr);
     assert_int_equal(listen(b->peer, 1), 0);
     assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
-    welcome.u.welcome.major  = UMX_WIRE_VERSION;
-    welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
-    welcome.u.welcome.peer   = 1;
+    welcome.u.welcome.major    = UMX_WIRE_VERSION;
+    welcome.u.welcome.channels = 1;
+    welcome.u.welcome.limits   = limits;
+    welcome.u.welcome.where    = (umi_where){{1}, 1, 7, 0, 8, address};
+    welcome.u.welcome.peer     = 1;
     pair_hear(b->ep, &welcome);
 }
 
@@ -415,10 +417,11 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
-    hello.u.hello.major  = UMX_WIRE_VERSION;
-    hello.u.hello.limits = (umi_limits){100, 100, 100};
-    hello.u.hello.where  = (umi_where){{2}, 1, 7, 0, 8, address};
-    open.u.open.peer     = 1;
+    hello.u.hello.major    = UMX_WIRE_VERSION;
+    hello.u.hello.channels = 1;
+    hello.u.hello.limits   = (umi_limits){100, 100, 100};
+    hello.u.hello.where    = (umi_where){{2}, 1, 7, 0, 8, address};
+    open.u.open.peer       = 1;
     umx_ep_set_on_state(b->ep, destroy_listener, b);
     fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
     (void)umi_worker_progress(b->worker); /* the first event of the burst */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -133,6 +134,37 @@ test_channels_are_independent(void **state)
         assert_int_equal(byte, 'a' + i);
     }
     assert_int_equal(umx_ep_recv_count(p->server), 1); /* channel 0 only */
+}
+
+/* Finding one does not mean walking over the others: each is in the table, and
+ * none is made twice. */
+static void
+test_each_of_many_channels_is_found(void **state)
+{
+    enum {
+        CHANNELS = 1000
+    };
+    pair        *p = *state;
+    umi_channel *channels[CHANNELS];
+
+    pair_open(p);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        uint32_t id = umi_channel_id(UMI_KIND_MESSAGE + i % 4,
+                                     (uint16_t)(i + 1));
+
+        assert_null(umi_conn_find_channel(p->client, id));
+        channels[i] = umi_conn_channel(p->client, id);
+        assert_non_null(channels[i]);
+        assert_int_equal(channels[i]->id, id);
+    }
+    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        assert_ptr_equal(umi_conn_channel(p->client, channels[i]->id),
+                         channels[i]);
+    }
+    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
+    assert_ptr_equal(umi_conn_channel(p->client, UMI_CHANNEL_0),
+                     &p->client->channel0);
 }
 
 static void
@@ -1057,6 +1089,7 @@ main(void)
         PAIR_TEST(test_tags_choose_among_what_has_arrived),
         PAIR_TEST(test_tags_choose_among_posted_receives),
         PAIR_TEST(test_channels_are_independent),
+        PAIR_TEST_ONCE(test_each_of_many_channels_is_found),
         PAIR_TEST(test_both_directions_at_once),
         PAIR_TEST(test_lengths_expected),
         PAIR_TEST(test_lengths_unexpected),

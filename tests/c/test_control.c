@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/control.h"
 #include "wire/header.h"
 
@@ -5,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <umx/version.h>
 
 enum {
     HEADER_SIZE = 8,
@@ -48,7 +50,8 @@ make(int kind)
     c.kind = (umi_control_kind)kind;
     switch (c.kind) {
     case UMI_HELLO:
-        c.u.hello.major    = 0x0102;
+        c.u.hello.major    = UMX_WIRE_VERSION;
+        c.u.hello.channels = 0x35363738;
         c.u.hello.minor    = 0x0304;
         c.u.hello.features = 0x3132333435363738u;
         c.u.hello.limits   = limits;
@@ -62,7 +65,8 @@ make(int kind)
         fill(c.u.auth.mac, UMI_MAC_SIZE, 0x60);
         break;
     case UMI_WELCOME:
-        c.u.welcome.major    = 0x0102;
+        c.u.welcome.major    = UMX_WIRE_VERSION;
+        c.u.welcome.channels = 0x35363738;
         c.u.welcome.minor    = 0x0304;
         c.u.welcome.features = 0x3132333435363738u;
         c.u.welcome.limits   = limits;
@@ -130,9 +134,12 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     *why_p  = NULL;
     is_good = umi_control_decode(control, copy, len, why_p);
     if (is_good && control->kind == UMI_HELLO) {
+        control->u.hello.rest.data = data + (control->u.hello.rest.data - copy);
         control->u.hello.where.address =
             data + (control->u.hello.where.address - copy);
     } else if (is_good && control->kind == UMI_WELCOME) {
+        control->u.welcome.rest.data = data +
+                                       (control->u.welcome.rest.data - copy);
         control->u.welcome.where.address =
             data + (control->u.welcome.where.address - copy);
     } else if (is_good && control->kind == UMI_REJECT) {
@@ -216,6 +223,7 @@ assert_hello_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.hello.features, b->u.hello.features);
     assert_memory_equal(a->u.hello.nonce, b->u.hello.nonce, UMI_NONCE_SIZE);
     assert_limits_equal(&a->u.hello.limits, &b->u.hello.limits);
+    assert_int_equal(a->u.hello.channels, b->u.hello.channels);
     assert_where_equal(&a->u.hello.where, &b->u.hello.where);
 }
 
@@ -227,6 +235,7 @@ assert_welcome_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.welcome.features, b->u.welcome.features);
     assert_limits_equal(&a->u.welcome.limits, &b->u.welcome.limits);
     assert_memory_equal(a->u.welcome.mac, b->u.welcome.mac, UMI_MAC_SIZE);
+    assert_int_equal(a->u.welcome.channels, b->u.welcome.channels);
     assert_where_equal(&a->u.welcome.where, &b->u.welcome.where);
     assert_int_equal(a->u.welcome.peer, b->u.welcome.peer);
     assert_int_equal(a->u.welcome.known, b->u.welcome.known);
@@ -340,16 +349,16 @@ test_sizes_are_frozen(void **state)
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
-        [UMI_HELLO]       = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + WHERE_SIZE,
-        [UMI_CHALLENGE]   = HEADER_SIZE + 16,
-        [UMI_AUTH]        = HEADER_SIZE + 32,
-        [UMI_WELCOME]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 32 + WHERE_SIZE + 16,
-        [UMI_REJECT]      = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
-        [UMI_GOODBYE_ACK] = HEADER_SIZE,
-        [UMI_CREDIT]      = HEADER_SIZE + 4 + 16,
-        [UMI_PING]        = HEADER_SIZE + 8,
-        [UMI_PONG]        = HEADER_SIZE + 8,
+        [UMI_HELLO]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 4 + WHERE_SIZE,
+        [UMI_CHALLENGE] = HEADER_SIZE + 16,
+        [UMI_AUTH]      = HEADER_SIZE + 32,
+        [UMI_WELCOME] = HEADER_SIZE + 2 + 2 + 8 + 16 + 4 + 32 + WHERE_SIZE + 16,
+        [UMI_REJECT]  = HEADER_SIZE + 4 + 2 + 7,
+        [UMI_GOODBYE] = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
+        [UMI_GOODBYE_ACK]     = HEADER_SIZE,
+        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16,
+        [UMI_PING]            = HEADER_SIZE + 8,
+        [UMI_PONG]            = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N]   = HEADER_SIZE + 8,
         [UMI_INFO_REQUEST]    = HEADER_SIZE + 8,
         [UMI_INFO]            = HEADER_SIZE + 8 + 2 + 9,
@@ -366,18 +375,19 @@ test_sizes_are_frozen(void **state)
     }
 }
 
-/* Golden bytes: wire version 1 must not change under a peer. */
+/* Golden bytes: wire version 2 must not change under a peer. */
 static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    91,   0,    /* header */
-        0x02, 0x01, 0x04, 0x03,                         /* version */
+        'U',  'M',  'X',  '1',  1,    0,    95,   0,    /* header */
+        2,    0,    0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
         0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
         0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
         0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
+        0x38, 0x37, 0x36, 0x35,                      /* channels */
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
         9,    0,    0,    0,    0,    0,    0,    0,
         0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
@@ -469,6 +479,42 @@ test_decode_refuses_nowhere(void **state)
         assert_false(umi_control_decode(&decoded, data, len, &why));
         assert_string_equal(why, "an endpoint that is nowhere");
     }
+}
+
+static void
+test_decode_refuses_no_channels(void **state)
+{
+    umi_control controls[2] = {make(UMI_HELLO), make(UMI_WELCOME)};
+
+    (void)state;
+    controls[0].u.hello.channels   = 0;
+    controls[1].u.welcome.channels = 0;
+    for (int i = 0; i < 2; i++) {
+        uint8_t data[UMI_CONTROL_MAX];
+        size_t  len = umi_control_encode(&controls[i], data);
+
+        assert_refused(data, len, "no channels");
+    }
+}
+
+/* Whatever a version to come puts there: its number can be told. */
+static void
+test_of_another_version_only_that_is_read(void **state)
+{
+    umi_control hello = {.kind = UMI_HELLO}, decoded;
+    uint8_t     data[UMI_CONTROL_MAX], again[UMI_CONTROL_MAX];
+    const char *why;
+    size_t      len;
+
+    (void)state;
+    hello.u.hello.major = UMX_WIRE_VERSION + 1;
+    hello.u.hello.rest  = (umi_rest){(const uint8_t *)"anything", 8};
+    len                 = umi_control_encode(&hello, data);
+    assert_int_equal(len, 8 + 2 + 8);
+    assert_true(umi_control_decode(&decoded, data, len, &why));
+    assert_int_equal(decoded.u.hello.major, UMX_WIRE_VERSION + 1);
+    assert_int_equal(umi_control_encode(&decoded, again), len);
+    assert_memory_equal(again, data, len);
 }
 
 /* UCX aborts the process over some addresses that are none. */
@@ -639,9 +685,11 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[84] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[85] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 86 + UMI_ADDRESS_MAX + 1),
+    body[0]  = UMX_WIRE_VERSION;
+    body[44] = 1; /* channels */
+    body[88] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[89] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data, frame(data, UMI_HELLO, body, 90 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -839,6 +887,8 @@ main(void)
         cmocka_unit_test(test_kinds_are_frozen),
         cmocka_unit_test(test_empty_lengths),
         cmocka_unit_test(test_decode_refuses_nowhere),
+        cmocka_unit_test(test_decode_refuses_no_channels),
+        cmocka_unit_test(test_of_another_version_only_that_is_read),
         cmocka_unit_test(test_decode_refuses_each_damaged_bit_of_an_address),
         cmocka_unit_test(test_longest_messages_fit),
         cmocka_unit_test(test_encode_refuses_long_lengths),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 /* Connections between two workers share UCX's endpoint, and agree on it. */
 #include "pair.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_ucp wrap=socket wrap=connect wrap=umi_random_bytes */
 /* fuzz_connection.c: a listener and a connecting side whose peers say anything:
  * over the sockets of the handshake, then in active messages.

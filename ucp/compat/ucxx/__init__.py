@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ucxx's asynchronous API: ``import ucp.compat.ucxx as ucxx``.
 
 What ucxx has as properties are properties, ``recv`` takes shorter messages,
