@@ -672,7 +672,8 @@ struct RequestObject {
     uint64_t         ns;  /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
-    PyObject        *callback; /* the usual one */
+    PyObject        *cancel_message; /* of cancel(), or NULL */
+    PyObject        *callback;       /* the usual one */
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
     PyObject        *low_level;      /* see callback.c, or NULL */
