@@ -1134,6 +1134,22 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
     }
 }
 
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             (self->kind == REQUEST_AM_SEND) ? "id" : "channel", self->channel,
+             limit);
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
@@ -1150,6 +1166,9 @@ make_status_error(RequestObject *self, umx_status status,
     if (status == UMX_ERR_EXCEEDS_LIMIT && self->kind == REQUEST_SEND_FRAMES) {
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
+    }
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
     }
     exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {

@@ -169,8 +169,11 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         return status;
     }
     umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
+    ep->channel0.is_ours  = true;
+    ep->channel0.is_peers = true;
     umi_list_init(&ep->channels);
     umi_table_init(&ep->channels_by_id);
+    umi_credit_init(ep);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -273,6 +276,84 @@ umi_conn_channel(umx_ep *ep, uint32_t id)
     return (channel != NULL) ? channel : add_channel(ep, id);
 }
 
+/* The library's own are few, and no limit keeps them back. */
+static bool
+is_limited(uint32_t id)
+{
+    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
+           (uint16_t)id == UMX_AM_ID_PLAIN;
+}
+
+umi_channel *
+umi_conn_peers_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_conn_find_channel(ep, id);
+
+    if (channel != NULL && channel->is_peers) {
+        return channel;
+    }
+    if (is_limited(id) &&
+        ep->num_peers >= umi_conn_worker(ep)->context->config.channels_max) {
+        umi_conn_protocol_error(ep, "more channels than are accepted");
+        return NULL;
+    }
+    if (channel == NULL) {
+        channel = add_channel(ep, id);
+    }
+    if (channel == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a channel");
+        return NULL;
+    }
+    channel->is_peers = true;
+    ep->num_peers += is_limited(id);
+    return channel;
+}
+
+umx_status
+umi_conn_use_channel(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    if (channel->is_ours) {
+        return UMX_OK;
+    }
+    if (is_limited(channel->id)) {
+        if (ep->peer_channels != 0 && ep->num_ours >= ep->peer_channels) {
+            return UMX_ERR_CHANNEL_LIMIT;
+        }
+        ep->num_ours++;
+    }
+    channel->is_ours = true;
+    return UMX_OK;
+}
+
+void
+umi_conn_limit_channels(umx_ep *ep)
+{
+    uint32_t left = ep->peer_channels;
+
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (!channel->is_ours || !is_limited(channel->id)) {
+            continue;
+        }
+        if (left > 0) {
+            left--;
+            continue;
+        }
+        channel->is_ours = false;
+        ep->num_ours--;
+        umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
+    }
+}
+
+uint32_t
+umx_ep_channels_max(const umx_ep *ep)
+{
+    return ep->peer_channels;
+}
+
 void
 umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel))
 {
@@ -328,7 +409,8 @@ send_credit(umi_channel *channel)
     umi_control control = {.kind = UMI_CREDIT};
 
     if (channel->owes_credit && channel->ep->base.handle != NULL) {
-        umi_credit_grant(channel, &control.u.credit.limits);
+        umi_credit_grant(channel, &control.u.credit.limits,
+                         &control.u.credit.reserve);
         control.u.credit.channel = channel->id;
         umi_conn_send_control(channel->ep, &control);
     }
