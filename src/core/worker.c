@@ -222,6 +222,7 @@ abort_all(umx_worker *worker)
                                                   umx_listener, link);
 
         umi_listener_stop(listener);
+        worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
@@ -275,11 +276,9 @@ forget_eps(umx_worker *worker)
 }
 
 void
-umx_worker_destroy(umx_worker *worker)
+umi_worker_end(umx_worker *worker)
 {
-    if (worker->generation != umi_fork_generation()) {
-        return; /* the parent's: leaking it is all a child may do */
-    }
+    worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
     abort_all(worker);
@@ -304,6 +303,19 @@ umx_worker_destroy(umx_worker *worker)
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
     }
 }
 
@@ -494,10 +506,6 @@ run_done(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
-    if (worker->is_running) {
-        return;
-    }
-    worker->is_running = true;
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
@@ -511,7 +519,6 @@ umi_worker_run_events(umx_worker *worker)
         run_retired(worker);
         run_done(worker);
     }
-    worker->is_running = false;
 }
 
 void

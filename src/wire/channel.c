@@ -27,6 +27,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 {
     memset(channel, 0, sizeof(*channel));
     umi_link_init(&channel->link);
+    umi_link_init(&channel->user_link);
     umi_list_init(&channel->waiting);
     umi_list_init(&channel->posted);
     umi_list_init(&channel->unexpected);

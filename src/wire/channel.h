@@ -44,7 +44,8 @@ typedef struct umi_channel {
     umi_list            posted;
     umi_list            unexpected;
     umi_list            parked;
-    struct umi_am_user *user; /* an AM id's handler, or NULL */
+    struct umi_am_user *user;      /* an AM id's handler, or NULL */
+    umi_link            user_link; /* user->channels */
     /* Of a stream, and of frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
     /* Of frames: */

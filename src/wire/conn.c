@@ -7,6 +7,7 @@
 #include "ops/cma.h"
 #include "ops/tag.h"
 #include "util/log.h"
+#include "wire/accept.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
 #include "wire/frames.h"
@@ -40,6 +41,7 @@ static const umi_worker_hooks worker_hooks = {
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
     .on_connection = umi_handshake_on_connection,
+    .drop_accepted = umi_accept_drop,
     .look_for_tags = umi_tag_look,
     .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = abort_conn,
@@ -98,6 +100,7 @@ conn_free(umi_ep *base)
                                                 link);
 
         umi_link_remove(&channel->link);
+        umi_link_remove(&channel->user_link);
         free(channel);
     }
     umi_table_fini(&ep->channels_by_id);
@@ -178,7 +181,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->asks);
-    umi_link_init(&ep->addressed_link);
+    umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -416,23 +419,6 @@ send_credit(umi_channel *channel)
     }
 }
 
-static void
-accept_conn(umx_ep *ep)
-{
-    umx_listener *listener = ep->handshake->listener;
-
-    ep->handshake->listener = NULL;
-    umi_handshake_end(ep);
-    listener->num_handshakes--;
-    if (listener->is_destroyed || listener->on_accept == NULL) {
-        umx_ep_abort(ep);
-        umx_ep_destroy(ep);
-    } else {
-        listener->on_accept(listener, ep, listener->arg);
-    }
-    umi_listener_release(listener);
-}
-
 static bool
 take_due(umx_ep *ep, unsigned bit)
 {
@@ -455,7 +441,7 @@ visit_due(umx_ep *ep)
     }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
+        umi_accept(ep);
     }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
