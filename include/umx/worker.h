@@ -30,6 +30,15 @@ umx_worker_create(umx_context *context, umx_worker **worker_p);
  * listeners and messages in the caller's hands are still to be given back, and
  * good for nothing else; requests that were kept must have been released.
  * In a forked child: frees nothing of UCX, and returns.
+ *
+ * Calls of other threads have returned before: those that hand something to the
+ * owner (umx_worker_submit(), umx_ep_retire()) wake it afterwards, and need the
+ * worker for that. Those that callbacks make here are run here.
+ *
+ * UCX's own worker lasts as long as a message is in the caller's hands. If UCX
+ * has not given an operation back by then (see umx_op_params.on_lost), networks
+ * that write by themselves can reach its buffer until the last such message is
+ * given back.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);
 
