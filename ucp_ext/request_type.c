@@ -1134,6 +1134,14 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
 }
 
 static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
+static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
@@ -1150,12 +1158,14 @@ make_status_error(RequestObject *self, umx_status status,
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
     }
-    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
-    if (exc == NULL) {
-        return NULL;
-    }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc == NULL) {
+        return NULL;
     }
     if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
         Py_CLEAR(exc);
