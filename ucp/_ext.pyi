@@ -589,6 +589,7 @@ class UCXBaseException(Exception):
     status: int
     op: str | None
     peer: _SockAddr | None
+    errno: Any
 
 class UCXError(UCXBaseException):
     results: list[BaseException | None]

@@ -546,6 +546,20 @@ int errors_init(PyObject *module, mod_state *st);
 PyObject *errors_new(mod_state *st, umx_status status, const char *op,
                      const char *detail);
 
+/* Where something failed: "connect to 192.0.2.1:80". */
+typedef struct errors_place {
+    const char *preposition;
+    PyObject   *address; /* borrowed; a socket address */
+    int         error;   /* the system's number, or 0 */
+} errors_place;
+
+/* A new exception that names the place; its `errno` and `peer` are set. */
+PyObject *errors_new_at(mod_state *st, umx_status status, const char *op,
+                        const errors_place *place, const char *detail);
+
+/* Raise an exception that was made, and drop it; returns NULL. */
+PyObject *errors_set(PyObject *exc);
+
 /* Raise it; returns NULL. */
 PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
                        const char *detail);
