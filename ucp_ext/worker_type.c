@@ -1231,7 +1231,8 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
              "       timeout=None, on_remote_close=None)\n--\n\n"
-             "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
+             "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
+             "None is all addresses, of IPv6 where there is some. Calls\n"
              "on_accept(endpoint) for each peer whose handshake is complete.\n"
              "With on_remote_close accepted peers may close it; that is\n"
              "called then.");

@@ -430,32 +430,22 @@ class UCPListener(BaseListener, _Plain):
         """
         _config.start()
         self._listener = self._listen()
-        host = self._listener.host if self.ip else "0.0.0.0"
-        self.bound_address = (host, self._listener.port)
+        self.bound_address = (self._listener.host, self._listener.port)
 
     def _listen(self) -> ucp.Listener:
-        if self.ip:
-            return self._listen_on(self.ip)
-        try:
-            return self._listen_on("::")  # IPv4 as well
-        except OSError as exc:
-            if exc.errno == errno.EADDRINUSE:
-                raise
-            return self._listen_on("0.0.0.0")  # no IPv6 here
-
-    def _listen_on(self, host: str) -> ucp.Listener:
+        place = f"{self.ip}:{self.port}"
         try:
             return ucp.create_listener(
                 self._accept,
                 self.port,
-                host=host,
+                host=self.ip or None,  # all addresses, of both families
                 backlog=int(dask.config.get("distributed.comm.socket-backlog")),
                 connect_timeout=_config.get_seconds("handshake-timeout"),
             )
         except ucp.UCXBusy as exc:
-            raise OSError(errno.EADDRINUSE, f"{host}:{self.port}: {exc}") from exc
+            raise OSError(errno.EADDRINUSE, f"{place}: {exc}") from exc
         except ucp.UCXBaseException as exc:
-            raise OSError(errno.EADDRNOTAVAIL, f"{host}:{self.port}: {exc}") from exc
+            raise OSError(errno.EADDRNOTAVAIL, f"{place}: {exc}") from exc
 
     def stop(self) -> None:
         """Accept no more; what has been accepted lives on."""
