@@ -227,6 +227,9 @@ umi_peer_close(umi_peer *peer)
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
     }
+    if (peer->cma != NULL) {
+        peer->end_cma(peer);
+    }
     umi_timer_stop(&peer->linger);
     umi_link_remove(&peer->link);
     close_handle(peer);

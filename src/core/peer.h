@@ -20,28 +20,6 @@
 #include "core/worker.h"
 #include "util/hash.h"
 
-/* What a lender shows in its memory. */
-typedef struct umi_cma_proof {
-    uint8_t nonce[UMI_CMA_NONCE_SIZE]; /* the reader's */
-    uint8_t lender[UMI_WORKER_ID_SIZE];
-    uint8_t reader[UMI_WORKER_ID_SIZE];
-} umi_cma_proof;
-
-/* Whose memory may be read by whom: ops/cma.h. */
-typedef struct umi_cma {
-    /* as a lender */
-    bool          is_asked;
-    bool          is_shown;
-    bool          may_lend;
-    umi_cma_proof shown; /* for the peer to read */
-    /* as a reader */
-    bool          is_invited;
-    bool          is_offered;
-    umi_cma_proof invitation;    /* to show that ... */
-    uint64_t      proof_address; /* ... there */
-    pid_t         pid;           /* may be read; 0: none may */
-} umi_cma;
-
 typedef struct umi_peer {
     umi_link    link; /* worker->peers */
     umx_worker *worker;
@@ -59,7 +37,9 @@ typedef struct umi_peer {
     bool        is_failed; /* UCX's error handler ran */
     bool        has_shm;
     bool        has_rdma;
-    umi_cma     cma;
+    /* What ops/cma_agree.c keeps of the peer; NULL until it does. */
+    struct umi_cma *cma;
+    void (*end_cma)(struct umi_peer *peer); /* frees that */
 } umi_peer;
 
 /* Who and where a peer says it is. */

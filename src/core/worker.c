@@ -32,6 +32,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->orphans);
+    umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
     umi_list_init(&worker->tag_waiters);
@@ -179,17 +180,42 @@ settle(umx_worker *worker)
     }
 }
 
-/* UCX is gone: nothing will complete these any more. */
+static void
+complete_list(umx_worker *worker, umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        umi_request_complete(req, UMX_ERR_CANCELED);
+        req->is_posted = (worker->ucp != NULL);
+    }
+}
+
+/* UCX will not complete these in time: it is gone, or stays for messages only,
+ * and then calls back when it goes. */
 static void
 complete_leftovers(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
-    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
+    complete_list(worker, &worker->orphans);
+    complete_list(worker, &worker->tag_recvs);
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umi_request_complete_all(
-            &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
+        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
+}
+
+/* UCX is gone, and with it what it had of these. */
+static void
+free_stuck(umi_list *list)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        req->is_posted = false;
+        umi_request_free(req);
+    }
 }
 
 /* What UCX would keep for ever. */
@@ -222,6 +248,7 @@ abort_all(umx_worker *worker)
                                                   umx_listener, link);
 
         umi_listener_stop(listener);
+        worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
@@ -244,6 +271,9 @@ free_memory(umx_worker *worker)
     if (worker->ucp != NULL) {
         ucp_worker_destroy(worker->ucp);
     }
+    free_stuck(&worker->stuck);
+    free_stuck(&worker->done); /* UCX has called back */
+    umi_pool_fini(&worker->requests);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
@@ -275,11 +305,9 @@ forget_eps(umx_worker *worker)
 }
 
 void
-umx_worker_destroy(umx_worker *worker)
+umi_worker_end(umx_worker *worker)
 {
-    if (worker->generation != umi_fork_generation()) {
-        return; /* the parent's: leaking it is all a child may do */
-    }
+    worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
     abort_all(worker);
@@ -299,12 +327,23 @@ umx_worker_destroy(umx_worker *worker)
     worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
-    umi_pool_fini(&worker->requests);
     umi_ids_fini(&worker->eps_by_id);
-    umi_slots_fini(&worker->loans);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
     }
 }
 
@@ -347,7 +386,11 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    ucp_worker_signal(worker->ucp);
+    /* Callbacks may retire objects while the worker is being destroyed: those
+     * that run behind UCX's end have nobody to wake, and need not. */
+    if (worker->ucp != NULL) {
+        ucp_worker_signal(worker->ucp);
+    }
 }
 
 unsigned
@@ -495,10 +538,6 @@ run_done(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
-    if (worker->is_running) {
-        return;
-    }
-    worker->is_running = true;
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
@@ -512,7 +551,6 @@ umi_worker_run_events(umx_worker *worker)
         run_retired(worker);
         run_done(worker);
     }
-    worker->is_running = false;
 }
 
 void

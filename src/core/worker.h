@@ -28,6 +28,8 @@ typedef struct umi_worker_hooks {
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* Close the endpoints that nobody has taken from it. */
+    void (*drop_accepted)(umx_listener *listener);
     /* Messages with UCX's tags may have come. */
     void (*look_for_tags)(umx_worker *worker);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
@@ -74,7 +76,6 @@ enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
     UMI_WORKER_ID_SIZE = 16,
-    UMI_CMA_NONCE_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
      * call that costs as much as several polls. */
@@ -94,12 +95,13 @@ struct umx_worker {
     /* hot */
     ucp_worker_h ucp;
     umi_list     done;
-    bool         is_armed;   /* nothing is due; UCX's event fd tells of more */
-    bool         is_running; /* completions are being run */
-    bool         is_shared;  /* by threads that have a lock */
-    bool         has_events; /* something is on the lists below */
-    bool         is_ending;  /* being destroyed */
-    bool         is_ended;   /* destroyed: only its memory is left */
+    bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
+    bool         is_inside; /* in a (P) call */
+    bool         is_destroy_due; /* a callback has destroyed it */
+    bool         is_shared;      /* by threads that have a lock */
+    bool         has_events;     /* something is on the lists below */
+    bool         is_ending;      /* being destroyed */
+    bool         is_ended;       /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -108,10 +110,8 @@ struct umx_worker {
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
-    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
-    umi_pool     cma;    /* ops/cma.c's, like the next */
-    umi_slots    loans;
-    uint32_t     loan_nonce;
+    umi_pool     blocks;   /* of UMI_BLOCK_SIZE */
+    umi_pool     cma;      /* ops/cma.c's */
     void        *arriving; /* the loan whose handler runs; or NULL */
     umi_spin     spin;
     /* what UCX's callbacks queued */
@@ -144,6 +144,7 @@ struct umx_worker {
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
     umi_list                tag_waiters;  /* requests, see ops/tag.h */
     umi_list                tag_returned; /* umx_tag_message.link */
@@ -173,6 +174,34 @@ umi_worker_hold_memory(umx_worker *worker)
 
 void umi_worker_release_memory(umx_worker *worker);
 
+/* Every (P) call begins with this. False: a callback makes it, and it does
+ * nothing. */
+static inline bool
+umi_worker_enter(umx_worker *worker)
+{
+    if (worker->is_inside) {
+        return false;
+    }
+    worker->is_inside = true;
+    return true;
+}
+
+/* The whole of umx_worker_destroy(). */
+void umi_worker_end(umx_worker *worker);
+
+/* It ends with this. False: a callback has destroyed the worker, which is gone
+ * now. */
+static inline bool
+umi_worker_leave(umx_worker *worker)
+{
+    worker->is_inside = false;
+    if (!worker->is_destroy_due) {
+        return true;
+    }
+    umi_worker_end(worker);
+    return false;
+}
+
 /* Hand over what is gathered for any of its endpoints. */
 void umi_worker_flush_gathered(umx_worker *worker);
 
@@ -201,6 +230,10 @@ umi_worker_has_events(const umx_worker *worker)
     return !umi_list_is_empty(&worker->done) || worker->has_events ||
            !umi_mpsc_is_empty(&worker->retired);
 }
+
+/* umx_worker_poll() in a (P) call. A callback may have destroyed the worker
+ * then: `is_destroy_due`. */
+unsigned umi_worker_poll(umx_worker *worker);
 
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
 umx_status umi_worker_arm(umx_worker *worker);

@@ -324,6 +324,7 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_CREDIT:
         umi_write_u32(w, control->u.credit.channel);
         write_limits(w, &control->u.credit.limits);
+        umi_write_u32(w, control->u.credit.reserve);
         return true;
     case UMI_PING:
     case UMI_PONG:
@@ -373,6 +374,7 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_CREDIT:
         control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
+        control->u.credit.reserve = umi_read_u32(r);
         return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
                    NULL :
                    "no such kind of channel";

@@ -29,7 +29,9 @@
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
  *                 several), count x (channel u32, next_seq u32)
  *   GOODBYE_ACK   nothing
- *   CREDIT        channel u32, limits (running totals, not increments)
+ *   CREDIT        channel u32, limits, reserve u32 (running totals, not
+ *                 increments; the first reserve is 16, or limits.rndv if
+ *                 that is less)
  *   PING, PONG    token u64
  *   CLOSE_AFTER_N n u64
  *   INFO_REQUEST, CLOSE_LISTENER
@@ -39,7 +41,8 @@
  *                 token u64, status i32 (0, or a umx_status that is a
  *                 failure)
  *   channel       kind << 16 | number, as in the header of data
- *   limits        bytes u64, messages u32, rndv u32
+ *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
+ *                 u32 (of all); what is counted as how much: credit.c
  *   channels      how many the sender accepts on this endpoint; not 0
  *   secret        HMAC(token or nothing, what X25519 makes of the public keys)
  *   where         worker id 16 bytes, public key 32, endpoint u64 (the sender's
@@ -163,6 +166,7 @@ typedef struct umi_control {
         struct {
             uint32_t   channel;
             umi_limits limits;
+            uint32_t   reserve;
         } credit;
         struct {
             uint64_t token;

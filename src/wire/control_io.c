@@ -80,10 +80,13 @@ umi_conn_send_control(umx_ep *ep, const umi_control *control)
 static void
 take_credit(umx_ep *ep, const umi_control *control)
 {
-    umi_channel *channel = umi_conn_channel(ep, control->u.credit.channel);
+    umi_channel *channel = umi_conn_find_channel(ep, control->u.credit.channel);
 
-    if (channel != NULL) {
-        umi_credit_take(channel, &control->u.credit.limits);
+    if (channel == NULL || !channel->is_ours) {
+        umi_conn_protocol_error(ep, "credit for a channel that is not in use");
+    } else {
+        umi_credit_take(channel, &control->u.credit.limits,
+                        control->u.credit.reserve);
         umi_conn_due(ep, UMI_DUE_SEND);
     }
 }

@@ -56,24 +56,12 @@ config_of(const umx_ep *ep)
     return &umi_conn_worker(ep)->context->config;
 }
 
-static umi_limits
-own_limits(const umx_ep *ep)
-{
-    const umx_config *config = config_of(ep);
-    umi_limits        limits = {
-               .bytes    = config->credit_bytes,
-               .messages = config->credit_messages,
-               .rndv     = config->credit_rndv,
-    };
-
-    return limits;
-}
-
 static void
 set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
 {
     ep->peer_limits    = *limits;
-    ep->bytes.tx_limit = limits->bytes;
+    ep->tx_limit.bytes = limits->bytes;
+    ep->tx_limit.rndv  = limits->rndv;
     ep->peer_channels  = channels;
 }
 
@@ -119,6 +107,7 @@ open_conn(umx_ep *ep)
     ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
                                                config_of(ep)->rndv_thresh_net;
     ep->cma_min = ep->base.peer->has_shm ? config_of(ep)->cma_min : SIZE_MAX;
+    umi_conn_limit_channels(ep);
     umi_conn_each_channel(ep, umi_credit_start);
     umi_heartbeat_start(ep);
     if (ep->is_server) {
@@ -517,7 +506,7 @@ welcome(umx_ep *ep)
     umi_peer_attach(peer, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
-    control.u.welcome.limits   = own_limits(ep);
+    control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = config_of(ep)->channels_max;
     control.u.welcome.peer     = peer->id;
     control.u.welcome.known    = peer->remote_id;
@@ -851,7 +840,7 @@ umi_handshake_start(umx_ep *ep)
     }
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
-    control.u.hello.limits   = own_limits(ep);
+    control.u.hello.limits   = ep->own_limits;
     control.u.hello.channels = config_of(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {
         len = umi_control_encode(&control, bytes);

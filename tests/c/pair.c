@@ -42,7 +42,6 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(worker->frames.in_use, 0);
     assert_int_equal(worker->blocks.in_use, 0);
     assert_int_equal(worker->cma.in_use, 0);
-    assert_int_equal(worker->loans.count, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
     UMI_LIST_FOREACH(link, &worker->timers) {

@@ -93,6 +93,7 @@ make(int kind)
     case UMI_CREDIT:
         c.u.credit.channel = 0x020506;
         c.u.credit.limits  = limits;
+        c.u.credit.reserve = 0x31323334;
         break;
     case UMI_PING:
     case UMI_PONG:
@@ -291,6 +292,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
     case UMI_CREDIT:
         assert_int_equal(a->u.credit.channel, b->u.credit.channel);
         assert_limits_equal(&a->u.credit.limits, &b->u.credit.limits);
+        assert_int_equal(a->u.credit.reserve, b->u.credit.reserve);
         break;
     case UMI_PING:
     case UMI_PONG:
