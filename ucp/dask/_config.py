@@ -16,6 +16,7 @@ from dask.utils import parse_bytes, parse_timedelta
 import ucp
 from ucp import cuda
 from ucp._context import current_context
+from ucp._token import read_token
 from ucp._worker import Worker, current_worker
 
 _NAMESPACE = "distributed.comm.ucp"
@@ -93,6 +94,11 @@ def ucp_config() -> ucp.Config:
     token = get("token")
     if token is not None:
         values.setdefault("token", str(token).encode())
+    path = get("token-file")
+    if path is not None:
+        if token is not None:
+            raise ValueError("both token and token-file are configured")
+        values.setdefault("token", read_token(path))
     seconds = parse_timedelta(
         dask.config.get("distributed.comm.timeouts.tcp"), default="seconds"
     )
