@@ -218,7 +218,9 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     }
     params.addr = (struct sockaddr *)&addr;
     params.arg  = self;
-    if (listener_start(self, &params, sockaddr) < 0) {
+    /* Code of the arguments has run since the call. */
+    if (worker_check(worker) < 0 ||
+        listener_start(self, &params, sockaddr) < 0) {
         Py_DECREF(self);
         return NULL;
     }

@@ -161,10 +161,10 @@ release_many(RequestObject *req)
     if (many == NULL) {
         return;
     }
+    req->many = NULL; /* what is released may run code of the program's */
     for (Py_ssize_t i = 0; i < many->count; i++) {
         buffer_release(&many->items[i].hold);
     }
-    req->many = NULL;
     PyMem_Free(many);
 }
 
@@ -176,10 +176,10 @@ release_list(RequestObject *req)
     if (list == NULL) {
         return;
     }
+    req->list = NULL;
     for (Py_ssize_t i = 0; i < list->count; i++) {
         buffer_release(&list->holds[i]);
     }
-    req->list = NULL;
     PyMem_Free(list);
 }
 
@@ -211,6 +211,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
+    Py_VISIT(self->cancel_message);
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
@@ -257,6 +258,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->allocator);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
+    Py_CLEAR(self->cancel_message);
     if (self->op == NULL && self->many == NULL) {
         release_buffers(self);
     }
@@ -922,6 +924,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
         return;
@@ -1029,25 +1032,23 @@ int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
     bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
+    PyObject *items = args_items(buffers, "expected a sequence of buffers");
+    int       rc    = 0;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PySequence_Fast_GET_SIZE(fast));
+    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
     if (req->many == NULL) {
-        Py_DECREF(fast);
+        Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < req->many->count; i++) {
-        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
-                           is_writable, &req->many->items[i].hold) < 0) {
-            Py_DECREF(fast);
-            return -1;
-        }
+    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
+        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
+                            &req->many->items[i].hold);
     }
-    Py_DECREF(fast);
-    return 0;
+    Py_DECREF(items);
+    return rc;
 }
 
 /* ---- results -------------------------------------------------------------
@@ -1133,6 +1134,22 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
     }
 }
 
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             (self->kind == REQUEST_AM_SEND) ? "id" : "channel", self->channel,
+             limit);
+}
+
 static PyObject *
 make_timeout(RequestObject *self, const char *op, PyObject *peer)
 {
@@ -1157,6 +1174,9 @@ make_status_error(RequestObject *self, umx_status status,
     if (status == UMX_ERR_EXCEEDS_LIMIT && self->kind == REQUEST_SEND_FRAMES) {
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
+    }
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
     }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
@@ -1337,13 +1357,38 @@ make_result(RequestObject *self)
     }
 }
 
+/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
+ * that the exception is its own, as anyio's scopes do. */
+static PyObject *
+new_cancelled_error(const RequestObject *self)
+{
+    PyObject *class   = self->st->cancelled_error;
+    PyObject *message = self->cancel_message;
+
+    return (message == NULL || message == Py_None) ?
+               PyObject_CallNoArgs(class) :
+               PyObject_CallOneArg(class, message);
+}
+
+/* Returns NULL. */
+static PyObject *
+raise_cancelled(const RequestObject *self)
+{
+    PyObject *exc = new_cancelled_error(self);
+
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}
+
 /* The value of a settled request as a new reference, or its exception. */
 static PyObject *
 request_value(RequestObject *self)
 {
     if (UNLIKELY(self->state == REQUEST_CANCELLED)) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (LIKELY(self->status == UMX_OK)) {
         if (self->result != NULL) {
@@ -1854,7 +1899,18 @@ PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
              "End the awaitable at once; False if it is done. The operation\n"
              "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message.");
+             "posted is withdrawn; a receive loses no message. Who awaits it\n"
+             "gets CancelledError, with `msg` if there is one.");
+
+/* Kept as asyncio's futures do: by whoever succeeds in cancelling. */
+static void
+keep_cancel_message(RequestObject *self, PyObject *msg)
+{
+    if (self->state == REQUEST_PENDING && msg != NULL) {
+        request_track(self);
+        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    }
+}
 
 static PyObject *
 request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -1867,6 +1923,7 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         0) {
         return NULL;
     }
+    keep_cancel_message((RequestObject *)op, msg);
     return PyBool_FromLong(request_abandon((RequestObject *)op));
 }
 
@@ -1911,8 +1968,7 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (self->state == REQUEST_CANCELLED) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;
@@ -2033,7 +2089,7 @@ PyDoc_STRVAR(make_cancelled_error_doc,
 static PyObject *
 request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyObject_CallNoArgs(((RequestObject *)op)->st->cancelled_error);
+    return new_cancelled_error((RequestObject *)op);
 }
 
 static PyObject *
@@ -2065,9 +2121,23 @@ set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-get_cancel_message(PyObject *Py_UNUSED(op), void *Py_UNUSED(closure))
+get_cancel_message(PyObject *op, void *Py_UNUSED(closure))
 {
-    Py_RETURN_NONE;
+    PyObject *message = ((RequestObject *)op)->cancel_message;
+
+    return Py_NewRef(message != NULL ? message : Py_None);
+}
+
+static int
+set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    request_track((RequestObject *)op);
+    Py_XSETREF(((RequestObject *)op)->cancel_message, Py_NewRef(value));
+    return 0;
 }
 
 static PyObject *
@@ -2150,7 +2220,7 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
-    {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"_cancel_message", get_cancel_message, set_cancel_message, NULL, NULL},
     {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
      NULL},
     {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},

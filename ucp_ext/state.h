@@ -523,6 +523,11 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames, const char *const *keywords, int n,
                int num_positional, int required, PyObject **values);
 
+/* The items of a sequence, as a tuple of references: looking at one item may
+ * run code of the program's that changes the sequence. `expected` is the error
+ * for what cannot be iterated over. */
+PyObject *args_items(PyObject *sequence, const char *expected);
+
 /* None, ANY, int, str, bytes or tuple as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
 
@@ -681,7 +686,8 @@ struct RequestObject {
     uint64_t         ns;  /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
-    PyObject        *callback; /* the usual one */
+    PyObject        *cancel_message; /* of cancel(), or NULL */
+    PyObject        *callback;       /* the usual one */
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
     PyObject        *low_level;      /* see callback.c, or NULL */
@@ -942,7 +948,7 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
 /* Takes over `message`. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
-PyObject *remote_new(EndpointObject *endpoint, PyObject *key);
+PyObject *remote_new(EndpointObject *endpoint, const void *key, size_t len);
 
 /* The user's header of a message, as bytes. */
 PyObject *message_header(const umx_message *message);

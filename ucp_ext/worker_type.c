@@ -852,11 +852,12 @@ worker_close_all(PyObject *op, PyObject *timeout)
     RequestObject *req;
     PyObject      *expire, *handle = NULL;
 
-    if (worker_check(self) < 0) {
-        return NULL;
-    }
     req = request_new(self, NULL, REQUEST_CLOSE_ALL);
     if (req == NULL) {
+        return NULL;
+    }
+    if (worker_check(self) < 0) {
+        Py_DECREF(req);
         return NULL;
     }
     if (umx_worker_num_closing(self->umx) == 0) {
@@ -875,6 +876,10 @@ worker_close_all(PyObject *op, PyObject *timeout)
             return NULL;
         }
         Py_DECREF(handle);
+        if (self->umx == NULL) { /* the loop's code, or the timeout's, did it */
+            request_settle(req, UMX_OK);
+            return (PyObject *)req;
+        }
         worker_schedule_drain(self);
     }
     req->next     = self->closers;
@@ -1008,14 +1013,14 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
-        stats.requests_in_use, "requests_peak", stats.requests_peak,
-        "requests_lost", stats.requests_lost, "endpoints", stats.endpoints,
-        "listeners", stats.listeners, "unexpected_messages",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
+        "requests_in_use", stats.requests_in_use, "requests_peak",
+        stats.requests_peak, "requests_lost", stats.requests_lost, "endpoints",
+        stats.endpoints, "listeners", stats.listeners, "unexpected_messages",
         stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
-        "protocol_errors", stats.protocol_errors, "wakeups", stats.wakeups,
-        "spins", stats.spins, "spin_hits", stats.spin_hits, "loans",
-        stats.loans);
+        "protocol_errors", stats.protocol_errors, "stray_messages",
+        stats.stray_messages, "wakeups", stats.wakeups, "spins", stats.spins,
+        "spin_hits", stats.spin_hits, "loans", stats.loans);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -1161,12 +1166,15 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     RequestObject *req;
     umx_status     status;
 
-    if (worker_check(self) < 0 ||
-        parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
         return NULL;
     }
     req = request_new(self, NULL, REQUEST_CONNECT);
     if (req == NULL) {
+        return NULL;
+    }
+    if (worker_check(self) < 0) { /* now that code of the arguments has run */
+        Py_DECREF(req);
         return NULL;
     }
     req->peer = Py_NewRef(parsed.peer);
@@ -1204,8 +1212,8 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_status    status;
     umx_ep       *ep;
 
-    if (worker_check(self) < 0 ||
-        parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0 ||
+        worker_check(self) < 0) {
         return NULL;
     }
     (void)umx_take_errno();
@@ -1238,8 +1246,7 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     PyObject                *values[5];
 
     if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
-            0 ||
-        worker_check(self) < 0) {
+        0) {
         return NULL;
     }
     if (!PyCallable_Check(values[1])) {

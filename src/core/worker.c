@@ -38,7 +38,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_returned);
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
-    umi_slots_init(&worker->eps_by_id);
+    umi_ids_init(&worker->eps_by_id);
     umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -78,6 +78,31 @@ open_fd(umx_worker *worker)
     return status;
 }
 
+void
+umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id)
+{
+    uint8_t text[sizeof(context_id) + UMI_X25519_SIZE];
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    memcpy(text, &context_id, sizeof(context_id));
+    memcpy(text + sizeof(context_id), key, UMI_X25519_SIZE);
+    umi_sha256(text, sizeof(text), hash);
+    memcpy(id, &context_id, sizeof(context_id));
+    memcpy(id + sizeof(context_id), hash,
+           UMI_WORKER_ID_SIZE - sizeof(context_id));
+}
+
+static bool
+make_identity(umx_worker *worker)
+{
+    if (!umi_random_bytes(worker->secret, sizeof(worker->secret))) {
+        return false;
+    }
+    umi_x25519_public(worker->secret, worker->key);
+    umi_worker_id_of(worker->context->id, worker->key, worker->id);
+    return true;
+}
+
 umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
@@ -101,11 +126,10 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
-    if (!umi_random_bytes(worker->id, UMI_WORKER_ID_SIZE)) {
+    if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
     }
-    memcpy(worker->id, &context->id, sizeof(context->id));
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;
@@ -198,6 +222,7 @@ abort_all(umx_worker *worker)
                                                   umx_listener, link);
 
         umi_listener_stop(listener);
+        worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
@@ -224,6 +249,7 @@ free_memory(umx_worker *worker)
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
     umi_pool_fini(&worker->cma);
+    explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
     umx_context_release(context);
 }
@@ -250,11 +276,9 @@ forget_eps(umx_worker *worker)
 }
 
 void
-umx_worker_destroy(umx_worker *worker)
+umi_worker_end(umx_worker *worker)
 {
-    if (worker->generation != umi_fork_generation()) {
-        return; /* the parent's: leaking it is all a child may do */
-    }
+    worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
     abort_all(worker);
@@ -275,10 +299,23 @@ umx_worker_destroy(umx_worker *worker)
     forget_eps(worker);
     worker->hooks->fini(worker);
     umi_pool_fini(&worker->requests);
-    umi_slots_fini(&worker->eps_by_id);
+    umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
     }
 }
 
@@ -361,6 +398,20 @@ umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
     *address_p = worker->addresses[is_local];
     *len_p     = worker->address_lens[is_local];
     return UMX_OK;
+}
+
+void
+umi_worker_stray(umx_worker *worker, uint64_t endpoint)
+{
+    if (umi_ids_was_given(&worker->eps_by_id, endpoint)) {
+        return; /* that one has ended */
+    }
+    if (worker->stats.stray_messages++ == 0) {
+        umi_log(UMI_LOG_WARN,
+                "refused: a message to endpoint number %#llx, which has never "
+                "been one; more are counted only",
+                (unsigned long long)endpoint);
+    }
 }
 
 void
@@ -455,10 +506,6 @@ run_done(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
-    if (worker->is_running) {
-        return;
-    }
-    worker->is_running = true;
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
@@ -472,7 +519,6 @@ umi_worker_run_events(umx_worker *worker)
         run_retired(worker);
         run_done(worker);
     }
-    worker->is_running = false;
 }
 
 void
