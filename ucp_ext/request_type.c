@@ -265,28 +265,35 @@ request_clear(PyObject *op)
     return 0;
 }
 
-/* What was received returns to its queue. */
-static void
-unrecv(RequestObject *self)
+static umx_status
+unrecv_bytes(RequestObject *self)
 {
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
-    if (self->kind == REQUEST_RECV_FRAMES) {
-        frames_unrecv(self);
-        return;
-    }
     if (self->kind == REQUEST_STREAM_RECV) {
-        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+        return umx_stream_unrecv(self->endpoint->umx, &self->info,
                                  &self->hold.buf);
-        return;
     }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);
     }
-    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+    return umx_message_unrecv(self->endpoint->umx, &self->info, header,
                               (size_t)len, &self->hold.buf);
+}
+
+/* What was received returns to its queue. Without memory it is lost, which ends
+ * the endpoint: the next receive must not get what is behind it. */
+static void
+unrecv(RequestObject *self)
+{
+    if (self->kind == REQUEST_RECV_FRAMES) {
+        frames_unrecv(self);
+    } else if (self->endpoint->umx != NULL &&
+               unrecv_bytes(self) == UMX_ERR_NO_MEMORY) {
+        umx_ep_abort(self->endpoint->umx);
+    }
 }
 
 static void
@@ -547,6 +554,8 @@ request_settle(RequestObject *req, umx_status status)
         if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
             req->result != NULL) {
             frames_unrecv(req);
+        } else if (is_channel_recv(req) && has_message(status)) {
+            unrecv(req); /* the cancellation came too late for libumx */
         }
         release_buffers(req);
         release_many(req);

@@ -155,13 +155,31 @@ on_linger(umi_timer *timer)
     umi_peer_close(umi_container_of(timer, umi_peer, linger));
 }
 
+static bool
+is_anothers(umx_worker *worker, const umi_peer_claim *claim)
+{
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        umi_peer *peer = umi_container_of(link, umi_peer, link);
+
+        if (peer->is_proven && !peer->is_failed && peer->uuid == claim->uuid &&
+            memcmp(peer->key, claim->key, UMI_X25519_SIZE) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static umx_status
 peer_new(umx_worker *worker, const umi_peer_claim *claim,
          const uint8_t *address_hash, umi_peer **peer_p)
 {
-    umi_peer  *peer = calloc(1, sizeof(*peer));
+    umi_peer  *peer;
     umx_status status;
 
+    if (claim->uuid != 0 && is_anothers(worker, claim)) {
+        return UMX_ERR_REJECTED;
+    }
+    peer = calloc(1, sizeof(*peer));
     if (peer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -170,6 +188,7 @@ peer_new(umx_worker *worker, const umi_peer_claim *claim,
     memcpy(peer->key, claim->key, UMI_X25519_SIZE);
     memcpy(peer->shared, claim->shared, UMI_X25519_SIZE);
     memcpy(peer->address_hash, address_hash, UMI_SHA256_SIZE);
+    peer->uuid = claim->uuid;
     umi_list_init(&peer->eps);
     umi_timer_init(&peer->linger, on_linger);
     status = open_handle(peer, claim->address);

@@ -30,6 +30,7 @@ typedef struct umi_peer {
     uint8_t     key[UMI_X25519_SIZE];
     uint8_t     shared[UMI_X25519_SIZE]; /* of its key and our secret */
     uint8_t     address_hash[UMI_SHA256_SIZE];
+    uint64_t    uuid;      /* in that address; 0: not known */
     bool        is_proven; /* a handshake has shown that the key is its own */
     umi_list    eps;       /* umi_ep.peer_link */
     umi_timer   linger;
@@ -48,6 +49,8 @@ typedef struct umi_peer_claim {
     uint8_t     shared[UMI_X25519_SIZE];
     const void *address; /* UCX's */
     size_t      address_len;
+    uint64_t
+        uuid; /* UCX's number of the worker, in the address; 0: not known */
 } umi_peer_claim;
 
 /* The one that has shown that it has this key; NULL if there is none, or it has
@@ -55,7 +58,9 @@ typedef struct umi_peer_claim {
 umi_peer *umi_peer_find(umx_worker *worker, const uint8_t *key);
 
 /* That one, or one that is made from the claim, and found by nobody who does
- * not claim just the same. */
+ * not claim just the same. UMX_ERR_REJECTED: a peer with another key is at that
+ * address; UCX, which tells workers apart by their uuid, would take one's end
+ * for the other's. */
 umx_status umi_peer_get(umx_worker *worker, const umi_peer_claim *claim,
                         umi_peer **peer_p);
 

@@ -32,6 +32,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->orphans);
+    umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
     umi_list_init(&worker->tag_waiters);
@@ -179,17 +180,42 @@ settle(umx_worker *worker)
     }
 }
 
-/* UCX is gone: nothing will complete these any more. */
+static void
+complete_list(umx_worker *worker, umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        umi_request_complete(req, UMX_ERR_CANCELED);
+        req->is_posted = (worker->ucp != NULL);
+    }
+}
+
+/* UCX will not complete these in time: it is gone, or stays for messages only,
+ * and then calls back when it goes. */
 static void
 complete_leftovers(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
-    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
+    complete_list(worker, &worker->orphans);
+    complete_list(worker, &worker->tag_recvs);
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umi_request_complete_all(
-            &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
+        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
+}
+
+/* UCX is gone, and with it what it had of these. */
+static void
+free_stuck(umi_list *list)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        req->is_posted = false;
+        umi_request_free(req);
+    }
 }
 
 /* What UCX would keep for ever. */
@@ -245,6 +271,9 @@ free_memory(umx_worker *worker)
     if (worker->ucp != NULL) {
         ucp_worker_destroy(worker->ucp);
     }
+    free_stuck(&worker->stuck);
+    free_stuck(&worker->done); /* UCX has called back */
+    umi_pool_fini(&worker->requests);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
@@ -298,7 +327,6 @@ umi_worker_end(umx_worker *worker)
     worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
-    umi_pool_fini(&worker->requests);
     umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
@@ -358,7 +386,11 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    ucp_worker_signal(worker->ucp);
+    /* Callbacks may retire objects while the worker is being destroyed: those
+     * that run behind UCX's end have nobody to wake, and need not. */
+    if (worker->ucp != NULL) {
+        ucp_worker_signal(worker->ucp);
+    }
 }
 
 unsigned

@@ -144,6 +144,7 @@ struct umx_worker {
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
     umi_list                tag_waiters;  /* requests, see ops/tag.h */
     umi_list                tag_returned; /* umx_tag_message.link */

@@ -544,7 +544,7 @@ settle_channel(umi_channel *channel)
         (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed)) {
         umi_channel_discard(channel);
     } else {
-        umi_channel_discard_announced(channel);
+        umi_channel_cut_at_end(channel, pending_status(ep));
     }
 }
 
