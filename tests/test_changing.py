@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Objects whose code changes what a call is about to read."""
 
 import asyncio
