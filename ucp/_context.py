@@ -39,13 +39,16 @@ class Config:
     cma_max: int | None = None
     """Bytes; the same without shared memory."""
     credit_bytes: int | None = None
-    """Eager bytes a peer may have sent that are not received yet."""
+    """Eager bytes a peer may have sent that are not received yet, and 512 for
+    each eager message."""
     credit_messages: int | None = None
-    """Eager messages likewise."""
+    """Eager messages likewise, of each channel."""
     credit_rndv: int | None = None
-    """Announced large messages likewise."""
+    """Announced large messages likewise, of all channels; each channel may have
+    16 more."""
     channels_max: int | None = None
-    """Channels that a peer may use of one endpoint, all kinds together."""
+    """Channels that a peer may send on to one endpoint, all kinds together,
+    besides the endpoint's own messages."""
     close_timeout_ns: int | None = None
     """Deadline of ``close()`` without a timeout and of closes in the
     background."""

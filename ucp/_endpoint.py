@@ -107,7 +107,8 @@ class Endpoint(AsyncClosing, Objects, Frames, _ext.Endpoint):
         """The channel ``number``, 1 to 65535; both sides name the same.
 
         Any number of objects may name one channel; making them costs
-        nothing on the wire.
+        nothing on the wire. The first send on one channel more than the peer
+        accepts (its ``Config.channels_max``) raises ``UCXError``.
 
         Raises:
             ValueError: no such number.

@@ -265,28 +265,35 @@ request_clear(PyObject *op)
     return 0;
 }
 
-/* What was received returns to its queue. */
-static void
-unrecv(RequestObject *self)
+static umx_status
+unrecv_bytes(RequestObject *self)
 {
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
-    if (self->kind == REQUEST_RECV_FRAMES) {
-        frames_unrecv(self);
-        return;
-    }
     if (self->kind == REQUEST_STREAM_RECV) {
-        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+        return umx_stream_unrecv(self->endpoint->umx, &self->info,
                                  &self->hold.buf);
-        return;
     }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);
     }
-    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+    return umx_message_unrecv(self->endpoint->umx, &self->info, header,
                               (size_t)len, &self->hold.buf);
+}
+
+/* What was received returns to its queue. Without memory it is lost, which ends
+ * the endpoint: the next receive must not get what is behind it. */
+static void
+unrecv(RequestObject *self)
+{
+    if (self->kind == REQUEST_RECV_FRAMES) {
+        frames_unrecv(self);
+    } else if (self->endpoint->umx != NULL &&
+               unrecv_bytes(self) == UMX_ERR_NO_MEMORY) {
+        umx_ep_abort(self->endpoint->umx);
+    }
 }
 
 static void
@@ -547,6 +554,8 @@ request_settle(RequestObject *req, umx_status status)
         if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
             req->result != NULL) {
             frames_unrecv(req);
+        } else if (is_channel_recv(req) && has_message(status)) {
+            unrecv(req); /* the cancellation came too late for libumx */
         }
         release_buffers(req);
         release_many(req);
@@ -1134,6 +1143,22 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
     }
 }
 
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             (self->kind == REQUEST_AM_SEND) ? "id" : "channel", self->channel,
+             limit);
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
@@ -1150,6 +1175,9 @@ make_status_error(RequestObject *self, umx_status status,
     if (status == UMX_ERR_EXCEEDS_LIMIT && self->kind == REQUEST_SEND_FRAMES) {
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
+    }
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
     }
     exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
     if (exc == NULL) {

@@ -170,6 +170,10 @@ UMX_API void *umx_ep_handle(const umx_ep *ep);
 /** A number no other endpoint of this process has or had. */
 UMX_API uint64_t umx_ep_id(const umx_ep *ep);
 
+/** On how many channels, besides channel 0, the peer lets us send; 0 before the
+ * handshake has told. */
+UMX_API uint32_t umx_ep_channels_max(const umx_ep *ep);
+
 UMX_API umx_worker *umx_ep_worker(const umx_ep *ep);
 
 #ifdef __cplusplus

@@ -65,7 +65,8 @@ extern "C" {
     X(UMX_ERR_STALE_KEY, -210, "the memory of the key is closed")            \
     X(UMX_ERR_READONLY, -211, "the memory is read-only")                     \
     X(UMX_ERR_WORKER_GONE, -212,                                             \
-      "Destination is unreachable, or Endpoint timeout: no such worker")
+      "Destination is unreachable, or Endpoint timeout: no such worker")     \
+    X(UMX_ERR_CHANNEL_LIMIT, -213, "the peer accepts no more channels")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

@@ -7,8 +7,9 @@
  * it. All calls are the owner's unless marked "any thread".
  *
  * Callbacks: UCX's callbacks only queue. Your callbacks (request, accept,
- * endpoint state) run inside (P) calls after UCX has returned, may call
- * anything here except a (P) function, and run once each.
+ * endpoint state) run inside (P) calls after UCX has returned, and once each.
+ * They may call anything here; a (P) function does nothing then, but for
+ * umx_worker_destroy(), which is put off until the (P) call is at its end.
  */
 #ifndef UMX_WORKER_H
 #define UMX_WORKER_H
@@ -29,7 +30,19 @@ umx_worker_create(umx_context *context, umx_worker **worker_p);
  * here) with UMX_ERR_CANCELED. Bounded by UCX's own teardown. Endpoints,
  * listeners and messages in the caller's hands are still to be given back, and
  * good for nothing else; requests that were kept must have been released.
+ * In a callback: the worker is destroyed when the (P) call that runs the
+ * callback ends, and that call returns UMX_ERR_CLOSED where it returns a
+ * status.
  * In a forked child: frees nothing of UCX, and returns.
+ *
+ * Calls of other threads have returned before: those that hand something to the
+ * owner (umx_worker_submit(), umx_ep_retire()) wake it afterwards, and need the
+ * worker for that. Those that callbacks make here are run here.
+ *
+ * UCX's own worker lasts as long as a message is in the caller's hands. If UCX
+ * has not given an operation back by then (see umx_op_params.on_lost), networks
+ * that write by themselves can reach its buffer until the last such message is
+ * given back.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);
 
@@ -52,6 +65,7 @@ UMX_API unsigned umx_worker_poll(umx_worker *worker);
  * `config.drain_ns`.
  * @return UMX_OK: idle and armed, the fd will become readable;
  *         UMX_INPROGRESS: time budget used up, call again soon;
+ *         UMX_ERR_CLOSED: a callback has destroyed the worker;
  *         a failure of arming
  */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
@@ -102,7 +116,7 @@ UMX_API void umx_worker_adopt(umx_worker *worker);
  * Let any thread make the owner's calls, one at a time: all of them hold a lock
  * of the program's then, which callbacks may let go for a while. A call that
  * another thread makes meanwhile counts as made in that callback: a (P)
- * function does nothing, and umx_worker_destroy() is wrong. The owner;
+ * function does nothing, umx_worker_destroy() is put off. The owner;
  * `is_shared` false: any of those threads.
  */
 UMX_API void umx_worker_share(umx_worker *worker, bool is_shared);
@@ -141,6 +155,7 @@ typedef struct umx_worker_stats {
     uint64_t unexpected_messages;
     uint64_t unexpected_bytes;
     uint64_t protocol_errors; /* malformed frames, dropped connections */
+    uint64_t stray_messages;  /* refused: for an endpoint that never was */
     uint64_t wakeups;         /* umx_worker_drain() calls that found events */
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */

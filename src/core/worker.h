@@ -12,10 +12,12 @@
 #include "core/context.h"
 #include "core/endpoint.h"
 #include "core/request.h"
+#include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/slots.h"
+#include "util/x25519.h"
 
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
@@ -26,6 +28,8 @@ typedef struct umi_worker_hooks {
     void (*on_ep_event)(umi_ep *ep);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* Close the endpoints that nobody has taken from it. */
+    void (*drop_accepted)(umx_listener *listener);
     /* Messages with UCX's tags may have come. */
     void (*look_for_tags)(umx_worker *worker);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
@@ -91,17 +95,18 @@ struct umx_worker {
     /* hot */
     ucp_worker_h ucp;
     umi_list     done;
-    bool         is_armed;   /* nothing is due; UCX's event fd tells of more */
-    bool         is_running; /* completions are being run */
-    bool         is_shared;  /* by threads that have a lock */
-    bool         has_events; /* something is on the lists below */
-    bool         is_ending;  /* being destroyed */
-    bool         is_ended;   /* destroyed: only its memory is left */
+    bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
+    bool         is_inside; /* in a (P) call */
+    bool         is_destroy_due; /* a callback has destroyed it */
+    bool         is_shared;      /* by threads that have a lock */
+    bool         has_events;     /* something is on the lists below */
+    bool         is_ending;      /* being destroyed */
+    bool         is_ended;       /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_slots    eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
@@ -123,7 +128,9 @@ struct umx_worker {
     int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
+    uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
+    uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;
@@ -137,6 +144,7 @@ struct umx_worker {
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
     umi_list                tag_waiters;  /* requests, see ops/tag.h */
     umi_list                tag_returned; /* umx_tag_message.link */
@@ -165,6 +173,34 @@ umi_worker_hold_memory(umx_worker *worker)
 }
 
 void umi_worker_release_memory(umx_worker *worker);
+
+/* Every (P) call begins with this. False: a callback makes it, and it does
+ * nothing. */
+static inline bool
+umi_worker_enter(umx_worker *worker)
+{
+    if (worker->is_inside) {
+        return false;
+    }
+    worker->is_inside = true;
+    return true;
+}
+
+/* The whole of umx_worker_destroy(). */
+void umi_worker_end(umx_worker *worker);
+
+/* It ends with this. False: a callback has destroyed the worker, which is gone
+ * now. */
+static inline bool
+umi_worker_leave(umx_worker *worker)
+{
+    worker->is_inside = false;
+    if (!worker->is_destroy_due) {
+        return true;
+    }
+    umi_worker_end(worker);
+    return false;
+}
 
 /* Hand over what is gathered for any of its endpoints. */
 void umi_worker_flush_gathered(umx_worker *worker);
@@ -195,6 +231,10 @@ umi_worker_has_events(const umx_worker *worker)
            !umi_mpsc_is_empty(&worker->retired);
 }
 
+/* umx_worker_poll() in a (P) call. A callback may have destroyed the worker
+ * then: `is_destroy_due`. */
+unsigned umi_worker_poll(umx_worker *worker);
+
 /* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
 umx_status umi_worker_arm(umx_worker *worker);
 
@@ -215,6 +255,15 @@ umi_worker_check(const umx_worker *worker)
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
 }
+
+/* The id of the worker whose public key is `key`: 8 bytes of its context's,
+ * which its memory keys name, and 8 that nobody has who does not have the key.
+ */
+void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
+
+/* A message has come for a number that no endpoint has: count it, unless one
+ * has had it. 0: no number was found in it. Safe inside UCX's callbacks. */
+void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 

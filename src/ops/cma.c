@@ -182,7 +182,7 @@ static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
     borrowed    *it   = borrowed_of(desc);
-    umi_ep      *ep   = umi_slots_get(&worker->eps_by_id, it->endpoint);
+    umi_ep      *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
     umi_cma_note note = {.kind = UMI_CMA_RETURN, .status = status};
 
     note.u.loan.id   = it->loan.id;
@@ -299,8 +299,9 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     message->header_len = arrival->header_len - sizeof(loan);
     memcpy(&endpoint, (const char *)message->header + UMI_AM_ENDPOINT_AT,
            sizeof(endpoint));
-    ep = umi_slots_get(&worker->eps_by_id, endpoint);
+    ep = umi_ids_get(&worker->eps_by_id, endpoint);
     if (ep == NULL) {
+        umi_worker_stray(worker, endpoint);
         return false;
     }
     if (ep->peer == NULL || ep->peer->cma == NULL ||
@@ -367,7 +368,10 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
         return UMI_AM_CONSUMED;
     }
     memcpy(&note, arrival->header, sizeof(note));
-    ep = umi_slots_get(&worker->eps_by_id, note.endpoint);
+    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    if (ep == NULL) {
+        umi_worker_stray(worker, note.endpoint);
+    }
     if (ep == NULL || ep->peer == NULL) {
         return UMI_AM_CONSUMED;
     }

@@ -34,14 +34,10 @@ enum {
 };
 
 unsigned
-umx_worker_poll(umx_worker *worker)
+umi_worker_poll(umx_worker *worker)
 {
-    unsigned events;
+    unsigned events = umi_worker_progress(worker);
 
-    if (worker->is_running) {
-        return 0; /* from a callback: later */
-    }
-    events = umi_worker_progress(worker);
     if (worker->watch_countdown != 0) {
         worker->watch_countdown--;
     } else {
@@ -52,6 +48,18 @@ umx_worker_poll(umx_worker *worker)
         umi_worker_run_events(worker);
     }
     return events;
+}
+
+unsigned
+umx_worker_poll(umx_worker *worker)
+{
+    unsigned events;
+
+    if (!umi_worker_enter(worker)) {
+        return 0; /* from a callback: later */
+    }
+    events = umi_worker_poll(worker);
+    return umi_worker_leave(worker) ? events : 0;
 }
 
 static void
@@ -101,26 +109,20 @@ take_nap(umx_worker *worker)
     return true;
 }
 
-umx_status
-umx_worker_drain(umx_worker *worker)
+static umx_status
+drain(umx_worker *worker)
 {
     uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
     uint64_t   start  = umi_ticks();
     unsigned   calls  = 0;
     unsigned   before;
     bool       is_first = true;
-    umx_status status   = umi_worker_check(worker);
+    umx_status status;
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (worker->is_running) {
-        return UMX_INPROGRESS; /* from a callback: the caller drains */
-    }
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;
-        while (umx_worker_poll(worker) != 0) {
+        while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first        = false;
             before          = worker->activity;
@@ -128,6 +130,9 @@ umx_worker_drain(umx_worker *worker)
             if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
+        }
+        if (worker->is_destroy_due) {
+            return UMX_ERR_CLOSED;
         }
         /* Nothing of UCX's woke the owner: look what did. */
         if (is_first) {
@@ -158,6 +163,21 @@ umx_worker_drain(umx_worker *worker)
             return UMX_INPROGRESS;
         }
     }
+}
+
+umx_status
+umx_worker_drain(umx_worker *worker)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_worker_enter(worker)) {
+        return UMX_INPROGRESS; /* from a callback: the caller drains */
+    }
+    status = drain(worker);
+    return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
 }
 
 bool

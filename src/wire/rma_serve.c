@@ -283,6 +283,7 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (!umi_list_is_empty(&rma->held) || has_to_wait(rma, &request)) {
+        umi_link_remove(&message->link); /* from its channel's `taken` */
         umi_list_append(&rma->held, &message->link);
     } else {
         serve(ep, message, &request);

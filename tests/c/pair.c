@@ -232,6 +232,7 @@ pair_where(umx_ep *ep, umi_where *where)
     assert_int_equal(umi_worker_address(ep->base.worker, true, &address, &len),
                      UMX_OK);
     memcpy(where->worker_id, ep->base.worker->id, UMI_WHERE_ID_SIZE);
+    memcpy(where->key, ep->base.worker->key, UMI_KEY_SIZE);
     where->endpoint    = ep->base.wire_id;
     where->address     = address;
     where->address_len = (uint16_t)len;
