@@ -668,6 +668,7 @@ struct RequestObject {
     bool             is_in_wakes;
     bool             can_unrecv; /* the message may go back to its queue */
     bool             is_into;    /* RECV_FRAMES: the memory is the user's */
+    bool             is_making;  /* its result, which may run an allocator */
     uint16_t         channel;    /* or the id of active messages */
     umx_status       status;
     umx_match        match;
