@@ -1159,6 +1159,18 @@ describe_channel(const RequestObject *self, char *text, size_t size)
              limit);
 }
 
+/* Why its endpoint has failed, if more is known than the status says. */
+static void
+describe_end(const RequestObject *self, umx_status status, char *text,
+             size_t size)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    if (ep != NULL && umx_ep_error(ep) == status) {
+        snprintf(text, size, "%s", umx_ep_reason(ep));
+    }
+}
+
 static PyObject *
 make_timeout(RequestObject *self, const char *op, PyObject *peer)
 {
@@ -1186,6 +1198,9 @@ make_status_error(RequestObject *self, umx_status status,
     }
     if (status == UMX_ERR_CHANNEL_LIMIT) {
         describe_channel(self, text, sizeof(text));
+    }
+    if (text[0] == '\0') {
+        describe_end(self, status, text, sizeof(text));
     }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
