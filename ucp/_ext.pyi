@@ -42,8 +42,7 @@ _SockAddr = tuple[str, int] | tuple[str, int, int, int]
 @final
 class Request(Coroutine[Any, Any, _T], Generic[_T]):
     _asyncio_future_blocking: bool | None
-    @property
-    def _cancel_message(self) -> None: ...
+    _cancel_message: object
     def __await__(self) -> Generator[Any, Any, _T]: ...
     def __iter__(self) -> Generator[Any, Any, _T]: ...
     def __next__(self) -> Any: ...
@@ -598,6 +597,7 @@ class UCXBaseException(Exception):
     status: int
     op: str | None
     peer: _SockAddr | None
+    errno: Any
 
 class UCXError(UCXBaseException):
     results: list[BaseException | None]

@@ -89,6 +89,10 @@ class Endpoint(Closing):
         if not self._worker.closed:
             _call(self._worker, None, self._endpoint.close, timeout)
 
+    def _close_soon(self) -> None:
+        if not self._worker.closed:
+            _submit(self._worker, self._endpoint._close_soon)
+
     def abort(self) -> None:
         """Disconnect at once; what is pending raises UCXCanceled."""
         if not self._worker.closed:

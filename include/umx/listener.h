@@ -17,6 +17,9 @@ struct sockaddr;
  */
 typedef void (*umx_accept_fn)(umx_listener *listener, umx_ep *ep, void *arg);
 
+/** umx_listener_take() has another one. Runs in a (P) call. */
+typedef void (*umx_accept_ready_fn)(umx_listener *listener, void *arg);
+
 /**
  * A peer it had accepted has closed it (umx_ep_close_listener()): it listens no
  * more, and is still to be destroyed. Runs in a (P) call.
@@ -29,7 +32,9 @@ enum umx_listener_field {
                                              connect_timeout_ns */
     UMX_LISTENER_FIELD_ON_REMOTE_CLOSE = 1u << 2, /* absent: peers may not close
                                                      it */
-    UMX_LISTENER_FIELD_PORT = 1u << 3 /* without `addr`; absent: the system's
+    UMX_LISTENER_FIELD_ON_READY = 1u << 3,        /* absent: `on_accept` gets
+                                                     each endpoint */
+    UMX_LISTENER_FIELD_PORT = 1u << 4 /* without `addr`; absent: the system's
                                          choice */
 };
 
@@ -46,6 +51,8 @@ typedef struct umx_listener_params {
     uint64_t               timeout_ns; /* a peer that has not completed its
                                           handshake by then is dropped */
     umx_remote_close_fn on_remote_close; /* gets `arg`, too */
+    /* Instead of `on_accept`: endpoints wait for umx_listener_take(). */
+    umx_accept_ready_fn on_ready; /* gets `arg`, too */
     uint16_t            port; /* in the host's byte order */
 } umx_listener_params;
 
@@ -59,6 +66,13 @@ typedef struct umx_listener_params {
 UMX_API UMX_MUST_CHECK umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p);
+
+/**
+ * With `on_ready`: the next endpoint whose peer has completed its handshake, in
+ * their order, as `on_accept` would give it; NULL if there is none. What is not
+ * taken is closed with the listener, or with the worker.
+ */
+UMX_API umx_ep *umx_listener_take(umx_listener *listener);
 
 /** Replace the callback; NULL: peers are dropped, and may not close it. */
 UMX_API void umx_listener_set_on_accept(umx_listener *listener,

@@ -82,6 +82,18 @@ typedef enum umx_status {
 /** A static string for `status`; "unknown status" for a value not above. */
 UMX_API const char *umx_status_string(umx_status status);
 
+/**
+ * Give the system's error number behind a status, and forget it.
+ *
+ * A call that fails because the system refused something gives a status that
+ * tells what the program can do about it. The number tells the rest: it is the
+ * last one that a call of libumx in this thread met, or 0. To know that it is of
+ * a certain call, take it before that call, too.
+ *
+ * Thread: any; each has its own.
+ */
+UMX_API int umx_take_errno(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -187,13 +187,15 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     }
     if ((params->addr != NULL &&
          !umi_address_is_valid(params->addr, params->addr_len)) ||
-        params->on_accept == NULL) {
+        (params->on_accept == NULL &&
+         !(params->field_mask & UMX_LISTENER_FIELD_ON_READY))) {
         return UMX_ERR_INVALID_PARAM;
     }
     listener = calloc(1, sizeof(*listener));
     if (listener == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
+    umi_list_init(&listener->accepted);
     listener->worker    = worker;
     listener->refs      = 1;
     listener->on_accept = params->on_accept;
@@ -208,6 +210,9 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     }
     if (params->field_mask & UMX_LISTENER_FIELD_ON_REMOTE_CLOSE) {
         listener->on_remote_close = params->on_remote_close;
+    }
+    if (params->field_mask & UMX_LISTENER_FIELD_ON_READY) {
+        listener->on_ready = params->on_ready;
     }
     if (params->field_mask & UMX_LISTENER_FIELD_BACKLOG) {
         if (params->backlog < 1) {
@@ -253,6 +258,9 @@ void
 umx_listener_destroy(umx_listener *listener)
 {
     umi_listener_stop(listener);
+    if (listener->worker != NULL) {
+        listener->worker->hooks->drop_accepted(listener);
+    }
     umi_listener_release(listener);
 }
 
@@ -261,6 +269,7 @@ umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 {
     listener->on_accept = fn;
     listener->arg       = arg;
+    listener->on_ready  = NULL;
     if (fn == NULL) {
         listener->on_remote_close = NULL;
     }

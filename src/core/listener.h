@@ -18,6 +18,8 @@ struct umx_listener {
     umi_link      link;   /* worker->listeners */
     umi_retire    retire;
     umx_accept_fn on_accept;
+    umx_accept_ready_fn on_ready;        /* instead, or NULL */
+    umi_list            accepted;        /* not taken; the layer above's */
     umx_remote_close_fn on_remote_close; /* NULL: not allowed */
     void               *arg;
     uint64_t            timeout_ns;

@@ -31,7 +31,9 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
+    umi_list_init(&worker->old_engines);
     umi_list_init(&worker->orphans);
+    umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
     umi_list_init(&worker->tag_waiters);
@@ -53,29 +55,6 @@ static bool
 may_spin(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) > 1;
-}
-
-/* Worker's descriptor: an epoll set that UCX's event fd is in, so that one
- * descriptor wakes the owner for UCX and for sockets of ours. */
-static umx_status
-open_fd(umx_worker *worker)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    umx_status         status;
-
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->ucx_fd);
-    if (status != UMX_OK) {
-        return status;
-    }
-    worker->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->fd < 0) {
-        return umi_status_from_errno(errno);
-    }
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, worker->ucx_fd, &event) != 0) {
-        status = umi_status_from_errno(errno);
-        close(worker->fd);
-    }
-    return status;
 }
 
 void
@@ -107,11 +86,8 @@ umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
 {
-    ucp_worker_params_t params = {
-        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
-    };
     umx_worker *worker;
+    umi_engine *engine;
     umx_status  status;
 
     if (context->generation != umi_fork_generation()) {
@@ -135,21 +111,24 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         worker->spin.ticks     = worker->spin.max_ticks;
     }
 
-    status = (umx_status)ucp_worker_create(context->ucp, &params, &worker->ucp);
-    if (status != UMX_OK) {
+    worker->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->fd < 0) {
+        status = umi_status_from_errno(errno);
         goto free_worker;
     }
-    status = open_fd(worker);
+    status = umi_engine_create(worker, &engine);
     if (status != UMX_OK) {
-        goto destroy_ucp;
+        goto close_fd;
     }
+    (void)pthread_mutex_init(&worker->signal_lock, NULL);
+    umi_engine_use(engine);
     umi_context_hold(context);
     umi_fork_add_worker(worker);
     *worker_p = worker;
     return UMX_OK;
 
-destroy_ucp:
-    ucp_worker_destroy(worker->ucp);
+close_fd:
+    close(worker->fd);
 free_worker:
     free(worker);
     return status;
@@ -179,17 +158,42 @@ settle(umx_worker *worker)
     }
 }
 
-/* UCX is gone: nothing will complete these any more. */
+static void
+complete_list(umx_worker *worker, umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        umi_request_complete(req, UMX_ERR_CANCELED);
+        req->is_posted = (worker->engine->ucp != NULL);
+    }
+}
+
+/* UCX will not complete these in time: it is gone, or stays for messages only,
+ * and then calls back when it goes. */
 static void
 complete_leftovers(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
-    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
+    complete_list(worker, &worker->orphans);
+    complete_list(worker, &worker->tag_recvs);
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umi_request_complete_all(
-            &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
+        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
+}
+
+/* UCX is gone, and with it what it had of these. */
+static void
+free_stuck(umi_list *list)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        req->is_posted = false;
+        umi_request_free(req);
+    }
 }
 
 /* What UCX would keep for ever. */
@@ -222,6 +226,7 @@ abort_all(umx_worker *worker)
                                                   umx_listener, link);
 
         umi_listener_stop(listener);
+        worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
@@ -237,13 +242,29 @@ abort_all(umx_worker *worker)
 }
 
 static void
+fini_engines(umx_worker *worker)
+{
+    umi_engine_fini(worker->engine);
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        umi_engine_fini(umi_container_of(link, umi_engine, link));
+    }
+}
+
+static void
 free_memory(umx_worker *worker)
 {
     umx_context *context = worker->context;
 
-    if (worker->ucp != NULL) {
-        ucp_worker_destroy(worker->ucp);
+    fini_engines(worker);
+    free_stuck(&worker->stuck);
+    free_stuck(&worker->done); /* UCX has called back */
+    umi_pool_fini(&worker->requests);
+    while (!umi_list_is_empty(&worker->old_engines)) {
+        umi_engine_destroy(
+            umi_container_of(worker->old_engines.next, umi_engine, link));
     }
+    umi_engine_destroy(worker->engine);
+    pthread_mutex_destroy(&worker->signal_lock);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
@@ -275,35 +296,43 @@ forget_eps(umx_worker *worker)
 }
 
 void
-umx_worker_destroy(umx_worker *worker)
+umi_worker_end(umx_worker *worker)
 {
-    if (worker->generation != umi_fork_generation()) {
-        return; /* the parent's: leaking it is all a child may do */
-    }
+    worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
     abort_all(worker);
     settle(worker);
     umi_rkeys_fini(worker);
-    for (int i = 0; i < 2; i++) {
-        if (worker->addresses[i] != NULL) {
-            ucp_worker_release_address(worker->ucp, worker->addresses[i]);
-        }
-    }
+    pthread_mutex_lock(&worker->signal_lock);
+    worker->ucp = NULL;
+    pthread_mutex_unlock(&worker->signal_lock);
     close(worker->fd);
+    worker->fd = -1;
     if (worker->num_memory_holds == 0) {
-        ucp_worker_destroy(worker->ucp); /* writes into no buffer any more */
-        worker->ucp = NULL;
+        fini_engines(worker);
     }
     complete_leftovers(worker);
     worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
-    umi_pool_fini(&worker->requests);
     umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
     }
 }
 
@@ -316,7 +345,7 @@ umx_worker_fd(const umx_worker *worker)
 void *
 umx_worker_handle(const umx_worker *worker)
 {
-    return worker->ucp;
+    return worker->engine->ucp;
 }
 
 bool
@@ -346,46 +375,17 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    ucp_worker_signal(worker->ucp);
+    pthread_mutex_lock(&worker->signal_lock);
+    if (worker->ucp != NULL) { /* NULL: it ends, and runs all there is */
+        ucp_worker_signal(worker->ucp);
+    }
+    pthread_mutex_unlock(&worker->signal_lock);
 }
 
 unsigned
 umx_worker_num_closing(const umx_worker *worker)
 {
     return worker->num_closing;
-}
-
-umx_status
-umi_worker_arm(umx_worker *worker)
-{
-    umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
-
-    worker->is_armed = (status == UMX_OK);
-    worker->num_armed += worker->is_armed;
-    return status;
-}
-
-umx_status
-umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
-                   size_t *len_p)
-{
-    ucp_worker_attr_t attr = {
-        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
-                      UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
-        .address_flags = is_local ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
-
-    if (worker->addresses[is_local] == NULL) {
-        umx_status status = (umx_status)ucp_worker_query(worker->ucp, &attr);
-
-        if (status != UMX_OK) {
-            return status;
-        }
-        worker->addresses[is_local]    = attr.address;
-        worker->address_lens[is_local] = attr.address_length;
-    }
-    *address_p = worker->addresses[is_local];
-    *len_p     = worker->address_lens[is_local];
-    return UMX_OK;
 }
 
 void
@@ -415,7 +415,7 @@ print_worker(FILE *stream, const void *arg)
 {
     const umx_worker *worker = arg;
 
-    ucp_worker_print_info(worker->ucp, stream);
+    ucp_worker_print_info(worker->engine->ucp, stream);
 }
 
 umx_status
@@ -494,10 +494,6 @@ run_done(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
-    if (worker->is_running) {
-        return;
-    }
-    worker->is_running = true;
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
@@ -507,11 +503,13 @@ umi_worker_run_events(umx_worker *worker)
             run_ep_events(worker);
             worker->hooks->look_for_tags(worker);
             umi_worker_flush_gathered(worker);
+            if (worker->has_old_engines) {
+                umi_engines_collect(worker);
+            }
         }
         run_retired(worker);
         run_done(worker);
     }
-    worker->is_running = false;
 }
 
 void

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "ops/cma.h"
+#include "ops/queue.h"
 #include "ops/tag.h"
 #include "util/log.h"
+#include "wire/accept.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
 #include "wire/frames.h"
@@ -24,8 +26,22 @@ static void abort_conn(umi_ep *base);
 static void
 abort_worker(umx_worker *worker)
 {
+    umi_queue_fini(worker);
     umi_tag_abort(worker);
     umi_addressed_abort(worker);
+}
+
+/* What the peer has been told leads nowhere. */
+static void
+fail_handshake(umi_ep *base, const char *reason)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
+        base->ucx_error = UMX_ERR_CONNECTION_RESET;
+        base->reason    = reason;
+        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+    }
 }
 
 static void
@@ -39,7 +55,9 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
+    .on_renewed    = fail_handshake,
     .on_connection = umi_handshake_on_connection,
+    .drop_accepted = umi_accept_drop,
     .look_for_tags = umi_tag_look,
     .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = abort_conn,
@@ -67,6 +85,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_queue_init(worker);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -98,6 +119,7 @@ conn_free(umi_ep *base)
                                                 link);
 
         umi_link_remove(&channel->link);
+        umi_link_remove(&channel->user_link);
         free(channel);
     }
     umi_table_fini(&ep->channels_by_id);
@@ -178,7 +200,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->asks);
-    umi_link_init(&ep->addressed_link);
+    umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -420,23 +442,6 @@ send_credit(umi_channel *channel)
     }
 }
 
-static void
-accept_conn(umx_ep *ep)
-{
-    umx_listener *listener = ep->handshake->listener;
-
-    ep->handshake->listener = NULL;
-    umi_handshake_end(ep);
-    listener->num_handshakes--;
-    if (listener->is_destroyed || listener->on_accept == NULL) {
-        umx_ep_abort(ep);
-        umx_ep_destroy(ep);
-    } else {
-        listener->on_accept(listener, ep, listener->arg);
-    }
-    umi_listener_release(listener);
-}
-
 static bool
 take_due(umx_ep *ep, unsigned bit)
 {
@@ -459,7 +464,7 @@ visit_due(umx_ep *ep)
     }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
+        umi_accept(ep);
     }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
@@ -562,8 +567,19 @@ settle_channel(umi_channel *channel)
         (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed)) {
         umi_channel_discard(channel);
     } else {
-        umi_channel_discard_announced(channel);
+        umi_channel_cut_at_end(channel, pending_status(ep));
     }
+}
+
+/* Has the peer, if it is one, sent all that it ever will? */
+static bool
+is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    if (ep->state == UMX_EP_CONNECTING) {
+        return status != UMX_ERR_CONNECTION_RESET &&
+               status != UMX_ERR_TIMED_OUT;
+    }
+    return state == UMX_EP_CLOSED && (status == UMX_OK || ep->is_ack_sent);
 }
 
 void
@@ -579,6 +595,9 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
         ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
         return;
+    }
+    if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
+        umi_queue_doubt(umi_conn_worker(ep));
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
@@ -754,6 +773,12 @@ const char *
 umx_ep_reason(const umx_ep *ep)
 {
     return (ep->reason != NULL) ? ep->reason : "";
+}
+
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
 }
 
 uint64_t

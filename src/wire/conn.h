@@ -25,7 +25,7 @@ struct umi_rma;
 /* Things to do at the next visit. */
 enum umi_conn_due {
     UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* hand it to its listener */
     UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
     UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
     UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
@@ -123,9 +123,10 @@ struct umx_ep {
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
-    unsigned        attempt;          /* to connect; grows */
-    umi_link        addressed_link;   /* umi_addressed.waiting */
-    bool            is_ended_untaken; /* counted there */
+    unsigned        attempt;      /* to connect; grows */
+    umi_link        untaken_link; /* umx_listener.accepted, or
+                                     umi_addressed.waiting */
+    bool is_ended_untaken;        /* counted there */
 };
 
 static inline umx_ep *

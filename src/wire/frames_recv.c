@@ -229,6 +229,9 @@ part_finish(umx_request *lander)
     umx_ep      *ep     = umi_conn_of(req->ep);
     umx_status   status = unstage(lander, lander->status);
 
+    if (lander->status != UMX_OK) {
+        umi_channel_lose(req->u.frames.channel, req->info.seq, lander->status);
+    }
     ep->num_landing--;
     req->u.frames.num_landing--;
     if (status != UMX_OK) {
@@ -288,8 +291,8 @@ umi_frames_read_part(umx_request *req, umx_message *message,
         lander = new_lander(req, req->u.frames.message->frames, part);
         if (lander == NULL) {
             set_status(req, UMX_ERR_NO_MEMORY);
-            umi_conn_protocol_error(umi_conn_of(req->ep),
-                                    "out of memory for a message");
+            umi_channel_lose(req->u.frames.channel, req->info.seq,
+                             UMX_ERR_NO_MEMORY);
         }
     }
     read_part(req, message, part, lander);
@@ -351,6 +354,10 @@ settle(umx_request *req)
     umx_message *message = req->u.frames.message;
     umx_status   status  = req->u.frames.status;
 
+    if (umi_channel_is_behind_lost(channel, message->info.seq) &&
+        status == UMX_OK) {
+        status = umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+    }
     req->u.frames.phase     = RECV_COMPLETE;
     message->frames->reader = NULL;
     if (req->u.frames.is_returning) {

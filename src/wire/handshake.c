@@ -29,11 +29,13 @@
 #include <unistd.h>
 #include <umx/version.h>
 
+#include "core/ucx_segment.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
 #include "wire/route.h"
+#include "wire/ucx_address.h"
 
 #define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
 #define UMI_TEXT_OF_(number) #number
@@ -127,8 +129,8 @@ fill_where(umx_ep *ep, umi_where *where)
     umx_worker *worker = umi_conn_worker(ep);
     const void *address;
     size_t      len;
-    umx_status  status = umi_worker_address(worker, ep->socket.is_local,
-                                            &address, &len);
+    umx_status status = umi_engine_address(ep->base.engine, ep->socket.is_local,
+                                           &address, &len);
 
     if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
         status = UMX_ERR_OUT_OF_RANGE;
@@ -222,6 +224,88 @@ share(umx_worker *worker, umi_peer_claim *claim)
     return umi_x25519_shared(worker->secret, claim->key, claim->shared);
 }
 
+static size_t
+segment_size(const umi_ucx_segment *segment)
+{
+    return segment->is_posix ? umi_ucx_posix_size(segment->id) :
+                               umi_ucx_sysv_size(segment->id);
+}
+
+/* UCX maps as much of a peer's segment as its own have. */
+static bool
+is_segment_safe(const umi_ucx_address *own, const umi_ucx_segment *segment)
+{
+    for (unsigned i = 0; i < own->num_segments; i++) {
+        const umi_ucx_segment *ours = &own->segments[i];
+
+        if (ours->is_posix == segment->is_posix &&
+            ours->host == segment->host &&
+            segment_size(segment) < segment_size(ours)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+are_segments_safe(const umi_ucx_address *own, const umi_ucx_address *peers)
+{
+    for (unsigned i = 0; i < peers->num_segments; i++) {
+        if (!is_segment_safe(own, &peers->segments[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Can UCX be given that address? What our own is like tells what this UCX
+ * understands: if that is of a form that is not known here, the peer's is taken
+ * as it is. */
+static umx_status
+check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
+{
+    umx_worker     *worker = umi_conn_worker(ep);
+    const void     *data;
+    size_t          len;
+    umi_ucx_address own, peers;
+    const char     *why;
+    umx_status status = umi_engine_address(worker->engine, true, &data, &len);
+
+    if (status != UMX_OK) {
+        *reason_p = "no worker address";
+        return status;
+    }
+    ep->handshake->claim.uuid = 0;
+    if (!umi_ucx_address_decode(&own, data, len, &why) || own.version > 2) {
+        umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
+                              "here, and are not checked");
+        return UMX_OK;
+    }
+    if (!umi_ucx_address_decode(&peers, where->address, where->address_len,
+                                reason_p)) {
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.version > 2) {
+        *reason_p = "UCX's address is of a version that this UCX does not have";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.has_local && !ep->socket.is_local) {
+        *reason_p = "UCX's address names shared memory of another host";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.uuid == own.uuid &&
+        memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
+        *reason_p = "UCX's address is our own";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (!are_segments_safe(&own, &peers)) {
+        *reason_p = "UCX's address names memory that is no segment of UCX's";
+        return UMX_ERR_PROTOCOL;
+    }
+    ep->handshake->claim.uuid = peers.uuid;
+    return UMX_OK;
+}
+
 /* Keep what the peer says of itself. A status and its reason. */
 static umx_status
 keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
@@ -230,7 +314,11 @@ keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
     umi_peer_claim   *claim     = &handshake->claim;
     const umx_config *config    = config_of(ep);
     uint64_t          context_id;
+    umx_status        status = check_address(ep, where, reason_p);
 
+    if (status != UMX_OK) {
+        return status;
+    }
     memcpy(claim->key, where->key, sizeof(claim->key));
     memcpy(&context_id, where->worker_id, sizeof(context_id));
     umi_worker_id_of(context_id, claim->key, claim->worker_id);
@@ -242,7 +330,8 @@ keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
     umi_hmac_sha256(config->token, config->token_len, claim->shared,
                     sizeof(claim->shared), handshake->secret);
     free(handshake->address);
-    handshake->address = malloc(where->address_len);
+    handshake->address = calloc(1,
+                                where->address_len + UMI_UCX_ADDRESS_PADDING);
     if (handshake->address == NULL) {
         *reason_p = "";
         return UMX_ERR_NO_MEMORY;
@@ -406,9 +495,12 @@ welcome(umx_ep *ep)
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = umi_peer_get(umi_conn_worker(ep), &ep->handshake->claim, &peer);
+    status = umi_peer_get(&ep->base, &ep->handshake->claim, &peer);
     if (status != UMX_OK) {
-        reject(ep, status, "no transport leads to the connecting side");
+        reject(ep, status,
+               (status == UMX_ERR_REJECTED) ?
+                   "UCX's address is that of another worker" :
+                   "no transport leads to the connecting side");
         return;
     }
     umi_peer_attach(peer, &ep->base);
@@ -493,9 +585,12 @@ bind_server(umx_ep *ep, uint64_t remote_id)
     umx_status            status = UMX_OK;
 
     if (peer == NULL) { /* it failed meanwhile */
-        status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
+        status = umi_peer_get(&ep->base, claim, &peer);
         if (status != UMX_OK) {
             return status;
+        }
+        if (peer->engine != ep->base.engine) {
+            return UMX_ERR_CONNECTION_RESET; /* the peer was told of another */
         }
         umi_peer_attach(peer, &ep->base);
     }
@@ -504,7 +599,7 @@ bind_server(umx_ep *ep, uint64_t remote_id)
         return UMX_ERR_CONNECTION_RESET; /* the peer has dropped that one */
     }
     if (remote_id > peer->remote_id && peer->remote_id != 0) {
-        status = umi_peer_renew(peer, claim, &peer);
+        status = umi_peer_renew(peer, &ep->base, claim, &peer);
     }
     if (status == UMX_OK) {
         peer->remote_id = remote_id;
@@ -599,14 +694,14 @@ bind_client(umx_ep *ep, const umi_control *control)
     umi_peer             *peer;
     umx_status            status;
 
-    status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
+    status = umi_peer_get(&ep->base, claim, &peer);
     if (status != UMX_OK) {
         return status;
     }
     peer->is_proven = true;
     if (known == 0 && peer->remote_id != 0 && named > peer->remote_id) {
         /* Theirs is newer than the one that ours belongs to. */
-        status = umi_peer_renew(peer, claim, &peer);
+        status = umi_peer_renew(peer, &ep->base, claim, &peer);
         if (status != UMX_OK) {
             return status;
         }
@@ -631,7 +726,10 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     status = bind_client(ep, control);
     if (status != UMX_OK) {
-        fail(ep, status, "no transport leads to the listening side");
+        fail(ep, status,
+             (status == UMX_ERR_REJECTED) ?
+                 "UCX's address is that of another worker" :
+                 "no transport leads to the listening side");
         return;
     }
     set_peer_limits(ep, &control->u.welcome.limits,

@@ -75,6 +75,10 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
         payload != NULL ? payload : &none, &params, &req);
     if (status < 0 && payload != NULL) {
         reply(s, status, NULL); /* device memory that cannot be read */
+    } else if (status == UMX_ERR_NO_MEMORY) {
+        /* Its initiator would wait for ever. */
+        umi_conn_protocol_error(s->ep, "out of memory for a reply");
+        end_serving(s);
     } else if (status != UMX_INPROGRESS) {
         end_serving(s); /* sent; or nobody is there any more */
     }
@@ -283,6 +287,7 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (!umi_list_is_empty(&rma->held) || has_to_wait(rma, &request)) {
+        umi_link_remove(&message->link); /* from its channel's `taken` */
         umi_list_append(&rma->held, &message->link);
     } else {
         serve(ep, message, &request);

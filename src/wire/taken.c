@@ -12,7 +12,10 @@ umi_message_take(umx_message *message)
     message->is_taken    = true;
     message->worker      = umi_conn_worker(message->ep);
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
-    message->ep->num_to_fetch += message->is_to_fetch;
+    if (message->is_to_fetch) {
+        message->ep->num_to_fetch++;
+        umi_list_append(&message->channel->taken, &message->link);
+    }
     umi_worker_hold_memory(message->worker);
     umi_ep_hold(&message->ep->base);
 }
@@ -173,7 +176,9 @@ umx_message_return(umx_message *message)
     message->is_taken = false;
     umi_channel_uncount(message->channel);
     end_fetch(message);
-    if (umi_conn_may_read(ep) && !ep->is_dropped) {
+    umi_link_remove(&message->link);
+    if (umi_conn_may_read(ep) && !ep->is_dropped &&
+        !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);
     } else {
         umi_message_free(message);

@@ -118,8 +118,10 @@ teardown(void **state)
 {
     burst *b = *state;
 
-    umx_ep_abort(b->ep);
-    umx_ep_destroy(b->ep);
+    if (b->ep != NULL) {
+        umx_ep_abort(b->ep);
+        umx_ep_destroy(b->ep);
+    }
     close(b->peer);
     if (b->accepted != NULL) {
         umx_ep_destroy(b->accepted);
@@ -127,7 +129,9 @@ teardown(void **state)
     if (b->listener != NULL) {
         umx_listener_destroy(b->listener);
     }
-    umx_worker_destroy(b->worker);
+    if (b->worker != NULL) {
+        umx_worker_destroy(b->worker);
+    }
     umx_context_release(b->context);
     free(b);
     assert_int_equal(fake.live, 0);
@@ -603,7 +607,7 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
     assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
-    assert_true(b->worker->is_deaf);
+    assert_true(b->worker->engine->is_deaf);
     umx_worker_query(b->worker, &stats);
     assert_int_equal(stats.requests_lost, 1);
     assert_true(umx_worker_deadline(b->worker) < UINT64_MAX);
@@ -613,10 +617,92 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     }
     assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
-    assert_false(b->worker->is_deaf);
+    assert_false(b->worker->engine->is_deaf);
     umx_worker_query(b->worker, &stats);
     assert_int_equal(stats.requests_lost, 0);
     fake.is_pending = false;
+}
+
+/* ---- destroying ----------------------------------------------------------
+ */
+
+/* A send that UCX does not give back. */
+static void
+send_for_ever(burst *b, op *o, umx_done_fn on_done, void *arg)
+{
+    umx_buffer    buf    = umx_host_buffer((void *)bytes, LARGE);
+    umx_op_params params = op_params(o);
+
+    params.on_done  = on_done;
+    params.arg      = arg;
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    o->status = umx_channel_send(b->ep, 0, &pair_any, &buf, &params, &o->req);
+    assert_int_equal(o->status, UMX_INPROGRESS);
+}
+
+static void
+destroy_worker(burst *b)
+{
+    umx_listener_destroy(b->listener);
+    umx_worker_destroy(b->worker);
+    b->listener = NULL;
+    b->worker   = NULL;
+}
+
+static void
+retire_ep(umx_request *req, umx_status status, void *arg)
+{
+    burst *b = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_ERR_CANCELED);
+    assert_null(umx_worker_handle(b->worker)); /* UCX has gone */
+    umx_ep_retire(b->ep);
+    b->ep = NULL;
+}
+
+static void
+test_an_endpoint_is_retired_when_ucx_has_gone(void **state)
+{
+    burst *b = *state;
+    op     o;
+
+    send_for_ever(b, &o, retire_ep, b);
+    destroy_worker(b);
+    assert_null(b->ep);
+}
+
+static void
+count_cancelled(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    assert_int_equal(status, UMX_ERR_CANCELED);
+    ++*(int *)arg;
+}
+
+/* UCX's worker stays for the message, and with it the send. */
+static void
+test_a_message_outlives_a_worker_with_a_stuck_send(void **state)
+{
+    burst *b        = *state;
+    int    num_done = 0;
+    op     o, take;
+
+    give(b, 0, LARGE, false);
+    run(b);
+    op_recv_message(&take, b->ep, 0, pair_any);
+    assert_int_equal(take.status, UMX_OK);
+    assert_non_null(umx_message_data(take.message));
+    send_for_ever(b, &o, count_cancelled, &num_done);
+    fake.calls_at_end = true;
+    destroy_worker(b);
+    assert_int_equal(num_done, 1);
+    umx_ep_destroy(b->ep);
+    b->ep = NULL;
+    assert_memory_equal(umx_message_data(take.message), bytes, LARGE);
+    umx_message_drop(take.message);
+    assert_int_equal(num_done, 1);
 }
 
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -644,6 +730,8 @@ main(void)
         BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
         BURST_TEST(
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
+        BURST_TEST(test_an_endpoint_is_retired_when_ucx_has_gone),
+        BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
     };
 
     return UNIT_RUN(tests);

@@ -377,6 +377,86 @@ test_many_peers_at_once(void **state)
     }
 }
 
+/* ---- endpoints that wait to be taken ---------------------------------------
+ */
+
+static void
+count_ready(umx_listener *listener, void *arg)
+{
+    unsigned *count = arg;
+
+    (void)listener;
+    (*count)++;
+}
+
+static void
+listen_for_taking(pair *p, unsigned *num_ready)
+{
+    struct sockaddr_in  addr   = {.sin_family = AF_INET,
+                                  .sin_addr   = {htonl(INADDR_LOOPBACK)}};
+    umx_listener_params params = {.field_mask = UMX_LISTENER_FIELD_ON_READY,
+                                  .addr       = (void *)&addr,
+                                  .addr_len   = sizeof(addr),
+                                  .on_ready   = count_ready,
+                                  .arg        = num_ready};
+
+    pair_workers(p);
+    assert_int_equal(
+        umx_listener_create(p->server_worker, &params, &p->listener), UMX_OK);
+    pair_connect(p, 0);
+}
+
+static void
+test_an_accepted_endpoint_waits_to_be_taken(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+    char     byte      = 0;
+
+    listen_for_taking(p, &num_ready);
+    assert_null(umx_listener_take(p->listener));
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN && num_ready != 0);
+    assert_int_equal(num_ready, 1);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "h", 1), UMX_OK);
+    p->server = umx_listener_take(p->listener);
+    assert_non_null(p->server);
+    assert_null(umx_listener_take(p->listener));
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'h');
+}
+
+static void
+test_what_is_not_taken_is_closed_with_the_listener(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+
+    listen_for_taking(p, &num_ready);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN && num_ready != 0);
+    umx_listener_destroy(p->listener);
+    p->listener = NULL;
+    PAIR_UNTIL(p, umx_ep_is_peer_closed(p->client));
+}
+
+static void
+test_what_is_not_taken_is_closed_with_the_worker(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+
+    listen_for_taking(p, &num_ready);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN && num_ready != 0);
+    umx_worker_destroy(p->server_worker);
+    assert_null(umx_listener_take(p->listener));
+    umx_listener_destroy(p->listener);
+    umx_ep_destroy(p->client);
+    umx_worker_destroy(p->client_worker);
+    umx_context_release(p->context);
+    umx_context_release(p->client_context);
+    p->client  = NULL;
+    p->context = NULL;
+}
+
 int
 main(void)
 {
@@ -391,6 +471,9 @@ main(void)
         PAIR_TEST_ONCE(test_bad_parameters),
         PAIR_TEST(test_endpoints_outlive_their_listener),
         PAIR_TEST(test_many_peers_at_once),
+        PAIR_TEST(test_an_accepted_endpoint_waits_to_be_taken),
+        PAIR_TEST(test_what_is_not_taken_is_closed_with_the_listener),
+        PAIR_TEST(test_what_is_not_taken_is_closed_with_the_worker),
     };
 
     return UNIT_RUN(tests);

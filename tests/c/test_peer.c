@@ -390,8 +390,9 @@ test_a_claim_does_not_decide_where_another_is(void **state)
 
         assert_int_equal(
             umx_worker_create(p->client_worker->context, &elsewhere), UMX_OK);
-        assert_int_equal(umi_worker_address(elsewhere, true, &address, &len),
-                         UMX_OK);
+        assert_int_equal(
+            umi_engine_address(elsewhere->engine, true, &address, &len),
+            UMX_OK);
         memcpy(claimed.worker_id, p->client_worker->id, UMI_WHERE_ID_SIZE);
         memcpy(claimed.key, p->client_worker->key, UMI_KEY_SIZE);
         claimed.address     = address;
@@ -464,6 +465,69 @@ test_a_listener_that_says_it_is_another_is_refused(void **state)
     pair_settle(p);
     assert_int_equal(count_peers(p->client_worker), 1);
     close(fd);
+}
+
+/* Under a name of its own: UCX would take one's end for the other's. */
+static void
+test_ucxs_address_of_another_worker_is_refused(void **state)
+{
+    pair     *p = *state;
+    umi_where victim, liars;
+    umx_ep   *liar;
+    op        o;
+    char      in = 0;
+    int       fd;
+
+    open_victim(p, &o, &in, &victim);
+    stranger(9, &liars);
+    liars.address     = victim.address;
+    liars.address_len = victim.address_len;
+    liar              = connect_raw(p, &fd);
+    claim(liar, &liars);
+    assert_true(liar->handshake->is_rejected);
+    close(fd);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    check_victim(p, &o, &in);
+}
+
+static void
+test_our_own_address_is_refused(void **state)
+{
+    pair     *p = *state;
+    umi_where liars, ours = {.pid = 1};
+    umx_ep   *liar;
+    int       fd;
+
+    pair_listen(p);
+    liar = connect_raw(p, &fd);
+    pair_where(liar, &ours);
+    stranger(9, &liars);
+    liars.address     = ours.address;
+    liars.address_len = ours.address_len;
+    claim(liar, &liars);
+    check_dropped(p, fd);
+}
+
+/* As by who is not on this host: its segments are not for us to map. */
+static void
+test_shared_memory_of_another_host_is_refused(void **state)
+{
+    pair     *p     = *state;
+    umi_where where = {.pid = 1};
+    umx_ep   *liar;
+    int       fd;
+
+    pair_open(p);
+    pair_where(p->client, &where);
+    liar                  = connect_raw(p, &fd);
+    liar->socket.is_local = false;
+    claim(liar, &where);
+    if (p->tls != NULL && strcmp(p->tls, "tcp") == 0) { /* it names none */
+        close(fd);
+    } else {
+        check_dropped(p, fd);
+    }
+    pair_settle(p);
 }
 
 /* It is who it says; but the number is that of another connection of its. */
@@ -567,6 +631,9 @@ main(void)
         PAIR_TEST(test_a_claim_does_not_decide_where_another_is),
         PAIR_TEST(test_a_claim_does_not_end_a_peer_that_waits),
         PAIR_TEST(test_a_listener_that_says_it_is_another_is_refused),
+        PAIR_TEST(test_ucxs_address_of_another_worker_is_refused),
+        PAIR_TEST(test_our_own_address_is_refused),
+        PAIR_TEST(test_shared_memory_of_another_host_is_refused),
         PAIR_TEST(test_a_number_that_a_connection_has_is_refused),
         PAIR_TEST(test_a_proof_is_good_for_one_handshake),
         PAIR_TEST_ONCE(test_accepting_goes_on_when_there_are_descriptors_again),
