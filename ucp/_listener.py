@@ -88,7 +88,7 @@ class Listener(_ext.Listener):
 
     @property
     def ip(self) -> str:
-        """The address it listens on, as ``host``."""
+        """The address it listens on, as ``host``: the IPv4 one of two."""
         return self.host
 
     def close(self) -> None:

@@ -116,6 +116,7 @@ class Listener(Closing):
         self._listener = listener
         self.host = listener.host
         self.port = listener.port
+        self.addresses = listener.addresses
 
     def __repr__(self) -> str:
         return f"<ucp.sync.Listener of {self._listener!r}>"

@@ -1159,6 +1159,26 @@ describe_channel(const RequestObject *self, char *text, size_t size)
              limit);
 }
 
+/* Why its endpoint has failed, if more is known than the status says. */
+static void
+describe_end(const RequestObject *self, umx_status status, char *text,
+             size_t size)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    if (ep != NULL && umx_ep_error(ep) == status) {
+        snprintf(text, size, "%s", umx_ep_reason(ep));
+    }
+}
+
+static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
@@ -1179,12 +1199,17 @@ make_status_error(RequestObject *self, umx_status status,
     if (status == UMX_ERR_CHANNEL_LIMIT) {
         describe_channel(self, text, sizeof(text));
     }
-    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
-    if (exc == NULL) {
-        return NULL;
+    if (text[0] == '\0') {
+        describe_end(self, status, text, sizeof(text));
     }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc == NULL) {
+        return NULL;
     }
     if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
         Py_CLEAR(exc);
