@@ -20,6 +20,9 @@ typedef struct umi_socket umi_socket;
 typedef struct umi_socket_ops {
     /* A message; `data` is valid during the call. */
     void (*on_message)(umi_socket *sock, const void *data, size_t len);
+    /* False: no message begins with these bytes, `len` of them so far, so that
+     * the peer speaks something else. */
+    bool (*may_begin)(const void *data, size_t len);
     /* Nothing more will come; `status` says why: the connection could not be
      * made, or is over. The socket is still the owner's to close. */
     void (*on_end)(umi_socket *sock, umx_status status);
@@ -35,6 +38,7 @@ struct umi_socket {
     unsigned              num_heard; /* signs of life once settled; wraps */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
+    int                   error;    /* errno of what ended it; 0: none */
 };
 
 enum {
@@ -82,5 +86,19 @@ bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
 
 /* What an errno of the socket calls means here. */
 umx_status umi_status_from_errno(int error);
+
+enum {
+    UMI_ADDRESS_TEXT = 64 /* bytes of the longest, with the terminator */
+};
+
+/* "127.0.0.1:80", "[::1]:80". */
+void umi_address_text(const struct sockaddr *addr, char *text);
+
+/* Of the peer; also while it is being connected to, and when that has failed.
+ */
+void umi_socket_peer_text(const umi_socket *sock, char *text);
+
+/* What has come and was not understood, before the socket is closed. */
+size_t umi_socket_unread(const umi_socket *sock, const uint8_t **data_p);
 
 #endif
