@@ -29,6 +29,9 @@ def create_listener(
 ) -> Listener:
     """Listen for connections; drop or close the result to stop.
 
+    Without a token (see ``init``) whoever reaches the port is a peer;
+    ``docs/security.md`` says what that means.
+
     Args:
         callback_func: function or coroutine function of one Endpoint; called
             in the loop once the peer's handshake is complete. The endpoint
@@ -105,6 +108,7 @@ async def create_endpoint(
         UCXUnreachable: there is no way to that address, or it is of the
             family that UCX's tcp does not use (see ``create_listener``).
         UCXTimeout: the peer accepts and says nothing.
+        UCXProtocolError: it is no server of ucp; the text has what it sent.
         UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
         OSError: the name has no address.
 
