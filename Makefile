@@ -32,7 +32,8 @@ make_c = $(MAKE) --no-print-directory -C src -j$(shell nproc) $(c_ucx)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-sources := setup.py pyproject.toml $(wildcard ucp/*.py ucp/*.pyi ucp/*/*.py \
+sources := setup.py pyproject.toml \
+           $(shell find ucp -name "*.py" -o -name "*.pyi") $(wildcard \
            ucp_ext/* include/umx/*.h src/*/*.c src/*/*.h)
 
 # Which UCX the C library is built with: as setup.py chooses.

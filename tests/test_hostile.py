@@ -200,30 +200,40 @@ async def test_without_a_token_a_dead_peer_that_comes_again_harms_nobody(connect
 
 # ---- changed on the way ------------------------------------------------------
 
-CHANNELS = LENGTH + HEADER + 2 + 2 + 8 + 16 + 16  # where HELLO has them
-ENDPOINT = CHANNELS + 4 + 16
+# Where HELLO and WELCOME have them; with a token CHALLENGE comes before WELCOME.
+CHANNELS = LENGTH + HEADER + 2 + 2 + 8 + 16 + 16
+ENDPOINT = CHANNELS + 4 + 16 + 32
 PID = ENDPOINT + 8
-CHALLENGE = LENGTH + HEADER + 16  # comes before WELCOME, which has no nonce
+CHALLENGE = LENGTH + HEADER + 16
+LIAR = "the listener is not the worker that it says it is"
 
 
 @pytest.mark.parametrize("at", [CHANNELS, ENDPOINT, PID])
-async def test_with_a_token_nobody_changes_what_a_connecting_side_says(at):
-    with_token()
+@pytest.mark.parametrize("has_token", [False, True], ids=["", "token"])
+async def test_nobody_changes_what_a_connecting_side_says(at, has_token):
+    if has_token:
+        with_token()
+    why = "the token is not ours" if has_token else LIAR
     async with ucp.create_listener(host="127.0.0.1") as listener:
         async with Changing(listener.port, "client", at) as relay:
-            with pytest.raises(ucp.UCXAuthError, match="the token is not ours"):
+            with pytest.raises(ucp.UCXAuthError, match=why):
                 await ucp.create_endpoint("127.0.0.1", relay.port)
         await check_serves(listener)
 
 
 @pytest.mark.parametrize("at", [CHANNELS, ENDPOINT, PID])
-async def test_with_a_token_nobody_changes_what_a_listener_says(at):
-    with_token()
-    at += CHALLENGE - 16
+@pytest.mark.parametrize("has_token", [False, True], ids=["", "token"])
+async def test_nobody_changes_what_a_listener_says(at, has_token):
+    why = LIAR
+    if has_token:
+        with_token()
+        at += CHALLENGE
+        why = "the listener does not know the token"
     async with ucp.create_listener(host="127.0.0.1") as listener:
         async with Changing(listener.port, "listener", at) as relay:
-            with pytest.raises(ucp.UCXAuthError, match="does not know the token"):
+            with pytest.raises(ucp.UCXAuthError, match=why):
                 await ucp.create_endpoint("127.0.0.1", relay.port)
+        await check_serves(listener)
 
 
 # ---- cut, slow, oversized ----------------------------------------------------

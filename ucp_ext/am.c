@@ -41,7 +41,9 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
     if (allocator == NULL) {
         return make_bytearray(len, hold);
     }
+    Py_INCREF(allocator); /* it may be replaced while it runs */
     object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);
+    Py_DECREF(allocator);
     if (object == NULL) {
         return NULL;
     }
@@ -361,14 +363,19 @@ worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
                      nargs);
         return NULL;
     }
-    if (parse_id(args[0], &id) < 0 || worker_check(self) < 0) {
+    if (parse_id(args[0], &id) < 0) {
         return NULL;
     }
     if (self->am_handlers == NULL) {
-        self->am_handlers = PyDict_New();
-        if (self->am_handlers == NULL) {
+        PyObject *handlers = PyDict_New(); /* may collect garbage */
+
+        if (handlers == NULL) {
             return NULL;
         }
+        Py_XSETREF(self->am_handlers, handlers);
+    }
+    if (worker_check(self) < 0) {
+        return NULL;
     }
     /* The old one stays alive until libumx has the new one. */
     status = umx_worker_set_am_handler(

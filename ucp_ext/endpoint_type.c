@@ -361,13 +361,22 @@ PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
 static PyObject *
 endpoint_remote(PyObject *op, PyObject *key)
 {
-    EndpointObject *self  = (EndpointObject *)op;
-    umx_ep_state    state = current_state(self);
+    EndpointObject *self   = (EndpointObject *)op;
+    PyObject       *remote = NULL;
+    Py_buffer       view;
+    umx_ep_state    state;
 
-    if (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) {
-        return errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    if (PyObject_GetBuffer(key, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
     }
-    return remote_new(self, key);
+    state = current_state(self); /* now that the key's code has run */
+    if (state == UMX_EP_OPEN || state == UMX_EP_CONNECTING) {
+        remote = remote_new(self, view.buf, (size_t)view.len);
+    } else {
+        errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    }
+    PyBuffer_Release(&view);
+    return remote;
 }
 
 PyDoc_STRVAR(drain_doc,
@@ -465,15 +474,43 @@ endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static void
+append_name(PyObject *names, const char *name)
+{
+    PyObject *text = PyUnicode_FromString(name);
+
+    if (text != NULL) {
+        (void)PyList_Append(names, text); /* an error shows at the end */
+        Py_DECREF(text);
+    }
+}
+
+/* No tuple is made here: that may collect garbage, and code of the program's
+ * may not run inside libumx. */
+static void
 append_transport(const char *transport, const char *device, void *arg)
 {
-    PyObject *list = arg;
-    PyObject *pair = Py_BuildValue("(ss)", transport, device);
+    append_name(arg, transport);
+    append_name(arg, device);
+}
 
-    if (pair != NULL) {
-        (void)PyList_Append(list, pair); /* an error shows at the end */
-        Py_DECREF(pair);
+/* [a, b, c, d] as [(a, b), (c, d)] */
+static PyObject *
+pair_up(PyObject *names)
+{
+    Py_ssize_t count = PyList_GET_SIZE(names) / 2;
+    PyObject  *pairs = PyList_New(count);
+
+    for (Py_ssize_t i = 0; pairs != NULL && i < count; i++) {
+        PyObject *pair = PyTuple_Pack(2, PyList_GET_ITEM(names, 2 * i),
+                                      PyList_GET_ITEM(names, 2 * i + 1));
+
+        if (pair == NULL) {
+            Py_CLEAR(pairs);
+        } else {
+            PyList_SET_ITEM(pairs, i, pair);
+        }
     }
+    return pairs;
 }
 
 PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
@@ -482,26 +519,25 @@ PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
 static PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self = (EndpointObject *)op;
-    PyObject       *list;
+    EndpointObject *self  = (EndpointObject *)op;
+    PyObject       *names = PyList_New(0), *pairs = NULL;
     umx_status      status;
 
+    if (names == NULL) {
+        return NULL;
+    }
     if (check_open(self, "transports") < 0) {
+        Py_DECREF(names);
         return NULL;
     }
-    list = PyList_New(0);
-    if (list == NULL) {
-        return NULL;
-    }
-    status = umx_ep_transports(self->umx, append_transport, list);
+    status = umx_ep_transports(self->umx, append_transport, names);
     if (status != UMX_OK) {
-        Py_DECREF(list);
-        return errors_raise(self->worker->st, status, "transports", NULL);
+        errors_raise(self->worker->st, status, "transports", NULL);
+    } else if (!PyErr_Occurred()) {
+        pairs = pair_up(names);
     }
-    if (PyErr_Occurred()) {
-        Py_CLEAR(list);
-    }
-    return list;
+    Py_DECREF(names);
+    return pairs;
 }
 
 PyDoc_STRVAR(close_after_recv_doc,
@@ -629,12 +665,14 @@ get_error(PyObject *op, void *Py_UNUSED(closure))
 {
     EndpointObject *self   = (EndpointObject *)op;
     umx_status      status = umx_ep_error(self->umx);
+    const char     *reason = umx_ep_reason(self->umx);
     PyObject       *exc;
 
     if (status == UMX_OK) {
         Py_RETURN_NONE;
     }
-    exc = errors_new(self->worker->st, status, NULL, NULL);
+    exc = errors_new(self->worker->st, status, NULL,
+                     reason[0] != '\0' ? reason : NULL);
     if (exc != NULL &&
         PyObject_SetAttr(exc, NAME(self->worker->st, peer), self->peer) < 0) {
         Py_CLEAR(exc);

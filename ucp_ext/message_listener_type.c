@@ -412,9 +412,6 @@ listener_new_object(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                      channel);
         return NULL;
     }
-    if (worker_check(((EndpointObject *)endpoint)->worker) < 0) {
-        return NULL;
-    }
     self = (MessageListenerObject *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
@@ -423,6 +420,10 @@ listener_new_object(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->worker   = (WorkerObject *)Py_NewRef(self->endpoint->worker);
     self->route    = Py_NewRef(route);
     self->on_end   = Py_NewRef(end);
+    if (worker_check(self->worker) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
     return start(self, channel);
 }
 

@@ -161,10 +161,10 @@ release_many(RequestObject *req)
     if (many == NULL) {
         return;
     }
+    req->many = NULL; /* what is released may run code of the program's */
     for (Py_ssize_t i = 0; i < many->count; i++) {
         buffer_release(&many->items[i].hold);
     }
-    req->many = NULL;
     PyMem_Free(many);
 }
 
@@ -176,10 +176,10 @@ release_list(RequestObject *req)
     if (list == NULL) {
         return;
     }
+    req->list = NULL;
     for (Py_ssize_t i = 0; i < list->count; i++) {
         buffer_release(&list->holds[i]);
     }
-    req->list = NULL;
     PyMem_Free(list);
 }
 
@@ -211,6 +211,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
+    Py_VISIT(self->cancel_message);
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
@@ -257,6 +258,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->allocator);
     Py_CLEAR(self->result);
     Py_CLEAR(self->exception);
+    Py_CLEAR(self->cancel_message);
     if (self->op == NULL && self->many == NULL) {
         release_buffers(self);
     }
@@ -931,6 +933,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
         return;
@@ -1038,25 +1041,23 @@ int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
     bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
+    PyObject *items = args_items(buffers, "expected a sequence of buffers");
+    int       rc    = 0;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PySequence_Fast_GET_SIZE(fast));
+    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
     if (req->many == NULL) {
-        Py_DECREF(fast);
+        Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < req->many->count; i++) {
-        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
-                           is_writable, &req->many->items[i].hold) < 0) {
-            Py_DECREF(fast);
-            return -1;
-        }
+    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
+        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
+                            &req->many->items[i].hold);
     }
-    Py_DECREF(fast);
-    return 0;
+    Py_DECREF(items);
+    return rc;
 }
 
 /* ---- results -------------------------------------------------------------
@@ -1142,6 +1143,42 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
     }
 }
 
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             (self->kind == REQUEST_AM_SEND) ? "id" : "channel", self->channel,
+             limit);
+}
+
+/* Why its endpoint has failed, if more is known than the status says. */
+static void
+describe_end(const RequestObject *self, umx_status status, char *text,
+             size_t size)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    if (ep != NULL && umx_ep_error(ep) == status) {
+        snprintf(text, size, "%s", umx_ep_reason(ep));
+    }
+}
+
+static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
@@ -1159,12 +1196,20 @@ make_status_error(RequestObject *self, umx_status status,
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
     }
-    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
-    if (exc == NULL) {
-        return NULL;
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
+    }
+    if (text[0] == '\0') {
+        describe_end(self, status, text, sizeof(text));
     }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc == NULL) {
+        return NULL;
     }
     if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
         Py_CLEAR(exc);
@@ -1336,13 +1381,38 @@ make_result(RequestObject *self)
     }
 }
 
+/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
+ * that the exception is its own, as anyio's scopes do. */
+static PyObject *
+new_cancelled_error(const RequestObject *self)
+{
+    PyObject *class   = self->st->cancelled_error;
+    PyObject *message = self->cancel_message;
+
+    return (message == NULL || message == Py_None) ?
+               PyObject_CallNoArgs(class) :
+               PyObject_CallOneArg(class, message);
+}
+
+/* Returns NULL. */
+static PyObject *
+raise_cancelled(const RequestObject *self)
+{
+    PyObject *exc = new_cancelled_error(self);
+
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}
+
 /* The value of a settled request as a new reference, or its exception. */
 static PyObject *
 request_value(RequestObject *self)
 {
     if (UNLIKELY(self->state == REQUEST_CANCELLED)) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (LIKELY(self->status == UMX_OK)) {
         if (self->result != NULL) {
@@ -1351,7 +1421,13 @@ request_value(RequestObject *self)
         if (LIKELY(self->kind <= REQUEST_RECV)) {
             return Py_NewRef(Py_None);
         }
-        self->result = make_result(self);
+        if (self->is_making) { /* code of an allocator, or the collector */
+            PyErr_SetString(PyExc_RuntimeError, "the result is being made");
+            return NULL;
+        }
+        self->is_making = true;
+        self->result    = make_result(self);
+        self->is_making = false;
         if (self->result != NULL && PyObject_IS_GC(self->result)) {
             request_track(self);
         }
@@ -1445,7 +1521,8 @@ undo_result(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
-    if (self->is_handed_out || worker->umx == NULL || !worker_is_mine(worker)) {
+    if (self->is_handed_out || self->is_making || worker->umx == NULL ||
+        !worker_is_mine(worker)) {
         return;
     }
     if (self->can_unrecv) {
@@ -1853,7 +1930,18 @@ PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
              "End the awaitable at once; False if it is done. The operation\n"
              "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message.");
+             "posted is withdrawn; a receive loses no message. Who awaits it\n"
+             "gets CancelledError, with `msg` if there is one.");
+
+/* Kept as asyncio's futures do: by whoever succeeds in cancelling. */
+static void
+keep_cancel_message(RequestObject *self, PyObject *msg)
+{
+    if (self->state == REQUEST_PENDING && msg != NULL) {
+        request_track(self);
+        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    }
+}
 
 static PyObject *
 request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -1866,6 +1954,7 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         0) {
         return NULL;
     }
+    keep_cancel_message((RequestObject *)op, msg);
     return PyBool_FromLong(request_abandon((RequestObject *)op));
 }
 
@@ -1910,8 +1999,7 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (self->state == REQUEST_CANCELLED) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;
@@ -1978,6 +2066,15 @@ PyDoc_STRVAR(remove_done_callback_doc,
              "remove_done_callback($self, fn, /)\n--\n\n"
              "Remove all instances of fn; returns how many.");
 
+/* Comparing it may have run code that has added or removed callbacks. */
+static bool
+is_callback_at(const RequestObject *self, Py_ssize_t i, const PyObject *pair)
+{
+    return self->more_callbacks != NULL &&
+           i < PyList_GET_SIZE(self->more_callbacks) &&
+           PyList_GET_ITEM(self->more_callbacks, i) == pair;
+}
+
 static PyObject *
 request_remove_done_callback(PyObject *op, PyObject *fn)
 {
@@ -1986,11 +2083,14 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
     int            equal;
 
     if (self->callback != NULL) {
-        equal = PyObject_RichCompareBool(self->callback, fn, Py_EQ);
+        PyObject *callback = Py_NewRef(self->callback);
+
+        equal = PyObject_RichCompareBool(callback, fn, Py_EQ);
+        Py_DECREF(callback);
         if (equal < 0) {
             return NULL;
         }
-        if (equal) {
+        if (equal && self->callback == callback) {
             Py_CLEAR(self->callback);
             Py_CLEAR(self->context);
             removed++;
@@ -1998,13 +2098,14 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
     }
     for (Py_ssize_t i = 0; self->more_callbacks != NULL &&
                            i < PyList_GET_SIZE(self->more_callbacks);) {
-        PyObject *pair = PyList_GET_ITEM(self->more_callbacks, i);
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(self->more_callbacks, i));
 
         equal = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
+        Py_DECREF(pair);
         if (equal < 0) {
             return NULL;
         }
-        if (!equal) {
+        if (!equal || !is_callback_at(self, i, pair)) {
             i++;
         } else if (PySequence_DelItem(self->more_callbacks, i) < 0) {
             return NULL;
@@ -2032,7 +2133,7 @@ PyDoc_STRVAR(make_cancelled_error_doc,
 static PyObject *
 request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyObject_CallNoArgs(((RequestObject *)op)->st->cancelled_error);
+    return new_cancelled_error((RequestObject *)op);
 }
 
 static PyObject *
@@ -2064,9 +2165,23 @@ set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-get_cancel_message(PyObject *Py_UNUSED(op), void *Py_UNUSED(closure))
+get_cancel_message(PyObject *op, void *Py_UNUSED(closure))
 {
-    Py_RETURN_NONE;
+    PyObject *message = ((RequestObject *)op)->cancel_message;
+
+    return Py_NewRef(message != NULL ? message : Py_None);
+}
+
+static int
+set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    request_track((RequestObject *)op);
+    Py_XSETREF(((RequestObject *)op)->cancel_message, Py_NewRef(value));
+    return 0;
 }
 
 static PyObject *
@@ -2149,7 +2264,7 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
-    {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"_cancel_message", get_cancel_message, set_cancel_message, NULL, NULL},
     {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
      NULL},
     {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},

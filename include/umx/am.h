@@ -62,6 +62,26 @@ typedef void (*umx_am_fn)(umx_ep *ep, umx_message *message, void *arg);
 UMX_API UMX_MUST_CHECK umx_status umx_worker_set_am_handler(
     umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg);
 
+/** umx_worker_take_am() has a message. Runs in (P) calls. */
+typedef void (*umx_am_ready_fn)(umx_worker *worker, uint16_t id, void *arg);
+
+/**
+ * The same as umx_worker_set_am_handler(), but messages wait in their queues
+ * until umx_worker_take_am() takes them, or a receive that comes first.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_set_am_ready(
+    umx_worker *worker, uint16_t id, umx_am_ready_fn fn, void *arg);
+
+/**
+ * The next message of an id with umx_worker_set_am_ready(): those of one
+ * endpoint in their order. NULL if there is none that can be read. The caller
+ * owns the message.
+ *
+ * @param[out] ep_p  where it has come from; the caller's already
+ */
+UMX_API umx_message *umx_worker_take_am(umx_worker *worker, uint16_t id,
+                                        umx_ep **ep_p);
+
 /** The sender's header; valid until the message is given back. */
 UMX_API const void *umx_message_header(const umx_message *message,
                                        size_t            *len_p);

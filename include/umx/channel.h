@@ -34,7 +34,9 @@ typedef struct umx_match {
  * Returns UMX_OK if `buf` may be reused already (short messages). Without
  * credit from the peer it waits inside the library.
  * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_CLOSED, UMX_ERR_PEER_CLOSED, the
- *         status of a failed endpoint, UMX_ERR_NO_MEMORY
+ *         status of a failed endpoint, UMX_ERR_CHANNEL_LIMIT (as many other
+ *         channels are in use as the peer accepts: umx_ep_channels_max()),
+ *         UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,

@@ -27,6 +27,10 @@ enum umx_rma_ucx {
                           may end this process */
 };
 
+enum {
+    UMX_CHANNELS_MAX = 16000 /* all of them are named when a connection closes */
+};
+
 /**
  * Numbers that decide behaviour; umx_config_default() fills them in and says
  * in src/core/config.c why each has its value.
@@ -44,11 +48,15 @@ typedef struct umx_config {
                                     (process_vm_readv()): one copy, and the
                                     sender is not woken for it; 0 = never */
     uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
-                                    all; beyond it announces them */
+                                    all, with 512 for each message; beyond it
+                                    announces them */
     uint32_t credit_messages;    /* eager messages, per channel */
-    uint32_t credit_rndv;        /* rendezvous announcements, per channel */
-    uint32_t channels_max;       /* channels that a peer may use of one endpoint,
-                                    all kinds together */
+    uint32_t credit_rndv;        /* rendezvous announcements, in all; each
+                                    channel may have 16 more, or fewer if this
+                                    is less */
+    uint32_t channels_max;       /* channels that a peer may send on to one
+                                    endpoint, all kinds together, besides
+                                    channel 0; at most UMX_CHANNELS_MAX */
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */
@@ -106,8 +114,10 @@ typedef struct umx_context_params {
  *                 UMX_ERR_INVALID_PARAM the index of the option refused, else
  *                 -1
  * @return UMX_OK; UMX_ERR_UNKNOWN_OPTION for a key UCX does not know;
- *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_NO_MEMORY; what
- *         UCX says
+ *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_SEG_SIZE for
+ *         one that UCX takes and should not, of an option or the environment
+ *         (then `*bad_option_p` is -1, and a message tells which); it would
+ *         damage messages; UMX_ERR_NO_MEMORY; what UCX says
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,

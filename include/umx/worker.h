@@ -7,8 +7,9 @@
  * it. All calls are the owner's unless marked "any thread".
  *
  * Callbacks: UCX's callbacks only queue. Your callbacks (request, accept,
- * endpoint state) run inside (P) calls after UCX has returned, may call
- * anything here except a (P) function, and run once each.
+ * endpoint state) run inside (P) calls after UCX has returned, and once each.
+ * They may call anything here; a (P) function does nothing then, but for
+ * umx_worker_destroy(), which is put off until the (P) call is at its end.
  */
 #ifndef UMX_WORKER_H
 #define UMX_WORKER_H
@@ -20,8 +21,8 @@ extern "C" {
 #endif
 
 /** Takes a reference on `context`. */
-UMX_API UMX_MUST_CHECK umx_status
-umx_worker_create(umx_context *context, umx_worker **worker_p);
+UMX_API UMX_MUST_CHECK umx_status umx_worker_create(umx_context *context,
+                                                    umx_worker **worker_p);
 
 /**
  * (P) Destroy the worker and all that is under it: listeners stop, endpoints
@@ -29,6 +30,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p);
  * here) with UMX_ERR_CANCELED. Bounded by UCX's own teardown. Endpoints,
  * listeners and messages in the caller's hands are still to be given back, and
  * good for nothing else; requests that were kept must have been released.
+ * In a callback: the worker is destroyed when the (P) call that runs the
+ * callback ends, and that call returns UMX_ERR_CLOSED where it returns a
+ * status.
  * In a forked child: frees nothing of UCX, and returns.
  *
  * Calls of other threads have returned before: those that hand something to the
@@ -61,6 +65,7 @@ UMX_API unsigned umx_worker_poll(umx_worker *worker);
  * `config.drain_ns`.
  * @return UMX_OK: idle and armed, the fd will become readable;
  *         UMX_INPROGRESS: time budget used up, call again soon;
+ *         UMX_ERR_CLOSED: a callback has destroyed the worker;
  *         a failure of arming
  */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
@@ -111,7 +116,7 @@ UMX_API void umx_worker_adopt(umx_worker *worker);
  * Let any thread make the owner's calls, one at a time: all of them hold a lock
  * of the program's then, which callbacks may let go for a while. A call that
  * another thread makes meanwhile counts as made in that callback: a (P)
- * function does nothing, and umx_worker_destroy() is wrong. The owner;
+ * function does nothing, umx_worker_destroy() is put off. The owner;
  * `is_shared` false: any of those threads.
  */
 UMX_API void umx_worker_share(umx_worker *worker, bool is_shared);
@@ -125,8 +130,8 @@ UMX_API bool umx_worker_is_owner(const umx_worker *worker);
  * where it could sleep, at intervals that are long against the travel of a
  * message: what comes during the call itself looks like work that nobody
  * announced.
- * @return true if the worker has been armed since the call before, its fd is not
- *         readable, and there was work; some of it is done now, so drain
+ * @return true if the worker has been armed since the call before, its fd is
+ * not readable, and there was work; some of it is done now, so drain
  */
 UMX_API bool umx_worker_overslept(umx_worker *worker);
 
@@ -144,26 +149,28 @@ UMX_API unsigned umx_worker_num_closing(const umx_worker *worker);
 typedef struct umx_worker_stats {
     uint64_t requests_in_use; /* posted and not released */
     uint64_t requests_peak;
-    uint64_t requests_lost;   /* in use, but see umx_op_params.on_lost */
-    uint64_t endpoints;       /* alive, the library's hidden ones included */
+    uint64_t requests_lost; /* in use, but see umx_op_params.on_lost */
+    uint64_t endpoints;     /* alive, the library's hidden ones included */
     uint64_t listeners;
     uint64_t unexpected_messages;
     uint64_t unexpected_bytes;
     uint64_t protocol_errors; /* malformed frames, dropped connections */
+    uint64_t stray_messages;  /* refused: for an endpoint that never was */
     uint64_t wakeups;         /* umx_worker_drain() calls that found events */
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */
     uint64_t loans;           /* messages lent: umx_config.cma_max */
+    uint64_t renewals;        /* of UCX's worker: docs/design.md */
 } umx_worker_stats;
 
 UMX_API void umx_worker_query(const umx_worker *worker,
                               umx_worker_stats *stats);
 
 /** UCX's own description of the worker; free() the text. */
-UMX_API UMX_MUST_CHECK umx_status
-umx_worker_info(const umx_worker *worker, char **text_p);
+UMX_API UMX_MUST_CHECK umx_status umx_worker_info(const umx_worker *worker,
+                                                  char            **text_p);
 
-/** UCX's `ucp_worker_h`. */
+/** UCX's `ucp_worker_h`: of now, see umx_worker_stats.renewals. */
 UMX_API void *umx_worker_handle(const umx_worker *worker);
 
 #ifdef __cplusplus

@@ -80,6 +80,7 @@ config_is_valid(const umx_config *config)
     }
     return config->credit_bytes > 0 && config->credit_messages > 1 &&
            config->credit_rndv > 1 && config->channels_max > 0 &&
+           config->channels_max <= UMX_CHANNELS_MAX &&
            config->rndv_thresh_shm > 0 && config->rndv_thresh_net > 0 &&
            config->connect_timeout_ns > 0 &&
            config->rma_ucx <= UMX_RMA_UCX_ALWAYS && config->frames_max > 0 &&

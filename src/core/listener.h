@@ -18,13 +18,17 @@ struct umx_listener {
     umi_link      link;   /* worker->listeners */
     umi_retire    retire;
     umx_accept_fn on_accept;
+    umx_accept_ready_fn on_ready;        /* instead, or NULL */
+    umi_list            accepted;        /* not taken; the layer above's */
     umx_remote_close_fn on_remote_close; /* NULL: not allowed */
     void               *arg;
     uint64_t            timeout_ns;
     unsigned            backlog;
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
     bool                is_destroyed;
-    unsigned            refs; /* user's + one per handshake and endpoint */
+    bool                is_dual; /* of both families */
+    bool                is_any;  /* made without an address */
+    unsigned            refs;    /* user's + one per handshake and endpoint */
 };
 
 void umi_listener_hold(umx_listener *listener);

@@ -31,6 +31,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
+    umi_list_init(&worker->old_engines);
     umi_list_init(&worker->orphans);
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
@@ -39,7 +40,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_returned);
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
-    umi_slots_init(&worker->eps_by_id);
+    umi_ids_init(&worker->eps_by_id);
     umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -56,38 +57,37 @@ may_spin(void)
     return sysconf(_SC_NPROCESSORS_ONLN) > 1;
 }
 
-/* Worker's descriptor: an epoll set that UCX's event fd is in, so that one
- * descriptor wakes the owner for UCX and for sockets of ours. */
-static umx_status
-open_fd(umx_worker *worker)
+void
+umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id)
 {
-    struct epoll_event event = {.events = EPOLLIN};
-    umx_status         status;
+    uint8_t text[sizeof(context_id) + UMI_X25519_SIZE];
+    uint8_t hash[UMI_SHA256_SIZE];
 
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->ucx_fd);
-    if (status != UMX_OK) {
-        return status;
+    memcpy(text, &context_id, sizeof(context_id));
+    memcpy(text + sizeof(context_id), key, UMI_X25519_SIZE);
+    umi_sha256(text, sizeof(text), hash);
+    memcpy(id, &context_id, sizeof(context_id));
+    memcpy(id + sizeof(context_id), hash,
+           UMI_WORKER_ID_SIZE - sizeof(context_id));
+}
+
+static bool
+make_identity(umx_worker *worker)
+{
+    if (!umi_random_bytes(worker->secret, sizeof(worker->secret))) {
+        return false;
     }
-    worker->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->fd < 0) {
-        return umi_status_from_errno(errno);
-    }
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, worker->ucx_fd, &event) != 0) {
-        status = umi_status_from_errno(errno);
-        close(worker->fd);
-    }
-    return status;
+    umi_x25519_public(worker->secret, worker->key);
+    umi_worker_id_of(worker->context->id, worker->key, worker->id);
+    return true;
 }
 
 umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
 {
-    ucp_worker_params_t params = {
-        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
-    };
     umx_worker *worker;
+    umi_engine *engine;
     umx_status  status;
 
     if (context->generation != umi_fork_generation()) {
@@ -102,31 +102,33 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
-    if (!umi_random_bytes(worker->id, UMI_WORKER_ID_SIZE)) {
+    if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
     }
-    memcpy(worker->id, &context->id, sizeof(context->id));
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;
     }
 
-    status = (umx_status)ucp_worker_create(context->ucp, &params, &worker->ucp);
-    if (status != UMX_OK) {
+    worker->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->fd < 0) {
+        status = umi_status_from_errno(errno);
         goto free_worker;
     }
-    status = open_fd(worker);
+    status = umi_engine_create(worker, &engine);
     if (status != UMX_OK) {
-        goto destroy_ucp;
+        goto close_fd;
     }
+    (void)pthread_mutex_init(&worker->signal_lock, NULL);
+    umi_engine_use(engine);
     umi_context_hold(context);
     umi_fork_add_worker(worker);
     *worker_p = worker;
     return UMX_OK;
 
-destroy_ucp:
-    ucp_worker_destroy(worker->ucp);
+close_fd:
+    close(worker->fd);
 free_worker:
     free(worker);
     return status;
@@ -163,7 +165,7 @@ complete_list(umx_worker *worker, umi_list *list)
         umx_request *req = umi_container_of(link, umx_request, link);
 
         umi_request_complete(req, UMX_ERR_CANCELED);
-        req->is_posted = (worker->ucp != NULL);
+        req->is_posted = (worker->engine->ucp != NULL);
     }
 }
 
@@ -224,6 +226,7 @@ abort_all(umx_worker *worker)
                                                   umx_listener, link);
 
         umi_listener_stop(listener);
+        worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
     cancel_list(&worker->orphans);
@@ -239,20 +242,34 @@ abort_all(umx_worker *worker)
 }
 
 static void
+fini_engines(umx_worker *worker)
+{
+    umi_engine_fini(worker->engine);
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        umi_engine_fini(umi_container_of(link, umi_engine, link));
+    }
+}
+
+static void
 free_memory(umx_worker *worker)
 {
     umx_context *context = worker->context;
 
-    if (worker->ucp != NULL) {
-        ucp_worker_destroy(worker->ucp);
-    }
+    fini_engines(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);
+    while (!umi_list_is_empty(&worker->old_engines)) {
+        umi_engine_destroy(
+            umi_container_of(worker->old_engines.next, umi_engine, link));
+    }
+    umi_engine_destroy(worker->engine);
+    pthread_mutex_destroy(&worker->signal_lock);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
     umi_pool_fini(&worker->cma);
+    explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
     umx_context_release(context);
 }
@@ -279,35 +296,43 @@ forget_eps(umx_worker *worker)
 }
 
 void
-umx_worker_destroy(umx_worker *worker)
+umi_worker_end(umx_worker *worker)
 {
-    if (worker->generation != umi_fork_generation()) {
-        return; /* the parent's: leaking it is all a child may do */
-    }
+    worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
     abort_all(worker);
     settle(worker);
     umi_rkeys_fini(worker);
-    for (int i = 0; i < 2; i++) {
-        if (worker->addresses[i] != NULL) {
-            ucp_worker_release_address(worker->ucp, worker->addresses[i]);
-        }
-    }
+    pthread_mutex_lock(&worker->signal_lock);
+    worker->ucp = NULL;
+    pthread_mutex_unlock(&worker->signal_lock);
     close(worker->fd);
+    worker->fd = -1;
     if (worker->num_memory_holds == 0) {
-        ucp_worker_destroy(worker->ucp); /* writes into no buffer any more */
-        worker->ucp = NULL;
+        fini_engines(worker);
     }
     complete_leftovers(worker);
     worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
-    umi_slots_fini(&worker->eps_by_id);
-    umi_slots_fini(&worker->loans);
+    umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
+    }
+}
+
+void
+umx_worker_destroy(umx_worker *worker)
+{
+    if (worker->generation != umi_fork_generation()) {
+        return; /* the parent's: leaking it is all a child may do */
+    }
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
     }
 }
 
@@ -320,7 +345,7 @@ umx_worker_fd(const umx_worker *worker)
 void *
 umx_worker_handle(const umx_worker *worker)
 {
-    return worker->ucp;
+    return worker->engine->ucp;
 }
 
 bool
@@ -350,11 +375,11 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    /* Callbacks may retire objects while the worker is being destroyed: those
-     * that run behind UCX's end have nobody to wake, and need not. */
-    if (worker->ucp != NULL) {
+    pthread_mutex_lock(&worker->signal_lock);
+    if (worker->ucp != NULL) { /* NULL: it ends, and runs all there is */
         ucp_worker_signal(worker->ucp);
     }
+    pthread_mutex_unlock(&worker->signal_lock);
 }
 
 unsigned
@@ -363,37 +388,18 @@ umx_worker_num_closing(const umx_worker *worker)
     return worker->num_closing;
 }
 
-umx_status
-umi_worker_arm(umx_worker *worker)
+void
+umi_worker_stray(umx_worker *worker, uint64_t endpoint)
 {
-    umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
-
-    worker->is_armed = (status == UMX_OK);
-    worker->num_armed += worker->is_armed;
-    return status;
-}
-
-umx_status
-umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
-                   size_t *len_p)
-{
-    ucp_worker_attr_t attr = {
-        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
-                      UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
-        .address_flags = is_local ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
-
-    if (worker->addresses[is_local] == NULL) {
-        umx_status status = (umx_status)ucp_worker_query(worker->ucp, &attr);
-
-        if (status != UMX_OK) {
-            return status;
-        }
-        worker->addresses[is_local]    = attr.address;
-        worker->address_lens[is_local] = attr.address_length;
+    if (umi_ids_was_given(&worker->eps_by_id, endpoint)) {
+        return; /* that one has ended */
     }
-    *address_p = worker->addresses[is_local];
-    *len_p     = worker->address_lens[is_local];
-    return UMX_OK;
+    if (worker->stats.stray_messages++ == 0) {
+        umi_log(UMI_LOG_WARN,
+                "refused: a message to endpoint number %#llx, which has never "
+                "been one; more are counted only",
+                (unsigned long long)endpoint);
+    }
 }
 
 void
@@ -409,7 +415,7 @@ print_worker(FILE *stream, const void *arg)
 {
     const umx_worker *worker = arg;
 
-    ucp_worker_print_info(worker->ucp, stream);
+    ucp_worker_print_info(worker->engine->ucp, stream);
 }
 
 umx_status
@@ -488,10 +494,6 @@ run_done(umx_worker *worker)
 void
 umi_worker_run_events(umx_worker *worker)
 {
-    if (worker->is_running) {
-        return;
-    }
-    worker->is_running = true;
     worker->activity++;
     while (umi_worker_has_events(worker)) {
         /* Endpoint events first: they decide with which status the
@@ -501,11 +503,13 @@ umi_worker_run_events(umx_worker *worker)
             run_ep_events(worker);
             worker->hooks->look_for_tags(worker);
             umi_worker_flush_gathered(worker);
+            if (worker->has_old_engines) {
+                umi_engines_collect(worker);
+            }
         }
         run_retired(worker);
         run_done(worker);
     }
-    worker->is_running = false;
 }
 
 void

@@ -34,14 +34,10 @@ enum {
 };
 
 unsigned
-umx_worker_poll(umx_worker *worker)
+umi_worker_poll(umx_worker *worker)
 {
-    unsigned events;
+    unsigned events = umi_worker_progress(worker);
 
-    if (worker->is_running) {
-        return 0; /* from a callback: later */
-    }
-    events = umi_worker_progress(worker);
     if (worker->watch_countdown != 0) {
         worker->watch_countdown--;
     } else {
@@ -52,6 +48,18 @@ umx_worker_poll(umx_worker *worker)
         umi_worker_run_events(worker);
     }
     return events;
+}
+
+unsigned
+umx_worker_poll(umx_worker *worker)
+{
+    unsigned events;
+
+    if (!umi_worker_enter(worker)) {
+        return 0; /* from a callback: later */
+    }
+    events = umi_worker_poll(worker);
+    return umi_worker_leave(worker) ? events : 0;
 }
 
 static void
@@ -68,13 +76,13 @@ umi_nap_init(umx_worker *worker)
 
 /* What UCX cannot be armed for may keep its event fd readable. */
 static void
-set_deaf(umx_worker *worker, bool is_deaf)
+set_deaf(umi_engine *engine, bool is_deaf)
 {
     struct epoll_event event = {.events = is_deaf ? 0 : EPOLLIN};
 
-    if (worker->is_deaf != is_deaf) {
-        worker->is_deaf = is_deaf;
-        (void)epoll_ctl(worker->fd, EPOLL_CTL_MOD, worker->ucx_fd, &event);
+    if (engine->is_deaf != is_deaf) {
+        engine->is_deaf = is_deaf;
+        (void)epoll_ctl(engine->worker->fd, EPOLL_CTL_MOD, engine->fd, &event);
     }
 }
 
@@ -82,52 +90,79 @@ set_deaf(umx_worker *worker, bool is_deaf)
  * queue to a peer that has died is full, and it waits for room for ever. Sleep,
  * then, but not for long: nobody will be woken. */
 static bool
-take_nap(umx_worker *worker)
+take_nap(umi_engine *engine)
 {
     uint64_t now = umi_clock_ns();
     uint64_t lasts;
 
-    if (worker->busy_ns == 0) {
-        worker->busy_ns = now;
+    if (engine->busy_ns == 0) {
+        engine->busy_ns = now;
     }
-    lasts = now - worker->busy_ns;
+    lasts = now - engine->busy_ns;
     if (lasts < NAP_MIN_NS) {
         return false;
     }
-    umi_timer_start(worker, &worker->nap,
+    umi_timer_start(engine->worker, &engine->worker->nap,
                     (lasts < NAP_MAX_NS) ? NAP_MIN_NS : NAP_MAX_NS);
-    worker->is_armed = true;
-    set_deaf(worker, true);
+    set_deaf(engine, true);
     return true;
 }
 
-umx_status
-umx_worker_drain(umx_worker *worker)
+static umx_status
+arm_engine(umi_engine *engine)
+{
+    umx_status status = (umx_status)ucp_worker_arm(engine->ucp);
+
+    if (status == UMX_OK) {
+        engine->busy_ns = 0;
+        set_deaf(engine, false);
+    } else if (status == UMX_ERR_BUSY && take_nap(engine)) {
+        status = UMX_OK;
+    }
+    return status;
+}
+
+/* UMX_OK: the owner may sleep. UMX_ERR_BUSY: progress first. */
+static umx_status
+arm(umx_worker *worker)
+{
+    umx_status status = arm_engine(worker->engine);
+
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        if (status != UMX_OK) {
+            break;
+        }
+        status = arm_engine(umi_container_of(link, umi_engine, link));
+    }
+    worker->is_armed = (status == UMX_OK);
+    worker->num_armed += worker->is_armed && !worker->engine->is_deaf;
+    return status;
+}
+
+static umx_status
+drain(umx_worker *worker)
 {
     uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
     uint64_t   start  = umi_ticks();
     unsigned   calls  = 0;
     unsigned   before;
     bool       is_first = true;
-    umx_status status   = umi_worker_check(worker);
+    umx_status status;
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (worker->is_running) {
-        return UMX_INPROGRESS; /* from a callback: the caller drains */
-    }
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;
-        while (umx_worker_poll(worker) != 0) {
+        while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
-            is_first        = false;
-            before          = worker->activity;
-            worker->busy_ns = 0;
+            is_first                = false;
+            before                  = worker->activity;
+            worker->engine->busy_ns = 0;
             if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
+        }
+        if (worker->is_destroy_due) {
+            return UMX_ERR_CLOSED;
         }
         /* Nothing of UCX's woke the owner: look what did. */
         if (is_first) {
@@ -139,18 +174,10 @@ umx_worker_drain(umx_worker *worker)
          * does not see: closing an endpoint puts off what it cancels. */
         status = UMX_ERR_BUSY;
         if (worker->activity == before) {
-            status = umi_worker_arm(worker);
-            if (status == UMX_ERR_BUSY && take_nap(worker)) {
-                return UMX_OK;
-            }
-        }
-        if (status == UMX_OK) {
-            worker->busy_ns = 0;
-            set_deaf(worker, false);
-            return UMX_OK;
+            status = arm(worker);
         }
         if (status != UMX_ERR_BUSY) {
-            return status;
+            return status; /* mostly UMX_OK */
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
@@ -160,11 +187,26 @@ umx_worker_drain(umx_worker *worker)
     }
 }
 
+umx_status
+umx_worker_drain(umx_worker *worker)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_worker_enter(worker)) {
+        return UMX_INPROGRESS; /* from a callback: the caller drains */
+    }
+    status = drain(worker);
+    return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
+}
+
 bool
 umx_worker_overslept(umx_worker *worker)
 {
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
-    bool          has_slept = worker->is_armed && !worker->is_deaf &&
+    bool          has_slept = worker->is_armed && !worker->engine->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;

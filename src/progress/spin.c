@@ -59,23 +59,20 @@ next_budget(umi_spin *spin)
     return spin->max_ticks;
 }
 
-bool
-umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
+static bool
+spin(umx_worker *worker, const volatile bool *done_p)
 {
-    umi_spin *spin    = &worker->spin;
+    umi_spin *state   = &worker->spin;
     uint64_t  longest = umi_ticks_from_ns(worker->context->config.drain_ns);
     uint64_t  budget, start, last_event, now;
 
-    if (worker->generation != umi_fork_generation()) {
-        return *done_p; /* a poll would take the parent's messages */
-    }
     /* Often it is there already. */
-    umx_worker_poll(worker);
+    umi_worker_poll(worker);
     if (*done_p) {
         return true;
     }
-    budget = next_budget(spin);
-    if (budget == 0) {
+    budget = next_budget(state);
+    if (budget == 0 || worker->is_destroy_due) {
         return false;
     }
     worker->stats.spins++;
@@ -84,11 +81,14 @@ umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
         unsigned events = 0;
 
         for (int i = 0; i < POLLS_PER_CLOCK; i++) {
-            events += umx_worker_poll(worker);
+            events += umi_worker_poll(worker);
             if (*done_p) {
                 worker->stats.spin_hits++;
-                spin_succeeded(spin);
+                spin_succeeded(state);
                 return true;
+            }
+            if (worker->is_destroy_due) {
+                return false;
             }
         }
         now = umi_ticks();
@@ -99,7 +99,21 @@ umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
     /* Busy, not idle, tells nothing against spins. Nothing at all does, also
      * when somebody else has had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {
-        spin_failed(spin);
+        spin_failed(state);
     }
     return false;
+}
+
+bool
+umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
+{
+    bool is_done;
+
+    if (worker->generation != umi_fork_generation() ||
+        !umi_worker_enter(worker)) {
+        return *done_p; /* a poll would take the parent's messages */
+    }
+    is_done = spin(worker, done_p);
+    (void)umi_worker_leave(worker);
+    return is_done;
 }

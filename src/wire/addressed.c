@@ -16,7 +16,7 @@ enum {
 static umx_ep *
 ep_of(umi_link *link)
 {
-    return umi_container_of(link, umx_ep, addressed_link);
+    return umi_container_of(link, umx_ep, untaken_link);
 }
 
 static umi_addressed *
@@ -29,7 +29,7 @@ addressed_of(const umx_ep *ep)
 static void
 unlink_ep(umi_addressed *addressed, umx_ep *ep)
 {
-    umi_link_remove(&ep->addressed_link);
+    umi_link_remove(&ep->untaken_link);
     umx_ep_set_on_state(ep, NULL, NULL);
     addressed->num_ended -= ep->is_ended_untaken;
     ep->is_ended_untaken = false;
@@ -96,7 +96,7 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     umi_addressed *addressed = worker->addressed;
 
     (void)listener;
-    umi_list_append(&addressed->waiting, &ep->addressed_link);
+    umi_list_append(&addressed->waiting, &ep->untaken_link);
     umx_ep_set_on_state(ep, on_state, NULL);
     if (addressed->fn != NULL) {
         addressed->fn(worker, addressed->arg);
@@ -114,6 +114,7 @@ umx_worker_take_addressed(umx_worker *worker)
     }
     ep = ep_of(addressed->waiting.next);
     unlink_ep(addressed, ep);
+    umi_conn_due(ep, UMI_DUE_AM); /* its messages have waited, too */
     return ep;
 }
 

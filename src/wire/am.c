@@ -97,15 +97,40 @@ umi_am_user_find(umx_worker *worker, uint32_t channel)
                NULL;
 }
 
+static bool
+may_take(const umi_channel *channel)
+{
+    return umi_conn_may_read(channel->ep) ||
+           umi_conn_is_reading_channel(channel);
+}
+
+/* Tell that there is something to take, of an endpoint that the program has. */
+static void
+tell_ready(umi_channel *channel)
+{
+    umi_am_user *user = channel->user;
+
+    if (!umi_link_is_linked(&channel->ep->untaken_link) &&
+        !umi_list_is_empty(&channel->unexpected) &&
+        !umi_link_is_linked(&channel->user_link)) {
+        umi_list_append(&user->channels, &channel->user_link);
+        user->ready(umi_conn_worker(channel->ep), user->id, user->arg);
+    }
+}
+
 static void
 run_channel(umi_channel *channel)
 {
     umi_am_user *user = channel->user;
     umx_message *message;
 
-    while (user != NULL && user->fn != NULL &&
-           (umi_conn_may_read(channel->ep) ||
-            umi_conn_is_reading_channel(channel)) &&
+    if (user == NULL) {
+        return;
+    }
+    if (user->ready != NULL) {
+        tell_ready(channel);
+    }
+    while (user->fn != NULL && may_take(channel) &&
            (message = umi_channel_take_first(channel)) != NULL) {
         user->fn(channel->ep, message, user->arg);
     }
@@ -136,8 +161,16 @@ attach_user(umx_worker *worker, umi_am_user *user)
     }
 }
 
-umx_status
-umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+static void
+forget_channels(umi_am_user *user)
+{
+    while (umi_list_pop(&user->channels) != NULL) {
+    }
+}
+
+static umx_status
+set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
+         void *arg)
 {
     umx_status   status = umi_worker_check(worker);
     umi_am_user *user;
@@ -152,12 +185,21 @@ umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
             return UMX_ERR_NO_MEMORY;
         }
         user->id = id;
+        umi_list_init(&user->channels);
         umi_list_append(&worker->am_users, &user->link);
     }
-    user->fn  = fn;
-    user->arg = arg;
+    forget_channels(user); /* the new one is told of them */
+    user->fn    = fn;
+    user->ready = ready;
+    user->arg   = arg;
     attach_user(worker, user);
     return UMX_OK;
+}
+
+umx_status
+umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+{
+    return set_user(worker, id, fn, NULL, arg);
 }
 
 umx_status
@@ -168,6 +210,36 @@ umx_worker_set_am_handler(umx_worker *worker, uint16_t id, umx_am_fn fn,
                           UMX_ERR_OUT_OF_RANGE;
 }
 
+umx_status
+umx_worker_set_am_ready(umx_worker *worker, uint16_t id, umx_am_ready_fn fn,
+                        void *arg)
+{
+    return is_users(id) ? set_user(worker, id, NULL, fn, arg) :
+                          UMX_ERR_OUT_OF_RANGE;
+}
+
+umx_message *
+umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
+{
+    umi_am_user *user = find_user(worker, id);
+
+    while (user != NULL && !umi_list_is_empty(&user->channels)) {
+        umi_channel *channel = umi_container_of(user->channels.next,
+                                                umi_channel, user_link);
+        umx_message *message = may_take(channel) ?
+                                   umi_channel_take_first(channel) :
+                                   NULL;
+
+        umi_link_remove(&channel->user_link);
+        if (message != NULL) {
+            umi_list_append(&user->channels, &channel->user_link);
+            *ep_p = channel->ep;
+            return message;
+        }
+    }
+    return NULL;
+}
+
 void
 umi_am_users_fini(umx_worker *worker)
 {
@@ -176,6 +248,7 @@ umi_am_users_fini(umx_worker *worker)
                                              link);
 
         umi_link_remove(&user->link);
+        forget_channels(user);
         free(user);
     }
 }

@@ -8,10 +8,12 @@
 /* The handler of an id. It stays, without a function, until the worker goes:
  * channels point at it. */
 typedef struct umi_am_user {
-    umi_link  link; /* worker->am_users */
-    uint16_t  id;
-    umx_am_fn fn; /* NULL: none */
-    void     *arg;
+    umi_link        link; /* worker->am_users */
+    uint16_t        id;
+    umx_am_fn       fn;       /* NULL: none */
+    umx_am_ready_fn ready;    /* instead, or NULL */
+    umi_list        channels; /* umi_channel.user_link: with messages to take */
+    void           *arg;
 } umi_am_user;
 
 /* The handler for a new channel; NULL if there is none or it is not of AMs. */

@@ -27,6 +27,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 {
     memset(channel, 0, sizeof(*channel));
     umi_link_init(&channel->link);
+    umi_link_init(&channel->user_link);
     umi_list_init(&channel->waiting);
     umi_list_init(&channel->posted);
     umi_list_init(&channel->unexpected);
@@ -151,12 +152,12 @@ umi_channel_uncount(umi_channel *channel)
 void
 umi_channel_credit(umi_channel *channel, umx_message *message)
 {
-    if (!message->is_counted) {
-        size_t len = message->info.length;
+    umi_charge charge = message->charge;
 
-        message->is_counted = true;
-        umi_credit_unkeep(channel, len, message->is_announced);
-        umi_credit_read(channel, len, message->is_announced);
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
     }
 }
 
@@ -374,7 +375,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
             status = length_status(info, req->buf.len, req->u.recv.flags);
         }
     }
-    umi_credit_read(channel, arrival->len, arrival->is_rndv);
+    umi_credit_read(channel, umi_charge_of(arrival));
     if (status != UMX_INPROGRESS) {
         complete_recv(req, status);
     }
@@ -386,9 +387,10 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
                 const umx_recv_info *info, const umi_am_arrival *arrival)
 {
     int          verdict = UMI_AM_CONSUMED;
+    umi_charge   charge  = umi_charge_of(arrival);
     umx_message *message;
 
-    if (!umi_credit_keep(channel, arrival->len, arrival->is_rndv)) {
+    if (!umi_credit_keep(channel, charge)) {
         umi_conn_protocol_error(channel->ep, "a message beyond its credit");
         return UMI_AM_REFUSED;
     }
@@ -399,6 +401,7 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
     }
     message->channel = channel;
     message->info    = *info;
+    message->charge  = charge;
     if (queue == &channel->parked) {
         insert_by_seq(queue, message);
     } else {
@@ -484,6 +487,11 @@ arrive(umi_channel *channel, const umi_header *header,
     int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
     int     verdict;
 
+    if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
+        arrival->len != 0) {
+        umi_conn_protocol_error(channel->ep, "bytes beyond their credit");
+        return UMI_AM_REFUSED;
+    }
     if (ahead < 0) {
         umi_conn_protocol_error(channel->ep, "a message came twice");
         return UMI_AM_REFUSED;
@@ -509,19 +517,20 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 
     if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
         worker->stats.protocol_errors++; /* whose it is cannot be known */
-        umi_log(UMI_LOG_WARN, "malformed message header");
+        umi_worker_stray(worker, 0);
         return UMI_AM_REFUSED;
     }
     ep = umi_conn_find(worker, header.endpoint);
     if (ep == NULL) {
+        umi_worker_stray(worker, header.endpoint);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    channel = umi_conn_channel(ep, umi_channel_id(header.kind, header.channel));
+    channel = umi_conn_peers_channel(
+        ep, umi_channel_id(header.kind, header.channel));
     if (channel == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a channel");
         return UMI_AM_REFUSED;
     }
     if (channel->is_cut || ep->protocol_error != NULL) {
@@ -826,9 +835,8 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (status != UMX_OK) {
         return status;
     }
-    message->channel    = channel;
-    message->info       = *info;
-    message->is_counted = true;
+    message->channel = channel;
+    message->info    = *info;
     umi_channel_uncount(channel);
     umi_channel_offer(channel, message);
     return UMX_OK;
@@ -981,7 +989,6 @@ cancel_landing(umx_request *req)
     message->info       = req->info;
     message->storage    = UMI_STORAGE_LANDING;
     message->data       = NULL;
-    message->is_counted = true;
     message->lander     = req;
     req->u.recv.message = message;
     umi_channel_uncount(channel);

@@ -17,10 +17,10 @@
 #include "wire/header.h"
 #include "wire/message.h"
 
-/* Of eager messages and of announcements. */
+/* Of a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
     uint32_t messages;
-    uint32_t rndv;
+    uint32_t reserve;
 } umi_counts;
 
 typedef struct umi_channel {
@@ -30,6 +30,8 @@ typedef struct umi_channel {
     bool                owes_credit;
     bool                has_goodbye;
     bool                is_replies; /* to what we asked for: see rma.h */
+    bool                is_ours;    /* counts as one that we send on */
+    bool                is_peers;   /* as one that the peer sends on */
     bool                is_cut;     /* nothing from `cut_at` on is handed out */
     uint32_t            goodbye_seq; /* the peer's last seq + 1 */
     uint32_t            tx_seq;
@@ -46,6 +48,7 @@ typedef struct umi_channel {
     umi_list            taken;  /* in the user's hands, bytes may be missing */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
+    umi_link            user_link; /* user->channels */
     /* Of a stream, and of frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
     /* Of frames: */
@@ -175,21 +178,41 @@ void umi_channel_landed(umi_channel *channel, umx_message *message,
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
+/* What an arriving message has cost its sender. */
+static inline umi_charge
+umi_charge_of(const umi_am_arrival *arrival)
+{
+    const uint8_t *header = arrival->header;
+    uint8_t        flags  = header[offsetof(umi_header, flags)];
+
+    if (flags & UMI_FLAG_RESERVE) {
+        return (umi_charge){.kind = UMI_CHARGE_RESERVE};
+    }
+    if (arrival->is_rndv) {
+        return (umi_charge){.kind = UMI_CHARGE_RNDV};
+    }
+    return umi_charge_eager(arrival->len,
+                            arrival->header_len - umi_header_size(flags));
+}
+
 /* credit.c */
-bool umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv);
-void umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_init(umx_ep *ep);
+bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
+void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
-bool umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv);
+bool umi_credit_keep(umi_channel *channel, umi_charge charge);
 /* One that was kept has been read. */
-void umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
-void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_read(umi_channel *channel, umi_charge charge);
 /* The CREDIT message that is due. */
-void umi_credit_grant(umi_channel *channel, umi_limits *limits);
+void umi_credit_grant(umi_channel *channel, umi_limits *limits,
+                      uint32_t *reserve_p);
 /* What the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
 /* One that has come. */
-void umi_credit_take(umi_channel *channel, const umi_limits *limits);
+void umi_credit_take(umi_channel *channel, const umi_limits *limits,
+                     uint32_t reserve);
 
 /* ---- cut.c ---------------------------------------------------------------
  */

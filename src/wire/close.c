@@ -17,6 +17,8 @@
  * each acknowledges the other, whoever is acknowledged first disconnects. */
 #include "wire/conn.h"
 
+#include <string.h>
+
 #include "util/clock.h"
 #include "util/log.h"
 #include "wire/am.h"
@@ -108,6 +110,9 @@ add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
 {
     umi_goodbye_entry *entry;
 
+    if (!channel->is_ours) {
+        return; /* nothing was sent on it */
+    }
     if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
         umi_conn_send_control(ep, control);
         control->u.goodbye.count = 0;
@@ -173,11 +178,10 @@ umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
         return;
     }
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        const umi_goodbye_entry *entry   = &control->u.goodbye.entries[i];
-        umi_channel             *channel = umi_conn_channel(ep, entry->channel);
+        const umi_goodbye_entry *entry = &control->u.goodbye.entries[i];
+        umi_channel *channel = umi_conn_peers_channel(ep, entry->channel);
 
         if (channel == NULL) {
-            umi_conn_protocol_error(ep, "out of memory for a channel");
             return;
         }
         channel->has_goodbye = true;
@@ -287,7 +291,8 @@ umi_close_try_ack(umx_ep *ep)
 static umx_status
 connect_status(const umx_ep *ep, umx_status status)
 {
-    bool is_silent = !ep->is_server && !ep->handshake->has_hello;
+    bool is_silent = !ep->is_server && !ep->handshake->has_hello &&
+                     ep->base.reason == NULL;
 
     return (status == UMX_ERR_CONNECTION_RESET && is_silent) ?
                UMX_ERR_NOT_CONNECTED :
@@ -305,6 +310,9 @@ end_of_open(const umx_ep *ep, umx_status status)
 void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
+    if (ep->base.reason != NULL) {
+        umi_conn_set_reason(ep, ep->base.reason, strlen(ep->base.reason));
+    }
     switch (ep->state) {
     case UMX_EP_CONNECTING:
         umi_conn_finish(ep, UMX_EP_FAILED, connect_status(ep, status));

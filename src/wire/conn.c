@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "ops/cma.h"
+#include "ops/queue.h"
 #include "ops/tag.h"
 #include "util/log.h"
+#include "wire/accept.h"
 #include "wire/addressed.h"
 #include "wire/am.h"
 #include "wire/frames.h"
@@ -24,8 +26,22 @@ static void abort_conn(umi_ep *base);
 static void
 abort_worker(umx_worker *worker)
 {
+    umi_queue_fini(worker);
     umi_tag_abort(worker);
     umi_addressed_abort(worker);
+}
+
+/* What the peer has been told leads nowhere. */
+static void
+fail_handshake(umi_ep *base, const char *reason)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
+        base->ucx_error = UMX_ERR_CONNECTION_RESET;
+        base->reason    = reason;
+        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+    }
 }
 
 static void
@@ -39,7 +55,9 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
+    .on_renewed    = fail_handshake,
     .on_connection = umi_handshake_on_connection,
+    .drop_accepted = umi_accept_drop,
     .look_for_tags = umi_tag_look,
     .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = abort_conn,
@@ -67,6 +85,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_queue_init(worker);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -98,6 +119,7 @@ conn_free(umi_ep *base)
                                                 link);
 
         umi_link_remove(&channel->link);
+        umi_link_remove(&channel->user_link);
         free(channel);
     }
     umi_table_fini(&ep->channels_by_id);
@@ -169,13 +191,16 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         return status;
     }
     umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
+    ep->channel0.is_ours  = true;
+    ep->channel0.is_peers = true;
     umi_list_init(&ep->channels);
     umi_table_init(&ep->channels_by_id);
+    umi_credit_init(ep);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->asks);
-    umi_link_init(&ep->addressed_link);
+    umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn   = retire_conn;
@@ -273,6 +298,84 @@ umi_conn_channel(umx_ep *ep, uint32_t id)
     return (channel != NULL) ? channel : add_channel(ep, id);
 }
 
+/* The library's own are few, and no limit keeps them back. */
+static bool
+is_limited(uint32_t id)
+{
+    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
+           (uint16_t)id == UMX_AM_ID_PLAIN;
+}
+
+umi_channel *
+umi_conn_peers_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_conn_find_channel(ep, id);
+
+    if (channel != NULL && channel->is_peers) {
+        return channel;
+    }
+    if (is_limited(id) &&
+        ep->num_peers >= umi_conn_worker(ep)->context->config.channels_max) {
+        umi_conn_protocol_error(ep, "more channels than are accepted");
+        return NULL;
+    }
+    if (channel == NULL) {
+        channel = add_channel(ep, id);
+    }
+    if (channel == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a channel");
+        return NULL;
+    }
+    channel->is_peers = true;
+    ep->num_peers += is_limited(id);
+    return channel;
+}
+
+umx_status
+umi_conn_use_channel(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    if (channel->is_ours) {
+        return UMX_OK;
+    }
+    if (is_limited(channel->id)) {
+        if (ep->peer_channels != 0 && ep->num_ours >= ep->peer_channels) {
+            return UMX_ERR_CHANNEL_LIMIT;
+        }
+        ep->num_ours++;
+    }
+    channel->is_ours = true;
+    return UMX_OK;
+}
+
+void
+umi_conn_limit_channels(umx_ep *ep)
+{
+    uint32_t left = ep->peer_channels;
+
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (!channel->is_ours || !is_limited(channel->id)) {
+            continue;
+        }
+        if (left > 0) {
+            left--;
+            continue;
+        }
+        channel->is_ours = false;
+        ep->num_ours--;
+        umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
+    }
+}
+
+uint32_t
+umx_ep_channels_max(const umx_ep *ep)
+{
+    return ep->peer_channels;
+}
+
 void
 umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel))
 {
@@ -328,27 +431,11 @@ send_credit(umi_channel *channel)
     umi_control control = {.kind = UMI_CREDIT};
 
     if (channel->owes_credit && channel->ep->base.handle != NULL) {
-        umi_credit_grant(channel, &control.u.credit.limits);
+        umi_credit_grant(channel, &control.u.credit.limits,
+                         &control.u.credit.reserve);
         control.u.credit.channel = channel->id;
         umi_conn_send_control(channel->ep, &control);
     }
-}
-
-static void
-accept_conn(umx_ep *ep)
-{
-    umx_listener *listener = ep->handshake->listener;
-
-    ep->handshake->listener = NULL;
-    umi_handshake_end(ep);
-    listener->num_handshakes--;
-    if (listener->is_destroyed || listener->on_accept == NULL) {
-        umx_ep_abort(ep);
-        umx_ep_destroy(ep);
-    } else {
-        listener->on_accept(listener, ep, listener->arg);
-    }
-    umi_listener_release(listener);
 }
 
 static bool
@@ -373,7 +460,7 @@ visit_due(umx_ep *ep)
     }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
-        accept_conn(ep);
+        umi_accept(ep);
     }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
@@ -480,6 +567,17 @@ settle_channel(umi_channel *channel)
     }
 }
 
+/* Has the peer, if it is one, sent all that it ever will? */
+static bool
+is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    if (ep->state == UMX_EP_CONNECTING) {
+        return status != UMX_ERR_CONNECTION_RESET &&
+               status != UMX_ERR_TIMED_OUT;
+    }
+    return state == UMX_EP_CLOSED && (status == UMX_OK || ep->is_ack_sent);
+}
+
 void
 umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
@@ -493,6 +591,9 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
         ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
         return;
+    }
+    if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
+        umi_queue_doubt(umi_conn_worker(ep));
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
@@ -668,6 +769,12 @@ const char *
 umx_ep_reason(const umx_ep *ep)
 {
     return (ep->reason != NULL) ? ep->reason : "";
+}
+
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
 }
 
 uint64_t

@@ -25,7 +25,7 @@ struct umi_rma;
 /* Things to do at the next visit. */
 enum umi_conn_due {
     UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
-    UMI_DUE_ACCEPT      = 1u << 1,  /* call the listener's on_accept */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* hand it to its listener */
     UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
     UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
     UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
@@ -45,37 +45,43 @@ typedef struct umi_handshake {
     bool              has_hello;   /* connecting side: has had a CHALLENGE */
     bool              is_welcomed; /* listening side: WELCOME sent */
     bool              is_rejected; /* listening side: the peer should go now */
-    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void             *address;                       /* of its worker; owned */
+    umi_peer_claim    claim;       /* who the peer says it is; of its ... */
+    void             *address;     /* ... address; owned */
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
-    uint8_t           client_nonce[UMI_NONCE_SIZE];
-    uint8_t           server_nonce[UMI_NONCE_SIZE];
-    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of the bytes of HELLO */
+    uint8_t           challenge[UMI_NONCE_SIZE];
+    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t           welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
-/* Of the eager messages of all channels; running totals. */
-typedef struct umi_byte_credit {
-    uint64_t tx_sent;
-    uint64_t tx_limit; /* what the peer allows of it */
-    uint64_t rx_read;
-    uint64_t rx_granted;
-    uint64_t rx_kept; /* not read yet */
-} umi_byte_credit;
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
 
 struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
     umi_table       channels_by_id;
-    umi_channel    *recent; /* found last; NULL at first */
+    umi_channel    *recent;    /* found last; NULL at first */
+    uint32_t        num_ours;  /* channels that we send on, without 0 */
+    uint32_t        num_peers; /* that the peer sends on */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
-    size_t          cma_min;     /* may be lent from here on: ops/cma.h */
-    umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
+    size_t          cma_min;       /* may be lent from here on: ops/cma.h */
+    umi_limits      peer_limits;   /* at first */
     uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
-    umi_byte_credit bytes;
+    umi_limits      own_limits;    /* what it grants the peer at first */
+    umi_ep_counts   tx_sent;       /* running totals */
+    umi_ep_counts   tx_limit;      /* what the peer allows of them */
+    umi_ep_counts   rx_read;
+    umi_ep_counts   rx_granted;
+    umi_ep_counts   rx_kept; /* not read yet */
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;
@@ -117,9 +123,10 @@ struct umx_ep {
     bool            is_ack_sent;
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
-    unsigned        attempt;          /* to connect; grows */
-    umi_link        addressed_link;   /* umi_addressed.waiting */
-    bool            is_ended_untaken; /* counted there */
+    unsigned        attempt;      /* to connect; grows */
+    umi_link        untaken_link; /* umx_listener.accepted, or
+                                     umi_addressed.waiting */
+    bool is_ended_untaken;        /* counted there */
 };
 
 static inline umx_ep *
@@ -154,7 +161,7 @@ umi_conn_is_reading_channel(const umi_channel *channel)
 static inline umx_ep *
 umi_conn_find(const umx_worker *worker, uint64_t id)
 {
-    return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
 /* True if the user may read what has arrived. */
@@ -203,6 +210,16 @@ umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
 
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_conn_peers_channel(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_conn_limit_channels() ends what was sent on
+ * too many. */
+umx_status umi_conn_use_channel(umi_channel *channel);
+void       umi_conn_limit_channels(umx_ep *ep);
 
 /* Call `fn` for every channel. */
 void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));

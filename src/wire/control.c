@@ -70,6 +70,7 @@ write_where(umi_writer *w, const umi_where *where)
         return false;
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
+    umi_write_bytes(w, where->key, UMI_KEY_SIZE);
     umi_write_u64(w, where->endpoint);
     umi_write_u32(w, where->pid);
     umi_write_u32(w, where->version);
@@ -86,6 +87,7 @@ read_where(umi_reader *r, umi_where *where)
     uint64_t sum;
 
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
+    read_array(r, where->key, UMI_KEY_SIZE);
     where->endpoint    = umi_read_u64(r);
     where->pid         = umi_read_u32(r);
     where->version     = umi_read_u32(r);
@@ -181,6 +183,7 @@ write_welcome(umi_writer *w, const umi_control *control)
     }
     umi_write_u16(w, control->u.welcome.minor);
     umi_write_u64(w, control->u.welcome.features);
+    umi_write_bytes(w, control->u.welcome.nonce, UMI_NONCE_SIZE);
     write_limits(w, &control->u.welcome.limits);
     umi_write_u32(w, control->u.welcome.channels);
     if (!write_where(w, &control->u.welcome.where)) {
@@ -204,6 +207,7 @@ read_welcome(umi_reader *r, umi_control *control)
     }
     control->u.welcome.minor    = umi_read_u16(r);
     control->u.welcome.features = umi_read_u64(r);
+    read_array(r, control->u.welcome.nonce, UMI_NONCE_SIZE);
     read_limits(r, &control->u.welcome.limits);
     control->u.welcome.channels = read_channels(r, &why);
     where_why                   = read_where(r, &control->u.welcome.where);
@@ -311,6 +315,7 @@ write_body(umi_writer *w, const umi_control *control)
         return write_welcome(w, control);
     case UMI_OPEN:
         umi_write_u64(w, control->u.open.peer);
+        umi_write_bytes(w, control->u.open.mac, UMI_MAC_SIZE);
         return true;
     case UMI_REJECT:
         return write_reject(w, control);
@@ -319,6 +324,7 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_CREDIT:
         umi_write_u32(w, control->u.credit.channel);
         write_limits(w, &control->u.credit.limits);
+        umi_write_u32(w, control->u.credit.reserve);
         return true;
     case UMI_PING:
     case UMI_PONG:
@@ -359,6 +365,7 @@ read_body(umi_reader *r, umi_control *control)
         return read_welcome(r, control);
     case UMI_OPEN:
         control->u.open.peer = umi_read_u64(r);
+        read_array(r, control->u.open.mac, UMI_MAC_SIZE);
         return NULL;
     case UMI_REJECT:
         return read_reject(r, control);
@@ -367,6 +374,7 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_CREDIT:
         control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
+        control->u.credit.reserve = umi_read_u32(r);
         return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
                    NULL :
                    "no such kind of channel";

@@ -15,21 +15,23 @@
  *   HELLO         major u16, minor u16, features u64, nonce 16 bytes, limits,
  *                 channels u32, where
  *   CHALLENGE     nonce 16
- *   AUTH          mac 32: HMAC(token, "umx client" | client nonce | server
- *                 nonce | SHA-256 of HELLO)
- *   WELCOME       major u16, minor u16, features u64, limits, channels u32,
- *                 where, peer u64, known u64 (the numbers of umi_peer: ours,
- *                 and the one of yours that it belongs to, or 0), mac 32:
- *                 HMAC(token, "umx server" | server nonce | client nonce |
- *                 SHA-256 of HELLO | SHA-256 of WELCOME without the mac);
- *                 zeros without a token
- *   OPEN          peer u64
+ *   AUTH          mac 32: HMAC(token, "umx token " | nonce of CHALLENGE |
+ *                 SHA-256 of HELLO)
+ *   WELCOME       major u16, minor u16, features u64, nonce 16, limits,
+ *                 channels u32, where, peer u64, known u64 (the numbers of
+ *                 umi_peer: ours, and the one of yours that it belongs to, or
+ *                 0), mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
+ *                 SHA-256 of WELCOME without the mac)
+ *   OPEN          peer u64, mac 32: HMAC(secret, "umx client" | SHA-256 of
+ *                 HELLO | SHA-256 of WELCOME | peer)
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
  *                 several), count x (channel u32, next_seq u32)
  *   GOODBYE_ACK   nothing
- *   CREDIT        channel u32, limits (running totals, not increments)
+ *   CREDIT        channel u32, limits, reserve u32 (running totals, not
+ *                 increments; the first reserve is 16, or limits.rndv if
+ *                 that is less)
  *   PING, PONG    token u64
  *   CLOSE_AFTER_N n u64
  *   INFO_REQUEST, CLOSE_LISTENER
@@ -39,13 +41,14 @@
  *                 token u64, status i32 (0, or a umx_status that is a
  *                 failure)
  *   channel       kind << 16 | number, as in the header of data
- *   limits        bytes u64, messages u32, rndv u32
+ *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
+ *                 u32 (of all); what is counted as how much: credit.c
  *   channels      how many the sender accepts on this endpoint; not 0
- *   where         worker id 16 bytes, endpoint u64 (the sender's number for
- *                 it: in front of what it is sent), pid u32, version of
- *                 libumx u32 (major << 16 | minor << 8 | patch), sum u64
- *                 (SipHash of the address), address_len u16, UCX worker
- *                 address
+ *   secret        HMAC(token or nothing, what X25519 makes of the public keys)
+ *   where         worker id 16 bytes, public key 32, endpoint u64 (the sender's
+ * number for it: in front of what it is sent), pid u32, version of libumx u32
+ * (major << 16 | minor << 8 | patch), sum u64 (SipHash of the address),
+ * address_len u16, UCX worker address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H
@@ -61,6 +64,7 @@
 #define UMI_CONTROL_MAX 12288 /* bytes of the longest control message */
 #define UMI_ADDRESS_MAX 8192
 #define UMI_WHERE_ID_SIZE 16
+#define UMI_KEY_SIZE 32
 #define UMI_TEXT_MAX 1024
 
 typedef enum umi_control_kind {
@@ -96,6 +100,7 @@ typedef struct umi_goodbye_entry {
 /* Where to reach one side of a connection. */
 typedef struct umi_where {
     uint8_t        worker_id[UMI_WHERE_ID_SIZE];
+    uint8_t        key[UMI_KEY_SIZE];
     uint64_t       endpoint;
     uint32_t       pid;
     uint32_t       version;
@@ -133,6 +138,7 @@ typedef struct umi_control {
             uint16_t   major;
             uint16_t   minor;
             uint64_t   features;
+            uint8_t    nonce[UMI_NONCE_SIZE];
             umi_limits limits;
             uint32_t   channels;
             umi_where  where;
@@ -143,6 +149,7 @@ typedef struct umi_control {
         } welcome;
         struct {
             uint64_t peer;
+            uint8_t  mac[UMI_MAC_SIZE];
         } open;
         struct {
             int32_t     reason;
@@ -159,6 +166,7 @@ typedef struct umi_control {
         struct {
             uint32_t   channel;
             umi_limits limits;
+            uint32_t   reserve;
         } credit;
         struct {
             uint64_t token;

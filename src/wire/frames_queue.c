@@ -403,7 +403,6 @@ rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
     message->info        = head->info;
     message->info.length = part->len;
     message->info.seq    = seq;
-    message->is_counted  = true;
     umi_channel_queue(head->channel, message);
     return status == UMX_OK;
 }

@@ -66,7 +66,8 @@ umi_channel_id_is_valid(uint32_t id)
 
 enum {
     UMI_FLAG_UNTAGGED = 1u << 0,
-    UMI_FLAG_DEVICE   = 1u << 1 /* sent from memory of a GPU */
+    UMI_FLAG_DEVICE   = 1u << 1, /* sent from memory of a GPU */
+    UMI_FLAG_RESERVE  = 1u << 2  /* of the channel's reserve: credit.c */
 };
 
 typedef struct umi_header {
@@ -114,7 +115,8 @@ umi_header_decode(umi_header *header, const void *data, size_t len)
     }
     return umi_channel_id_is_valid(
                umi_channel_id(header->kind, header->channel)) &&
-           (header->flags & ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE)) == 0;
+           (header->flags &
+            ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE | UMI_FLAG_RESERVE)) == 0;
 }
 
 /* Serial-number order: how far `a` is ahead of `b`; negative if behind. */

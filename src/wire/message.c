@@ -145,8 +145,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
     }
     message->data = arrival->data;
     if (arrival->is_rndv) {
-        message->storage      = UMI_STORAGE_RNDV;
-        message->is_announced = true;
+        message->storage = UMI_STORAGE_RNDV;
         ep->num_announced++;
     } else {
         message->storage = UMI_STORAGE_EAGER;
@@ -198,11 +197,11 @@ umi_message_free(umx_message *message)
         break;
     case UMI_STORAGE_EAGER:
         ep->num_descs--;
-        umi_am_release(worker, message->data);
+        umi_am_release(&ep->base, message->data);
         break;
     case UMI_STORAGE_RNDV:
         ep->num_announced--;
-        umi_am_release(worker, message->data);
+        umi_am_release(&ep->base, message->data);
         break;
     case UMI_STORAGE_INLINE:
     case UMI_STORAGE_LANDING:

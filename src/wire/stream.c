@@ -68,9 +68,8 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    message->channel    = channel;
-    message->is_counted = true;
-    message->info.tag   = place;
+    message->channel  = channel;
+    message->info.tag = place;
     umi_channel_queue(channel, message);
     return UMX_OK;
 }
@@ -310,7 +309,7 @@ umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
         return false;
     }
     channel->place += arrival->len;
-    umi_credit_read(channel, arrival->len, arrival->is_rndv);
+    umi_credit_read(channel, umi_charge_of(arrival));
     if (is_satisfied(req)) {
         end(req, UMX_OK);
     }

@@ -534,6 +534,120 @@ test_bad_arguments_are_refused(void **state)
     }
 }
 
+/* ---- messages that wait to be taken -----------------------------------------
+ */
+
+static void
+count_ready(umx_worker *worker, uint16_t id, void *arg)
+{
+    unsigned *count = arg;
+
+    (void)worker;
+    assert_int_equal(id, ID);
+    (*count)++;
+}
+
+static void
+send_bytes(pair *p, const char *bytes)
+{
+    for (; *bytes != '\0'; bytes++) {
+        op sent;
+
+        op_am_send(&sent, p->client, ID, NULL, 0, bytes, 1);
+        assert_int_equal(op_wait(p, &sent), UMX_OK);
+    }
+    pair_settle(p);
+}
+
+static void
+test_messages_wait_to_be_taken(void **state)
+{
+    pair        *p         = *state;
+    unsigned     num_ready = 0;
+    umx_ep      *ep        = NULL;
+    umx_message *message;
+
+    pair_open(p);
+    send_bytes(p, "a"); /* before there is anybody */
+    assert_int_equal(
+        umx_worker_set_am_ready(p->server_worker, ID, count_ready, &num_ready),
+        UMX_OK);
+    send_bytes(p, "bc");
+    assert_true(num_ready >= 1);
+    for (const char *byte = "abc"; *byte != '\0'; byte++) {
+        message = umx_worker_take_am(p->server_worker, ID, &ep);
+        assert_non_null(message);
+        assert_ptr_equal(ep, p->server);
+        assert_int_equal(take_byte(message), *byte);
+    }
+    assert_null(umx_worker_take_am(p->server_worker, ID, &ep));
+    num_ready = 0;
+    send_bytes(p, "d");
+    assert_int_equal(num_ready, 1);
+    message = umx_worker_take_am(p->server_worker, ID, &ep);
+    assert_int_equal(take_byte(message), 'd');
+}
+
+static void
+test_a_receive_may_come_before_the_taker(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+    umx_ep  *ep;
+    op       got;
+
+    pair_open(p);
+    assert_int_equal(
+        umx_worker_set_am_ready(p->server_worker, ID, count_ready, &num_ready),
+        UMX_OK);
+    send_bytes(p, "a");
+    assert_int_equal(num_ready, 1);
+    op_am_recv(&got, p->server, ID);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    assert_int_equal(take_byte(got.message), 'a');
+    assert_null(umx_worker_take_am(p->server_worker, ID, &ep));
+}
+
+static void
+test_nothing_is_taken_of_an_endpoint_that_has_gone(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+    umx_ep  *ep;
+
+    pair_open(p);
+    assert_int_equal(
+        umx_worker_set_am_ready(p->server_worker, ID, count_ready, &num_ready),
+        UMX_OK);
+    send_bytes(p, "ab");
+    assert_int_equal(num_ready, 1);
+    umx_ep_destroy(p->server);
+    p->server = NULL;
+    PAIR_UNTIL(p, umx_ep_is_peer_closed(p->client));
+    assert_null(umx_worker_take_am(p->server_worker, ID, &ep));
+}
+
+static void
+test_without_a_taker_messages_wait_again(void **state)
+{
+    pair    *p         = *state;
+    unsigned num_ready = 0;
+    umx_ep  *ep;
+    op       got;
+
+    pair_open(p);
+    assert_int_equal(
+        umx_worker_set_am_ready(p->server_worker, ID, count_ready, &num_ready),
+        UMX_OK);
+    send_bytes(p, "a");
+    assert_int_equal(umx_worker_set_am_ready(p->server_worker, ID, NULL, NULL),
+                     UMX_OK);
+    assert_null(umx_worker_take_am(p->server_worker, ID, &ep));
+    op_am_recv(&got, p->server, ID);
+    assert_int_equal(op_wait(p, &got), UMX_OK);
+    assert_int_equal(take_byte(got.message), 'a');
+}
+
 int
 main(void)
 {
@@ -553,6 +667,10 @@ main(void)
         PAIR_TEST(test_a_close_ends_waiting_receives),
         PAIR_TEST(test_a_close_waits_for_an_announced_message_in_hand),
         PAIR_TEST(test_bytes_in_hand_outlive_the_worker),
+        PAIR_TEST(test_messages_wait_to_be_taken),
+        PAIR_TEST(test_a_receive_may_come_before_the_taker),
+        PAIR_TEST(test_nothing_is_taken_of_an_endpoint_that_has_gone),
+        PAIR_TEST(test_without_a_taker_messages_wait_again),
         PAIR_TEST_ONCE(test_bad_arguments_are_refused),
     };
 

@@ -34,6 +34,7 @@ static const umi_limits limits = {0x0102030405060708u, 0x11121314u,
                                   0x21222324u};
 
 static const umi_where where = {{1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                {0xd1, 0xd2, 0xd3},
                                 0x3334353637383930u,
                                 0xb1b2b3b4u,
                                 0xc1c2c3c4u,
@@ -73,6 +74,7 @@ make(int kind)
         c.u.welcome.where    = where;
         c.u.welcome.peer     = 0x9192939495969798u;
         c.u.welcome.known    = 0xa1a2a3a4a5a6a7a8u;
+        fill(c.u.welcome.nonce, UMI_NONCE_SIZE, 0x50);
         fill(c.u.welcome.mac, UMI_MAC_SIZE, 0x70);
         break;
     case UMI_REJECT:
@@ -91,6 +93,7 @@ make(int kind)
     case UMI_CREDIT:
         c.u.credit.channel = 0x020506;
         c.u.credit.limits  = limits;
+        c.u.credit.reserve = 0x31323334;
         break;
     case UMI_PING:
     case UMI_PONG:
@@ -112,6 +115,7 @@ make(int kind)
         break;
     case UMI_OPEN:
         c.u.open.peer = 0x8182838485868788u;
+        fill(c.u.open.mac, UMI_MAC_SIZE, 0x70);
         break;
     case UMI_GOODBYE_ACK:
         break;
@@ -208,6 +212,7 @@ static void
 assert_where_equal(const umi_where *a, const umi_where *b)
 {
     assert_memory_equal(a->worker_id, b->worker_id, UMI_WHERE_ID_SIZE);
+    assert_memory_equal(a->key, b->key, UMI_KEY_SIZE);
     assert_int_equal(a->endpoint, b->endpoint);
     assert_int_equal(a->pid, b->pid);
     assert_int_equal(a->version, b->version);
@@ -234,6 +239,7 @@ assert_welcome_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.welcome.minor, b->u.welcome.minor);
     assert_int_equal(a->u.welcome.features, b->u.welcome.features);
     assert_limits_equal(&a->u.welcome.limits, &b->u.welcome.limits);
+    assert_memory_equal(a->u.welcome.nonce, b->u.welcome.nonce, UMI_NONCE_SIZE);
     assert_memory_equal(a->u.welcome.mac, b->u.welcome.mac, UMI_MAC_SIZE);
     assert_int_equal(a->u.welcome.channels, b->u.welcome.channels);
     assert_where_equal(&a->u.welcome.where, &b->u.welcome.where);
@@ -286,6 +292,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
     case UMI_CREDIT:
         assert_int_equal(a->u.credit.channel, b->u.credit.channel);
         assert_limits_equal(&a->u.credit.limits, &b->u.credit.limits);
+        assert_int_equal(a->u.credit.reserve, b->u.credit.reserve);
         break;
     case UMI_PING:
     case UMI_PONG:
@@ -309,6 +316,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         break;
     case UMI_OPEN:
         assert_int_equal(a->u.open.peer, b->u.open.peer);
+        assert_memory_equal(a->u.open.mac, b->u.open.mac, UMI_MAC_SIZE);
         break;
     case UMI_GOODBYE_ACK:
         break;
@@ -345,24 +353,25 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 8 + 4 + 4 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 32 + 8 + 4 + 4 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
         [UMI_HELLO]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 4 + WHERE_SIZE,
         [UMI_CHALLENGE] = HEADER_SIZE + 16,
         [UMI_AUTH]      = HEADER_SIZE + 32,
-        [UMI_WELCOME] = HEADER_SIZE + 2 + 2 + 8 + 16 + 4 + 32 + WHERE_SIZE + 16,
-        [UMI_REJECT]  = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE] = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
+        [UMI_WELCOME]   = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 4 + 32 +
+                        WHERE_SIZE + 16,
+        [UMI_REJECT]          = HEADER_SIZE + 4 + 2 + 7,
+        [UMI_GOODBYE]         = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
         [UMI_GOODBYE_ACK]     = HEADER_SIZE,
-        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16,
+        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16 + 4,
         [UMI_PING]            = HEADER_SIZE + 8,
         [UMI_PONG]            = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N]   = HEADER_SIZE + 8,
         [UMI_INFO_REQUEST]    = HEADER_SIZE + 8,
         [UMI_INFO]            = HEADER_SIZE + 8 + 2 + 9,
-        [UMI_OPEN]            = HEADER_SIZE + 8,
+        [UMI_OPEN]            = HEADER_SIZE + 8 + 32,
         [UMI_CLOSE_LISTENER]  = HEADER_SIZE + 8,
         [UMI_LISTENER_CLOSED] = HEADER_SIZE + 8 + 4,
     };
@@ -380,17 +389,21 @@ static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    95,   0,    /* header */
+        'U',  'M',  'X',  '1',  1,    0,    127,  0,    /* header */
         2,    0,    0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
-        0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
-        0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
-        0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
-        0x38, 0x37, 0x36, 0x35,                      /* channels */
+        0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f, 0x08, 0x07, 0x06,
+        0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
+        0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36,
+        0x35,                                        /* channels */
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
-        9,    0,    0,    0,    0,    0,    0,    0,
-        0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        9,    0,    0,    0,    0,    0,    0,    0,    0xd1, 0xd2, 0xd3,
+        0,    0,    0,    0,    0, /* key */
+        0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
+        0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
+        0,    0,    0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint
+                                                                     */
         0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3, 0xc2, 0xc1, /* pid, version */
         0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
@@ -685,11 +698,12 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[0]  = UMX_WIRE_VERSION;
-    body[44] = 1; /* channels */
-    body[88] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[89] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 90 + UMI_ADDRESS_MAX + 1),
+    body[0]   = UMX_WIRE_VERSION;
+    body[44]  = 1; /* channels */
+    body[120] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[121] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data,
+                   frame(data, UMI_HELLO, body, 122 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));

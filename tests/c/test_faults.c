@@ -6,6 +6,7 @@
  * never, nothing may crash. */
 #include "fake_ucp.h"
 #include "pair.h"
+#include "prove.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -109,7 +110,6 @@ send_to(umx_ep *ep, uint32_t seq, uint64_t tag, size_t len, bool is_rndv)
 }
 
 static const umi_limits limits = {1 << 20, 100, 100};
-static const uint8_t    address[8];
 
 /* The accepted endpoint, open or not; NULL when it has been dropped. */
 static umx_ep *
@@ -202,8 +202,8 @@ open_client(life *l, bool has_token)
     welcome.u.welcome.major    = UMX_WIRE_VERSION;
     welcome.u.welcome.channels = 1;
     welcome.u.welcome.limits   = limits;
-    welcome.u.welcome.where    = (umi_where){{1}, 1, 7, 0, 8, address};
-    welcome.u.welcome.peer     = 1;
+    stranger(1, &welcome.u.welcome.where);
+    welcome.u.welcome.peer = 1;
     if (umx_ep_connect(l->worker, &params, &l->client) != UMX_OK) {
         l->client = NULL;
         return;
@@ -214,6 +214,9 @@ open_client(life *l, bool has_token)
     if (has_token) {
         pair_hear(l->client, &challenge);
         run(l);
+    }
+    if (!has_token && l->client->handshake != NULL) {
+        prove(l->client, &welcome);
     }
     pair_hear(l->client, &welcome); /* with a token: does not prove it */
     run(l);
@@ -251,8 +254,8 @@ open_server(life *l, bool has_token)
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = limits;
-    hello.u.hello.where    = (umi_where){{2}, 2, 7, 0, 8, address};
-    open.u.open.peer       = 1;
+    stranger(2, &hello.u.hello.where);
+    open.u.open.peer = 1;
     if (find_server(l) != NULL) {
         pair_hear(find_server(l), &hello);
         run(l);
@@ -262,6 +265,7 @@ open_server(life *l, bool has_token)
         run(l);
     }
     if (find_server(l) != NULL) {
+        prove(find_server(l), &open);
         pair_hear(find_server(l), &open);
         run(l);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
+#include "prove.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -205,7 +206,7 @@ test_messages_out_of_turn_drop_the_peer(void **state)
     pair_listen(p);
     welcome.u.welcome.major    = UMX_WIRE_VERSION;
     welcome.u.welcome.channels = 1;
-    welcome.u.welcome.where    = (umi_where){{0}, 1, 0, 0, 1, &nowhere};
+    welcome.u.welcome.where    = (umi_where){{0}, {0}, 1, 0, 0, 1, &nowhere};
     check_server_drops(p, &auth, 1);
     check_server_drops(p, &ping, 1);
     check_server_drops(p, &goodbye, 1);
@@ -365,6 +366,7 @@ test_messages_that_overtake_the_handshake_wait(void **state)
     (void)umx_worker_poll(p->server_worker);
     assert_null(p->server);
     open.u.open.peer = 1;
+    prove(half_open(p), &open);
     pair_hear(half_open(p), &open);
     (void)umx_worker_poll(p->server_worker);
     assert_non_null(p->server);

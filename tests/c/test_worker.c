@@ -633,6 +633,151 @@ test_giving_back_while_destroying(void **state)
     forget(p);
 }
 
+/* ---- destroyed by a callback ------------------------------------------------
+ */
+
+/* Where `umx` was destroyed. */
+typedef struct suicide {
+    umx_worker *umx;
+    int         calls;
+} suicide;
+
+static void
+destroy_it(suicide *s)
+{
+    umx_worker_stats stats;
+
+    s->calls++;
+    umx_worker_destroy(s->umx);
+    umx_worker_destroy(s->umx);       /* once is enough */
+    umx_worker_query(s->umx, &stats); /* it is there until the call's end */
+    assert_int_equal(umx_worker_drain(s->umx), UMX_INPROGRESS);
+}
+
+static void
+destroy_on_done(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status;
+    destroy_it(arg);
+}
+
+static void
+destroy_on_call(umx_worker *worker, umx_status status, void *arg)
+{
+    (void)worker;
+    assert_int_equal(status, UMX_OK);
+    destroy_it(arg);
+}
+
+static void
+destroy_on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    (void)status;
+    if (state != UMX_EP_OPEN) {
+        umx_ep_set_on_state(ep, NULL, NULL);
+        destroy_it(arg);
+    }
+}
+
+/* The client's worker, in a callback of each (P) call. */
+static void
+test_a_callback_may_destroy_its_worker(void **state)
+{
+    for (int how = 0; how < 4; how++) {
+        pair         *p       = *state;
+        suicide       s       = {0};
+        volatile bool is_done = false;
+
+        pair_open(p);
+        s.umx = p->client_worker;
+        assert_int_equal(
+            umx_worker_submit(p->client_worker, destroy_on_call, &s), UMX_OK);
+        switch (how) {
+        case 0:
+            assert_int_equal(umx_worker_poll(p->client_worker), 0);
+            break;
+        case 1:
+            assert_int_equal(umx_worker_drain(p->client_worker),
+                             UMX_ERR_CLOSED);
+            break;
+        case 2:
+            assert_int_equal(
+                umx_worker_wait(p->client_worker, UMX_TIMEOUT_INFINITE),
+                UMX_ERR_CLOSED);
+            break;
+        default:
+            assert_false(umx_worker_spin(p->client_worker, &is_done));
+        }
+        assert_int_equal(s.calls, 1);
+        assert_null(umx_ep_worker(p->client));
+        umx_worker_destroy(p->server_worker);
+        umx_ep_destroy(p->client);
+        umx_ep_destroy(p->server);
+        umx_listener_destroy(p->listener);
+        p->listener = NULL;
+        forget(p);
+    }
+}
+
+static void
+test_a_completion_may_destroy_its_worker(void **state)
+{
+    pair         *p      = *state;
+    suicide       s      = {0};
+    char          byte   = 0;
+    umx_buffer    buffer = umx_host_buffer(&byte, 1);
+    umx_request  *req;
+    umx_recv_info info;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = destroy_on_done,
+                            .arg        = &s};
+    op            other, sent;
+
+    pair_open(p);
+    s.umx = p->server_worker;
+    assert_int_equal(umx_channel_recv(p->server, 0, &pair_any, &buffer, &params,
+                                      &req, &info),
+                     UMX_INPROGRESS);
+    op_recv(&other, p->server, 1, pair_any, &byte, 1);
+    op_send(&sent, p->client, 0, pair_tag(1), "a", 1);
+    while (s.calls == 0) {
+        (void)umx_worker_poll(p->client_worker);
+        (void)umx_worker_poll(p->server_worker);
+    }
+    assert_int_equal(s.calls, 1);
+    assert_true(op_is_done(&other)); /* destroyed: it has ended, too */
+    assert_int_equal(other.status, UMX_ERR_CANCELED);
+    umx_worker_destroy(p->client_worker);
+    umx_ep_destroy(p->client);
+    umx_ep_destroy(p->server);
+    umx_listener_destroy(p->listener);
+    p->listener = NULL;
+    forget(p);
+}
+
+static void
+test_a_state_callback_may_destroy_its_worker(void **state)
+{
+    pair      *p = *state;
+    suicide    s = {0};
+    umx_status status;
+
+    pair_open(p);
+    s.umx = p->server_worker;
+    umx_ep_set_on_state(p->server, destroy_on_state, &s);
+    umx_ep_abort(p->server);
+    status = umx_worker_drain(p->server_worker);
+    assert_int_equal(status, UMX_ERR_CLOSED);
+    assert_int_equal(s.calls, 1);
+    umx_worker_destroy(p->client_worker);
+    umx_ep_destroy(p->client);
+    umx_ep_destroy(p->server);
+    umx_listener_destroy(p->listener);
+    p->listener = NULL;
+    forget(p);
+}
+
 /* ---- knowing -------------------------------------------------------------
  */
 
@@ -754,6 +899,9 @@ main(void)
         PAIR_TEST(test_destroying_with_everything_open),
         PAIR_TEST(test_messages_outlive_the_worker),
         PAIR_TEST_ONCE(test_giving_back_while_destroying),
+        PAIR_TEST(test_a_callback_may_destroy_its_worker),
+        PAIR_TEST(test_a_completion_may_destroy_its_worker),
+        PAIR_TEST(test_a_state_callback_may_destroy_its_worker),
         PAIR_TEST_ONCE(test_descriptions),
         PAIR_TEST(test_transports_and_addresses),
         PAIR_TEST_ONCE(test_each_endpoint_has_a_number_of_its_own),

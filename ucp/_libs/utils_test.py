@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ucx_api
-from .arr import Array
+from .arr import asarray
 
 
 def blocking_handler(
@@ -35,7 +35,7 @@ def blocking_send(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
 ) -> None:
     """Send with a tag."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.tag_send_nb(
         ep, array, array.nbytes, tag, blocking_handler, (finished,)
@@ -47,7 +47,7 @@ def blocking_recv(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
 ) -> None:
     """Receive with a tag."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.tag_recv_nb(
         worker, array, array.nbytes, tag, blocking_handler, (finished,), ep=ep
@@ -77,7 +77,7 @@ def non_blocking_send(
 
     ``started_cb()`` is called before, ``completed_cb()`` when it is done.
     """
-    array = Array(msg)
+    array = asarray(msg)
     started_cb()
     request = ucx_api.tag_send_nb(
         ep, array, array.nbytes, tag, non_blocking_handler, (completed_cb,)
@@ -96,7 +96,7 @@ def non_blocking_recv(
     tag: int = 0,
 ) -> ucx_api.UCXRequest[None] | None:
     """Start to receive with a tag; calls as ``non_blocking_send``."""
-    array = Array(msg)
+    array = asarray(msg)
     started_cb()
     return ucx_api.tag_recv_nb(
         worker, array, array.nbytes, tag, non_blocking_handler, (completed_cb,), ep=ep
@@ -112,7 +112,7 @@ def blocking_am_send(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object
 ) -> None:
     """Send an active message."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.am_send_nbx(
         ep, array, array.nbytes, blocking_handler, (finished,)

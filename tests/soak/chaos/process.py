@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One process of chaos: loops that listen, connect and talk until the time is over.
 
 Prints the ports of its loops, reads those of all processes from stdin, line by
@@ -70,7 +71,7 @@ class Watch:
                 fault(f"STALL, {ucp.current_worker().stats()}\n{self.describe()}")
 
     def describe(self):
-        """What waits, the longest first; called in any thread."""
+        """What waits, the longest first."""
         waits = sorted(self._waits.values(), key=lambda wait: wait.since)
         return "\n".join(map(str, waits))
 
@@ -108,8 +109,15 @@ class Loop:
         self.counts = {}
         self.port = None
 
+    def describe_soon(self):
+        """From another thread."""
+        self._loop.call_soon_threadsafe(
+            lambda: print(self.watch.describe(), file=sys.stderr, flush=True)
+        )
+
     async def run(self, on_port):
-        asyncio.get_running_loop().set_exception_handler(_on_exception)
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_on_exception)
         watching = asyncio.create_task(self.watch.run())
         listener = ucp.create_listener(self._serve, host="127.0.0.1")
         on_port(listener.port)
@@ -254,7 +262,7 @@ def main(words):
 
     def on_signal(number, frame):
         for loop in loops:
-            print(loop.watch.describe(), file=sys.stderr, flush=True)
+            loop.describe_soon()
 
     signal.signal(signal.SIGUSR1, on_signal)
     threads = [

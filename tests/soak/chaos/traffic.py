@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Kinds of traffic of chaos: one object for each end of a connection.
 
 Both ends write and read. Message ``number`` of an end is known to the other
@@ -98,8 +99,8 @@ class Talk:
         """Start to send; what can be awaited."""
         raise NotImplementedError
 
-    def receive(self):
-        """The same for what receives the next message."""
+    async def receive(self):
+        """The next message. Nothing is posted before it runs: it may be cancelled."""
         raise NotImplementedError
 
     def check(self, received):
@@ -166,8 +167,8 @@ class Objects(Talk):
     def send(self, number):
         return self.lane.send_obj(_pack(number, _size(self.rng)))
 
-    def receive(self):
-        return self.lane.recv_obj()
+    async def receive(self):
+        return await self.lane.recv_obj()
 
     def check(self, received):
         _check(received, self.received)
@@ -193,6 +194,9 @@ class Withdrawn(Objects):
 
     is_exact = False
 
+    async def send(self, number):
+        await super().send(number)
+
     def start(self, number):
         super().start(number)
         if self.rng.random() < 0.2:
@@ -216,12 +220,10 @@ class Exact(Talk):
     def send(self, number):
         return self.lane.send(_pack(number, _size(self.sizes)))
 
-    def receive(self):
+    async def receive(self):
         if self._expected is None:
             self._expected = 8 + _size(self.peer_sizes)
-        return self._into(bytearray(self._expected))
-
-    async def _into(self, buffer):
+        buffer = bytearray(self._expected)
         await self.lane.recv(buffer)
         return buffer
 
@@ -239,10 +241,8 @@ class Tagged(Talk):
         data = _pack(number, _size(self.rng, self._LARGEST))
         return self.lane.send(data, tag=number % 3)
 
-    def receive(self):
-        return self._into(bytearray(8 + self._LARGEST))
-
-    async def _into(self, buffer):
+    async def receive(self):
+        buffer = bytearray(8 + self._LARGEST)
         length = await self.lane.recv_into(buffer, tag=self.received % 3)
         return memoryview(buffer)[:length]
 
@@ -260,10 +260,8 @@ class Many(Talk):
         numbers = range(first, first + self._BATCH)
         return self.lane.send_many([_pack(each, 0) for each in numbers])
 
-    def receive(self):
-        return self._into([bytearray(8) for _ in range(self._BATCH)])
-
-    async def _into(self, buffers):
+    async def receive(self):
+        buffers = [bytearray(8) for _ in range(self._BATCH)]
         await self.lane.recv_many(buffers)
         return buffers
 
@@ -283,8 +281,8 @@ class Frames(Talk):
             [_body(number + at, size) for at, size in enumerate(sizes)], header
         )
 
-    def receive(self):
-        return self.lane.recv_frames()
+    async def receive(self):
+        return await self.lane.recv_frames()
 
     def check(self, received):
         header, frames = received
@@ -349,11 +347,9 @@ class Streams(Talk):
         self._sent += size
         return self.ep.stream_send(memoryview(_BLOCK)[at : at + size])
 
-    def receive(self):
-        return self._into(bytearray(1 + _size(self.rng)), self.rng.random() < 0.3)
-
-    async def _into(self, buffer, wait_all):
-        count = await self.ep.stream_recv(buffer, wait_all)
+    async def receive(self):
+        buffer = bytearray(1 + _size(self.rng))
+        count = await self.ep.stream_recv(buffer, wait_all=self.rng.random() < 0.3)
         return memoryview(buffer)[:count]
 
     def check(self, received):
@@ -377,8 +373,8 @@ class ActiveMessages(Talk):
     def send(self, number):
         return self.ep.am_send(_pack(number, _size(self.rng)), id=self._ID)
 
-    def receive(self):
-        return self.ep.am_recv(id=self._ID)
+    async def receive(self):
+        return await self.ep.am_recv(id=self._ID)
 
     def check(self, received):
         _check(received, self.received)
@@ -478,8 +474,8 @@ class Memories(Talk):
         if (count := await remote.fetch_add(0, 1)) != number:
             raise Wrong(f"{number} was added, but {count} there")
 
-    def receive(self):
-        return self._nothing.recv_obj()
+    async def receive(self):
+        return await self._nothing.recv_obj()
 
     def check(self, received):
         raise Wrong(f"{len(received)} bytes that nobody sent")
