@@ -1,5 +1,6 @@
 #include "state.h"
 
+#include <string.h>
 #include <sys/socket.h>
 
 static const char *const state_names[] = {
@@ -43,26 +44,46 @@ update_addresses(EndpointObject *self)
     Py_SETREF(self->local, local);
 }
 
+static void
+settle_state(event *self)
+{
+    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
+
+    if (compat_is_dying(endpoint)) {
+        return;
+    }
+    Py_INCREF(endpoint);
+    if (endpoint->has_opened) {
+        endpoint->has_opened = false;
+        update_addresses(endpoint);
+    }
+    if (endpoint->has_ended && endpoint->on_close != NULL &&
+        !event_is_listed(self)) {
+        event_append(&endpoint->worker->calls, self);
+    }
+    Py_DECREF(endpoint);
+}
+
 /* Closed for whatever reason: tell, once. */
 static void
-on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+call_on_close(event *self, bool is_direct)
 {
-    EndpointObject *self = arg;
+    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
+    PyObject       *on_close = endpoint->on_close;
 
-    (void)status;
-    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
-        update_addresses(self);
+    if (compat_is_dying(endpoint)) {
         return;
     }
-    if (self->is_close_called) {
-        return;
+    Py_INCREF(endpoint);
+    endpoint->on_close = NULL;
+    if (on_close != NULL) {
+        worker_call(endpoint->worker, on_close, NULL, is_direct);
+        Py_DECREF(on_close);
     }
-    self->is_close_called = true;
-    if (self->on_close != NULL) {
-        worker_defer_call(self->worker, self->on_close, NULL);
-        Py_CLEAR(self->on_close);
-    }
+    Py_DECREF(endpoint);
 }
+
+static const event_type endpoint_event = {settle_state, call_on_close};
 
 enum {
     DRAIN_HIGH = 16 << 20
@@ -78,12 +99,13 @@ endpoint_new(WorkerObject *worker, umx_ep *ep)
         umx_ep_destroy(ep);
         return NULL;
     }
-    self->worker = (WorkerObject *)Py_NewRef(worker);
-    self->umx    = ep;
-    self->high   = DRAIN_HIGH;
-    self->low    = DRAIN_HIGH / 4;
+    self->worker     = (WorkerObject *)Py_NewRef(worker);
+    self->umx        = ep;
+    self->event.type = &endpoint_event;
+    self->high       = DRAIN_HIGH;
+    self->low        = DRAIN_HIGH / 4;
     worker->st->num_endpoints++;
-    umx_ep_set_on_state(ep, on_state, self);
+    event_watch_endpoint(ep, self);
     self->peer  = query_address(ep, umx_ep_peer_address);
     self->local = query_address(ep, umx_ep_local_address);
     if (self->peer == NULL || self->local == NULL) {
@@ -119,12 +141,12 @@ tell_dropped(EndpointObject *self)
 {
     PyObject *exc;
 
-    if (self->on_close == NULL || self->is_close_called ||
-        worker_is_forked(self->worker)) {
+    if (self->on_close == NULL || worker_is_forked(self->worker) ||
+        (self->worker->umx == NULL && !worker_is_mine(self->worker))) {
         return;
     }
     exc = PyErr_GetRaisedException();
-    worker_defer_call(self->worker, self->on_close, NULL);
+    worker_call_later(self->worker, self->on_close, NULL);
     if (worker_is_mine(self->worker)) {
         worker_after_call(self->worker);
     } /* else: umx_ep_retire() has woken its thread, which runs it */
@@ -141,11 +163,14 @@ endpoint_dealloc(PyObject *op)
     PyTypeObject   *type = Py_TYPE(op);
 
     PyObject_GC_UnTrack(op);
+    event_unlink(&self->event);
+    if (self->umx != NULL) {
+        event_watch_endpoint(self->umx, NULL);
+    }
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(op);
     }
     if (self->umx != NULL) {
-        umx_ep_set_on_state(self->umx, NULL, NULL);
         umx_ep_retire(self->umx); /* any thread; never wait in dealloc */
         self->umx = NULL;
         tell_dropped(self);
@@ -463,43 +488,40 @@ endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
     return text;
 }
 
-static void
-append_transport(const char *transport, const char *device, void *arg)
-{
-    PyObject *list = arg;
-    PyObject *pair = Py_BuildValue("(ss)", transport, device);
-
-    if (pair != NULL) {
-        (void)PyList_Append(list, pair); /* an error shows at the end */
-        Py_DECREF(pair);
-    }
-}
-
 PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
                              "The (transport, device) pairs in use.");
 
 static PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self = (EndpointObject *)op;
+    EndpointObject *self  = (EndpointObject *)op;
+    text_pairs      pairs = {0};
+    const char     *text;
     PyObject       *list;
     umx_status      status;
 
     if (check_open(self, "transports") < 0) {
         return NULL;
     }
-    list = PyList_New(0);
-    if (list == NULL) {
-        return NULL;
-    }
-    status = umx_ep_transports(self->umx, append_transport, list);
+    status = event_list_transports(self->umx, &pairs);
     if (status != UMX_OK) {
-        Py_DECREF(list);
+        free(pairs.texts);
         return errors_raise(self->worker->st, status, "transports", NULL);
     }
-    if (PyErr_Occurred()) {
-        Py_CLEAR(list);
+    list = PyList_New((Py_ssize_t)pairs.count);
+    text = pairs.texts;
+    for (size_t i = 0; list != NULL && i < pairs.count; i++) {
+        const char *device = text + strlen(text) + 1;
+        PyObject   *pair   = Py_BuildValue("(ss)", text, device);
+
+        if (pair == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, pair);
+        }
+        text = device + strlen(device) + 1;
     }
+    free(pairs.texts);
     return list;
 }
 
