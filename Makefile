@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # make demo   build in .venv and show an array going round between two processes
 # make test   C tests, C tests under ASan and UBSan, Python tests
 # make bench  build with the peers to compare with, and measure
@@ -30,7 +31,8 @@ make_c = $(MAKE) --no-print-directory -C src -j$(shell nproc) $(c_ucx)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-sources := setup.py pyproject.toml $(wildcard ucp/*.py ucp/*.pyi ucp/*/*.py \
+sources := setup.py pyproject.toml \
+           $(shell find ucp -name "*.py" -o -name "*.pyi") $(wildcard \
            ucp_ext/* include/umx/*.h src/*/*.c src/*/*.h)
 
 # Which UCX the C library is built with: as setup.py chooses.
@@ -67,6 +69,7 @@ CANCELS  = 100000
 KILLS    = 300
 FLOOD    = 10240
 PROGRAMS = 3000
+CHAOS    = 20
 
 soak: $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
@@ -75,6 +78,10 @@ soak: $(VENV)/.ucp $(VENV)/.test
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
+	done
+	set -e; for transport in shm tcp mixed; do \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \
+	        --runs $(CHAOS) --over $$transport; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_worker_address.py -k many_workers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Build ``ucp._ext``: the binding in ucp_ext/ and all of libumx in src/.
 
 Environment:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who takes part: how each contender is started and what its result means."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What benchmarks/dask.py runs in processes of its own: prints JSON.
 
 python -P _dask.py comm SCHEME SECONDS SIZE...      half round trips, us

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Interleaved rounds of contenders, and what is printed and stored of them.
 
 A round takes the cases one after the other; in each it probes the machine's

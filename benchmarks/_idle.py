@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two idle processes with open endpoints, seen from outside."""
 
 from __future__ import annotations

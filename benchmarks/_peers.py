@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What one benchmark process does: `_peers.py server|client SPEC`.
 
 SPEC is JSON: `peer` (a key of PEERS), `test`, `n`, `warmup`, `size`, `window`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Child processes: one core each, own environment, always ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two network namespaces joined by a veth pair: a network on one machine."""
 
 from __future__ import annotations

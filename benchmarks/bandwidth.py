@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One direction, a window of messages in flight, MB/s.
 
 python benchmarks/bandwidth.py [--quick] [--sizes 64K,1M] [--window 16]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Endpoints over plain UCX: the floor of connect.py and memory.py.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Compare two JSON files of one benchmark: python compare.py OLD NEW"""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Connect and close, one after the other, connections/s.
 
 Pinned, each process has one core, so a library's own threads compete with its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Ping-pong of more pairs than the machine has cores for, with spinning and without.
 
 All pairs run at the same time, each process wherever the system puts it. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dask over its own tcp, over ucp and over distributed-ucxx.
 
 python benchmarks/dask.py [--quick] [--only tcp,ucp] [--json FILE] [--plot FILE]
@@ -143,7 +144,7 @@ def chosen(only: str | None) -> list[str]:
         else:
             found.append(name)
     if "tcp" not in found:
-        sys.exit("Dask is missing: pip install 'ucp[dask]'")
+        sys.exit("Dask is missing: pip install 'umx[dask]'")
     return found
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """How late a 1 ms timer fires while messages stream in without end.
 
 The receiving process awaits one message after the other, each there already,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Many buffers as one message, beside other ways to move the same bytes, us.
 
 One server and one client, on a core each, with one connection; half a round

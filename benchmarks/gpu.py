@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Device memory between two processes, half a round trip of one array.
 
 `device copy` is the driver's own copy within one process, the limit. The rest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """CPU time and wake-ups of idle processes with receives posted.
 
 python benchmarks/idle.py [--seconds 60] [--endpoints 10] [--only ucp,streams]

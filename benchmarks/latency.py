@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Half round trip of a ping-pong, microseconds.
 
 python benchmarks/latency.py [--quick] [--sizes 8,4K] [--transports shm,tcp]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Private memory of an idle endpoint with a receive posted, bytes.
 
 The slope between two numbers of endpoints, so that what a process needs once

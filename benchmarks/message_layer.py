@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages with metadata, beside one message of frames each, us.
 
 One server and one client, on a core each, with three connections. Small ones:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Small messages in one direction, a window posted at a time, messages/s.
 
 ucp posts a window with one send_many and receives it with one recv_many; the

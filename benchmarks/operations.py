@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every operation beside the others, 8 bytes each, microseconds.
 
 One server and one client, on a core each, with one connection. Of what both

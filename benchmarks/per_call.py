@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What one call costs in its own process, nanoseconds, best of the repeats.
 
 An endpoint connected to its own process sends 8 bytes; such a send is done

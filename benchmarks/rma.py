@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations on a peer's memory: awaited in Python, and the same calls in C.
 
 Client and server are processes of their own, on a core each; the memory is the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Operations on a peer's memory in C: the floor of rma.py.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Arrays with gaps: `strided=True` beside a copy in NumPy, both ways, MB/s.
 
 One server and one client, on a core each, with one connection; half a round

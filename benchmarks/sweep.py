@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sweep UCX settings with ucx_perftest, and with ucp when it is installed.
 
 A stage varies one thing: python benchmarks/sweep.py tcp-seg --quick

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every row of the project's performance targets in one go: reached or missed.
 
 python benchmarks/targets.py [--quick] [--rounds 7] [--only latency,rate]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """x + x.T of a matrix that is spread over processes, milliseconds.
 
 Each of `--processes` processes has a row of square blocks, as Dask would chunk

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python all_pairs.py [PROCESSES]
 """Every process connects to every other one, as an MPI library does at its start.
 

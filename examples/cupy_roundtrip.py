@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python cupy_roundtrip.py
 """A CuPy array there and back, from device memory into device memory.
 

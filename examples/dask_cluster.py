@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A Dask cluster whose messages go over UCX: python dask_cluster.py [protocol]."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python echo_client.py HOST PORT
 """Send messages of unequal length to echo_server.py and compare the echo."""
 

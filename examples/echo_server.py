@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python echo_server.py [PORT]
 """Send every message back, to any number of clients, until interrupted."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hello listen PORT          print the port, echo messages until the peer
  * closes hello connect HOST PORT    send a line, print what comes back, close
  *
@@ -78,7 +79,10 @@ receive_message(umx_ep *ep, char **data_p, size_t *len_p)
         return UMX_ERR_NO_MEMORY;
     }
     buffer = umx_host_buffer(*data_p, *len_p);
-    status = umx_message_recv(message, &buffer, NULL, &req);
+    status = umx_message_recv(&message, &buffer, NULL, &req);
+    if (message != NULL) {
+        umx_message_return(message);
+    }
     status = finish(status, req);
     if (status != UMX_OK) {
         free(*data_p);

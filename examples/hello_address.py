@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python hello_address.py            one side: prints its port
 # python hello_address.py HOST PORT  the other side
 """Hello world without a listener: worker addresses change hands over a socket.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python low_level_tags.py            serve one client: prints its port
 # python low_level_tags.py HOST PORT  the client
 """The low-level API: callbacks, no event loop, and a loop of the program's own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python numpy_roundtrip.py
 """A NumPy array there and back, received straight into arrays."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python probe.py            receive: prints its port
 # python probe.py HOST PORT  send
 """Messages of unknown length: look at a tag, take the message, then its bytes.

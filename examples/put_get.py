@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # python put_get.py            the owner of the memory: prints its port
 # python put_get.py HOST PORT  reads and writes it
 """One-sided transfers: a peer works in this process's memory by a remote key.

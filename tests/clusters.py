@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs with a Dask cluster, each in a Python of its own."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Coroutine functions as tests, transports, event loops, peer processes."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Memory of NVIDIA's devices by the driver alone, for tests with one."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """DLPack's capsules, made by hand."""
 
 import ctypes

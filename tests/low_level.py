@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two low-level workers of one thread, and what moves them."""
 
 from ucp._libs import ucx_api

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A model of one direction of a connection: messages meet receives in order.
 
 When a message arrives is not known, nor whether a receive that is cancelled had

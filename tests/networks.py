@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Two network namespaces joined by a veth pair: a network between two hosts."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A second process that runs what a test tells it, line by line.
 
 ``Peer.do("await ep.send(b'x')")`` runs that source in the peer and gives its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Run a program of a test in a Python of its own."""
 
 import os

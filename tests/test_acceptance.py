@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What an operation takes: kinds of objects, both directions, with strided=True.
 
 `python -m pytest tests/test_acceptance.py -v` prints the table, a line a kind

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Active messages: ids, headers, handlers, allocators, over both transports."""
 
 import asyncio

@@ -1,11 +1,16 @@
-"""All of asyncio's ways to wait take a Request, whatever becomes of it."""
+# SPDX-License-Identifier: BSD-3-Clause
+"""All of asyncio's and anyio's ways to wait take a Request, whatever becomes of it."""
 
 import asyncio
+import functools
+import gc
+import weakref
 
+import anyio
 import pytest
 
 from ucp.exceptions import UCXError, UCXMsgTruncated
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 
 async def _await(request):
@@ -49,6 +54,27 @@ async def _task_group(request):
     return task.result()
 
 
+async def _move_on_after(request):
+    with anyio.move_on_after(50):
+        return await request
+
+
+async def _fail_after(request):
+    with anyio.fail_after(50):
+        return await request
+
+
+async def _anyio_task_group(request):
+    results = []
+
+    async def wait():
+        results.append(await request)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+    return results[0]
+
+
 WAYS = [
     _await,
     _gather,
@@ -59,6 +85,9 @@ WAYS = [
     _timeout,
     _create_task,
     _task_group,
+    _move_on_after,
+    _fail_after,
+    _anyio_task_group,
 ]
 
 every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__[1:])
@@ -113,6 +142,140 @@ async def test_a_cancelled_receive_takes_no_message(way, loop_factory):
         request.cancel()  # shield() leaves it to us
         await client.send(b"12345678")
         assert await server.recv_into(bytearray(8)) == 8
+
+
+RECEIVES = {
+    "recv": lambda ep: ep.recv(bytearray(8)),
+    "recv_obj": lambda ep: ep.recv_obj(),
+    "recv_many": lambda ep: ep.recv_many([bytearray(8)]),
+    "recv_frames": lambda ep: ep.recv_frames(),
+    "am_recv": lambda ep: ep.am_recv(),
+    "stream_recv": lambda ep: ep.stream_recv(bytearray(8)),
+    "worker.recv": lambda ep: ep.worker.recv(bytearray(8), 1),
+    "channel": lambda ep: ep.channel(1).recv_message(),
+}
+every_receive = pytest.mark.parametrize("receive", RECEIVES.values(), ids=RECEIVES)
+
+
+@every_receive
+async def test_anyios_scopes_know_their_own_cancellation(receive, loop_factory):
+    async with connected_pair() as (_client, server):
+        with anyio.move_on_after(0.01) as scope:
+            await receive(server)
+        assert scope.cancelled_caught
+        with pytest.raises(TimeoutError):
+            with anyio.fail_after(0.01):
+                await receive(server)
+        async with anyio.create_task_group() as group:
+
+            async def wait():
+                await receive(server)
+
+            group.start_soon(wait)
+            await anyio.sleep(0)
+            group.cancel_scope.cancel()
+        assert group.cancel_scope.cancelled_caught
+
+
+async def test_a_receive_that_an_anyio_scope_ends_takes_no_message(loop_factory):
+    async with connected_pair() as (client, server):
+        for _ in range(3):
+            with anyio.move_on_after(0.01):
+                await server.recv_obj()
+        await client.send(b"12345678")
+        assert await server.recv_obj() == b"12345678"
+
+
+async def test_a_failing_task_of_an_anyio_group_ends_the_others(loop_factory):
+    async with connected_pair() as (client, server):
+
+        async def fail():
+            await client.send(b"12345678", tag=1)
+            await server.recv(bytearray(3), tag=1)
+
+        with pytest.raises(ExceptionGroup) as caught:
+            async with anyio.create_task_group() as group:
+                group.start_soon(functools.partial(_await, server.recv(bytearray(8))))
+                group.start_soon(fail)
+        assert [type(error) for error in caught.value.exceptions] == [UCXMsgTruncated]
+
+
+async def _pending_future(_ep):
+    return asyncio.get_running_loop().create_future()
+
+
+async def _pending_request(ep):
+    return ep.recv(bytearray(8))
+
+
+pending = pytest.mark.parametrize(
+    "pending", [_pending_future, _pending_request], ids=["future", "request"]
+)
+
+
+@pending
+@pytest.mark.parametrize(
+    ("message", "args"), [("why", ("why",)), (None, ()), (0, (0,))], ids=str
+)
+async def test_the_message_of_cancel_is_everywhere(
+    pending, message, args, loop_factory
+):
+    async with connected_pair() as (_client, server):
+        waiting = await pending(server)
+        assert waiting._cancel_message is None
+        assert waiting.cancel(message)
+        assert not waiting.cancel("too late")
+        assert waiting._cancel_message == message
+        assert waiting._make_cancelled_error().args == args
+        for look in (waiting.result, waiting.exception):
+            with pytest.raises(asyncio.CancelledError) as caught:
+                look()
+            assert caught.value.args == args
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await waiting
+        assert caught.value.args == args
+
+
+@pending
+async def test_the_message_of_a_tasks_cancel_arrives(pending, loop_factory):
+    async with connected_pair() as (_client, server):
+        waiting = await pending(server)
+        caught = []
+
+        async def wait():
+            try:
+                await waiting
+            except asyncio.CancelledError as exc:
+                caught.append(exc.args)
+                raise
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel("why")
+        with pytest.raises(asyncio.CancelledError) as outer:
+            await task
+        assert caught == [("why",)]
+        assert outer.value.args == ("why",)
+
+
+async def test_the_message_of_cancel_is_seen_by_the_collector():
+    async with connected_pair() as (_client, server):
+        request = server.recv(bytearray(8))
+
+        class Message:
+            pass
+
+        message = Message()
+        message.request = request
+        request.cancel(message)
+        alive = weakref.ref(message)
+        del request, message
+
+        def is_gone():
+            gc.collect()
+            return alive() is None
+
+        await until(is_gone)
 
 
 async def test_a_finished_send_is_awaited_again(loop_factory):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What may be sent and received into; what is refused, and how."""
 
 import array

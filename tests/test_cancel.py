@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A cancelled operation keeps its buffer; a cancelled receive, its message."""
 
 import asyncio

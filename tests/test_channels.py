@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Channels: each with a queue, an order and a limit of its own."""
 
 import asyncio
@@ -221,3 +222,26 @@ async def test_using_many_channels_leaves_no_objects():
             await server.channel(number).recv(bytearray(1))
         gc.collect()
         assert live_objects() == before
+
+
+async def test_a_channel_beyond_the_peers_limit_fails_by_name(transport):
+    ucp.reset()
+    ucp.init(TLS[transport], config=ucp.Config(channels_max=3))
+    async with connected_pair() as (client, server):
+        for number in (7, 8, 9):
+            await client.channel(number).send(b"x")
+        message = (
+            r"^send: the peer accepts no more channels: "
+            r"channel 10 is one more than the 3 of the peer's Config\.channels_max$"
+        )
+        with pytest.raises(ucp.UCXError, match=message):
+            await client.channel(10).send(b"y")
+        with pytest.raises(ucp.UCXError, match=r"channel 11 is one more than the 3 "):
+            await client.channel(11).send_frames([b"y", b"z"])
+        await client.channel(9).send(b"z")
+        await client.send(b"0")
+        assert await server.recv_obj() == b"0"
+        assert await server.channel(9).recv_obj() == b"x"
+        assert await server.channel(9).recv_obj() == b"z"
+        with pytest.raises(ucp.UCXError, match="id 16 is one more than the 3 "):
+            await client.am_send(b"y", id=16)

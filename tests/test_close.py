@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Closing: gracefully, twice, by both, by force, by dropping."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages that the receiver reads from the memory of their sender's process."""
 
 import asyncio

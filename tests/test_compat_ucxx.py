@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs written for ucxx run with ``import ucp.compat.ucxx as ucxx``."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Connecting: what works, and each way it fails."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What an endpoint may ask of its peer."""
 
 import asyncio

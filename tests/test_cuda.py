@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Device memory without a device: NVIDIA's driver is the tests' own library.
 
 Its devices' memory is the host's, and UCX knows none, so that each message goes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dask's comm backend: the behaviour of distributed's own tcp, by ucp."""
 
 import asyncio

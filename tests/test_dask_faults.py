@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Processes and networks that fail under Dask: as over tcp, so over ucp."""
 
 import asyncio

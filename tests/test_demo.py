@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``python -m ucp`` and the examples, as a user runs them."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Memory handed out by __dlpack__: a round trip, or a clear error."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The programs in README.md and docs/ run and print what they say."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Backpressure for programs that send without awaiting each send."""
 
 import asyncio

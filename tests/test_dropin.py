@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A program as ucx-py's users write them."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What programs of ucx-py look up inside an endpoint, and in its errors."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A receiver that does not read bounds what a sender can push."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages of frames: every protocol, cancelling, the peer's end, limits."""
 
 import asyncio

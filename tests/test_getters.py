@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Handles and descriptions of what is in use."""
 
 import pytest

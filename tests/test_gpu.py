@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Arrays in the memory of a real device; test_cuda.py has those without one."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A peer that is silent: given up if it does not move, kept if it only has
 nothing to say."""
 

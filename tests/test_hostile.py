@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sockets whose other end is no peer, or one that means harm.
 
 The listener drops them and serves the others; a connecting side says who it was
@@ -71,6 +72,25 @@ class Relay(Server):
             target.write(data)
             await target.drain()
             await asyncio.sleep(0)  # so that chunks are read one by one
+        target.write_eof()
+
+
+class Changing(Relay):
+    """A relay that turns a bit around, ``at`` bytes into what ``who`` says."""
+
+    def __init__(self, port, who, at):
+        super().__init__(port)
+        self._record = self.said if who == "client" else self.answered
+        self._at = at
+
+    async def _pump(self, source, target, record):
+        while data := await source.read(1 << 16):
+            at = self._at - len(record)
+            record += data
+            if record is self._record and 0 <= at < len(data):
+                data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+            target.write(data)
+            await target.drain()
         target.write_eof()
 
 
@@ -178,6 +198,44 @@ async def test_without_a_token_a_dead_peer_that_comes_again_harms_nobody(connect
         client.abort()
 
 
+# ---- changed on the way ------------------------------------------------------
+
+# Where HELLO and WELCOME have them; with a token CHALLENGE comes before WELCOME.
+CHANNELS = LENGTH + HEADER + 2 + 2 + 8 + 16 + 16
+ENDPOINT = CHANNELS + 4 + 16 + 32
+PID = ENDPOINT + 8
+CHALLENGE = LENGTH + HEADER + 16
+LIAR = "the listener is not the worker that it says it is"
+
+
+@pytest.mark.parametrize("at", [CHANNELS, ENDPOINT, PID])
+@pytest.mark.parametrize("has_token", [False, True], ids=["", "token"])
+async def test_nobody_changes_what_a_connecting_side_says(at, has_token):
+    if has_token:
+        with_token()
+    why = "the token is not ours" if has_token else LIAR
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        async with Changing(listener.port, "client", at) as relay:
+            with pytest.raises(ucp.UCXAuthError, match=why):
+                await ucp.create_endpoint("127.0.0.1", relay.port)
+        await check_serves(listener)
+
+
+@pytest.mark.parametrize("at", [CHANNELS, ENDPOINT, PID])
+@pytest.mark.parametrize("has_token", [False, True], ids=["", "token"])
+async def test_nobody_changes_what_a_listener_says(at, has_token):
+    why = LIAR
+    if has_token:
+        with_token()
+        at += CHALLENGE
+        why = "the listener does not know the token"
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        async with Changing(listener.port, "listener", at) as relay:
+            with pytest.raises(ucp.UCXAuthError, match=why):
+                await ucp.create_endpoint("127.0.0.1", relay.port)
+        await check_serves(listener)
+
+
 # ---- cut, slow, oversized ----------------------------------------------------
 
 
@@ -257,14 +315,14 @@ def of_version(version, message):
 async def test_a_connecting_side_of_another_version_is_told_so():
     said, _ = await recording()
     async with ucp.create_listener(host="127.0.0.1") as listener:
-        answer = await say(listener.port, of_version(2, said))
-        assert answer.endswith(b"wire version 1 is needed")
+        answer = await say(listener.port, of_version(1, said))
+        assert answer.endswith(b"wire version 2 is needed")
         await check_serves(listener)
 
 
 async def test_a_listener_of_another_version_is_named():
     _, answered = await recording()
-    async with Answering(of_version(2, answered)) as server:
+    async with Answering(of_version(1, answered)) as server:
         with pytest.raises(ucp.UCXVersionError, match="speaks another wire version"):
             await ucp.create_endpoint("127.0.0.1", server.port)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Importing loads and does nothing else."""
 
 from script import run_script

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """init, reset and the options in force."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Whatever an array interface says: a clear error, or it is what it says."""
 
 import numpy as np

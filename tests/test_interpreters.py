@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Sub-interpreters: they work while all share one GIL; else a clear error."""
 
 import sys

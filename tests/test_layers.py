@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dependencies go one way, and nothing but the public names is visible."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``ucp._libs.ucx_api``: active messages with callbacks."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``ucp._libs.arr``: the memory of an object and its layout."""
 
 import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``ucp._libs.ucx_api``: memory of the peer's."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``ucp._libs.ucx_api``: the byte stream with callbacks."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``ucp._libs.utils``, ``ucp._libs.exceptions`` and ``ucp.utils``."""
 
 import asyncio

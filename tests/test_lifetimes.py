@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Every object: used when it is closed, closed again, in a cycle, collected on
 another thread, alive at the end, without its loop, in another loop.
 

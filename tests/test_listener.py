@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Listeners: callbacks and their errors, iteration, addresses."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Which UCX is loaded, and what is said when there is none."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Event loops come and go; processes end without ceremony."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages with metadata: order, several endpoints, the bound, ends, mistakes."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What send and recv promise, over both transports, in both directions."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Random programs on two endpoints, compared with a model of matching.
 
 ``UCP_MODEL_EXAMPLES`` programs a transport are run, new ones each time; by

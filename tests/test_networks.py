@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Peers in two network namespaces: a network between two hosts."""
 
 from networks import HOST, cut, first_device, ip, start

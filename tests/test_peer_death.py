@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The peer is killed: everything pending fails, with the right class."""
 
 import asyncio

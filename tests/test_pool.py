@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Pools of registered buffers: what is lent, to whom, and when it is free."""
 
 import asyncio

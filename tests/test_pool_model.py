@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Random programs on a pool's buffers, compared with a model of who has which.
 
 ``UCP_MODEL_EXAMPLES`` programs are run, new ones each time; by default a few,

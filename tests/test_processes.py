@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Signals, fork, multiprocessing, subprocess, and the end of a process."""
 
 import asyncio

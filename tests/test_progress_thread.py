@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Worker.run_in_thread(): messages move while the loop's thread is blocked."""
 
 import asyncio

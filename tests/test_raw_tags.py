@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """UCX's own tags: 64 bits, matched by the worker, whoever sends."""
 
 import asyncio

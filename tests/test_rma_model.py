@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Random operations on a peer's memory, compared with a model of it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What ``make soak`` does, a little of it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What costs nothing: waiting, and the thousandth round."""
 
 import asyncio

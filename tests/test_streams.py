@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The byte stream of an endpoint, and asyncio's streams on it."""
 
 import asyncio

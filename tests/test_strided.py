@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """send(strided=True) and recv(strided=True): arrays with gaps, over both transports."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tags select messages; what a tag may be."""
 
 import pytest

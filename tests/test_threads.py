@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Other threads: submissions, two loops, blocked loops, late collection."""
 
 import asyncio

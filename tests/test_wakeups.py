@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Nobody sleeps through a message, and nobody is kept from the loop."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Endpoints from worker addresses."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 # coverage.awk: what `gcov -b -n` says, one line a file and one for all. Only
 # sources of src/, which gcov names by their path from there. A header's lines
 # count in each file that includes it: left out.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
 # require.sh PACKAGE WHAT CHECK: run the shell command CHECK; if it fails,
 # install Debian's PACKAGE where this user may, or say what to install.
 package=$1

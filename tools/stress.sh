@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
 # stress.sh RUNS LOG COMMAND...: run COMMAND RUNS times while a loop keeps each
 # core busy; its output goes to LOG, the closing lines of each run are printed.
 # Stops at the first run that fails, with the end of its output.

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Asynchronous messaging over UCX: ``await ep.send(buffer)``."""
 
 # Layout: what is private has a leading underscore.
 #
 #   _loader    finds UCX and loads it, before anything else here
+#   _neighbours  other distributions that have a package ucp
 #   _ext       the extension: requests, workers, endpoints, exceptions, in C
 #   _context   init(), Config: the process's one context
 #   _worker    one worker per event loop, and how it ends
@@ -21,8 +23,9 @@
 #   message    messages with metadata, to several endpoints
 #   dask       Dask's protocol: imports distributed, and is imported by it only
 #   cuda       arrays in device memory
-#   utils, _libs, _faces  more names of ucx-py: helpers, the low-level API,
-#              what its programs look up inside an endpoint
+#   utils, comm, _libs, _faces  more names of ucx-py: helpers, futures, the
+#              low-level API, what its programs look up inside an endpoint
+#   benchmarks ucx-py's benchmark of round trips, and clusters of processes
 #   __main__   python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
@@ -30,6 +33,9 @@
 # it.
 
 # ruff: noqa: E402 -- UCX is loaded before the modules that need it
+
+import importlib
+from types import ModuleType
 
 from . import _loader
 
@@ -84,6 +90,7 @@ from ._worker import (
     register_am_allocator,
     reset,
 )
+from .core import ApplicationContext
 from .exceptions import (
     UCXAuthError,
     UCXBaseException,
@@ -106,13 +113,19 @@ from .exceptions import (
     UCXWarning,
     UCXWorkerGone,
 )
+from .utils import get_ucxpy_logger
 
 __git_commit__ = ""  # ucx-py has it; releases here are told by version
+_ucx_version = get_ucx_version()
 __ucx_version__ = which_ucx().version
 __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
+# ucx-py's programs use these after `import ucp`; they are imported then.
+_ON_DEMAND = ("_libs", "comm")
+
 __all__ = [
     "ANY",
+    "ApplicationContext",
     "BufferPool",
     "Channel",
     "Config",
@@ -174,6 +187,7 @@ __all__ = [
     "get_ucp_worker_info",
     "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_ucxpy_logger",
     "get_worker_address",
     "init",
     "message",
@@ -186,3 +200,9 @@ __all__ = [
     "utils",
     "which_ucx",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ON_DEMAND:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``python -m ucp``: a demo, and what this installation is made of."""
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import sys
 
 import ucp
 
-from . import _context, _demo
+from . import _neighbours
+
+_neighbours.check()  # ucp may be the package of another distribution
+
+from . import _context, _demo  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:

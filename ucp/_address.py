@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Addresses: of this host's network interfaces, and of names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Endpoints without a listener: worker addresses."""
 
 from __future__ import annotations

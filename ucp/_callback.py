@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Functions and coroutine functions of the program that ucp calls."""
 
 from __future__ import annotations

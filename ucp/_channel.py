@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Lanes of an endpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``with`` for what has a ``close()``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Making endpoints: the listening and the connecting side."""
 
 from __future__ import annotations

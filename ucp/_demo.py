@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """``python -m ucp demo``: NumPy arrays there and back between two processes.
 
 The parent listens and starts a child, which connects and echoes. For each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """A connection to one peer."""
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Endpoint(Objects, Frames, _ext.Endpoint):
         """The channel ``number``, 1 to 65535; both sides name the same.
 
         Any number of objects may name one channel; making them costs
-        nothing on the wire.
+        nothing on the wire. The first send on one channel more than the peer
+        accepts (its ``Config.channels_max``) raises ``UCXError``.
 
         Raises:
             ValueError: no such number.

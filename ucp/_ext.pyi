@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Types of the compiled part; what the calls mean is in their docstrings."""
 
 import asyncio
@@ -35,8 +36,7 @@ _SockAddr = tuple[str, int] | tuple[str, int, int, int]
 @final
 class Request(Coroutine[Any, Any, _T], Generic[_T]):
     _asyncio_future_blocking: bool | None
-    @property
-    def _cancel_message(self) -> None: ...
+    _cancel_message: object
     def __await__(self) -> Generator[Any, Any, _T]: ...
     def __iter__(self) -> Generator[Any, Any, _T]: ...
     def __next__(self) -> Any: ...
@@ -589,6 +589,7 @@ class UCXBaseException(Exception):
     status: int
     op: str | None
     peer: _SockAddr | None
+    errno: Any
 
 class UCXError(UCXBaseException):
     results: list[BaseException | None]

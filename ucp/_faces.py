@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What programs and tests of ucx-py look up inside an endpoint.
 
 There its messages are UCX's tagged ones, told apart by a tag for each endpoint;

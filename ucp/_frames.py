@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What messages of many buffers carry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Find UCX and load it before ``ucp._ext`` is imported.
 
 The extension names ``libucp.so.0`` and ``libucs.so.0`` and carries no rpath.
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from . import _neighbours
 
 #: Oldest UCX that works.
 MIN_VERSION = (1, 13)
@@ -77,8 +80,10 @@ def load() -> WhichUCX:
     """Load UCX as ``UCP_UCX`` says, once per process.
 
     Raises:
-        ImportError: there is no usable UCX; the text says what to do.
+        ImportError: there is no usable UCX, or another distribution's files
+            are mixed with this package's; the text says what to do.
     """
+    _neighbours.check()
     _check_extension_is_here()
     choice = os.environ.get("UCP_UCX") or "wheel"
     loaded = _loaded_directory()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Who is at the other end of an endpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Buffers of registered memory, lent one at a time."""
 
 from __future__ import annotations

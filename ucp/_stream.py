@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """asyncio's stream pair on the byte stream of an endpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Calls from other threads, on their way to a worker's thread."""
 
 from __future__ import annotations

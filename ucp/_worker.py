@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One worker per event loop: made on first use, closed with its loop.
 
 A worker is closed by whatever ends its loop first:

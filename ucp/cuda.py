@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Arrays in device memory, for what is received.
 
 array = await ep.recv_obj(allocator=ucp.cuda.allocator)

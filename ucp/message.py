@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages with metadata: a dictionary and buffers, to one or several endpoints.
 
 A ``MessageSender`` packs small messages together and bounds what is under way. A

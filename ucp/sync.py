@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Blocking calls, for programs and threads that have no event loop.
 
     with ucp.sync.connect("127.0.0.1", port, timeout=5) as ep:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What tests of programs that use ``ucp`` need; nothing here sleeps."""
 
 from __future__ import annotations

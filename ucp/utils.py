@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What programs of ucx-py look up in ``ucp.utils``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* am.c: active messages of endpoints and workers.
  *
  * am_recv() gives an object with the bytes. Those of a short message come into
@@ -40,7 +41,9 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
     if (allocator == NULL) {
         return make_bytearray(len, hold);
     }
+    Py_INCREF(allocator); /* it may be replaced while it runs */
     object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);
+    Py_DECREF(allocator);
     if (object == NULL) {
         return NULL;
     }
@@ -370,11 +373,11 @@ worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
                      nargs);
         return NULL;
     }
-    if (parse_id(args[0], &id) < 0 || worker_check(self) < 0) {
+    if (parse_id(args[0], &id) < 0) {
         return NULL;
     }
     handler = get_handler(self, id);
-    if (handler == NULL) {
+    if (handler == NULL || worker_check(self) < 0) {
         return NULL;
     }
     status = event_watch_am(self, id, args[1] != Py_None ? handler : NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 #include <string.h>
@@ -57,6 +58,53 @@ args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
         }
     }
     return 0;
+}
+
+/* ---- sequences -----------------------------------------------------------
+ */
+
+/* Making the tuple may collect garbage, and that may change the list. */
+static PyObject *
+copy_list(PyObject *list)
+{
+    for (;;) {
+        Py_ssize_t count = PyList_GET_SIZE(list);
+        PyObject  *items = PyTuple_New(count);
+
+        if (items == NULL) {
+            return NULL;
+        }
+        if (PyList_GET_SIZE(list) == count) {
+            for (Py_ssize_t i = 0; i < count; i++) {
+                PyTuple_SET_ITEM(items, i, Py_NewRef(PyList_GET_ITEM(list, i)));
+            }
+            return items;
+        }
+        Py_DECREF(items);
+    }
+}
+
+PyObject *
+args_items(PyObject *sequence, const char *expected)
+{
+    PyObject *iterator, *items;
+
+    if (PyTuple_CheckExact(sequence)) {
+        return Py_NewRef(sequence);
+    }
+    if (PyList_CheckExact(sequence)) {
+        return copy_list(sequence);
+    }
+    iterator = PyObject_GetIter(sequence);
+    if (iterator == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_SetString(PyExc_TypeError, expected);
+        }
+        return NULL;
+    }
+    items = PySequence_Tuple(iterator);
+    Py_DECREF(iterator);
+    return items;
 }
 
 /* ---- tags ----------------------------------------------------------------
@@ -137,9 +185,14 @@ append_tag(PyObject *tag, PyObject *bytes)
         }
         return rc;
     }
+    /* Early programs of ucx-py gave an array with the number of bytes. */
     PyErr_Format(PyExc_TypeError,
-                 "a tag is None, int, str, bytes or tuple, not %.200s",
-                 Py_TYPE(tag)->tp_name);
+                 "a tag is None, int, str, bytes or tuple, not %.200s%s",
+                 Py_TYPE(tag)->tp_name,
+                 PyObject_CheckBuffer(tag) ?
+                     "; send(buffer) and recv(buffer) take no number of bytes, "
+                     "the length is the buffer's" :
+                     "");
     return -1;
 }
 

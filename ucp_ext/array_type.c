@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* array_type.c: Array, an object's memory and its layout, held. */
 #include "state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* buffer.c: any object's memory as a umx_buffer, in this order: bytes, NumPy
  * array, buffer protocol, Array, __cuda_array_interface__, __array_interface__,
  * __dlpack__.
@@ -150,11 +151,12 @@ acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
                 buffer_hold *hold)
 {
     PyArrayObject *array = (PyArrayObject *)obj;
-    int            flags = PyArray_FLAGS(array);
+    int            flags;
 
     if (UNLIKELY(check_ndarray(obj) < 0)) {
         return -1;
     }
+    flags = PyArray_FLAGS(array); /* a subclass may have changed the array */
     if (UNLIKELY(
             !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
         return buffer_refuse_strides(PyArray_NDIM(array),

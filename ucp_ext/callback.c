@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* callback.c: operations that call a function when they are done, for
  * ucp._libs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* compat.h: what differs between CPython 3.11 and 3.14, between compilers and
  * between CPUs. Included first by every file of the binding. */
 #ifndef UCP_EXT_COMPAT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 #include <string.h>
@@ -93,6 +94,7 @@ raise_option_error(mod_state *st, umx_status status,
     X(credit_bytes)       \
     X(credit_messages)    \
     X(credit_rndv)        \
+    X(channels_max)       \
     X(close_timeout_ns)   \
     X(connect_timeout_ns) \
     X(heartbeat_ns)       \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* device.c: arrays in the memory of NVIDIA's devices: is it there, and are its
  * bytes? UCX knows nothing of CUDA's streams. What was queued before a send
  * must have written what is sent, and before a receive have read what it

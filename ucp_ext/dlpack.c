@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* dlpack.c: memory that an object hands out by __dlpack__, as torch, JAX and
  * CuPy do. A capsule that nobody renames gives its tensor back
  * when it goes: it is held as it is. Of what it says nothing is taken for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* dlpack.h: the layouts of DLPack 1.0, and of the capsules before it, which
  * have no version. */
 #ifndef UCP_DLPACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* dlpack_export.c: a Memory as a DLPack tensor, for NumPy, torch, CuPy, JAX.
  * The tensor is an export of the memory like a view of its buffer. */
 #include "dlpack.h"
@@ -109,7 +110,8 @@ make_capsule(PyObject *memory, const umx_buffer *buf, bool is_versioned,
         PyMem_Free(out);
         return NULL;
     }
-    out->memory = memory;
+    out->memory = Py_NewRef(memory);
+    memory_begin_export(memory); /* before garbage may be collected */
     if (is_versioned) {
         out->u.versioned.major   = DLPACK_MAJOR;
         out->u.versioned.context = out;
@@ -123,11 +125,8 @@ make_capsule(PyObject *memory, const umx_buffer *buf, bool is_versioned,
                             is_versioned ? "dltensor_versioned" : "dltensor",
                             free_capsule);
     if (capsule == NULL) {
-        PyMem_Free(out);
-        return NULL;
+        give_back(out);
     }
-    Py_INCREF(memory);
-    memory_begin_export(memory);
     return capsule;
 }
 
@@ -201,12 +200,13 @@ memory_dlpack(PyObject *op, PyObject *args, PyObject *kwargs)
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__",
                                      keywords, &stream, &version, &device,
-                                     &copy) ||
-        memory_check_open(op) < 0) {
+                                     &copy)) {
         return NULL;
     }
+    /* Each of these may run code that closes the memory. */
     is_versioned = takes_versions(version);
-    if (is_versioned < 0 || check_wishes(op, device, copy) < 0) {
+    if (is_versioned < 0 || check_wishes(op, device, copy) < 0 ||
+        memory_check_open(op) < 0) {
         return NULL;
     }
     if (self->is_readonly && !is_versioned) {

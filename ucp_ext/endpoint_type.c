@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 #include <string.h>
@@ -385,13 +386,22 @@ PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
 static PyObject *
 endpoint_remote(PyObject *op, PyObject *key)
 {
-    EndpointObject *self  = (EndpointObject *)op;
-    umx_ep_state    state = current_state(self);
+    EndpointObject *self   = (EndpointObject *)op;
+    PyObject       *remote = NULL;
+    Py_buffer       view;
+    umx_ep_state    state;
 
-    if (state != UMX_EP_OPEN && state != UMX_EP_CONNECTING) {
-        return errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    if (PyObject_GetBuffer(key, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
     }
-    return remote_new(self, key);
+    state = current_state(self); /* now that the key's code has run */
+    if (state == UMX_EP_OPEN || state == UMX_EP_CONNECTING) {
+        remote = remote_new(self, view.buf, (size_t)view.len);
+    } else {
+        errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+    }
+    PyBuffer_Release(&view);
+    return remote;
 }
 
 PyDoc_STRVAR(drain_doc,

@@ -22,7 +22,7 @@ void
 event_mark_done(RequestObject *req, umx_status status)
 {
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
-        req->is_landed = (status == UMX_OK);
+        req->is_landed = request_has_bytes(status);
         return;
     }
     if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames.c: messages of frames, of endpoints and channels.
  *
  * recv_frames() gives the header and an object for each frame. As long as a
@@ -52,19 +53,19 @@ frames_release(RequestObject *req)
 int
 frames_hold(RequestObject *req, PyObject *objects, bool is_writable)
 {
-    PyObject *fast = PySequence_Fast(objects, "expected a sequence of buffers");
+    PyObject    *items = args_items(objects, "expected a sequence of buffers");
     frames_list *list;
     int          rc = -1;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    list = req->frames = frames_list_new(PySequence_Fast_GET_SIZE(fast));
+    list = req->frames = frames_list_new(PyTuple_GET_SIZE(items));
     for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
         buffer_hold *hold = &list->holds[i];
 
-        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
-                           is_writable, hold) < 0) {
+        if (buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
+                           hold) < 0) {
             goto done;
         }
         list->buffers[i] = hold->buf;
@@ -72,7 +73,7 @@ frames_hold(RequestObject *req, PyObject *objects, bool is_writable)
     }
     rc = (list != NULL) ? 0 : -1;
 done:
-    Py_DECREF(fast);
+    Py_DECREF(items);
     return rc;
 }
 

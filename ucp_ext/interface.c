@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* interface.c: memory that an object describes by __cuda_array_interface__ or
- * __array_interface__: a dictionary, of which nothing is taken for granted. */
+ * __array_interface__: a dictionary, of which nothing is taken for granted. It
+ * is copied before it is read: the program may change its own at any call. */
 #include "state.h"
 
 #include <string.h>
@@ -8,7 +10,7 @@
 typedef struct interface {
     mod_state     *st;
     const char    *name;
-    PyObject      *dict;
+    PyObject      *dict; /* ours; what is borrowed from it stays */
     PyObject      *data; /* borrowed from dict */
     uint64_t       address;
     Py_ssize_t     nbytes;
@@ -142,9 +144,6 @@ parse_data(interface *face)
 static int
 parse_interface(interface *face)
 {
-    if (!PyDict_Check(face->dict)) {
-        return bad_interface(face, "must be a dictionary");
-    }
     if (parse_shape(face) < 0 || parse_typestr(face) < 0 ||
         parse_strides(face) < 0) {
         return -1;
@@ -239,15 +238,11 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
 {
     PyObject  *offset = PyDict_GetItemString(face->dict, "offset");
     Py_ssize_t at     = (offset == NULL) ? 0 : PyLong_AsSsize_t(offset);
-    int        rc;
 
     if (at == -1 && PyErr_Occurred()) {
         return -1;
     }
-    Py_INCREF(face->data); /* a __buffer__ in Python might empty the dict */
-    rc = buffer_acquire_exporter(face->data, is_writable, hold);
-    Py_DECREF(face->data);
-    if (rc < 0) {
+    if (buffer_acquire_exporter(face->data, is_writable, hold) < 0) {
         return -1;
     }
     if (!is_within(face->layout, at, hold->view.len)) {
@@ -288,14 +283,30 @@ typedef int (*acquire_fn)(interface *face, PyObject *obj, bool is_writable,
                           buffer_hold *hold);
 
 static int
+copy_dict(interface *face, PyObject *given)
+{
+    if (!PyDict_Check(given)) {
+        return bad_interface(face, "must be a dictionary");
+    }
+    face->dict = PyDict_Copy(given);
+    return (face->dict != NULL) ? 0 : -1;
+}
+
+static int
 acquire_by(mod_state *st, const char *name, PyObject *attr, acquire_fn acquire,
            PyObject *obj, bool is_writable, buffer_hold *hold,
            buffer_layout *layout)
 {
     interface face = {.st = st, .name = name, .layout = layout};
-    int       rc   = PyObject_GetOptionalAttr(obj, attr, &face.dict);
+    PyObject *given;
+    int       rc = PyObject_GetOptionalAttr(obj, attr, &given);
 
-    if (rc > 0) {
+    if (rc <= 0) {
+        return rc;
+    }
+    rc = copy_dict(&face, given);
+    Py_DECREF(given);
+    if (rc == 0) {
         rc = (acquire(&face, obj, is_writable, hold) < 0) ? -1 : 1;
         Py_DECREF(face.dict);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 #include <arpa/inet.h>
@@ -166,13 +167,18 @@ read_address(ListenerObject *self)
 }
 
 static int
-listener_start(ListenerObject *self, umx_listener_params *params)
+listener_start(ListenerObject *self, umx_listener_params *params,
+               PyObject *sockaddr)
 {
-    umx_status status = umx_listener_create(self->worker->umx, params,
-                                            &self->umx);
+    errors_place place = {.preposition = "on", .address = sockaddr};
+    umx_status   status;
 
+    (void)umx_take_errno();
+    status = umx_listener_create(self->worker->umx, params, &self->umx);
     if (status != UMX_OK) {
-        (void)errors_raise(self->worker->st, status, "listen", NULL);
+        place.error = umx_take_errno();
+        (void)errors_set(
+            errors_new_at(self->worker->st, status, "listen", &place, NULL));
         return -1;
     }
     self->worker->st->num_listeners++;
@@ -224,7 +230,9 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     }
     event_watch_listener(&params, self, self->on_remote_close != NULL);
     params.addr = (struct sockaddr *)&addr;
-    if (listener_start(self, &params) < 0) {
+    /* Code of the arguments has run since the call. */
+    if (worker_check(worker) < 0 ||
+        listener_start(self, &params, sockaddr) < 0) {
         Py_DECREF(self);
         return NULL;
     }

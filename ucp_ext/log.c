@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* log.c: lines of libumx and UCX on their way to Python.
  *
  * They come from any thread, without the GIL and with UCX's locks held, so they

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message_listener_type.c: messages with metadata that come.
  *
  * libumx only tells that there is something to do. The program's functions are
@@ -413,9 +414,6 @@ listener_new_object(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                      channel);
         return NULL;
     }
-    if (worker_check(((EndpointObject *)endpoint)->worker) < 0) {
-        return NULL;
-    }
     self = (MessageListenerObject *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
@@ -425,6 +423,10 @@ listener_new_object(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->worker     = (WorkerObject *)Py_NewRef(self->endpoint->worker);
     self->route      = Py_NewRef(route);
     self->on_end     = Py_NewRef(end);
+    if (worker_check(self->worker) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
     return start(self, channel);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message_receiver_type.c: one message with metadata that is being received.
  *
  * What a subclass does not override is done here without a call: bytearrays
@@ -210,6 +211,7 @@ receiver_allocate_method(PyObject *op, PyObject *sizes)
                                            (PyObject *)&PyByteArray_Type;
     PyObject              *list      = PySequence_List(sizes);
 
+    Py_INCREF(allocator); /* __init__() may be called again meanwhile */
     for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
         PyObject *buffer = PyObject_CallOneArg(allocator,
                                                PyList_GET_ITEM(list, i));
@@ -218,6 +220,7 @@ receiver_allocate_method(PyObject *op, PyObject *sizes)
             Py_CLEAR(list);
         }
     }
+    Py_DECREF(allocator);
     return list;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message_sender_type.c: sending messages with metadata.
  *
  * A small message is complete at once: its request comes from the free list and
@@ -33,9 +34,6 @@ sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                      channel);
         return NULL;
     }
-    if (worker_check((WorkerObject *)worker) < 0) {
-        return NULL;
-    }
     self = (MessageSenderObject *)type->tp_alloc(type, 0);
     if (self == NULL) {
         return NULL;
@@ -43,6 +41,10 @@ sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     params.max_bytes = max;
     params.channel   = (uint16_t)channel;
     self->worker     = (WorkerObject *)Py_NewRef(worker);
+    if (worker_check(self->worker) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
     status = umx_message_sender_create(self->worker->umx, &params, &self->umx);
     if (status != UMX_OK) {
         Py_DECREF(self);
@@ -151,15 +153,15 @@ sender_release(RequestObject *req)
 static int
 hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
 {
-    PyObject  *fast = PySequence_Fast(objects, "destinations must be an "
-                                                "endpoint or several");
+    PyObject  *items = args_items(objects, "destinations must be an "
+                                            "endpoint or several");
     Py_ssize_t count;
     sent      *what;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    count = PySequence_Fast_GET_SIZE(fast);
+    count = PyTuple_GET_SIZE(items);
     if (count == 0) {
         PyErr_SetString(PyExc_ValueError, "there are no destinations");
         goto fail;
@@ -177,7 +179,7 @@ hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
     req->sent      = what;
     for (; what->count < (size_t)count; what->count++) {
         EndpointObject *endpoint = as_endpoint(
-            self, PySequence_Fast_GET_ITEM(fast, what->count));
+            self, PyTuple_GET_ITEM(items, what->count));
 
         if (endpoint == NULL) {
             goto fail;
@@ -186,11 +188,11 @@ hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
         what->eps[what->count]       = endpoint->umx;
         what->statuses[what->count]  = UMX_INPROGRESS;
     }
-    Py_DECREF(fast);
+    Py_DECREF(items);
     return 0;
 
 fail:
-    Py_DECREF(fast);
+    Py_DECREF(items);
     return -1;
 }
 

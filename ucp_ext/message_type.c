@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 PyObject *
@@ -98,42 +99,54 @@ PyDoc_STRVAR(recv_doc,
              "Receive the bytes into buffer, which is at least as long;\n"
              "awaits the length. Once only.");
 
-static PyObject *
-message_recv(PyObject *op, PyObject *buffer)
+static int
+check_unreceived(const MessageObject *self)
 {
-    MessageObject *self   = (MessageObject *)op;
-    WorkerObject  *worker = self->endpoint->worker;
-    RequestObject *req;
+    const WorkerObject *worker = self->endpoint->worker;
 
     if (self->umx == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the message was received");
-        return NULL;
+        return -1;
     }
     if (self->num_views != 0) {
         PyErr_SetString(PyExc_BufferError,
                         "the message has memoryviews: its bytes are there");
-        return NULL;
+        return -1;
     }
-    if (worker->umx != NULL && worker_check(worker) < 0) {
-        return NULL;
-    }
-    req = request_new(worker, self->endpoint, REQUEST_MESSAGE_RECV);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (buffer_acquire(worker->st, buffer, true, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
+    return (worker->umx != NULL) ? worker_check(self->endpoint->worker) : 0;
+}
+
+/* Looking at the buffer may run code that receives the message: that comes
+ * before the message is looked at. */
+static int
+hold_buffer(MessageObject *self, PyObject *buffer, RequestObject *req)
+{
+    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0 ||
+        check_unreceived(self) < 0) {
+        return -1;
     }
     if (req->hold.buf.len < self->info.length) {
         PyErr_Format(PyExc_ValueError,
                      "the message has %zu bytes, the buffer has room for %zu",
                      self->info.length, req->hold.buf.len);
-        Py_DECREF(req);
-        return NULL;
+        return -1;
     }
     req->header = message_get_header(self);
-    if (req->header == NULL) {
+    return (req->header != NULL) ? 0 : -1;
+}
+
+static PyObject *
+message_recv(PyObject *op, PyObject *buffer)
+{
+    MessageObject *self = (MessageObject *)op;
+    RequestObject *req;
+
+    req = request_new(self->endpoint->worker, self->endpoint,
+                      REQUEST_MESSAGE_RECV);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (hold_buffer(self, buffer, req) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* metadata.c: dictionaries of str, int and bytes, encoded. */
 #include "state.h"
 

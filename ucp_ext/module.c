@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* module.c: the module `ucp._ext`: its types, exceptions and functions. All
  * that it owns is in mod_state. */
 #include "state.h"

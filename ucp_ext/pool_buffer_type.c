@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pool_buffer_type.c: a buffer of a pool, in the user's hands. */
 #include "state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pool_type.c: buffers of one size, in memory that is registered once.
  *
  * A buffer is free or lent (loan_type.c). One that comes back goes to the first

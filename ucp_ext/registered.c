@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* registered.c: whether memory that is lent to an operation lies in a
  * registration of ours. Whoever only looks at it through views of Python's or
  * NumPy's has it too: the exporter is behind them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request_type.c: the awaitable of one operation.
  *
  * It is a coroutine to whoever asks (it has __await__, send, throw and close,
@@ -236,6 +237,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->peer);
     Py_VISIT(self->result);
     Py_VISIT(self->exception);
+    Py_VISIT(self->cancel_message);
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
@@ -286,6 +288,7 @@ request_clear(PyObject *op)
     Py_CLEAR(self->peer);
     Py_CLEAR(self->thread);
     Py_CLEAR(self->exception);
+    Py_CLEAR(self->cancel_message);
     if (request_is_in_flight(self) || (self->can_unrecv && keeps_bytes(self))) {
         return 0;
     }
@@ -301,28 +304,35 @@ request_clear(PyObject *op)
     return 0;
 }
 
-/* What was received returns to its queue. */
-static void
-unrecv(RequestObject *self)
+static umx_status
+unrecv_bytes(RequestObject *self)
 {
     const char *header = NULL;
     Py_ssize_t  len    = 0;
 
-    if (self->kind == REQUEST_RECV_FRAMES) {
-        frames_unrecv(self);
-        return;
-    }
     if (self->kind == REQUEST_STREAM_RECV) {
-        (void)!umx_stream_unrecv(self->endpoint->umx, &self->info,
+        return umx_stream_unrecv(self->endpoint->umx, &self->info,
                                  &self->hold.buf);
-        return;
     }
     if (self->header != NULL) {
         header = PyBytes_AS_STRING(self->header);
         len    = PyBytes_GET_SIZE(self->header);
     }
-    (void)!umx_message_unrecv(self->endpoint->umx, &self->info, header,
+    return umx_message_unrecv(self->endpoint->umx, &self->info, header,
                               (size_t)len, &self->hold.buf);
+}
+
+/* What was received returns to its queue. Without memory it is lost, which ends
+ * the endpoint: the next receive must not get what is behind it. */
+static void
+unrecv(RequestObject *self)
+{
+    if (self->kind == REQUEST_RECV_FRAMES) {
+        frames_unrecv(self);
+    } else if (self->endpoint->umx != NULL &&
+               unrecv_bytes(self) == UMX_ERR_NO_MEMORY) {
+        umx_ep_abort(self->endpoint->umx);
+    }
 }
 
 /* ---- what the program has dropped ----------------------------------------
@@ -750,9 +760,8 @@ release_told(RequestObject *req)
     }
     if (UNLIKELY(req->is_landed)) {
         req->is_landed = false;
-        if (req->kind == REQUEST_RECV_FRAMES && req->result != NULL &&
-            req->worker->umx != NULL) {
-            frames_unrecv(req);
+        if (req->worker->umx != NULL && request_is_channel_recv(req)) {
+            unrecv(req); /* the cancellation came too late for libumx */
         }
         request_return_message(req);
     }
@@ -882,10 +891,9 @@ post_rma(RequestObject *req, const umx_op_params *params)
 static umx_status
 post_tag(RequestObject *req, const umx_op_params *params)
 {
-    umx_ep          *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
-    umx_worker      *umx = req->worker->umx;
-    uint64_t         tag = req->match.tag, mask = req->match.mask;
-    umx_tag_message *message;
+    umx_ep     *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
+    umx_worker *umx = req->worker->umx;
+    uint64_t    tag = req->match.tag, mask = req->match.mask;
 
     switch ((request_kind)req->kind) {
     case REQUEST_TAG_SEND:
@@ -902,9 +910,8 @@ post_tag(RequestObject *req, const umx_op_params *params)
         return umx_tag_recv_message(umx, tag, mask, params, &req->op,
                                     &req->tag_message);
     default: /* REQUEST_TAG_MESSAGE_RECV */
-        message          = req->tag_message;
-        req->tag_message = NULL;
-        return umx_tag_message_recv(message, &req->hold.buf, params, &req->op);
+        return umx_tag_message_recv(&req->tag_message, &req->hold.buf, params,
+                                    &req->op);
     }
 }
 
@@ -948,12 +955,9 @@ post_one(RequestObject *req, const umx_op_params *params)
     case REQUEST_RECV_MESSAGE:
         return umx_channel_recv_message(ep, req->channel, &req->match, params,
                                         &req->op, &req->message);
-    case REQUEST_MESSAGE_RECV: {
-        umx_message *message = req->message;
-
-        req->message = NULL;
-        return umx_message_recv(message, &req->hold.buf, params, &req->op);
-    }
+    case REQUEST_MESSAGE_RECV:
+        return umx_message_recv(&req->message, &req->hold.buf, params,
+                                &req->op);
     case REQUEST_PUT:
     case REQUEST_GET:
     case REQUEST_PUT_MANY:
@@ -1038,7 +1042,9 @@ note_posted(RequestObject *req, umx_status status)
     if (status == UMX_INPROGRESS) {
         return;
     }
-    if (UNLIKELY(req->message != NULL)) {
+    if (UNLIKELY(status < 0)) {
+        request_return_message(req); /* a message that was not taken over */
+    } else if (UNLIKELY(req->message != NULL)) {
         event_mark_message(req, req->message);
         if (request_has_second_step(req, status)) {
             begin_second_step(req);
@@ -1057,6 +1063,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
         return;
@@ -1076,18 +1083,20 @@ request_post_message(RequestObject *req, umx_message *message)
 
     req->is_told = false;
     if (req->kind == REQUEST_RECV_FRAMES) {
-        status = umx_message_recv_frames(message, req->frames->buffers,
+        status = umx_message_recv_frames(&message, req->frames->buffers,
                                          (size_t)req->frames->count, &params,
                                          &req->op);
-        if (status == UMX_OK || status == UMX_ERR_NO_MEMORY) {
-            req->message = message;
-        }
     } else {
-        status = umx_message_recv(message, &req->hold.buf, &params, &req->op);
+        status = umx_message_recv(&message, &req->hold.buf, &params, &req->op);
     }
-    if (status != UMX_INPROGRESS) {
-        request_settle(req, status);
+    req->message = message;
+    if (status == UMX_INPROGRESS) {
+        return;
     }
+    if (status < 0) {
+        request_return_message(req);
+    }
+    request_settle(req, status);
 }
 
 /* The name of the current thread, as its Thread object has it; NULL: unknown.
@@ -1209,25 +1218,23 @@ int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
     bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *fast = PySequence_Fast(buffers, "expected a sequence of buffers");
+    PyObject *items = args_items(buffers, "expected a sequence of buffers");
+    int       rc    = 0;
 
-    if (fast == NULL) {
+    if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PySequence_Fast_GET_SIZE(fast));
+    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
     if (req->many == NULL) {
-        Py_DECREF(fast);
+        Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; i < req->many->count; i++) {
-        if (buffer_acquire(req->st, PySequence_Fast_GET_ITEM(fast, i),
-                           is_writable, &req->many->items[i].hold) < 0) {
-            Py_DECREF(fast);
-            return -1;
-        }
+    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
+        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
+                            &req->many->items[i].hold);
     }
-    Py_DECREF(fast);
-    return 0;
+    Py_DECREF(items);
+    return rc;
 }
 
 /* ---- results -------------------------------------------------------------
@@ -1313,6 +1320,30 @@ describe(const RequestObject *self, size_t capacity, char *text, size_t size)
     }
 }
 
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             (self->kind == REQUEST_AM_SEND) ? "id" : "channel", self->channel,
+             limit);
+}
+
+static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
 static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
@@ -1330,12 +1361,17 @@ make_status_error(RequestObject *self, umx_status status,
         snprintf(text, sizeof(text),
                  "more than Config.frames_max or frames_bytes_max allows");
     }
-    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
-    if (exc == NULL) {
-        return NULL;
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
     }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc == NULL) {
+        return NULL;
     }
     if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
         Py_CLEAR(exc);
@@ -1512,13 +1548,38 @@ make_result(RequestObject *self)
     }
 }
 
+/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
+ * that the exception is its own, as anyio's scopes do. */
+static PyObject *
+new_cancelled_error(const RequestObject *self)
+{
+    PyObject *class   = self->st->cancelled_error;
+    PyObject *message = self->cancel_message;
+
+    return (message == NULL || message == Py_None) ?
+               PyObject_CallNoArgs(class) :
+               PyObject_CallOneArg(class, message);
+}
+
+/* Returns NULL. */
+static PyObject *
+raise_cancelled(const RequestObject *self)
+{
+    PyObject *exc = new_cancelled_error(self);
+
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}
+
 /* The value of a settled request as a new reference, or its exception. */
 static PyObject *
 request_value(RequestObject *self)
 {
     if (UNLIKELY(self->state == REQUEST_CANCELLED)) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (LIKELY(self->status == UMX_OK)) {
         if (self->result != NULL) {
@@ -1674,7 +1735,9 @@ cancel_operation(RequestObject *self)
             }
         }
     }
-    request_return_message(self); /* of what has a second step */
+    if (self->op == NULL) {
+        request_return_message(self); /* of what has a second step */
+    }
     worker_schedule_drain(self->worker);
 }
 
@@ -2043,7 +2106,18 @@ PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
              "End the awaitable at once; False if it is done. The operation\n"
              "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message.");
+             "posted is withdrawn; a receive loses no message. Who awaits it\n"
+             "gets CancelledError, with `msg` if there is one.");
+
+/* Kept as asyncio's futures do: by whoever succeeds in cancelling. */
+static void
+keep_cancel_message(RequestObject *self, PyObject *msg)
+{
+    if (self->state == REQUEST_PENDING && msg != NULL) {
+        request_track(self);
+        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    }
+}
 
 static PyObject *
 request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -2056,6 +2130,7 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         0) {
         return NULL;
     }
+    keep_cancel_message((RequestObject *)op, msg);
     return PyBool_FromLong(request_abandon((RequestObject *)op));
 }
 
@@ -2115,8 +2190,7 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (self->state == REQUEST_CANCELLED) {
-        PyErr_SetNone(self->st->cancelled_error);
-        return NULL;
+        return raise_cancelled(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;
@@ -2243,7 +2317,7 @@ PyDoc_STRVAR(make_cancelled_error_doc,
 static PyObject *
 request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyObject_CallNoArgs(((RequestObject *)op)->st->cancelled_error);
+    return new_cancelled_error((RequestObject *)op);
 }
 
 static PyObject *
@@ -2275,9 +2349,23 @@ set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-get_cancel_message(PyObject *Py_UNUSED(op), void *Py_UNUSED(closure))
+get_cancel_message(PyObject *op, void *Py_UNUSED(closure))
 {
-    Py_RETURN_NONE;
+    PyObject *message = ((RequestObject *)op)->cancel_message;
+
+    return Py_NewRef(message != NULL ? message : Py_None);
+}
+
+static int
+set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    request_track((RequestObject *)op);
+    Py_XSETREF(((RequestObject *)op)->cancel_message, Py_NewRef(value));
+    return 0;
 }
 
 static PyObject *
@@ -2359,7 +2447,7 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_getset[] = {
     {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
-    {"_cancel_message", get_cancel_message, NULL, NULL, NULL},
+    {"_cancel_message", get_cancel_message, set_cancel_message, NULL, NULL},
     {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
      NULL},
     {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rkey_type.c: a peer's memory. Where it is mapped an operation is done when
  * the call returns; the request is made all the same, so that both kinds are
  * awaited. */
@@ -7,19 +8,14 @@
  */
 
 PyObject *
-remote_new(EndpointObject *endpoint, PyObject *key)
+remote_new(EndpointObject *endpoint, const void *key, size_t len)
 {
     mod_state    *st = endpoint->worker->st;
-    Py_buffer     bytes;
     RemoteObject *self;
     umx_rkey     *rkey;
     umx_status    status;
 
-    if (PyObject_GetBuffer(key, &bytes, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    status = umx_rkey_open(endpoint->umx, bytes.buf, (size_t)bytes.len, &rkey);
-    PyBuffer_Release(&bytes);
+    status = umx_rkey_open(endpoint->umx, key, len, &rkey);
     if (status != UMX_OK) {
         return errors_raise(st, status, "remote", NULL);
     }
@@ -214,12 +210,13 @@ hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
 
 /* -1 with an exception; what is held by then is in `list`. */
 static int
-hold_items(RemoteObject *self, PyObject *fast, bool is_writable, rma_list *list)
+hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
+           rma_list *list)
 {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast); i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
         umx_rma_item *item = &list->items[i];
 
-        if (hold_item(self, PySequence_Fast_GET_ITEM(fast, i), is_writable,
+        if (hold_item(self, PyTuple_GET_ITEM(pairs, i), is_writable,
                       &list->holds[i], item) < 0) {
             return -1;
         }
@@ -233,26 +230,26 @@ hold_items(RemoteObject *self, PyObject *fast, bool is_writable, rma_list *list)
 }
 
 static PyObject *
-transfer_many(RemoteObject *self, PyObject *pairs, request_kind kind)
+transfer_many(RemoteObject *self, PyObject *sequence, request_kind kind)
 {
-    PyObject      *fast = PySequence_Fast(pairs, "expected a sequence of "
-                                                      "(buffer, offset)");
+    PyObject      *pairs = args_items(sequence, "expected a sequence of "
+                                                     "(buffer, offset)");
     RequestObject *req;
 
-    if (fast == NULL) {
+    if (pairs == NULL) {
         return NULL;
     }
     req = new_request(self, kind);
     if (req != NULL) {
-        req->list = request_new_list(PySequence_Fast_GET_SIZE(fast));
+        req->list = request_new_list(PyTuple_GET_SIZE(pairs));
     }
     if (req == NULL || req->list == NULL ||
-        hold_items(self, fast, kind == REQUEST_GET_MANY, req->list) < 0) {
+        hold_items(self, pairs, kind == REQUEST_GET_MANY, req->list) < 0) {
         Py_XDECREF(req);
-        Py_DECREF(fast);
+        Py_DECREF(pairs);
         return NULL;
     }
-    Py_DECREF(fast);
+    Py_DECREF(pairs);
     return request_post(req);
 }
 

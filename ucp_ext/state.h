@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* state.h: what the module owns, and the objects of its types. Thread: with
  * the GIL. */
 #ifndef UCP_EXT_STATE_H
@@ -550,6 +551,11 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames, const char *const *keywords, int n,
                int num_positional, int required, PyObject **values);
 
+/* The items of a sequence, as a tuple of references: looking at one item may
+ * run code of the program's that changes the sequence. `expected` is the error
+ * for what cannot be iterated over. */
+PyObject *args_items(PyObject *sequence, const char *expected);
+
 /* None, ANY, int, str, bytes or tuple as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
 
@@ -567,6 +573,20 @@ int errors_init(PyObject *module, mod_state *st);
 /* A new exception for `status`; `op` and `detail` may be NULL. */
 PyObject *errors_new(mod_state *st, umx_status status, const char *op,
                      const char *detail);
+
+/* Where something failed: "connect to 192.0.2.1:80". */
+typedef struct errors_place {
+    const char *preposition;
+    PyObject   *address; /* borrowed; a socket address */
+    int         error;   /* the system's number, or 0 */
+} errors_place;
+
+/* A new exception that names the place; its `errno` and `peer` are set. */
+PyObject *errors_new_at(mod_state *st, umx_status status, const char *op,
+                        const errors_place *place, const char *detail);
+
+/* Raise an exception that was made, and drop it; returns NULL. */
+PyObject *errors_set(PyObject *exc);
 
 /* Raise it; returns NULL. */
 PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
@@ -719,7 +739,8 @@ struct RequestObject {
     uint64_t         ns;  /* CLOSE: timeout; PING: time until the answer */
     PyObject        *result;
     PyObject        *exception;
-    PyObject        *callback; /* the usual one */
+    PyObject        *cancel_message; /* of cancel(), or NULL */
+    PyObject        *callback;       /* the usual one */
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
     PyObject        *low_level;      /* see callback.c, or NULL */
@@ -1042,7 +1063,7 @@ PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
 /* Takes over `message`. NULL with an exception: it has not. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
-PyObject *remote_new(EndpointObject *endpoint, PyObject *key);
+PyObject *remote_new(EndpointObject *endpoint, const void *key, size_t len);
 
 /* The user's header of a message, as bytes. */
 PyObject *message_header(const umx_message *message);

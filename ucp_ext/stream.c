@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.c: the byte stream of an endpoint. */
 #include "state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
 PyObject *
@@ -60,32 +61,41 @@ PyDoc_STRVAR(recv_doc,
              "Receive the bytes into buffer, which is at least as long;\n"
              "awaits the length. Once only: ucp_tag_msg_recv_nbx().");
 
-static PyObject *
-tag_message_recv(PyObject *op, PyObject *buffer)
+/* Looking at the buffer may run code that receives the message: that comes
+ * before the message is looked at. */
+static int
+hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    TagMessageObject *self   = (TagMessageObject *)op;
-    WorkerObject     *worker = self->worker;
-    RequestObject    *req;
-
+    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0) {
+        return -1;
+    }
     if (self->umx == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the message was received");
-        return NULL;
+        return -1;
     }
-    if (worker_check(worker) < 0) {
-        return NULL;
-    }
-    req = request_new(worker, NULL, REQUEST_TAG_MESSAGE_RECV);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (buffer_acquire(worker->st, buffer, true, &req->hold) < 0) {
-        Py_DECREF(req);
-        return NULL;
+    if (worker_check(self->worker) < 0) {
+        return -1;
     }
     if (req->hold.buf.len < self->info.length) {
         PyErr_Format(PyExc_ValueError,
                      "the message has %zu bytes, the buffer has room for %zu",
                      self->info.length, req->hold.buf.len);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+tag_message_recv(PyObject *op, PyObject *buffer)
+{
+    TagMessageObject *self = (TagMessageObject *)op;
+    RequestObject    *req;
+
+    req = request_new(self->worker, NULL, REQUEST_TAG_MESSAGE_RECV);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (hold_buffer(self, buffer, req) < 0) {
         Py_DECREF(req);
         return NULL;
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_address.c: a worker's address, and endpoints made from addresses. */
 #include "state.h"
 
@@ -46,7 +47,6 @@ worker_connect_address(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
     if (args_parse("connect_address", args, nargs, kwnames, keywords, 2, 2, 2,
                    values) < 0 ||
-        worker_check(self) < 0 ||
         args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0) {
         return NULL;
     }
@@ -54,7 +54,8 @@ worker_connect_address(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (address == NULL) {
         return NULL;
     }
-    if (PyObject_GetBuffer(address, &view, PyBUF_SIMPLE) < 0) {
+    if (worker_check(self) < 0 || /* now that code of the arguments has run */
+        PyObject_GetBuffer(address, &view, PyBUF_SIMPLE) < 0) {
         Py_DECREF(address);
         return NULL;
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_tags.c: UCX's own tags: messages between workers, apart from the
  * channels of their endpoints. */
 #include "state.h"

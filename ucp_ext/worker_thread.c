@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_thread.c: progress while the worker's own thread is blocked.
  *
  * A second thread, the helper, shares the worker with its owner. The GIL is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker_type.c: a worker bound to an event loop.
  *
  * The rule that keeps it from hanging and from burning a core: when the loop
@@ -942,11 +943,12 @@ worker_close_all(PyObject *op, PyObject *timeout)
     RequestObject *req;
     PyObject      *expire, *handle = NULL;
 
-    if (worker_check(self) < 0) {
-        return NULL;
-    }
     req = request_new(self, NULL, REQUEST_CLOSE_ALL);
     if (req == NULL) {
+        return NULL;
+    }
+    if (worker_check(self) < 0) {
+        Py_DECREF(req);
         return NULL;
     }
     if (umx_worker_num_closing(self->umx) == 0) {
@@ -965,6 +967,10 @@ worker_close_all(PyObject *op, PyObject *timeout)
             return NULL;
         }
         Py_DECREF(handle);
+        if (self->umx == NULL) { /* the loop's code, or the timeout's, did it */
+            request_settle(req, UMX_OK);
+            return (PyObject *)req;
+        }
         worker_schedule_drain(self);
     }
     req->next     = self->closers;
@@ -1102,14 +1108,14 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "requests_in_use",
-        stats.requests_in_use, "requests_peak", stats.requests_peak,
-        "requests_lost", stats.requests_lost, "endpoints", stats.endpoints,
-        "listeners", stats.listeners, "unexpected_messages",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
+        "requests_in_use", stats.requests_in_use, "requests_peak",
+        stats.requests_peak, "requests_lost", stats.requests_lost, "endpoints",
+        stats.endpoints, "listeners", stats.listeners, "unexpected_messages",
         stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
-        "protocol_errors", stats.protocol_errors, "wakeups", stats.wakeups,
-        "spins", stats.spins, "spin_hits", stats.spin_hits, "loans",
-        stats.loans);
+        "protocol_errors", stats.protocol_errors, "stray_messages",
+        stats.stray_messages, "wakeups", stats.wakeups, "spins", stats.spins,
+        "spin_hits", stats.spin_hits, "loans", stats.loans);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -1168,15 +1174,20 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 connect_error(RequestObject *req, umx_ep *ep, umx_status status)
 {
-    const char *reason = umx_ep_reason(ep);
-    PyObject   *exc    = errors_new(req->st, status, "connect",
-                               reason[0] != '\0' ? reason : NULL);
+    const char  *reason = umx_ep_reason(ep);
+    errors_place place  = {"to", req->peer, umx_ep_errno(ep)};
 
-    if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(req->st, peer), req->peer) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
+    return errors_new_at(req->st, status, "connect", &place,
+                         reason[0] != '\0' ? reason : NULL);
+}
+
+/* What umx_ep_connect() refused at once. */
+static PyObject *
+refused_error(WorkerObject *self, PyObject *peer, umx_status status)
+{
+    errors_place place = {"to", peer, umx_take_errno()};
+
+    return errors_new_at(self->st, status, "connect", &place, NULL);
 }
 
 void
@@ -1250,19 +1261,27 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     RequestObject *req;
     umx_status     status;
 
-    if (worker_check(self) < 0 ||
-        parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
         return NULL;
     }
     req = request_new(self, NULL, REQUEST_CONNECT);
     if (req == NULL) {
         return NULL;
     }
+    if (worker_check(self) < 0) { /* now that code of the arguments has run */
+        Py_DECREF(req);
+        return NULL;
+    }
     req->peer = Py_NewRef(parsed.peer);
     event_watch_connect(&parsed.params, req);
+    (void)umx_take_errno();
     status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
     if (status != UMX_OK) {
-        req->ep = NULL;
+        req->ep        = NULL;
+        req->exception = refused_error(self, parsed.peer, status);
+        if (req->exception == NULL) {
+            req->exception = PyErr_GetRaisedException();
+        }
         request_settle(req, status);
         return (PyObject *)req;
     }
@@ -1285,13 +1304,14 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_status    status;
     umx_ep       *ep;
 
-    if (worker_check(self) < 0 ||
-        parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0 ||
+        worker_check(self) < 0) {
         return NULL;
     }
+    (void)umx_take_errno();
     status = umx_ep_connect(self->umx, &parsed.params, &ep);
     if (status != UMX_OK) {
-        return errors_raise(self->st, status, "connect", NULL);
+        return errors_set(refused_error(self, parsed.peer, status));
     }
     if (self->loop != NULL) {
         worker_schedule_drain(self);
@@ -1318,8 +1338,7 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     PyObject                *values[5];
 
     if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
-            0 ||
-        worker_check(self) < 0) {
+        0) {
         return NULL;
     }
     if (!PyCallable_Check(values[1])) {

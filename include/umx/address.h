@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file address.h  Worker addresses: bytes that say how to reach a worker
  * without a listener of the program's. Thread: the worker's owner.

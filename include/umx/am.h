@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file am.h  Active messages: a number, a short header, a payload of any
  * length, and a receiver that may be a function.

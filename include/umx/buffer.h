@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file buffer.h  Helpers for umx_buffer. */
 #ifndef UMX_BUFFER_H
 #define UMX_BUFFER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file channel.h  Messages between the two ends of an endpoint.
  *
@@ -33,7 +34,9 @@ typedef struct umx_match {
  * Returns UMX_OK if `buf` may be reused already (short messages). Without
  * credit from the peer it waits inside the library.
  * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_CLOSED, UMX_ERR_PEER_CLOSED, the
- *         status of a failed endpoint, UMX_ERR_NO_MEMORY
+ *         status of a failed endpoint, UMX_ERR_CHANNEL_LIMIT (as many other
+ *         channels are in use as the peer accepts: umx_ep_channels_max()),
+ *         UMX_ERR_NO_MEMORY
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
@@ -79,17 +82,24 @@ umx_channel_recv_message(umx_ep *ep, uint16_t channel, const umx_match *match,
                          const umx_op_params *params, umx_request **req_p,
                          umx_message **message_p);
 
-/** The message of a completed umx_channel_recv_message(); the caller owns it.
- */
+/** The message of a completed umx_channel_recv_message(), which the caller owns;
+ * NULL if the operation gives none. */
 UMX_API umx_message *umx_request_message(const umx_request *req);
 
 UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
 
-/** Receive its bytes into `buf`, whose length must be at least the message's
- * (UMX_ERR_BUFFER_TOO_SMALL, message still owned). Consumes it in every other
- * case; on UMX_ERR_NO_MEMORY it is back in the queue. */
+/**
+ * Receive the bytes of a message into `buf`, whose length must be at least the
+ * message's (else UMX_ERR_BUFFER_TOO_SMALL).
+ *
+ * @param[in,out] message_p  set to NULL if the call has taken the message over;
+ *                           else the caller still owns it. Once it has been
+ *                           taken over, a failure means that its bytes are lost
+ * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_BUFFER_TOO_SMALL, UMX_ERR_NO_MEMORY,
+ *         UMX_ERR_CLOSED, the status of a failed endpoint
+ */
 UMX_API UMX_MUST_CHECK umx_status
-umx_message_recv(umx_message *message, const umx_buffer *buf,
+umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p);
 
 /** Put it back where it was in the queue. Consumes the handle. */

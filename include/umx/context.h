@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file context.h  A UCX context and the limits of everything under it.
  *
@@ -26,6 +27,10 @@ enum umx_rma_ucx {
                           may end this process */
 };
 
+enum {
+    UMX_CHANNELS_MAX = 16000 /* all of them are named when a connection closes */
+};
+
 /**
  * Numbers that decide behaviour; umx_config_default() fills them in and says
  * in src/core/config.c why each has its value.
@@ -43,9 +48,15 @@ typedef struct umx_config {
                                     (process_vm_readv()): one copy, and the
                                     sender is not woken for it; 0 = never */
     uint64_t credit_bytes;       /* eager bytes a peer may have unread, in
-                                    all; beyond it announces them */
+                                    all, with 512 for each message; beyond it
+                                    announces them */
     uint32_t credit_messages;    /* eager messages, per channel */
-    uint32_t credit_rndv;        /* rendezvous announcements, per channel */
+    uint32_t credit_rndv;        /* rendezvous announcements, in all; each
+                                    channel may have 16 more, or fewer if this
+                                    is less */
+    uint32_t channels_max;       /* channels that a peer may send on to one
+                                    endpoint, all kinds together, besides
+                                    channel 0; at most UMX_CHANNELS_MAX */
     uint64_t close_timeout_ns;   /* deadline of a close nobody waits for */
     uint64_t connect_timeout_ns; /* default for umx_ep_connect() and for the
                                     handshake of accepted endpoints */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file control.h  What an endpoint knows of its peer, and what it may ask.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file endpoint.h  A connection to one peer. Thread: the worker's owner.
  *
@@ -84,6 +85,10 @@ UMX_API bool umx_ep_is_peer_closed(const umx_ep *ep);
 /** For a FAILED handshake: the peer's words, or ours; never NULL. */
 UMX_API const char *umx_ep_reason(const umx_ep *ep);
 
+/** For a FAILED handshake: the system's error number if its socket could not be
+ * connected, else 0. */
+UMX_API int umx_ep_errno(const umx_ep *ep);
+
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
@@ -168,6 +173,10 @@ UMX_API void *umx_ep_handle(const umx_ep *ep);
 
 /** A number no other endpoint of this process has or had. */
 UMX_API uint64_t umx_ep_id(const umx_ep *ep);
+
+/** On how many channels, besides channel 0, the peer lets us send; 0 before the
+ * handshake has told. */
+UMX_API uint32_t umx_ep_channels_max(const umx_ep *ep);
 
 UMX_API umx_worker *umx_ep_worker(const umx_ep *ep);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file frames.h  Many buffers and a header as one message.
  *
@@ -104,13 +105,18 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
 
 /**
  * Receive the bytes into `buffers`, at least one for each frame and as long
- * (else UMX_ERR_BUFFER_TOO_SMALL). The array is lent like the memory. On UMX_OK,
- * at once or at completion, and on UMX_ERR_BUFFER_TOO_SMALL and
- * UMX_ERR_NO_MEMORY at once, the message stays the caller's. A receive that is
- * cancelled returns it to its queue; one that fails drops it.
+ * (else UMX_ERR_BUFFER_TOO_SMALL). The array is lent like the memory. A receive
+ * that is cancelled returns the message to its queue; one that fails after it
+ * has begun drops the message.
+ *
+ * @param[in,out] message_p  set to NULL if the call has taken the message over;
+ *                           else the caller still owns it, and has to give it
+ *                           back. After UMX_INPROGRESS, umx_request_message()
+ *                           in and after `on_done` is the message if the caller
+ *                           owns it again, or NULL
  */
 UMX_API UMX_MUST_CHECK umx_status
-umx_message_recv_frames(umx_message *message, const umx_buffer *buffers,
+umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
                         size_t count, const umx_op_params *params,
                         umx_request **req_p);
 

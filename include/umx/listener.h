@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file listener.h  Accepting connections. Thread: the worker's owner. */
 #ifndef UMX_LISTENER_H
 #define UMX_LISTENER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file memory.h  What memory a pointer leads to, and when its bytes are there.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file messenger.h  Messages with metadata, to several endpoints at once.
  *

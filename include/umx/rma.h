@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file rma.h  Memory that peers read and write: put, get, atomic operations.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file status.h  One status code for every call of libumx.
  *
@@ -64,7 +65,8 @@ extern "C" {
     X(UMX_ERR_STALE_KEY, -210, "the memory of the key is closed")            \
     X(UMX_ERR_READONLY, -211, "the memory is read-only")                     \
     X(UMX_ERR_WORKER_GONE, -212,                                             \
-      "Destination is unreachable, or Endpoint timeout: no such worker")
+      "Destination is unreachable, or Endpoint timeout: no such worker")     \
+    X(UMX_ERR_CHANNEL_LIMIT, -213, "the peer accepts no more channels")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),
@@ -74,6 +76,18 @@ typedef enum umx_status {
 
 /** A static string for `status`; "unknown status" for a value not above. */
 UMX_API const char *umx_status_string(umx_status status);
+
+/**
+ * Give the system's error number behind a status, and forget it.
+ *
+ * A call that fails because the system refused something gives a status that
+ * tells what the program can do about it. The number tells the rest: it is the
+ * last one that a call of libumx in this thread met, or 0. To know that it is of
+ * a certain call, take it before that call, too.
+ *
+ * Thread: any; each has its own.
+ */
+UMX_API int umx_take_errno(void);
 
 #ifdef __cplusplus
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file stream.h  A byte stream between the two ends of an endpoint, one in
  * each direction, beside its channels.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file tag.h  UCX's own tag matching: 64-bit tags shared by all endpoints of a
  * worker, apart from the channels. Thread: the worker's owner.
@@ -80,17 +81,23 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
                      const umx_op_params *params, umx_request **req_p,
                      umx_tag_message **message_p);
 
-/** The message of a completed umx_tag_recv_message(); the caller owns it. */
+/** The message of a completed umx_tag_recv_message(), which the caller owns; NULL
+ * if the operation gives none. */
 UMX_API umx_tag_message *umx_request_tag_message(const umx_request *req);
 
 UMX_API const umx_recv_info *
 umx_tag_message_info(const umx_tag_message *message);
 
-/** Receive its bytes into `buf`, whose length must be at least the message's
- * (UMX_ERR_BUFFER_TOO_SMALL, message still owned). Consumes it in every other
- * case; cancelled, the message is back among those that are kept. */
+/**
+ * Receive the bytes of a message into `buf`, whose length must be at least the
+ * message's (else UMX_ERR_BUFFER_TOO_SMALL). When cancelled, the message is back
+ * among those that are kept.
+ *
+ * @param[in,out] message_p  set to NULL if the call has taken the message over;
+ *                           else the caller still owns it
+ */
 UMX_API UMX_MUST_CHECK umx_status
-umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
+umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
                      const umx_op_params *params, umx_request **req_p);
 
 /** Put it back where it was among those that are kept. Consumes the handle. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file types.h  Names shared by all headers. */
 #ifndef UMX_TYPES_H
 #define UMX_TYPES_H

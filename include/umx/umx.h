@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file umx.h  All of libumx. */
 #ifndef UMX_UMX_H
 #define UMX_UMX_H

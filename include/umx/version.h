@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /** @file version.h  Version of libumx and of what it speaks. */
 #ifndef UMX_VERSION_H
 #define UMX_VERSION_H
@@ -13,7 +14,7 @@ extern "C" {
 #define UMX_VERSION_PATCH 0
 
 /** Major version of the wire format; peers that differ refuse each other. */
-#define UMX_WIRE_VERSION 1
+#define UMX_WIRE_VERSION 2
 
 /** Version of the loaded UCX. Thread: any. */
 UMX_API void umx_ucx_version(unsigned *major_p, unsigned *minor_p,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * @file worker.h  A progress engine: everything under it moves only when its
  * owner calls one of the functions marked (P) here.
@@ -33,6 +34,15 @@ umx_worker_create(umx_context *context, umx_worker **worker_p);
  * callback ends, and that call returns UMX_ERR_CLOSED where it returns a
  * status.
  * In a forked child: frees nothing of UCX, and returns.
+ *
+ * Calls of other threads have returned before: those that hand something to the
+ * owner (umx_worker_submit(), umx_ep_retire()) wake it afterwards, and need the
+ * worker for that. Those that callbacks make here are run here.
+ *
+ * UCX's own worker lasts as long as a message is in the caller's hands. If UCX
+ * has not given an operation back by then (see umx_op_params.on_lost), networks
+ * that write by themselves can reach its buffer until the last such message is
+ * given back.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);
 
@@ -145,6 +155,7 @@ typedef struct umx_worker_stats {
     uint64_t unexpected_messages;
     uint64_t unexpected_bytes;
     uint64_t protocol_errors; /* malformed frames, dropped connections */
+    uint64_t stray_messages;  /* refused: for an endpoint that never was */
     uint64_t wakeups;         /* umx_worker_drain() calls that found events */
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/config.h"
 
 #include <stdlib.h>
@@ -51,6 +52,7 @@ umx_config_default(umx_config *config)
     config->credit_bytes       = 4 * 1024 * 1024;
     config->credit_messages    = 4096;
     config->credit_rndv        = 1024;
+    config->channels_max       = 1024;
     config->close_timeout_ns   = 10 * UINT64_C(1000000000);
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
     config->rma_ucx            = UMX_RMA_UCX_RDMA;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* config.h: the UCX settings that libumx chooses. See config.c for reasons. */
 #ifndef UMI_CONFIG_H
 #define UMI_CONFIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/context.h"
 
 #include <dirent.h>
@@ -78,8 +79,10 @@ config_is_valid(const umx_config *config)
         return false;
     }
     return config->credit_bytes > 0 && config->credit_messages > 1 &&
-           config->credit_rndv > 1 && config->rndv_thresh_shm > 0 &&
-           config->rndv_thresh_net > 0 && config->connect_timeout_ns > 0 &&
+           config->credit_rndv > 1 && config->channels_max > 0 &&
+           config->channels_max <= UMX_CHANNELS_MAX &&
+           config->rndv_thresh_shm > 0 && config->rndv_thresh_net > 0 &&
+           config->connect_timeout_ns > 0 &&
            config->rma_ucx <= UMX_RMA_UCX_ALWAYS && config->frames_max > 0 &&
            config->frames_bytes_max > 0 &&
            (config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000);

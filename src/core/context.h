@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* context.h: a UCX context, shared by its workers. Thread: any. */
 #ifndef UMI_CONTEXT_H
 #define UMI_CONTEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* datatype.h: memory that is not contiguous, as UCX's datatypes. Thread: any.
  */
 #ifndef UMI_DATATYPE_H

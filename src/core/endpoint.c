@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/endpoint.h"
 
 #include <stdatomic.h>
@@ -11,13 +12,8 @@ static atomic_ullong last_id; /* of the process */
 umx_status
 umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
 {
-    uint32_t nonce;
-
     memset(ep, 0, sizeof(*ep));
-    if (!umi_random_bytes(&nonce, sizeof(nonce))) {
-        return UMX_ERR_IO_ERROR;
-    }
-    ep->wire_id = umi_slots_add(&worker->eps_by_id, ep, nonce);
+    ep->wire_id = umi_ids_add(&worker->eps_by_id, ep);
     if (ep->wire_id == 0) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -56,7 +52,7 @@ umi_ep_fini(umi_ep *ep)
     umi_link_remove(&ep->link);
     umi_link_remove(&ep->event_link);
     if (ep->worker != NULL) {
-        umi_slots_remove(&ep->worker->eps_by_id, ep->wire_id);
+        umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
         ep->worker->stats.endpoints--;
     }
 }

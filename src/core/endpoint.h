@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* endpoint.h: UCX's side of an endpoint. The layer above embeds it as the
  * first member of struct umx_ep. Thread: the worker's owner. */
 #ifndef UMI_ENDPOINT_H
@@ -38,6 +39,7 @@ typedef struct umi_ep {
     umi_list   inflight;      /* requests in UCX's hands */
     umi_list   waiting;       /* requests for UCX, before `is_bound` */
     umi_list   loans;         /* umi_loan.link: `inflight`, with the peer */
+    unsigned   cma_step;      /* umi_cma_step */
     umi_link   link;          /* worker->eps */
     umi_link   event_link;    /* worker->ep_events */
     umi_list   gathered;      /* umi_gathered.ep_link */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fork.c: what a fork() leaves a child with.
  *
  * UCX knows nothing of fork(), and a child cannot use it as it is:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fork.h: what a fork() leaves a child with. Thread: any. */
 #ifndef UMI_FORK_H
 #define UMI_FORK_H

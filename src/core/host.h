@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* host.h: where this host is in the network. Thread: any. */
 #ifndef UMI_HOST_H
 #define UMI_HOST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* key.h: encode and decode the key of a memory, which its owner gives to peers
  * by whatever way it likes. Little-endian:
  *

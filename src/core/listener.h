@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* listener.h: a listening socket. Not UCX's listener: that one reads freed
  * memory when a connection that it accepted sends its request after the
  * listener has gone (seen in 1.21 and 1.22). Thread: the worker's owner. */

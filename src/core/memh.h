@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memh.h: memory that peers may reach. It belongs to a context; any worker of
  * that may be told to read or write it. Thread: any. */
 #ifndef UMI_MEMH_H

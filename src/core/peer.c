@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/peer.h"
 
 #include <stdlib.h>
@@ -11,13 +12,33 @@ enum {
 };
 
 umi_peer *
-umi_peer_find(umx_worker *worker, const uint8_t *worker_id)
+umi_peer_find(umx_worker *worker, const uint8_t *key)
+{
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        umi_peer *peer = umi_container_of(link, umi_peer, link);
+
+        if (peer->is_proven && !peer->is_failed &&
+            memcmp(peer->key, key, UMI_X25519_SIZE) == 0) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+/* Made for the same claim by another handshake: if one of them is true, so is
+ * the other. */
+static umi_peer *
+find_claimed(umx_worker *worker, const umi_peer_claim *claim,
+             const uint8_t *address_hash)
 {
     UMI_LIST_FOREACH(link, &worker->peers) {
         umi_peer *peer = umi_container_of(link, umi_peer, link);
 
         if (!peer->is_failed &&
-            memcmp(peer->worker_id, worker_id, UMI_WORKER_ID_SIZE) == 0) {
+            memcmp(peer->key, claim->key, UMI_X25519_SIZE) == 0 &&
+            memcmp(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE) ==
+                0 &&
+            memcmp(peer->address_hash, address_hash, UMI_SHA256_SIZE) == 0) {
             return peer;
         }
     }
@@ -134,21 +155,43 @@ on_linger(umi_timer *timer)
     umi_peer_close(umi_container_of(timer, umi_peer, linger));
 }
 
-static umx_status
-peer_new(umx_worker *worker, const uint8_t *worker_id, const void *address,
-         umi_peer **peer_p)
+static bool
+is_anothers(umx_worker *worker, const umi_peer_claim *claim)
 {
-    umi_peer  *peer = calloc(1, sizeof(*peer));
+    UMI_LIST_FOREACH(link, &worker->peers) {
+        umi_peer *peer = umi_container_of(link, umi_peer, link);
+
+        if (peer->is_proven && !peer->is_failed && peer->uuid == claim->uuid &&
+            memcmp(peer->key, claim->key, UMI_X25519_SIZE) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static umx_status
+peer_new(umx_worker *worker, const umi_peer_claim *claim,
+         const uint8_t *address_hash, umi_peer **peer_p)
+{
+    umi_peer  *peer;
     umx_status status;
 
+    if (claim->uuid != 0 && is_anothers(worker, claim)) {
+        return UMX_ERR_REJECTED;
+    }
+    peer = calloc(1, sizeof(*peer));
     if (peer == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     peer->worker = worker;
-    memcpy(peer->worker_id, worker_id, UMI_WORKER_ID_SIZE);
+    memcpy(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
+    memcpy(peer->key, claim->key, UMI_X25519_SIZE);
+    memcpy(peer->shared, claim->shared, UMI_X25519_SIZE);
+    memcpy(peer->address_hash, address_hash, UMI_SHA256_SIZE);
+    peer->uuid = claim->uuid;
     umi_list_init(&peer->eps);
     umi_timer_init(&peer->linger, on_linger);
-    status = open_handle(peer, address);
+    status = open_handle(peer, claim->address);
     if (status != UMX_OK) {
         free(peer);
         return status;
@@ -161,12 +204,17 @@ peer_new(umx_worker *worker, const uint8_t *worker_id, const void *address,
 }
 
 umx_status
-umi_peer_get(umx_worker *worker, const uint8_t *worker_id, const void *address,
-             umi_peer **peer_p)
+umi_peer_get(umx_worker *worker, const umi_peer_claim *claim, umi_peer **peer_p)
 {
-    *peer_p = umi_peer_find(worker, worker_id);
-    return (*peer_p != NULL) ? UMX_OK :
-                               peer_new(worker, worker_id, address, peer_p);
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    *peer_p = umi_peer_find(worker, claim->key);
+    if (*peer_p != NULL) {
+        return UMX_OK;
+    }
+    umi_sha256(claim->address, claim->address_len, hash);
+    *peer_p = find_claimed(worker, claim, hash);
+    return (*peer_p != NULL) ? UMX_OK : peer_new(worker, claim, hash, peer_p);
 }
 
 void
@@ -179,20 +227,28 @@ umi_peer_close(umi_peer *peer)
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
     }
+    if (peer->cma != NULL) {
+        peer->end_cma(peer);
+    }
     umi_timer_stop(&peer->linger);
     umi_link_remove(&peer->link);
     close_handle(peer);
+    explicit_bzero(peer->shared, sizeof(peer->shared));
     free(peer);
 }
 
 umx_status
-umi_peer_renew(umi_peer *old, const void *address, umi_peer **peer_p)
+umi_peer_renew(umi_peer *old, const umi_peer_claim *claim, umi_peer **peer_p)
 {
-    umx_status status = peer_new(old->worker, old->worker_id, address, peer_p);
+    uint8_t    hash[UMI_SHA256_SIZE];
+    umx_status status;
 
+    umi_sha256(claim->address, claim->address_len, hash);
+    status = peer_new(old->worker, claim, hash, peer_p);
     if (status != UMX_OK) {
         return status;
     }
+    (*peer_p)->is_proven = true;
     UMI_LIST_FOREACH_SAFE(link, &old->eps) {
         umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
 
@@ -217,7 +273,8 @@ umi_peer_attach(umi_peer *peer, umi_ep *ep)
 void
 umi_peer_detach(umi_ep *ep, bool is_graceful)
 {
-    umi_peer *peer = ep->peer;
+    umi_peer *peer    = ep->peer;
+    bool      is_well = is_graceful || !ep->is_bound;
 
     if (peer == NULL) {
         return;
@@ -226,7 +283,7 @@ umi_peer_detach(umi_ep *ep, bool is_graceful)
     if (!umi_list_is_empty(&peer->eps)) {
         return;
     }
-    if (is_graceful && !peer->is_failed) {
+    if (is_well && peer->is_proven && !peer->is_failed) {
         umi_timer_start(peer->worker, &peer->linger,
                         LINGER_MS * UINT64_C(1000000));
     } else {

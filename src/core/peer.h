@@ -1,6 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* peer.h: UCX's endpoint to another worker. All connections between two
  * workers share it; it is made for the first one, from the other's worker
  * address, and stays for a while after the last one has ended well.
+ *
+ * A peer is known by its public key, and by nothing else that it says: a
+ * handshake shows that the other side has the secret key to it. Until then what
+ * it says is a claim, and gets an endpoint that no other claim can touch,
+ * unless both name the same address for the same key.
  *
  * Both sides must agree on which endpoint of theirs belongs to which of the
  * other's: over tcp they are two ends of one connection. Each has a number
@@ -12,28 +18,7 @@
 #include <ucp/api/ucp.h>
 
 #include "core/worker.h"
-
-/* What a lender shows in its memory. */
-typedef struct umi_cma_proof {
-    uint8_t nonce[UMI_CMA_NONCE_SIZE]; /* the reader's */
-    uint8_t lender[UMI_WORKER_ID_SIZE];
-    uint8_t reader[UMI_WORKER_ID_SIZE];
-} umi_cma_proof;
-
-/* Whose memory may be read by whom: ops/cma.h. */
-typedef struct umi_cma {
-    /* as a lender */
-    bool          is_asked;
-    bool          is_shown;
-    bool          may_lend;
-    umi_cma_proof shown; /* for the peer to read */
-    /* as a reader */
-    bool          is_invited;
-    bool          is_offered;
-    umi_cma_proof invitation;    /* to show that ... */
-    uint64_t      proof_address; /* ... there */
-    pid_t         pid;           /* may be read; 0: none may */
-} umi_cma;
+#include "util/hash.h"
 
 typedef struct umi_peer {
     umi_link    link; /* worker->peers */
@@ -41,21 +26,43 @@ typedef struct umi_peer {
     ucp_ep_h    handle;
     uint64_t    id;        /* ours: not 0, grows */
     uint64_t    remote_id; /* of its counterpart; 0: not known yet */
-    uint8_t     worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    umi_list    eps;                           /* umi_ep.peer_link */
+    uint8_t     worker_id[UMI_WORKER_ID_SIZE]; /* the peer's, like the next */
+    uint8_t     key[UMI_X25519_SIZE];
+    uint8_t     shared[UMI_X25519_SIZE]; /* of its key and our secret */
+    uint8_t     address_hash[UMI_SHA256_SIZE];
+    uint64_t    uuid;      /* in that address; 0: not known */
+    bool        is_proven; /* a handshake has shown that the key is its own */
+    umi_list    eps;       /* umi_ep.peer_link */
     umi_timer   linger;
     bool        is_failed; /* UCX's error handler ran */
     bool        has_shm;
     bool        has_rdma;
-    umi_cma     cma;
+    /* What ops/cma_agree.c keeps of the peer; NULL until it does. */
+    struct umi_cma *cma;
+    void (*end_cma)(struct umi_peer *peer); /* frees that */
 } umi_peer;
 
-/* The peer of that worker; NULL if there is none, or it has failed. */
-umi_peer *umi_peer_find(umx_worker *worker, const uint8_t *worker_id);
+/* Who and where a peer says it is. */
+typedef struct umi_peer_claim {
+    uint8_t     worker_id[UMI_WORKER_ID_SIZE];
+    uint8_t     key[UMI_X25519_SIZE];
+    uint8_t     shared[UMI_X25519_SIZE];
+    const void *address; /* UCX's */
+    size_t      address_len;
+    uint64_t
+        uuid; /* UCX's number of the worker, in the address; 0: not known */
+} umi_peer_claim;
 
-/* The same, made from the worker's address if need be. */
-umx_status umi_peer_get(umx_worker *worker, const uint8_t *worker_id,
-                        const void *address, umi_peer **peer_p);
+/* The one that has shown that it has this key; NULL if there is none, or it has
+ * failed. */
+umi_peer *umi_peer_find(umx_worker *worker, const uint8_t *key);
+
+/* That one, or one that is made from the claim, and found by nobody who does
+ * not claim just the same. UMX_ERR_REJECTED: a peer with another key is at that
+ * address; UCX, which tells workers apart by their uuid, would take one's end
+ * for the other's. */
+umx_status umi_peer_get(umx_worker *worker, const umi_peer_claim *claim,
+                        umi_peer **peer_p);
 
 /* Its connections fail with CONNECTION_RESET. */
 void umi_peer_close(umi_peer *peer);
@@ -63,14 +70,15 @@ void umi_peer_close(umi_peer *peer);
 /* What `old` belonged to at the other side is gone: a new one takes its place.
  * `old` is closed but for the connections that are not bound yet: they go over.
  */
-umx_status umi_peer_renew(umi_peer *old, const void *address,
+umx_status umi_peer_renew(umi_peer *old, const umi_peer_claim *claim,
                           umi_peer **peer_p);
 
 void umi_peer_attach(umi_peer *peer, umi_ep *ep);
 
 /* `ep` is over. `is_graceful`: the peer is well, so UCX's endpoint may stay for
  * the next connection; else it is closed if this was its last one, so that UCX
- * gives all buffers back. */
+ * gives all buffers back. The end of a handshake says nothing of a peer that is
+ * well. */
 void umi_peer_detach(umi_ep *ep, bool is_graceful);
 
 #endif

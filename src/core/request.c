@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/request.h"
 
 #include <string.h>
@@ -50,6 +51,10 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
+    if (req->is_posted) { /* reported, but UCX has it until its worker goes */
+        umi_list_append(&req->worker->stuck, &req->link);
+        return;
+    }
     umi_request_end_loan(req);
     req->worker->stats.requests_lost -= req->is_lost;
     umi_pool_put(&req->worker->requests, req);

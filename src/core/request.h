@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* request.h: the object of one operation. Thread: the worker's owner.
  *
  * A request is on one list at a time: a queue of the layer that made it, its

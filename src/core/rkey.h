@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rkey.h: a peer's memory, as an endpoint reaches it. Thread: the worker's
  * owner, but for umx_rkey_retire(). */
 #ifndef UMI_RKEY_H

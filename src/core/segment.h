@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* segment.h: memory that processes of one host share: System V's, so that a
  * number is all that another process needs, it lives as long as anyone has it
  * mapped, whatever becomes of its owner, and its size can be asked for before

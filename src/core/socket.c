@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE /* POLLRDHUP */
 
 #include "core/socket.h"
@@ -30,34 +31,6 @@ struct umi_socket_buffers {
     uint8_t in[BUFFER_SIZE];
     uint8_t out[BUFFER_SIZE];
 };
-
-umx_status
-umi_status_from_errno(int error)
-{
-    switch (error) {
-    case ECONNREFUSED:
-        return UMX_ERR_NOT_CONNECTED;
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EAFNOSUPPORT:
-        return UMX_ERR_UNREACHABLE;
-    case ETIMEDOUT:
-        return UMX_ERR_TIMED_OUT;
-    case ECONNRESET:
-    case EPIPE:
-        return UMX_ERR_CONNECTION_RESET;
-    case EADDRINUSE:
-        return UMX_ERR_BUSY;
-    case EADDRNOTAVAIL:
-        return UMX_ERR_INVALID_ADDR;
-    case ENOMEM:
-    case ENOBUFS:
-        return UMX_ERR_NO_MEMORY;
-    default:
-        return UMX_ERR_IO_ERROR;
-    }
-}
 
 static void
 drop_buffers(umi_socket *sock)
@@ -254,6 +227,7 @@ end_connecting(umi_socket *sock)
         error = errno;
     }
     if (error != 0) {
+        sock->error = error;
         return umi_status_from_errno(error);
     }
     sock->is_connecting = false;
@@ -424,15 +398,16 @@ umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
     int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
                     0);
 
+    sock->error = 0;
     if (fd < 0) {
-        return umi_status_from_errno(errno);
+        sock->error = errno;
+        return umi_status_from_errno(sock->error);
     }
     if ((local != NULL && bind(fd, local, (socklen_t)local_len) != 0) ||
         (connect(fd, addr, (socklen_t)addr_len) != 0 && errno != EINPROGRESS)) {
-        umx_status status = umi_status_from_errno(errno);
-
+        sock->error = errno;
         close(fd);
-        return status;
+        return umi_status_from_errno(sock->error);
     }
     note_local(sock, fd, addr);
     sock->is_connecting = true;

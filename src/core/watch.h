@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* watch.h: descriptors of ours in the worker's epoll set, beside UCX's event
  * fd. Their callbacks run from umi_worker_run_watches(), never inside UCX.
  * Thread: the worker's owner. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/worker.h"
 
 #include <errno.h>
@@ -31,13 +32,14 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->orphans);
+    umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
     umi_list_init(&worker->tag_waiters);
     umi_list_init(&worker->tag_returned);
     umi_list_init(&worker->tag_taken);
     umi_mpsc_init(&worker->retired);
-    umi_slots_init(&worker->eps_by_id);
+    umi_ids_init(&worker->eps_by_id);
     umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
@@ -77,6 +79,31 @@ open_fd(umx_worker *worker)
     return status;
 }
 
+void
+umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id)
+{
+    uint8_t text[sizeof(context_id) + UMI_X25519_SIZE];
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    memcpy(text, &context_id, sizeof(context_id));
+    memcpy(text + sizeof(context_id), key, UMI_X25519_SIZE);
+    umi_sha256(text, sizeof(text), hash);
+    memcpy(id, &context_id, sizeof(context_id));
+    memcpy(id + sizeof(context_id), hash,
+           UMI_WORKER_ID_SIZE - sizeof(context_id));
+}
+
+static bool
+make_identity(umx_worker *worker)
+{
+    if (!umi_random_bytes(worker->secret, sizeof(worker->secret))) {
+        return false;
+    }
+    umi_x25519_public(worker->secret, worker->key);
+    umi_worker_id_of(worker->context->id, worker->key, worker->id);
+    return true;
+}
+
 umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
@@ -100,11 +127,10 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
-    if (!umi_random_bytes(worker->id, UMI_WORKER_ID_SIZE)) {
+    if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
     }
-    memcpy(worker->id, &context->id, sizeof(context->id));
     if (may_spin()) {
         worker->spin.max_ticks = umi_ticks_from_ns(context->config.spin_ns);
         worker->spin.ticks     = worker->spin.max_ticks;
@@ -154,17 +180,42 @@ settle(umx_worker *worker)
     }
 }
 
-/* UCX is gone: nothing will complete these any more. */
+static void
+complete_list(umx_worker *worker, umi_list *list)
+{
+    UMI_LIST_FOREACH_SAFE(link, list) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        umi_request_complete(req, UMX_ERR_CANCELED);
+        req->is_posted = (worker->ucp != NULL);
+    }
+}
+
+/* UCX will not complete these in time: it is gone, or stays for messages only,
+ * and then calls back when it goes. */
 static void
 complete_leftovers(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->orphans, UMX_ERR_CANCELED);
-    umi_request_complete_all(&worker->tag_recvs, UMX_ERR_CANCELED);
+    complete_list(worker, &worker->orphans);
+    complete_list(worker, &worker->tag_recvs);
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umi_request_complete_all(
-            &umi_container_of(link, umi_ep, link)->inflight, UMX_ERR_CANCELED);
+        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
     }
     umi_worker_run_events(worker);
+}
+
+/* UCX is gone, and with it what it had of these. */
+static void
+free_stuck(umi_list *list)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        req->is_posted = false;
+        umi_request_free(req);
+    }
 }
 
 /* What UCX would keep for ever. */
@@ -220,10 +271,14 @@ free_memory(umx_worker *worker)
     if (worker->ucp != NULL) {
         ucp_worker_destroy(worker->ucp);
     }
+    free_stuck(&worker->stuck);
+    free_stuck(&worker->done); /* UCX has called back */
+    umi_pool_fini(&worker->requests);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
     umi_pool_fini(&worker->cma);
+    explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
     umx_context_release(context);
 }
@@ -272,9 +327,7 @@ umi_worker_end(umx_worker *worker)
     worker->hooks->abort(worker); /* receives that had been cancelled */
     forget_eps(worker);
     worker->hooks->fini(worker);
-    umi_pool_fini(&worker->requests);
-    umi_slots_fini(&worker->eps_by_id);
-    umi_slots_fini(&worker->loans);
+    umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
         free_memory(worker);
@@ -333,7 +386,11 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    ucp_worker_signal(worker->ucp);
+    /* Callbacks may retire objects while the worker is being destroyed: those
+     * that run behind UCX's end have nobody to wake, and need not. */
+    if (worker->ucp != NULL) {
+        ucp_worker_signal(worker->ucp);
+    }
 }
 
 unsigned
@@ -373,6 +430,20 @@ umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
     *address_p = worker->addresses[is_local];
     *len_p     = worker->address_lens[is_local];
     return UMX_OK;
+}
+
+void
+umi_worker_stray(umx_worker *worker, uint64_t endpoint)
+{
+    if (umi_ids_was_given(&worker->eps_by_id, endpoint)) {
+        return; /* that one has ended */
+    }
+    if (worker->stats.stray_messages++ == 0) {
+        umi_log(UMI_LOG_WARN,
+                "refused: a message to endpoint number %#llx, which has never "
+                "been one; more are counted only",
+                (unsigned long long)endpoint);
+    }
 }
 
 void

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* worker.h: the progress engine's state. Thread: the owner, but for the
  * members marked (any). */
 #ifndef UMI_WORKER_H
@@ -11,10 +12,12 @@
 #include "core/context.h"
 #include "core/endpoint.h"
 #include "core/request.h"
+#include "util/ids.h"
 #include "util/list.h"
 #include "util/mpsc.h"
 #include "util/pool.h"
 #include "util/slots.h"
+#include "util/x25519.h"
 
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
@@ -73,7 +76,6 @@ enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
     UMI_WORKER_ID_SIZE = 16,
-    UMI_CMA_NONCE_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
      * call that costs as much as several polls. */
@@ -104,14 +106,12 @@ struct umx_worker {
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_slots    eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
-    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
-    umi_pool     cma;    /* ops/cma.c's, like the next */
-    umi_slots    loans;
-    uint32_t     loan_nonce;
+    umi_pool     blocks;   /* of UMI_BLOCK_SIZE */
+    umi_pool     cma;      /* ops/cma.c's */
     void        *arriving; /* the loan whose handler runs; or NULL */
     umi_spin     spin;
     /* what UCX's callbacks queued */
@@ -128,7 +128,9 @@ struct umx_worker {
     int                     ucx_fd;
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
-    uint8_t                 id[UMI_WORKER_ID_SIZE]; /* the context's, random */
+    uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
+    uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
+    uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
     size_t                  address_lens[2];
     umi_list                peers;
@@ -142,6 +144,7 @@ struct umx_worker {
     struct umi_addressed   *addressed; /* the same; or NULL */
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
+    umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
     umi_list                tag_waiters;  /* requests, see ops/tag.h */
     umi_list                tag_returned; /* umx_tag_message.link */
@@ -252,6 +255,15 @@ umi_worker_check(const umx_worker *worker)
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
 }
+
+/* The id of the worker whose public key is `key`: 8 bytes of its context's,
+ * which its memory keys name, and 8 that nobody has who does not have the key.
+ */
+void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
+
+/* A message has come for a number that no endpoint has: count it, unless one
+ * has had it. 0: no number was found in it. Safe inside UCX's callbacks. */
+void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cuda.c: see cuda.h. Types and numbers are those of the driver's ABI (cuda.h
  * of the toolkit, which is not needed to build this). */
 #include "mem/cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cuda.h: what is needed of NVIDIA's driver, if the machine has it. It is
  * looked for by dlopen() when it is first asked about a pointer; without it all
  * of this returns UMX_ERR_UNSUPPORTED. Thread: any. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* gather.h: several buffers as one run of bytes, in their order. Thread: any,
  * one at a time. */
 #ifndef UMI_GATHER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* layout.h: the bytes of arrays with gaps, in C order. Thread: any. */
 #ifndef UMI_LAYOUT_H
 #define UMI_LAYOUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memtype.h: what depends on where memory is. One row a memory type; adding
  * one touches no switch elsewhere. Thread: any. */
 #ifndef UMI_MEMTYPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* listener.c: messages that come, one after the other.
  *
  *   IDLE --receive--> RECEIVING --> HELD --one--> LANDING --> LANDED --> IDLE
@@ -221,12 +222,9 @@ on_landed(umx_request *op, umx_status status, void *arg)
 {
     umx_message_listener *listener = arg;
 
-    (void)op;
-    if (status != UMX_OK) {
-        listener->message = NULL;
-    }
-    listener->status = status;
-    listener->state  = LANDED;
+    listener->message = umx_request_message(op);
+    listener->status  = status;
+    listener->state   = LANDED;
     go_on(listener);
 }
 
@@ -268,17 +266,12 @@ take_one(umx_message_listener *listener, const umx_frames_info *info)
     listener->status = check_buffers(listener, &what);
     if (listener->status == UMX_OK) {
         listener->status = umx_message_recv_frames(
-            listener->message, listener->buffers, what.count, &params,
+            &listener->message, listener->buffers, what.count, &params,
             &listener->op);
         if (listener->status == UMX_INPROGRESS) {
             listener->refs++;
             listener->state = LANDING;
             return;
-        }
-        if (listener->status != UMX_OK &&
-            listener->status != UMX_ERR_NO_MEMORY &&
-            listener->status != UMX_ERR_INVALID_PARAM) {
-            listener->message = NULL; /* consumed */
         }
     }
     listener->state = LANDED;

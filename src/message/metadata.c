@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* metadata.c: dictionaries; see pack.h for what they look like. */
 #include <stdlib.h>
 #include <string.h>

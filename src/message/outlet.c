@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* outlet.c: small messages, one after another in a pack. It is handed over when
  * it is full, and when the endpoint or the worker asks for it. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "message/pack.h"
 
 #include "mem/memtype.h"

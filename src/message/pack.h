@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pack.h: what messages of a umx_message_sender are on the wire.
  *
  * Each message of frames on the channel is one of two, by the first byte of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* sender.h: messages on their way. Thread: the worker's owner.
  *
  *   umx_message_send() --small--> the outlet of its endpoint --> a pack

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* sending.c: one message to its endpoints. */
 #include "message/sender.h"
 

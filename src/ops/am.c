@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/am.h"
 
 #include "ops/cma.h"

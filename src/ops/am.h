@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* am.h: active messages. Thread: the worker's owner. */
 #ifndef UMI_AM_H
 #define UMI_AM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* atomic.h: atomic operations on memory of this process, or mapped into it.
  * Thread: any. */
 #ifndef UMI_ATOMIC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* cma.h: messages that the receiver reads from their sender's memory, with one
  * copy and no part for the sender: cross-memory attach, Linux's
  * process_vm_readv().
@@ -6,32 +7,16 @@
  * message. Where each sleeps in its event loop that costs more than the bytes.
  * (UCX has this transport too, but not for endpoints that handle errors.)
  *
- * Messages of UCX's, header only:
- *   UMI_AM_LENT  loan | the header of the data message
- *   UMI_AM_NOTE  note
+ * A lender keeps a table of what it lends to a peer (cma_table.h). A message
+ * that is lent travels as a header, with the number of its loan; the receiver
+ * finds the bytes by the table, reads them when the program receives them, and
+ * says RETURN (cma_note.h). No address comes in a message, and none of a loan
+ * that has ended is read: what the receiver has read by then is wiped, and the
+ * receive fails with CONNECTION_RESET. Whose memory the table is in is known
+ * from the kernel (cma_agree.h). A process never reads its own memory, and
+ * there are no loans between peers without shared memory.
  *
- *   loan  id u64 | its address u64 | bytes' address u64 | length u64
- *   note  receiver's endpoint u64 | kind u32 | status i32 | a u64 | b u64 |
- *         nonce 16
- *
- * kinds, sent before the first loan between two workers, once:
- *   ASK     may I lend to you?
- *   INVITE  (nonce) put this in your memory, with who we are: a proof
- *   OFFER   (a: pid, b: address) there it is
- *   ACCEPT  I have read it
- * and for each:
- *   RETURN  (a: id, status) I am done with it
- * A receiver that cannot read, or does not want to, leaves ASK or OFFER
- * unanswered: messages go by rendezvous then. Each note is answered once. The
- * receiver takes bytes of no process that does not show the proof, before and
- * after: not of one that got the number of a process that is gone, nor of one
- * that lends to a peer that passes its notes on. Its own memory it never reads,
- * and none for peers without shared memory.
- *
- * A loan ends when it is returned or its endpoint ends. Whoever reads cannot
- * be told in time, so the id in the lender's memory is cleared first, and
- * compared after the bytes have been read: bytes of a loan that has ended, or
- * of another process by the same number, are not taken. Thread: the worker's
+ * A loan ends when it is returned or its endpoint ends. Thread: the worker's
  * owner. */
 #ifndef UMI_CMA_H
 #define UMI_CMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* flush.h: Thread: the worker's owner. */
 #ifndef UMI_FLUSH_H
 #define UMI_FLUSH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* post.h: what every UCX operation shares. Thread: the worker's owner. */
 #ifndef UMI_POST_H
 #define UMI_POST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.h: UCX's own put and get. Thread: the worker's owner. */
 #ifndef UMI_UCX_RMA_H
 #define UMI_UCX_RMA_H

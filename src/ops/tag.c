@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/tag.h"
 
 #include "mem/memtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tag.h: messages with UCX's own tags. Thread: the worker's owner.
  *
  * UCX matches a message once: one that was taken from it, by a receive that was

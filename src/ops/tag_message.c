@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* tag_message.c: messages with UCX's tags that have come and are not received:
  * looking at them, waiting for them, taking them and putting them back. */
 #include <stdlib.h>
@@ -146,14 +147,16 @@ umi_tag_deliver(umx_request *req, umx_tag_message *message)
 }
 
 umx_status
-umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
+umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
                      const umx_op_params *params, umx_request **req_p)
 {
-    umx_worker  *worker = message->worker;
-    umx_request *req;
-    umx_status   status;
+    umx_tag_message *message = *message_p;
+    umx_worker      *worker  = message->worker;
+    umx_request     *req;
+    umx_status       status;
 
     if (worker == NULL) {
+        *message_p = NULL;
         free_message(message);
         return UMX_ERR_CLOSED;
     }
@@ -170,9 +173,9 @@ umx_tag_message_recv(umx_tag_message *message, const umx_buffer *buf,
     }
     req = umi_request_new(worker, NULL, &umi_tag_recv_ops, params);
     if (req == NULL) {
-        umi_tag_return(message);
         return UMX_ERR_NO_MEMORY;
     }
+    *message_p = NULL;
     umi_request_borrow(req, buf);
     req->u.raw.mask    = UINT64_MAX;
     req->u.raw.message = NULL;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* event_fd.c: progress that sleeps.
  *
  * UCX's event fd becomes readable only for what happens after ucp_worker_arm()

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* spin.c: polling for a while before sleeping, as long as it pays.
  *
  * A wake-up through the event fd costs microseconds, a poll nanoseconds, and

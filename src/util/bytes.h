@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* bytes.h: little-endian numbers in byte buffers, and a cursor that cannot run
  * past its end: after the first short read every further one gives 0 and
  * is_bad stays set. Thread: any. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* The TSC's frequency is not told to programs everywhere, so it is measured
  * against CLOCK_MONOTONIC. A thread switch between the two readings of a sample
  * would spoil it: of a few readings the one that took the fewest ticks counts.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* clock.h: time in nanoseconds. umi_clock_ns() is CLOCK_MONOTONIC; umi_ticks()
  * is the cheapest counter that the machine has (TSC, cntvct, else
  * CLOCK_MONOTONIC), for short intervals only. Thread: any. */

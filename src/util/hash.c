@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF"), SHA-256
  * (FIPS 180-4) and HMAC (RFC 2104), written for being read: the handshake runs
  * once a connection and tags are short. The machine is little-endian, which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* hash.h: SipHash-2-4 with a fixed key (tags), SHA-256 and HMAC-SHA-256 (the
  * handshake). Pure functions. Thread: any. */
 #ifndef UMI_HASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* list.h: intrusive doubly linked list. A link that is not on a list points to
  * itself, so that unlinking twice is harmless. Thread: the list's owner. */
 #ifndef UMI_LIST_H

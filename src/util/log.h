@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* log.h: one sink for libumx's and UCX's lines; standard error by default.
  * The function that decides an error logs it, once. Thread: any. */
 #ifndef UMI_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* mpsc.h: a queue that many threads fill and one empties, without locks.
  *
  * It is a stack that is taken as a whole and turned round, so nothing is ever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pool.h: equal-sized objects that grow with what is in flight.
  *
  * chunk: [header | object | object | ...], chunks double up to 256 objects and

@@ -1,10 +1,9 @@
-#define _GNU_SOURCE /* syscall() */
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/process.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 static uint64_t
@@ -58,5 +57,5 @@ umi_process_memory(umi_memory *memory)
 bool
 umi_process_is_self(pid_t pid)
 {
-    return pid == getpid() || syscall(SYS_tgkill, getpid(), pid, 0) == 0;
+    return pid == getpid();
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* process.h: what the system says of this process. Thread: any. */
 #ifndef UMI_PROCESS_H
 #define UMI_PROCESS_H
@@ -16,7 +17,7 @@ typedef struct umi_memory {
 
 void umi_process_memory(umi_memory *memory);
 
-/* Is that this process, or a thread of it? */
+/* Is that this process? */
 bool umi_process_is_self(pid_t pid);
 
 #endif

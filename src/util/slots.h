@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* slots.h: numbers for pointers that travel over the wire and come back. A
  * number is an index and a nonce, so that one that has been given back, or
  * made up, finds nothing. 0 is no number. Thread: the owner. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* utf8.h: is it text? Thread: any. */
 #ifndef UMI_UTF8_H
 #define UMI_UTF8_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* address.h: encode and decode worker addresses. Bytes only. Frozen in wire
  * version 1. Numbers are little-endian:
  *

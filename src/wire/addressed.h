@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* addressed.h: the worker's own address, and the endpoints that peers make from
  * it. Thread: the worker's owner. */
 #ifndef UMI_ADDRESSED_H

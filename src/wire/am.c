@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/am.h"
 
 #include <stdlib.h>
@@ -150,16 +151,12 @@ attach_user(umx_worker *worker, umi_am_user *user)
     uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
 
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umx_ep      *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umi_channel *channel = umi_conn_find_channel(ep, id);
 
-        UMI_LIST_FOREACH(channel_link, &ep->channels) {
-            umi_channel *channel = umi_container_of(channel_link, umi_channel,
-                                                    link);
-
-            if (channel->id == id) {
-                channel->user = user;
-                umi_conn_due(ep, UMI_DUE_AM);
-            }
+        if (channel != NULL) {
+            channel->user = user;
+            umi_conn_due(ep, UMI_DUE_AM);
         }
     }
 }

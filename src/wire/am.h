@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* am.h: who gets active messages. Thread: the worker's owner. */
 #ifndef UMI_USER_AM_H
 #define UMI_USER_AM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* ask.c: questions to the peer, and the answers to its own.
  *
  * A peer takes only so many control messages at a time (control_io.c), so at

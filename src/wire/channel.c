@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/channel.h"
 
 #include <stdlib.h>
@@ -31,6 +32,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->posted);
     umi_list_init(&channel->unexpected);
     umi_list_init(&channel->parked);
+    umi_list_init(&channel->taken);
     channel->ep         = ep;
     channel->id         = id;
     channel->is_replies = (id == UMI_CHANNEL_REPLIES);
@@ -150,12 +152,12 @@ umi_channel_uncount(umi_channel *channel)
 void
 umi_channel_credit(umi_channel *channel, umx_message *message)
 {
-    if (!message->is_counted) {
-        size_t len = message->info.length;
+    umi_charge charge = message->charge;
 
-        message->is_counted = true;
-        umi_credit_unkeep(channel, len, message->is_announced);
-        umi_credit_read(channel, len, message->is_announced);
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
     }
 }
 
@@ -201,6 +203,15 @@ end_landing(umx_request *req)
     }
 }
 
+bool
+umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
+                       uint64_t *place_p)
+{
+    *place_p = req->info.seq;
+    return req->ops == &recv_ops && req->u.recv.channel == channel &&
+           req->u.recv.phase == RECV_LANDING;
+}
+
 /* Have the announced bytes written into `req->buf`. */
 static umx_status
 land(umx_request *req, void *desc, size_t len)
@@ -218,6 +229,7 @@ land(umx_request *req, void *desc, size_t len)
     end_landing(req);
     if (status != UMX_OK) {
         umi_conn_cannot_land(ep, status);
+        umi_channel_cut(req->u.recv.channel, req->info.seq, status);
         return status;
     }
     return length_status(&req->info, req->buf.len, req->u.recv.flags);
@@ -257,10 +269,12 @@ umx_status
 umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
                               umx_request *req)
 {
-    void  *desc = message->data;
-    size_t len  = message->info.length;
+    void    *desc = message->data;
+    size_t   len  = message->info.length;
+    uint32_t seq  = message->info.seq;
 
-    if (len <= req->buf.len && channel->ep->base.handle != NULL) {
+    if (len <= req->buf.len && channel->ep->base.handle != NULL &&
+        !umi_channel_is_lost(channel, seq)) {
         channel->ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
         umi_channel_credit(channel, message);
@@ -272,9 +286,12 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     if (channel->ep->has_goodbye) {
         umi_conn_due(channel->ep, UMI_DUE_ACK);
     }
-    return (len > req->buf.len) ?
-               UMX_ERR_MESSAGE_TRUNCATED :
-               umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+    if (len > req->buf.len) {
+        return UMX_ERR_MESSAGE_TRUNCATED;
+    }
+    umi_channel_cut(channel, seq,
+                    umi_conn_end_status(channel->ep, UMX_ERR_CLOSED));
+    return umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -358,7 +375,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
             status = length_status(info, req->buf.len, req->u.recv.flags);
         }
     }
-    umi_credit_read(channel, arrival->len, arrival->is_rndv);
+    umi_credit_read(channel, umi_charge_of(arrival));
     if (status != UMX_INPROGRESS) {
         complete_recv(req, status);
     }
@@ -370,9 +387,10 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
                 const umx_recv_info *info, const umi_am_arrival *arrival)
 {
     int          verdict = UMI_AM_CONSUMED;
+    umi_charge   charge  = umi_charge_of(arrival);
     umx_message *message;
 
-    if (!umi_credit_keep(channel, arrival->len, arrival->is_rndv)) {
+    if (!umi_credit_keep(channel, charge)) {
         umi_conn_protocol_error(channel->ep, "a message beyond its credit");
         return UMI_AM_REFUSED;
     }
@@ -383,6 +401,7 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
     }
     message->channel = channel;
     message->info    = *info;
+    message->charge  = charge;
     if (queue == &channel->parked) {
         insert_by_seq(queue, message);
     } else {
@@ -440,6 +459,9 @@ unpark(umi_channel *channel)
             umi_conn_protocol_error(channel->ep, "a message came twice");
             return;
         }
+        if (channel->ep->protocol_error != NULL) {
+            return;
+        }
         umi_link_remove(&message->link);
         channel->rx_seq++;
         if (umi_conn_is_reading_channel(channel)) {
@@ -465,6 +487,11 @@ arrive(umi_channel *channel, const umi_header *header,
     int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
     int     verdict;
 
+    if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
+        arrival->len != 0) {
+        umi_conn_protocol_error(channel->ep, "bytes beyond their credit");
+        return UMI_AM_REFUSED;
+    }
     if (ahead < 0) {
         umi_conn_protocol_error(channel->ep, "a message came twice");
         return UMI_AM_REFUSED;
@@ -490,20 +517,24 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 
     if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
         worker->stats.protocol_errors++; /* whose it is cannot be known */
-        umi_log(UMI_LOG_WARN, "malformed message header");
+        umi_worker_stray(worker, 0);
         return UMI_AM_REFUSED;
     }
     ep = umi_conn_find(worker, header.endpoint);
     if (ep == NULL) {
+        umi_worker_stray(worker, header.endpoint);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    channel = umi_conn_channel(ep, umi_channel_id(header.kind, header.channel));
+    channel = umi_conn_peers_channel(
+        ep, umi_channel_id(header.kind, header.channel));
     if (channel == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a channel");
         return UMI_AM_REFUSED;
+    }
+    if (channel->is_cut || ep->protocol_error != NULL) {
+        return UMI_AM_REFUSED; /* behind what is lost */
     }
     verdict = arrive(channel, &header, arrival);
     if (ep->has_goodbye) {
@@ -796,7 +827,7 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (!umi_conn_may_read(ep)) {
+    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, info->seq)) {
         return UMX_ERR_CLOSED;
     }
     status = umi_message_rebuild(ep, header, header_len, buf, info->length,
@@ -804,9 +835,8 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (status != UMX_OK) {
         return status;
     }
-    message->channel    = channel;
-    message->info       = *info;
-    message->is_counted = true;
+    message->channel = channel;
+    message->info    = *info;
     umi_channel_uncount(channel);
     umi_channel_offer(channel, message);
     return UMX_OK;
@@ -834,31 +864,29 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
 {
     umx_request *claimant = message->claimant;
 
+    if (status != UMX_OK) {
+        umi_channel_lose(channel, umi_channel_place(channel, message), status);
+    }
     if (umi_channel_is_stream(channel)) {
-        umi_stream_landed(channel, message, status);
+        umi_stream_landed(channel);
         return;
     }
     if (umi_channel_is_frames(channel)) {
-        umi_frames_landed(channel, status);
+        umi_frames_advance(channel);
+        return;
+    }
+    if (status != UMX_OK) {
         return;
     }
     message->claimant = NULL;
     if (claimant == NULL) {
-        if (status != UMX_OK) {
-            umi_channel_unqueue(channel, message);
-            umi_message_free(message);
-        } else if (channel->user != NULL) {
+        if (channel->user != NULL) {
             umi_conn_due(channel->ep, UMI_DUE_AM);
         }
         return;
     }
     claimant->u.recv.message = NULL;
     umi_channel_unqueue(channel, message);
-    if (status != UMX_OK) {
-        umi_message_free(message);
-        complete_recv(claimant, status);
-        return;
-    }
     complete_recv(claimant, deliver(channel, message, claimant));
 }
 
@@ -885,9 +913,16 @@ settle_cancelled_landing(umx_request *req)
 static void
 finish_landing(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
+    umi_channel *channel = req->u.recv.channel;
+    umx_ep      *ep      = channel->ep;
 
     end_landing(req);
+    if (req->status != UMX_OK && req->u.recv.message == NULL) {
+        umi_channel_lose(channel, req->info.seq, req->status);
+    }
+    if (umi_channel_is_behind_lost(channel, req->info.seq)) {
+        req->status = UMX_ERR_CLOSED;
+    }
     if (req->status != UMX_OK) {
         req->status = umi_conn_end_status(ep, req->status);
     }
@@ -900,6 +935,26 @@ finish_landing(umx_request *req)
     }
 }
 
+/* Cancelled between completion and report: the message goes back. If there is
+ * no memory for it, the cancellation has come too late. */
+static void
+uncomplete(umx_request *req)
+{
+    umx_status status = UMX_OK;
+
+    if (req->u.recv.message != NULL) {
+        umx_message_return(req->u.recv.message);
+        req->u.recv.message = NULL;
+    } else if (req->status == UMX_OK ||
+               req->status == UMX_ERR_LENGTH_MISMATCH) {
+        status = umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
+                                    &req->buf);
+    }
+    if (status != UMX_ERR_NO_MEMORY) {
+        req->status = UMX_ERR_CANCELED;
+    }
+}
+
 static bool
 recv_finish(umx_request *req)
 {
@@ -907,16 +962,7 @@ recv_finish(umx_request *req)
         finish_landing(req);
     }
     if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
-        /* Between completion and report: the message goes back. */
-        if (req->u.recv.message != NULL) {
-            umx_message_return(req->u.recv.message);
-            req->u.recv.message = NULL;
-        } else if (req->status == UMX_OK ||
-                   req->status == UMX_ERR_LENGTH_MISMATCH) {
-            (void)!umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
-                                      &req->buf);
-        }
-        req->status = UMX_ERR_CANCELED;
+        uncomplete(req);
     }
     req->status = unstage(req, req->status);
     return true;
@@ -936,14 +982,13 @@ cancel_landing(umx_request *req)
     }
     message = umi_message_copy(ep, NULL, 0);
     if (message == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a cancelled receive");
+        req->is_cancelled = false; /* it is received after all */
         return;
     }
     message->channel    = channel;
     message->info       = req->info;
     message->storage    = UMI_STORAGE_LANDING;
     message->data       = NULL;
-    message->is_counted = true;
     message->lander     = req;
     req->u.recv.message = message;
     umi_channel_uncount(channel);
@@ -1001,7 +1046,8 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
  */
 
 void
-umi_channel_discard_message(umi_channel *channel, umx_message *message)
+umi_channel_discard_message(umi_channel *channel, umx_message *message,
+                            umx_status status)
 {
     umx_request *claimant = message->claimant;
 
@@ -1012,41 +1058,21 @@ umi_channel_discard_message(umi_channel *channel, umx_message *message)
     umi_message_free(message);
     if (claimant != NULL) {
         claimant->u.recv.message = NULL;
-        complete_recv(claimant,
-                      umi_conn_end_status(channel->ep, UMX_ERR_CANCELED));
+        complete_recv(claimant, status);
     }
 }
 
 void
 umi_channel_discard(umi_channel *channel)
 {
+    umx_status status = umi_conn_end_status(channel->ep, UMX_ERR_CANCELED);
+
     while (!umi_list_is_empty(&channel->unexpected)) {
-        umi_channel_discard_message(channel,
-                                    umi_message_at(channel->unexpected.next));
+        umi_channel_discard_message(
+            channel, umi_message_at(channel->unexpected.next), status);
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
         umi_message_free(umi_message_at(link));
-    }
-}
-
-void
-umi_channel_discard_announced(umi_channel *channel)
-{
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_discard_broken(channel);
-        return;
-    }
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
-
-        if (message->storage != UMI_STORAGE_RNDV) {
-            continue;
-        }
-        if (umi_channel_is_stream(channel)) {
-            umi_stream_cut(channel, message->info.tag);
-            return;
-        }
-        umi_channel_discard_message(channel, message);
     }
 }
 

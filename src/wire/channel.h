@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.h: one ordered lane of an endpoint. Thread: the worker's owner.
  *
  * Sending:   post() takes the next seq once UCX has accepted the message;
@@ -16,10 +17,10 @@
 #include "wire/header.h"
 #include "wire/message.h"
 
-/* Of eager messages and of announcements. */
+/* Of a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
     uint32_t messages;
-    uint32_t rndv;
+    uint32_t reserve;
 } umi_counts;
 
 typedef struct umi_channel {
@@ -28,7 +29,10 @@ typedef struct umi_channel {
     uint32_t            id; /* umi_channel_id() */
     bool                owes_credit;
     bool                has_goodbye;
-    bool                is_replies;  /* to what we asked for: see rma.h */
+    bool                is_replies; /* to what we asked for: see rma.h */
+    bool                is_ours;    /* counts as one that we send on */
+    bool                is_peers;   /* as one that the peer sends on */
+    bool                is_cut;     /* nothing from `cut_at` on is handed out */
     uint32_t            goodbye_seq; /* the peer's last seq + 1 */
     uint32_t            tx_seq;
     uint32_t            rx_seq;
@@ -41,7 +45,9 @@ typedef struct umi_channel {
     umi_list            posted;
     umi_list            unexpected;
     umi_list            parked;
-    struct umi_am_user *user;      /* an AM id's handler, or NULL */
+    umi_list            taken;  /* in the user's hands, bytes may be missing */
+    uint64_t            cut_at; /* see cut.c */
+    struct umi_am_user *user;   /* an AM id's handler, or NULL */
     umi_link            user_link; /* user->channels */
     /* Of a stream, and of frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
@@ -107,9 +113,8 @@ void umi_channel_on_goodbye(umx_ep *ep);
 void umi_channel_fail_posted(umi_channel *channel, umx_status status);
 void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
 
-/* Drop unread messages: all, or those whose bytes are with the sender. */
+/* Drop all unread messages. */
 void umi_channel_discard(umi_channel *channel);
-void umi_channel_discard_announced(umi_channel *channel);
 
 /* Start pulling announced messages into memory of ours, at most `*budget_p`
  * bytes. */
@@ -126,8 +131,9 @@ void umi_channel_offer(umi_channel *channel, umx_message *message);
 void umi_channel_queue(umi_channel *channel, umx_message *message);
 void umi_channel_unqueue(umi_channel *channel, umx_message *message);
 
-/* Drop a queued message, unread. */
-void umi_channel_discard_message(umi_channel *channel, umx_message *message);
+/* Drop a queued message, unread; a receive that waits for it fails. */
+void umi_channel_discard_message(umi_channel *channel, umx_message *message,
+                                 umx_status status);
 
 /* The first message in the queue, for the user; NULL if there is none that can
  * be read. */
@@ -172,21 +178,69 @@ void umi_channel_landed(umi_channel *channel, umx_message *message,
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
+/* What an arriving message has cost its sender. */
+static inline umi_charge
+umi_charge_of(const umi_am_arrival *arrival)
+{
+    const uint8_t *header = arrival->header;
+    uint8_t        flags  = header[offsetof(umi_header, flags)];
+
+    if (flags & UMI_FLAG_RESERVE) {
+        return (umi_charge){.kind = UMI_CHARGE_RESERVE};
+    }
+    if (arrival->is_rndv) {
+        return (umi_charge){.kind = UMI_CHARGE_RNDV};
+    }
+    return umi_charge_eager(arrival->len,
+                            arrival->header_len - umi_header_size(flags));
+}
+
 /* credit.c */
-bool umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv);
-void umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_init(umx_ep *ep);
+bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
+void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
-bool umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv);
+bool umi_credit_keep(umi_channel *channel, umi_charge charge);
 /* One that was kept has been read. */
-void umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
-void umi_credit_read(umi_channel *channel, size_t len, bool is_rndv);
+void umi_credit_read(umi_channel *channel, umi_charge charge);
 /* The CREDIT message that is due. */
-void umi_credit_grant(umi_channel *channel, umi_limits *limits);
+void umi_credit_grant(umi_channel *channel, umi_limits *limits,
+                      uint32_t *reserve_p);
 /* What the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
 /* One that has come. */
-void umi_credit_take(umi_channel *channel, const umi_limits *limits);
+void umi_credit_take(umi_channel *channel, const umi_limits *limits,
+                     uint32_t reserve);
+
+/* ---- cut.c ---------------------------------------------------------------
+ */
+
+/* The message at `place` cannot be had: drop what is queued from there on.
+ * Receives that wait for some of it fail with `status`. */
+void umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status);
+
+/* The same, and the endpoint, if it is open, fails. Not inside UCX's callbacks.
+ */
+void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
+
+/* The endpoint has failed: cut at the first message that has not come. */
+void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
+
+/* Where the message is in the order of its channel: its seq, or its place in
+ * the stream. */
+uint64_t umi_channel_place(const umi_channel *channel,
+                           const umx_message *message);
+
+/* Is the message of that place lost, or behind one that is; is it behind one?
+ */
+bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
+bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
+
+/* channel.c: is `req` a receive of `channel` into which a message lands? */
+bool umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
+                            uint64_t *place_p);
 
 extern const umi_request_ops umi_channel_send_ops;
 

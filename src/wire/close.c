@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* close.c: closing by agreement.
  *
  *   closing                                        the other side
@@ -107,6 +108,9 @@ add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
 {
     umi_goodbye_entry *entry;
 
+    if (!channel->is_ours) {
+        return; /* nothing was sent on it */
+    }
     if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
         umi_conn_send_control(ep, control);
         control->u.goodbye.count = 0;
@@ -172,11 +176,10 @@ umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
         return;
     }
     for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        const umi_goodbye_entry *entry   = &control->u.goodbye.entries[i];
-        umi_channel             *channel = umi_conn_channel(ep, entry->channel);
+        const umi_goodbye_entry *entry = &control->u.goodbye.entries[i];
+        umi_channel *channel = umi_conn_peers_channel(ep, entry->channel);
 
         if (channel == NULL) {
-            umi_conn_protocol_error(ep, "out of memory for a channel");
             return;
         }
         channel->has_goodbye = true;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/conn.h"
 
 #include <stdlib.h>
@@ -102,6 +103,7 @@ conn_free(umi_ep *base)
         umi_link_remove(&channel->user_link);
         free(channel);
     }
+    umi_table_fini(&ep->channels_by_id);
     umi_rma_free_state(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
@@ -170,7 +172,11 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         return status;
     }
     umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
+    ep->channel0.is_ours  = true;
+    ep->channel0.is_peers = true;
     umi_list_init(&ep->channels);
+    umi_table_init(&ep->channels_by_id);
+    umi_credit_init(ep);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -231,37 +237,31 @@ umi_conn_may_read(const umx_ep *ep)
 /* ---- channels ------------------------------------------------------------
  */
 
-static umi_channel *
-find_channel(umx_ep *ep, uint32_t id)
-{
-    if (ep->recent != NULL && ep->recent->id == id) {
-        return ep->recent;
-    }
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
-
-        if (channel->id == id) {
-            ep->recent = channel;
-            return channel;
-        }
-    }
-    return NULL;
-}
-
 umi_channel *
-umi_conn_channel(umx_ep *ep, uint32_t id)
+umi_conn_find_channel(umx_ep *ep, uint32_t id)
 {
-    umi_channel *channel;
+    umi_channel *channel = ep->recent;
 
     if (id == UMI_CHANNEL_0) {
         return &ep->channel0;
     }
-    channel = find_channel(ep, id);
-    if (channel != NULL) {
+    if (channel != NULL && channel->id == id) {
         return channel;
     }
-    channel = malloc(sizeof(*channel));
-    if (channel == NULL) {
+    channel = umi_table_get(&ep->channels_by_id, id);
+    if (channel != NULL) {
+        ep->recent = channel;
+    }
+    return channel;
+}
+
+static umi_channel *
+add_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = malloc(sizeof(*channel));
+
+    if (channel == NULL || !umi_table_add(&ep->channels_by_id, id, channel)) {
+        free(channel);
         return NULL;
     }
     umi_channel_init(channel, ep, id);
@@ -269,6 +269,92 @@ umi_conn_channel(umx_ep *ep, uint32_t id)
     umi_credit_start(channel);
     umi_list_append(&ep->channels, &channel->link);
     return channel;
+}
+
+umi_channel *
+umi_conn_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_conn_find_channel(ep, id);
+
+    return (channel != NULL) ? channel : add_channel(ep, id);
+}
+
+/* The library's own are few, and no limit keeps them back. */
+static bool
+is_limited(uint32_t id)
+{
+    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
+           (uint16_t)id == UMX_AM_ID_PLAIN;
+}
+
+umi_channel *
+umi_conn_peers_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_conn_find_channel(ep, id);
+
+    if (channel != NULL && channel->is_peers) {
+        return channel;
+    }
+    if (is_limited(id) &&
+        ep->num_peers >= umi_conn_worker(ep)->context->config.channels_max) {
+        umi_conn_protocol_error(ep, "more channels than are accepted");
+        return NULL;
+    }
+    if (channel == NULL) {
+        channel = add_channel(ep, id);
+    }
+    if (channel == NULL) {
+        umi_conn_protocol_error(ep, "out of memory for a channel");
+        return NULL;
+    }
+    channel->is_peers = true;
+    ep->num_peers += is_limited(id);
+    return channel;
+}
+
+umx_status
+umi_conn_use_channel(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    if (channel->is_ours) {
+        return UMX_OK;
+    }
+    if (is_limited(channel->id)) {
+        if (ep->peer_channels != 0 && ep->num_ours >= ep->peer_channels) {
+            return UMX_ERR_CHANNEL_LIMIT;
+        }
+        ep->num_ours++;
+    }
+    channel->is_ours = true;
+    return UMX_OK;
+}
+
+void
+umi_conn_limit_channels(umx_ep *ep)
+{
+    uint32_t left = ep->peer_channels;
+
+    UMI_LIST_FOREACH(link, &ep->channels) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (!channel->is_ours || !is_limited(channel->id)) {
+            continue;
+        }
+        if (left > 0) {
+            left--;
+            continue;
+        }
+        channel->is_ours = false;
+        ep->num_ours--;
+        umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
+    }
+}
+
+uint32_t
+umx_ep_channels_max(const umx_ep *ep)
+{
+    return ep->peer_channels;
 }
 
 void
@@ -326,7 +412,8 @@ send_credit(umi_channel *channel)
     umi_control control = {.kind = UMI_CREDIT};
 
     if (channel->owes_credit && channel->ep->base.handle != NULL) {
-        umi_credit_grant(channel, &control.u.credit.limits);
+        umi_credit_grant(channel, &control.u.credit.limits,
+                         &control.u.credit.reserve);
         control.u.credit.channel = channel->id;
         umi_conn_send_control(channel->ep, &control);
     }
@@ -457,7 +544,7 @@ settle_channel(umi_channel *channel)
         (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed)) {
         umi_channel_discard(channel);
     } else {
-        umi_channel_discard_announced(channel);
+        umi_channel_cut_at_end(channel, pending_status(ep));
     }
 }
 
@@ -649,6 +736,12 @@ const char *
 umx_ep_reason(const umx_ep *ep)
 {
     return (ep->reason != NULL) ? ep->reason : "";
+}
+
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
 }
 
 uint64_t

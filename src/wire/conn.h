@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* conn.h: the state of a connection: struct umx_ep. Thread: the worker's
  * owner.
  *
@@ -13,6 +14,8 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/hash.h"
+#include "util/table.h"
 #include "wire/channel.h"
 #include "wire/control.h"
 
@@ -42,34 +45,43 @@ typedef struct umi_handshake {
     bool              has_hello;   /* connecting side: has had a CHALLENGE */
     bool              is_welcomed; /* listening side: WELCOME sent */
     bool              is_rejected; /* listening side: the peer should go now */
-    uint8_t           worker_id[UMI_WORKER_ID_SIZE]; /* the peer's */
-    void             *address;                       /* of its worker; owned */
+    umi_peer_claim    claim;       /* who the peer says it is; of its ... */
+    void             *address;     /* ... address; owned */
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
-    uint8_t           client_nonce[UMI_NONCE_SIZE];
-    uint8_t           server_nonce[UMI_NONCE_SIZE];
+    uint8_t           challenge[UMI_NONCE_SIZE];
+    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t           welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
-/* Of the eager messages of all channels; running totals. */
-typedef struct umi_byte_credit {
-    uint64_t tx_sent;
-    uint64_t tx_limit; /* what the peer allows of it */
-    uint64_t rx_read;
-    uint64_t rx_granted;
-    uint64_t rx_kept; /* not read yet */
-} umi_byte_credit;
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
 
 struct umx_ep {
     umi_ep          base; /* first: umi_ep_of() */
     umi_channel     channel0;
     umi_list        channels; /* the others */
-    umi_channel    *recent;   /* found last; NULL at first */
+    umi_table       channels_by_id;
+    umi_channel    *recent;    /* found last; NULL at first */
+    uint32_t        num_ours;  /* channels that we send on, without 0 */
+    uint32_t        num_peers; /* that the peer sends on */
     umx_ep_state    state;
     umx_status      error;
     unsigned        due;
     size_t          rndv_thresh;
-    size_t          cma_min;     /* may be lent from here on: ops/cma.h */
-    umi_limits      peer_limits; /* `bytes` of all, the rest of each channel */
-    umi_byte_credit bytes;
+    size_t          cma_min;       /* may be lent from here on: ops/cma.h */
+    umi_limits      peer_limits;   /* at first */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
+    umi_limits      own_limits;    /* what it grants the peer at first */
+    umi_ep_counts   tx_sent;       /* running totals */
+    umi_ep_counts   tx_limit;      /* what the peer allows of them */
+    umi_ep_counts   rx_read;
+    umi_ep_counts   rx_granted;
+    umi_ep_counts   rx_kept; /* not read yet */
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;
@@ -149,7 +161,7 @@ umi_conn_is_reading_channel(const umi_channel *channel)
 static inline umx_ep *
 umi_conn_find(const umx_worker *worker, uint64_t id)
 {
-    return umi_slots_get(&worker->eps_by_id, id); /* `base` comes first */
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
 /* True if the user may read what has arrived. */
@@ -193,8 +205,21 @@ umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
+
 /* The channel; made on first use; NULL when out of memory. */
 umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_conn_peers_channel(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_conn_limit_channels() ends what was sent on
+ * too many. */
+umx_status umi_conn_use_channel(umi_channel *channel);
+void       umi_conn_limit_channels(umx_ep *ep);
 
 /* Call `fn` for every channel. */
 void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));

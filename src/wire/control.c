@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* One pair of functions a body, in the order of the table in control.h; the two
  * switches at the end choose among them. A body's decoder says what is wrong
  * with its numbers; that it was cut short or has bytes left over is found in
@@ -7,6 +8,7 @@
 
 #include "util/bytes.h"
 #include "util/hash.h"
+#include <umx/version.h>
 #include "wire/header.h"
 
 #define CONTROL_HEADER_SIZE 8
@@ -68,6 +70,7 @@ write_where(umi_writer *w, const umi_where *where)
         return false;
     }
     umi_write_bytes(w, where->worker_id, UMI_WHERE_ID_SIZE);
+    umi_write_bytes(w, where->key, UMI_KEY_SIZE);
     umi_write_u64(w, where->endpoint);
     umi_write_u32(w, where->pid);
     umi_write_u32(w, where->version);
@@ -84,6 +87,7 @@ read_where(umi_reader *r, umi_where *where)
     uint64_t sum;
 
     read_array(r, where->worker_id, UMI_WHERE_ID_SIZE);
+    read_array(r, where->key, UMI_KEY_SIZE);
     where->endpoint    = umi_read_u64(r);
     where->pid         = umi_read_u32(r);
     where->version     = umi_read_u32(r);
@@ -105,28 +109,66 @@ read_where(umi_reader *r, umi_where *where)
     return NULL;
 }
 
+static uint32_t
+read_channels(umi_reader *r, const char **why_p)
+{
+    uint32_t channels = umi_read_u32(r);
+
+    if (channels == 0 && !r->is_bad) {
+        *why_p = "no channels";
+    }
+    return channels;
+}
+
+/* Of another version only that is known. */
+static void
+write_rest(umi_writer *w, const umi_rest *rest)
+{
+    umi_write_bytes(w, rest->data, rest->len);
+}
+
+static void
+read_rest(umi_reader *r, umi_rest *rest)
+{
+    rest->len  = (uint16_t)(r->end - r->pos);
+    rest->data = umi_read_bytes(r, rest->len);
+}
+
 /* ---- HELLO ---- */
 
 static bool
 write_hello(umi_writer *w, const umi_control *control)
 {
     umi_write_u16(w, control->u.hello.major);
+    if (control->u.hello.major != UMX_WIRE_VERSION) {
+        write_rest(w, &control->u.hello.rest);
+        return true;
+    }
     umi_write_u16(w, control->u.hello.minor);
     umi_write_u64(w, control->u.hello.features);
     umi_write_bytes(w, control->u.hello.nonce, UMI_NONCE_SIZE);
     write_limits(w, &control->u.hello.limits);
+    umi_write_u32(w, control->u.hello.channels);
     return write_where(w, &control->u.hello.where);
 }
 
 static const char *
 read_hello(umi_reader *r, umi_control *control)
 {
-    control->u.hello.major    = umi_read_u16(r);
+    const char *why = NULL, *where_why;
+
+    control->u.hello.major = umi_read_u16(r);
+    if (control->u.hello.major != UMX_WIRE_VERSION) {
+        read_rest(r, &control->u.hello.rest);
+        return NULL;
+    }
     control->u.hello.minor    = umi_read_u16(r);
     control->u.hello.features = umi_read_u64(r);
     read_array(r, control->u.hello.nonce, UMI_NONCE_SIZE);
     read_limits(r, &control->u.hello.limits);
-    return read_where(r, &control->u.hello.where);
+    control->u.hello.channels = read_channels(r, &why);
+    where_why                 = read_where(r, &control->u.hello.where);
+    return (why != NULL) ? why : where_why;
 }
 
 /* ---- WELCOME ---- */
@@ -135,32 +177,44 @@ static bool
 write_welcome(umi_writer *w, const umi_control *control)
 {
     umi_write_u16(w, control->u.welcome.major);
+    if (control->u.welcome.major != UMX_WIRE_VERSION) {
+        write_rest(w, &control->u.welcome.rest);
+        return true;
+    }
     umi_write_u16(w, control->u.welcome.minor);
     umi_write_u64(w, control->u.welcome.features);
+    umi_write_bytes(w, control->u.welcome.nonce, UMI_NONCE_SIZE);
     write_limits(w, &control->u.welcome.limits);
-    umi_write_bytes(w, control->u.welcome.mac, UMI_MAC_SIZE);
+    umi_write_u32(w, control->u.welcome.channels);
     if (!write_where(w, &control->u.welcome.where)) {
         return false;
     }
     umi_write_u64(w, control->u.welcome.peer);
     umi_write_u64(w, control->u.welcome.known);
+    umi_write_bytes(w, control->u.welcome.mac, UMI_MAC_SIZE);
     return true;
 }
 
 static const char *
 read_welcome(umi_reader *r, umi_control *control)
 {
-    const char *why;
+    const char *why = NULL, *where_why;
 
-    control->u.welcome.major    = umi_read_u16(r);
+    control->u.welcome.major = umi_read_u16(r);
+    if (control->u.welcome.major != UMX_WIRE_VERSION) {
+        read_rest(r, &control->u.welcome.rest);
+        return NULL;
+    }
     control->u.welcome.minor    = umi_read_u16(r);
     control->u.welcome.features = umi_read_u64(r);
+    read_array(r, control->u.welcome.nonce, UMI_NONCE_SIZE);
     read_limits(r, &control->u.welcome.limits);
+    control->u.welcome.channels = read_channels(r, &why);
+    where_why                   = read_where(r, &control->u.welcome.where);
+    control->u.welcome.peer     = umi_read_u64(r);
+    control->u.welcome.known    = umi_read_u64(r);
     read_array(r, control->u.welcome.mac, UMI_MAC_SIZE);
-    why                      = read_where(r, &control->u.welcome.where);
-    control->u.welcome.peer  = umi_read_u64(r);
-    control->u.welcome.known = umi_read_u64(r);
-    return why;
+    return (why != NULL) ? why : where_why;
 }
 
 /* ---- REJECT ---- */
@@ -261,6 +315,7 @@ write_body(umi_writer *w, const umi_control *control)
         return write_welcome(w, control);
     case UMI_OPEN:
         umi_write_u64(w, control->u.open.peer);
+        umi_write_bytes(w, control->u.open.mac, UMI_MAC_SIZE);
         return true;
     case UMI_REJECT:
         return write_reject(w, control);
@@ -269,6 +324,7 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_CREDIT:
         umi_write_u32(w, control->u.credit.channel);
         write_limits(w, &control->u.credit.limits);
+        umi_write_u32(w, control->u.credit.reserve);
         return true;
     case UMI_PING:
     case UMI_PONG:
@@ -309,6 +365,7 @@ read_body(umi_reader *r, umi_control *control)
         return read_welcome(r, control);
     case UMI_OPEN:
         control->u.open.peer = umi_read_u64(r);
+        read_array(r, control->u.open.mac, UMI_MAC_SIZE);
         return NULL;
     case UMI_REJECT:
         return read_reject(r, control);
@@ -317,6 +374,7 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_CREDIT:
         control->u.credit.channel = umi_read_u32(r);
         read_limits(r, &control->u.credit.limits);
+        control->u.credit.reserve = umi_read_u32(r);
         return r->is_bad || umi_channel_id_is_valid(control->u.credit.channel) ?
                    NULL :
                    "no such kind of channel";

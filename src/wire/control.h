@@ -1,32 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
  * receiver, u64). Bytes only: what they mean is decided in handshake.c,
- * channel.c, credit.c and close.c. Frozen in wire version 1.
+ * channel.c, credit.c and close.c. Frozen in wire version 2.
  *
  * A control message is: magic u32 | kind u8 | flags u8 (0) | body length u16 |
  * body. Numbers are little-endian. A decoder
  * refuses: wrong magic, unknown kind, flags not 0, a body length that is not
  * what arrived, a body that is too short or has bytes left over, numbers out
- * of their range. Bodies:
+ * of their range. HELLO and WELCOME begin with the version in all versions; the
+ * rest of one of another version is not looked at. Bodies:
  *
  *   HELLO         major u16, minor u16, features u64, nonce 16 bytes, limits,
- *                 where
+ *                 channels u32, where
  *   CHALLENGE     nonce 16
- *   AUTH          mac 32: HMAC(token, "umx client" | client nonce | server
- *                 nonce)
- *   WELCOME       major u16, minor u16, features u64, limits, mac 32:
- *                 HMAC(token, "umx server" | server nonce | client nonce);
- *                 zeros without a token; where, peer u64, known u64 (the
- *                 numbers of umi_peer: ours, and the one of yours that it
- *                 belongs to, or 0)
- *   OPEN          peer u64
+ *   AUTH          mac 32: HMAC(token, "umx token " | nonce of CHALLENGE |
+ *                 SHA-256 of HELLO)
+ *   WELCOME       major u16, minor u16, features u64, nonce 16, limits,
+ *                 channels u32, where, peer u64, known u64 (the numbers of
+ *                 umi_peer: ours, and the one of yours that it belongs to, or
+ *                 0), mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
+ *                 SHA-256 of WELCOME without the mac)
+ *   OPEN          peer u64, mac 32: HMAC(secret, "umx client" | SHA-256 of
+ *                 HELLO | SHA-256 of WELCOME | peer)
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
  *                 several), count x (channel u32, next_seq u32)
  *   GOODBYE_ACK   nothing
- *   CREDIT        channel u32, limits (running totals, not increments)
+ *   CREDIT        channel u32, limits, reserve u32 (running totals, not
+ *                 increments; the first reserve is 16, or limits.rndv if
+ *                 that is less)
  *   PING, PONG    token u64
  *   CLOSE_AFTER_N n u64
  *   INFO_REQUEST, CLOSE_LISTENER
@@ -36,12 +41,14 @@
  *                 token u64, status i32 (0, or a umx_status that is a
  *                 failure)
  *   channel       kind << 16 | number, as in the header of data
- *   limits        bytes u64, messages u32, rndv u32
- *   where         worker id 16 bytes, endpoint u64 (the sender's number for
- *                 it: in front of what it is sent), pid u32, version of
- *                 libumx u32 (major << 16 | minor << 8 | patch), sum u64
- *                 (SipHash of the address), address_len u16, UCX worker
- *                 address
+ *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
+ *                 u32 (of all); what is counted as how much: credit.c
+ *   channels      how many the sender accepts on this endpoint; not 0
+ *   secret        HMAC(token or nothing, what X25519 makes of the public keys)
+ *   where         worker id 16 bytes, public key 32, endpoint u64 (the sender's
+ * number for it: in front of what it is sent), pid u32, version of libumx u32
+ * (major << 16 | minor << 8 | patch), sum u64 (SipHash of the address),
+ * address_len u16, UCX worker address
  */
 #ifndef UMI_CONTROL_H
 #define UMI_CONTROL_H
@@ -57,6 +64,7 @@
 #define UMI_CONTROL_MAX 12288 /* bytes of the longest control message */
 #define UMI_ADDRESS_MAX 8192
 #define UMI_WHERE_ID_SIZE 16
+#define UMI_KEY_SIZE 32
 #define UMI_TEXT_MAX 1024
 
 typedef enum umi_control_kind {
@@ -92,12 +100,19 @@ typedef struct umi_goodbye_entry {
 /* Where to reach one side of a connection. */
 typedef struct umi_where {
     uint8_t        worker_id[UMI_WHERE_ID_SIZE];
+    uint8_t        key[UMI_KEY_SIZE];
     uint64_t       endpoint;
     uint32_t       pid;
     uint32_t       version;
     uint16_t       address_len;
     const uint8_t *address;
 } umi_where;
+
+/* What follows `major` in a message of another version. */
+typedef struct umi_rest {
+    const uint8_t *data;
+    uint16_t       len;
+} umi_rest;
 
 /* Pointers lead into the decoded bytes. */
 typedef struct umi_control {
@@ -109,7 +124,9 @@ typedef struct umi_control {
             uint64_t   features;
             uint8_t    nonce[UMI_NONCE_SIZE];
             umi_limits limits;
+            uint32_t   channels;
             umi_where  where;
+            umi_rest   rest;
         } hello;
         struct {
             uint8_t nonce[UMI_NONCE_SIZE];
@@ -121,14 +138,18 @@ typedef struct umi_control {
             uint16_t   major;
             uint16_t   minor;
             uint64_t   features;
+            uint8_t    nonce[UMI_NONCE_SIZE];
             umi_limits limits;
-            uint8_t    mac[UMI_MAC_SIZE];
+            uint32_t   channels;
             umi_where  where;
             uint64_t   peer;
             uint64_t   known;
+            uint8_t    mac[UMI_MAC_SIZE];
+            umi_rest   rest;
         } welcome;
         struct {
             uint64_t peer;
+            uint8_t  mac[UMI_MAC_SIZE];
         } open;
         struct {
             int32_t     reason;
@@ -145,6 +166,7 @@ typedef struct umi_control {
         struct {
             uint32_t   channel;
             umi_limits limits;
+            uint32_t   reserve;
         } credit;
         struct {
             uint64_t token;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
  * CREDIT, which is arithmetic. */
@@ -79,10 +80,13 @@ umi_conn_send_control(umx_ep *ep, const umi_control *control)
 static void
 take_credit(umx_ep *ep, const umi_control *control)
 {
-    umi_channel *channel = umi_conn_channel(ep, control->u.credit.channel);
+    umi_channel *channel = umi_conn_find_channel(ep, control->u.credit.channel);
 
-    if (channel != NULL) {
-        umi_credit_take(channel, &control->u.credit.limits);
+    if (channel == NULL || !channel->is_ours) {
+        umi_conn_protocol_error(ep, "credit for a channel that is not in use");
+    } else {
+        umi_credit_take(channel, &control->u.credit.limits,
+                        control->u.credit.reserve);
         umi_conn_due(ep, UMI_DUE_SEND);
     }
 }
@@ -111,7 +115,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
     umi_control control;
     const char *why;
-    uint64_t    id;
+    uint64_t    id = 0;
     umx_ep     *ep = NULL;
 
     if (arrival->header_len == sizeof(id)) {
@@ -119,6 +123,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         ep = umi_conn_find(worker, id);
     }
     if (ep == NULL) {
+        umi_worker_stray(worker, id);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;

@@ -1,86 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* credit.c: how much a peer may send before it is read.
  *
  * UCX gives a receiver no way to refuse an eager message. So each side grants
- * running totals: bytes of the eager messages of all channels, and for each
- * channel the number of eager messages and of rendezvous announcements. Where
- * bytes are used up by channels that nobody reads, the others announce, so that
- * none is held up by another. Reading raises the totals; a CREDIT message tells
- * the peer when half a window has been read, so a ping-pong pays for one every
- * few thousand messages. Totals may wrap: they are compared as serial numbers.
- */
+ * running totals, and the sender stays below them:
+ *
+ *   of all channels   bytes of eager messages; rendezvous announcements
+ *   of each channel   eager messages; messages of its reserve
+ *
+ * What a message is charged for (umi_charge) bounds the memory that keeping it
+ * takes, so the receiver's own record of a message counts, too: an eager
+ * message is charged for its bytes, the user's header in front of them and
+ * UMI_CREDIT_OVERHEAD bytes, a constant of the wire. Otherwise empty messages
+ * would be kept without bound. An announcement keeps its bytes with the sender
+ * and is charged as one, whatever its length.
+ *
+ * Where a channel has used up what the channels share and is not read, the
+ * others must not wait for it. Without eager credit a message is announced;
+ * without credit for announcements it goes as one of the UMI_CREDIT_RESERVE
+ * messages that each channel may have unread on top of all that. So does a
+ * message without bytes, which cannot be announced, where only the shared bytes
+ * are lacking. The header says that a message is of the reserve. So one peer
+ * can have here at most
+ *
+ *   credit_bytes + (credit_rndv + channels * UMI_CREDIT_RESERVE) * about 1 KiB
+ *
+ * as far as its channels are in use; how many it may use is limited, too.
+ *
+ * Messages with raw tags (ops/tag.h) have no credit: UCX keeps those, and does
+ * not tell how much.
+ *
+ * Reading raises the totals; a CREDIT message tells the peer when half a window
+ * has been read, so a ping-pong pays for one every few thousand messages. Each
+ * window of a channel's own is told in time by the channel's own reading, which
+ * is why no channel waits for good on another. Totals may wrap: they are
+ * compared as serial numbers. */
 #include "wire/conn.h"
 
-static void
-set_limits(umi_channel *channel, const umi_limits *limits)
+/* How many messages of a channel's reserve may be unread. */
+static uint32_t
+reserve_of(const umi_limits *limits)
 {
-    channel->tx_limits = (umi_counts){.messages = limits->messages,
-                                      .rndv     = limits->rndv};
+    return (limits->rndv < UMI_CREDIT_RESERVE) ? limits->rndv :
+                                                 UMI_CREDIT_RESERVE;
+}
+
+void
+umi_credit_init(umx_ep *ep)
+{
+    const umx_config *config = &umi_conn_worker(ep)->context->config;
+
+    ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
+                                  .messages = config->credit_messages,
+                                  .rndv     = config->credit_rndv};
 }
 
 void
 umi_credit_start(umi_channel *channel)
 {
-    set_limits(channel, &channel->ep->peer_limits);
+    const umi_limits *limits = &channel->ep->peer_limits;
+
+    channel->tx_limits = (umi_counts){.messages = limits->messages,
+                                      .reserve  = reserve_of(limits)};
 }
 
 bool
-umi_credit_allows(const umi_channel *channel, size_t len, bool is_rndv)
+umi_credit_allows(const umi_channel *channel, umi_charge charge)
 {
-    const umi_counts      *sent   = &channel->tx_sent;
-    const umi_counts      *limits = &channel->tx_limits;
-    const umi_byte_credit *bytes  = &channel->ep->bytes;
+    const umi_counts *sent   = &channel->tx_sent;
+    const umi_counts *limits = &channel->tx_limits;
+    const umx_ep     *ep     = channel->ep;
 
-    if (is_rndv) {
-        return (int32_t)(limits->rndv - sent->rndv) > 0;
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        return (int32_t)(limits->messages - sent->messages) > 0 &&
+               (int64_t)(ep->tx_limit.bytes - ep->tx_sent.bytes) >=
+                   (int64_t)charge.bytes;
+    case UMI_CHARGE_RNDV:
+        return (int32_t)(ep->tx_limit.rndv - ep->tx_sent.rndv) > 0;
+    case UMI_CHARGE_RESERVE:
+        return (int32_t)(limits->reserve - sent->reserve) > 0;
+    case UMI_CHARGE_NONE:
+        break;
     }
-    return (int32_t)(limits->messages - sent->messages) > 0 &&
-           (int64_t)(bytes->tx_limit - bytes->tx_sent) >= (int64_t)len;
+    return true;
+}
+
+static void
+add(umi_ep_counts *shared, umi_counts *own, umi_charge charge)
+{
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        own->messages++;
+        shared->bytes += charge.bytes;
+        break;
+    case UMI_CHARGE_RNDV:
+        shared->rndv++;
+        break;
+    case UMI_CHARGE_RESERVE:
+        own->reserve++;
+        break;
+    case UMI_CHARGE_NONE:
+        break;
+    }
 }
 
 void
-umi_credit_sent(umi_channel *channel, size_t len, bool is_rndv)
+umi_credit_sent(umi_channel *channel, umi_charge charge)
 {
-    if (is_rndv) {
-        channel->tx_sent.rndv++;
-    } else {
-        channel->tx_sent.messages++;
-        channel->ep->bytes.tx_sent += len;
-    }
+    add(&channel->ep->tx_sent, &channel->tx_sent, charge);
 }
 
 /* A peer that keeps to its credit never has more here than one window: what it
  * may have sent less what has been read. */
 bool
-umi_credit_keep(umi_channel *channel, size_t len, bool is_rndv)
+umi_credit_keep(umi_channel *channel, umi_charge charge)
 {
-    const umx_config *config = &umi_conn_worker(channel->ep)->context->config;
-    umi_counts       *kept   = &channel->rx_kept;
-    uint64_t         *bytes  = &channel->ep->bytes.rx_kept;
+    const umi_limits    *limits = &channel->ep->own_limits;
+    const umi_counts    *kept   = &channel->rx_kept;
+    const umi_ep_counts *shared = &channel->ep->rx_kept;
 
-    if (is_rndv) {
-        if (kept->rndv >= config->credit_rndv) {
-            return false;
-        }
-        kept->rndv++;
-        return true;
-    }
-    if (kept->messages >= config->credit_messages ||
-        len > config->credit_bytes - *bytes) {
+    if ((charge.kind == UMI_CHARGE_EAGER &&
+         (kept->messages >= limits->messages ||
+          charge.bytes > limits->bytes - shared->bytes)) ||
+        (charge.kind == UMI_CHARGE_RNDV && shared->rndv >= limits->rndv) ||
+        (charge.kind == UMI_CHARGE_RESERVE &&
+         kept->reserve >= reserve_of(limits))) {
         return false;
     }
-    kept->messages++;
-    *bytes += len;
+    add(&channel->ep->rx_kept, &channel->rx_kept, charge);
     return true;
 }
 
 void
-umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv)
+umi_credit_unkeep(umi_channel *channel, umi_charge charge)
 {
-    if (is_rndv) {
-        channel->rx_kept.rndv--;
-    } else {
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
         channel->rx_kept.messages--;
-        channel->ep->bytes.rx_kept -= len;
+        channel->ep->rx_kept.bytes -= charge.bytes;
+        break;
+    case UMI_CHARGE_RNDV:
+        channel->ep->rx_kept.rndv--;
+        break;
+    case UMI_CHARGE_RESERVE:
+        channel->rx_kept.reserve--;
+        break;
+    case UMI_CHARGE_NONE:
+        break;
     }
 }
 
@@ -88,25 +154,21 @@ umi_credit_unkeep(umi_channel *channel, size_t len, bool is_rndv)
 static bool
 is_grant_due(const umi_channel *channel)
 {
-    const umx_config *config  = &umi_conn_worker(channel->ep)->context->config;
+    const umi_limits *limits  = &channel->ep->own_limits;
     const umi_counts *read    = &channel->rx_read;
     const umi_counts *granted = &channel->rx_granted;
-    const umi_byte_credit *bytes = &channel->ep->bytes;
+    const umx_ep     *ep      = channel->ep;
 
-    return read->messages - granted->messages > config->credit_messages / 2 ||
-           read->rndv - granted->rndv > config->credit_rndv / 2 ||
-           bytes->rx_read - bytes->rx_granted > config->credit_bytes / 2;
+    return read->messages - granted->messages > limits->messages / 2 ||
+           read->reserve - granted->reserve > reserve_of(limits) / 2 ||
+           ep->rx_read.rndv - ep->rx_granted.rndv > limits->rndv / 2 ||
+           ep->rx_read.bytes - ep->rx_granted.bytes > limits->bytes / 2;
 }
 
 void
-umi_credit_read(umi_channel *channel, size_t len, bool is_rndv)
+umi_credit_read(umi_channel *channel, umi_charge charge)
 {
-    if (is_rndv) {
-        channel->rx_read.rndv++;
-    } else {
-        channel->rx_read.messages++;
-        channel->ep->bytes.rx_read += len;
-    }
+    add(&channel->ep->rx_read, &channel->rx_read, charge);
     /* A peer that has said goodbye sends no more, and may be gone already. */
     if (is_grant_due(channel) && !channel->owes_credit &&
         !channel->ep->has_goodbye) {
@@ -116,26 +178,31 @@ umi_credit_read(umi_channel *channel, size_t len, bool is_rndv)
 }
 
 void
-umi_credit_grant(umi_channel *channel, umi_limits *limits)
+umi_credit_grant(umi_channel *channel, umi_limits *limits, uint32_t *reserve_p)
 {
-    const umx_config *config = &umi_conn_worker(channel->ep)->context->config;
-    umi_byte_credit  *bytes  = &channel->ep->bytes;
+    umx_ep *ep = channel->ep;
 
     channel->owes_credit = false;
     channel->rx_granted  = channel->rx_read;
-    bytes->rx_granted    = bytes->rx_read;
-    limits->bytes        = bytes->rx_read + config->credit_bytes;
-    limits->messages     = channel->rx_read.messages + config->credit_messages;
-    limits->rndv         = channel->rx_read.rndv + config->credit_rndv;
+    ep->rx_granted       = ep->rx_read;
+    limits->bytes        = ep->rx_read.bytes + ep->own_limits.bytes;
+    limits->rndv         = ep->rx_read.rndv + ep->own_limits.rndv;
+    limits->messages     = channel->rx_read.messages + ep->own_limits.messages;
+    *reserve_p = channel->rx_read.reserve + reserve_of(&ep->own_limits);
 }
 
 void
-umi_credit_take(umi_channel *channel, const umi_limits *limits)
+umi_credit_take(umi_channel *channel, const umi_limits *limits,
+                uint32_t reserve)
 {
-    uint64_t *limit = &channel->ep->bytes.tx_limit;
+    umi_ep_counts *limit = &channel->ep->tx_limit;
 
-    set_limits(channel, limits);
-    if ((int64_t)(limits->bytes - *limit) > 0) {
-        *limit = limits->bytes;
+    channel->tx_limits = (umi_counts){.messages = limits->messages,
+                                      .reserve  = reserve};
+    if ((int64_t)(limits->bytes - limit->bytes) > 0) {
+        limit->bytes = limits->bytes;
+    }
+    if ((int32_t)(limits->rndv - limit->rndv) > 0) {
+        limit->rndv = limits->rndv;
     }
 }

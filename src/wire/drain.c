@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* drain.c: waiting until what was sent and is not complete has become less. */
 #include "wire/conn.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames.h: messages of many buffers, over channels of kind FRAMES.
  *
  * A message is one HEAD, then the PARTs that it names; each travels as a
@@ -99,12 +100,16 @@ umi_channel_is_frames(const umi_channel *channel)
     return channel->id >> 16 == UMI_KIND_FRAMES;
 }
 
-/* umi_channel_offer(), umi_channel_landed(), umi_channel_fail_posted() and
- * umi_channel_discard_announced() of frames. */
+/* umi_channel_offer() and umi_channel_fail_posted() of frames. */
 void umi_frames_offer(umi_channel *channel, umx_message *message);
-void umi_frames_landed(umi_channel *channel, umx_status status);
 void umi_frames_fail_posted(umi_channel *channel, umx_status status);
-void umi_frames_discard_broken(umi_channel *channel);
+
+/* For cut.c: the first message in the queue of which not all is here, or
+ * `none`; can a message in the user's hands still lose bytes; the parts that
+ * the open message misses never come. */
+uint64_t umi_frames_first_broken(umi_channel *channel, uint64_t none);
+bool     umi_frames_is_unsafe(const umx_message *head);
+void     umi_frames_cut_open(umi_channel *channel, umx_status status);
 
 /* UMI_DUE_FRAMES: something has come that a receive waits for. */
 void umi_frames_run(umx_ep *ep);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames_queue.c: messages of frames as they come; see frames.h.
  *
  * Heads and parts are messages of their channel: credit, parking, GOODBYE and
@@ -81,6 +82,14 @@ umi_frames_orphan(umx_message *message)
 /* ---- taking --------------------------------------------------------------
  */
 
+/* The message that begins with `seq` can never be read. */
+static void
+refuse(umi_channel *channel, uint32_t seq, const char *why)
+{
+    umi_conn_protocol_error(channel->ep, why);
+    umi_channel_cut(channel, seq, UMX_ERR_PROTOCOL);
+}
+
 /* Its bytes are needed to know what comes next. */
 static void
 pull_head(umi_channel *channel, umx_message *message)
@@ -88,9 +97,9 @@ pull_head(umi_channel *channel, umx_message *message)
     umi_frames_limits limits = limits_of(channel);
 
     if (message->info.length > umi_frames_head_max(&limits)) {
-        umi_conn_protocol_error(channel->ep, "a head of frames too long");
+        refuse(channel, message->info.seq, "a head of frames too long");
     } else if (!umi_channel_pull_one(channel, message)) {
-        umi_conn_protocol_error(channel->ep, "out of memory for a message");
+        refuse(channel, message->info.seq, "out of memory for a message");
     }
 }
 
@@ -100,8 +109,7 @@ take_head(umi_channel *channel)
     umx_message *message = first_message(channel);
     const char  *why;
 
-    if (message == NULL || message->storage == UMI_STORAGE_LANDING ||
-        channel->ep->protocol_error != NULL) {
+    if (message == NULL || message->storage == UMI_STORAGE_LANDING) {
         return NULL;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
@@ -109,13 +117,14 @@ take_head(umi_channel *channel)
         return NULL;
     }
     if (!open_head(channel, message, &why)) {
-        umi_conn_protocol_error(channel->ep, why);
+        refuse(channel, message->info.seq, why);
         return NULL;
     }
     umi_channel_unqueue(channel, message);
     umi_message_take(message);
     if (message->frames->num_missing != 0) {
         channel->open = message;
+        umi_list_append(&channel->taken, &message->link);
     }
     return message;
 }
@@ -141,7 +150,7 @@ take_part(umi_channel *channel, umx_message *message)
 
     umi_frames_part(frames, frames->next, &part);
     if (message->info.length != part.len) {
-        umi_conn_protocol_error(channel->ep, "frames whose sizes lie");
+        refuse(channel, head->info.seq, "frames whose sizes lie");
         return false;
     }
     umi_channel_unqueue(channel, message);
@@ -190,8 +199,7 @@ take_parts(umi_channel *channel)
 {
     umx_message *message;
 
-    while (channel->open != NULL && channel->ep->protocol_error == NULL &&
-           (message = next_part(channel)) != NULL &&
+    while (channel->open != NULL && (message = next_part(channel)) != NULL &&
            message->storage != UMI_STORAGE_LANDING &&
            take_part(channel, message)) {
     }
@@ -213,9 +221,8 @@ umi_frames_take(umi_channel *channel)
     return message;
 }
 
-/* The parts that are missing never come. */
-static void
-cut_open(umi_channel *channel, umx_status status)
+void
+umi_frames_cut_open(umi_channel *channel, umx_status status)
 {
     umx_message *head = channel->open;
 
@@ -229,7 +236,7 @@ cut_open(umi_channel *channel, umx_status status)
         int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
         if (ahead > 0 && (size_t)ahead <= head->frames->num_parts) {
-            umi_channel_discard_message(channel, message);
+            umi_channel_discard_message(channel, message, status);
         }
     }
     if (head->frames->is_dropped) {
@@ -246,7 +253,7 @@ end_posted(umi_channel *channel)
     umx_status status = umi_conn_recv_status(channel->ep);
 
     if (status != UMX_OK && umi_list_is_empty(&channel->unexpected)) {
-        cut_open(channel, status);
+        umi_frames_cut_open(channel, status);
         umi_request_complete_all(&channel->posted, status);
     }
 }
@@ -295,15 +302,6 @@ umi_frames_run(umx_ep *ep)
 }
 
 void
-umi_frames_landed(umi_channel *channel, umx_status status)
-{
-    if (status != UMX_OK) {
-        umi_frames_discard_broken(channel);
-    }
-    umi_frames_advance(channel);
-}
-
-void
 umi_frames_fail_posted(umi_channel *channel, umx_status status)
 {
     umx_ep *ep = channel->ep;
@@ -312,19 +310,8 @@ umi_frames_fail_posted(umi_channel *channel, umx_status status)
         umi_frames_advance(channel); /* what has come can be read */
         return;
     }
-    cut_open(channel, status);
+    umi_frames_cut_open(channel, status);
     umi_request_complete_all(&channel->posted, status);
-}
-
-static void
-discard_from(umi_channel *channel, umi_link *link)
-{
-    while (link != &channel->unexpected) {
-        umi_link *next = link->next;
-
-        umi_channel_discard_message(channel, umi_message_at(link));
-        link = next;
-    }
 }
 
 /* Parts of a head in the queue; SIZE_MAX if it cannot be read. */
@@ -342,12 +329,11 @@ count_parts(umi_channel *channel, umx_message *message)
     return count;
 }
 
-/* Keep the messages of which all bytes are here. */
-void
-umi_frames_discard_broken(umi_channel *channel)
+uint64_t
+umi_frames_first_broken(umi_channel *channel, uint64_t none)
 {
-    umi_link *whole   = channel->unexpected.next; /* behind the last of them */
-    size_t    missing = 0;
+    const umi_link *whole   = channel->unexpected.next; /* behind the last */
+    size_t          missing = 0;
 
     UMI_LIST_FOREACH(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
@@ -361,7 +347,29 @@ umi_frames_discard_broken(umi_channel *channel)
             whole = link->next;
         }
     }
-    discard_from(channel, whole);
+    return (whole == &channel->unexpected) ?
+               none :
+               umi_container_of(whole, const umx_message, link)->info.seq;
+}
+
+bool
+umi_frames_is_unsafe(const umx_message *head)
+{
+    const umi_frames *frames = head->frames;
+
+    if (frames->is_dropped) {
+        return false; /* nobody wants them */
+    }
+    if (frames->num_missing != 0 ||
+        (frames->reader != NULL && frames->reader->u.frames.num_landing != 0)) {
+        return true;
+    }
+    UMI_LIST_FOREACH(link, &frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(link))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- giving back ---------------------------------------------------------
@@ -395,7 +403,6 @@ rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
     message->info        = head->info;
     message->info.length = part->len;
     message->info.seq    = seq;
-    message->is_counted  = true;
     umi_channel_queue(head->channel, message);
     return status == UMX_OK;
 }
@@ -432,14 +439,18 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
     umx_worker  *worker  = message->worker;
     umx_ep      *ep      = message->ep;
 
-    if (!umi_conn_may_read(ep) || ep->is_dropped || message->frames->is_cut) {
+    if (!umi_conn_may_read(ep) || ep->is_dropped || message->frames->is_cut ||
+        umi_channel_is_lost(channel, message->info.seq)) {
         umi_frames_drop(message);
         return;
     }
     if (!put_back_parts(message, buffers)) {
-        umi_conn_protocol_error(ep, "out of memory for a cancelled receive");
+        umi_channel_lose(channel, message->info.seq, UMX_ERR_NO_MEMORY);
+        umi_frames_drop(message);
+        return;
     }
     umi_frames_free(message);
+    umi_link_remove(&message->link);
     message->is_taken = false;
     umi_channel_queue(channel, message);
     umi_frames_advance(channel);

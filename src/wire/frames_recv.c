@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames_recv.c: receiving the bytes of frames.
  *
  *   queued --head--> taken --buffers--> reading --all bytes in--> complete
@@ -117,8 +118,18 @@ unstage(umx_request *lander, umx_status status)
         lander->buf.memtype = UMX_MEMTYPE_CUDA;
         status = umi_copy_in(&lander->buf, staged->data, lander->buf.len);
     }
-    umi_message_free(staged);
     return status;
+}
+
+/* One that has not begun, or is over. */
+static void
+free_lander(umx_request *lander)
+{
+    if (lander->u.part.staged != NULL) {
+        umi_message_free(lander->u.part.staged);
+    }
+    free(lander->gather);
+    umi_request_free(lander);
 }
 
 static umx_request *
@@ -146,10 +157,43 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
         }
     }
     if (!is_good) {
-        umi_request_free(lander);
+        free_lander(lander);
         return NULL;
     }
     return lander;
+}
+
+/* Everything that is needed to receive what has come of the message of `req`:
+ * a lander for each announced part. False when out of memory; then there are
+ * none. */
+static bool
+make_landers(umx_request *req, umi_list *landers)
+{
+    const umi_frames *frames = req->u.frames.message->frames;
+    umi_part          part   = {0};
+
+    umi_list_init(landers);
+    if (req->ep->handle == NULL) {
+        return true; /* none of them can be received */
+    }
+    UMI_LIST_FOREACH(link, &frames->parts) {
+        umx_request *lander;
+
+        umi_frames_part(frames, part.end, &part);
+        if (umi_message_at(link)->storage != UMI_STORAGE_RNDV) {
+            continue;
+        }
+        lander = new_lander(req, frames, &part);
+        if (lander == NULL) {
+            UMI_LIST_FOREACH_SAFE(made, landers) {
+                umi_link_remove(made);
+                free_lander(umi_request_at(made));
+            }
+            return false;
+        }
+        umi_list_append(landers, &lander->link);
+    }
+    return true;
 }
 
 static void
@@ -162,21 +206,14 @@ set_status(umx_request *req, umx_status status)
 
 /* Have UCX write an announced part where its frames are wanted. */
 static void
-land(umx_request *req, const umi_frames *frames, const umi_part *part,
-     void *desc)
+land(umx_request *req, umx_request *lander, void *desc, size_t len)
 {
-    umx_ep      *ep     = umi_conn_of(req->ep);
-    umx_request *lander = new_lander(req, frames, part);
-    umx_status   status;
+    umx_ep    *ep = umi_conn_of(req->ep);
+    umx_status status;
 
-    if (lander == NULL) {
-        umi_am_release(req->worker, desc);
-        set_status(req, UMX_ERR_NO_MEMORY);
-        return;
-    }
     ep->num_landing++;
     req->u.frames.num_landing++;
-    status = umi_am_recv(lander, desc, part->len);
+    status = umi_am_recv(lander, desc, len);
     if (status < 0) {
         umi_conn_cannot_land(ep, status);
     }
@@ -192,7 +229,9 @@ part_finish(umx_request *lander)
     umx_ep      *ep     = umi_conn_of(req->ep);
     umx_status   status = unstage(lander, lander->status);
 
-    free(lander->gather);
+    if (lander->status != UMX_OK) {
+        umi_channel_lose(req->u.frames.channel, req->info.seq, lander->status);
+    }
     ep->num_landing--;
     req->u.frames.num_landing--;
     if (status != UMX_OK) {
@@ -201,7 +240,7 @@ part_finish(umx_request *lander)
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
     }
-    umi_request_free(lander);
+    free_lander(lander);
     umi_frames_check_read(req);
     return false;
 }
@@ -214,17 +253,17 @@ static const umi_request_ops part_ops = {
 /* ---- reading -------------------------------------------------------------
  */
 
-/* The bytes of a part, which is gone after it. */
+/* The bytes of a part, which is gone after it; an announced one lands by
+ * `lander`, unless its sender is gone. */
 static void
-read_part(umx_request *req, umx_message *message, const umi_part *part)
+read_part(umx_request *req, umx_message *message, const umi_part *part,
+          umx_request *lander)
 {
     umx_ep     *ep     = umi_conn_of(req->ep);
     umi_frames *frames = req->u.frames.message->frames;
     void       *desc   = message->data;
-    bool        lands  = message->storage == UMI_STORAGE_RNDV &&
-                 ep->base.handle != NULL;
 
-    if (lands) {
+    if (lander != NULL) {
         ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
     } else if (message->storage == UMI_STORAGE_RNDV) {
@@ -234,8 +273,8 @@ read_part(umx_request *req, umx_message *message, const umi_part *part)
     }
     umi_channel_credit(req->u.frames.channel, message);
     umi_message_free(message);
-    if (lands) {
-        land(req, frames, part, desc);
+    if (lander != NULL) {
+        land(req, lander, desc, part->len);
     }
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
@@ -246,7 +285,17 @@ void
 umi_frames_read_part(umx_request *req, umx_message *message,
                      const umi_part *part)
 {
-    read_part(req, message, part);
+    umx_request *lander = NULL;
+
+    if (message->storage == UMI_STORAGE_RNDV && req->ep->handle != NULL) {
+        lander = new_lander(req, req->u.frames.message->frames, part);
+        if (lander == NULL) {
+            set_status(req, UMX_ERR_NO_MEMORY);
+            umi_channel_lose(req->u.frames.channel, req->info.seq,
+                             UMX_ERR_NO_MEMORY);
+        }
+    }
+    read_part(req, message, part, lander);
     umi_frames_check_read(req);
 }
 
@@ -258,9 +307,11 @@ is_read(const umx_request *req)
             req->u.frames.is_ended);
 }
 
-/* All that there is of the message; UMX_INPROGRESS: there will be more. */
+/* All that there is of the message, by what make_landers() has made;
+ * UMX_INPROGRESS: there will be more. On a failure `req` has no message any
+ * more. */
 static umx_status
-begin(umx_request *req)
+begin(umx_request *req, umi_list *landers)
 {
     umx_message *message = req->u.frames.message;
     umi_frames  *frames  = message->frames;
@@ -271,11 +322,16 @@ begin(umx_request *req)
     umi_channel_credit(message->channel, message);
     UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
         umx_message *part_message = umi_message_at(link);
+        umx_request *lander       = NULL;
         umi_part     part;
 
         umi_frames_part(frames, next, &part);
         next = part.end;
-        read_part(req, part_message, &part);
+        if (part_message->storage == UMI_STORAGE_RNDV &&
+            !umi_list_is_empty(landers)) {
+            lander = umi_request_at(umi_list_pop(landers));
+        }
+        read_part(req, part_message, &part, lander);
     }
     if (!is_read(req)) {
         req->u.frames.phase = RECV_READING;
@@ -298,6 +354,10 @@ settle(umx_request *req)
     umx_message *message = req->u.frames.message;
     umx_status   status  = req->u.frames.status;
 
+    if (umi_channel_is_behind_lost(channel, message->info.seq) &&
+        status == UMX_OK) {
+        status = umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+    }
     req->u.frames.phase     = RECV_COMPLETE;
     message->frames->reader = NULL;
     if (req->u.frames.is_returning) {
@@ -388,6 +448,7 @@ start(umx_request *req)
 {
     umx_message *message = req->u.frames.message;
     umx_status   status  = UMX_OK;
+    umi_list     landers;
 
     if (req->u.frames.alloc != NULL) {
         status = allocate(req);
@@ -410,7 +471,12 @@ start(umx_request *req)
                    UMX_ERR_MESSAGE_TRUNCATED :
                    status;
     }
-    return begin(req);
+    if (!make_landers(req, &landers)) {
+        req->u.frames.message = NULL;
+        umi_frames_put_back(message, NULL);
+        return UMX_ERR_NO_MEMORY;
+    }
+    return begin(req, &landers);
 }
 
 static bool
@@ -617,15 +683,18 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
 }
 
 umx_status
-umx_message_recv_frames(umx_message *message, const umx_buffer *buffers,
+umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
                         size_t count, const umx_op_params *params,
                         umx_request **req_p)
 {
-    umx_frames_target target = {.buffers = buffers, .count = count};
+    umx_frames_target target  = {.buffers = buffers, .count = count};
+    umx_message      *message = *message_p;
     umx_request      *req;
     umx_status        status;
+    umi_list          landers;
 
     if (message->ep->base.worker == NULL) {
+        *message_p = NULL;
         umi_message_free_orphan(message);
         return UMX_ERR_CLOSED;
     }
@@ -636,7 +705,8 @@ umx_message_recv_frames(umx_message *message, const umx_buffer *buffers,
         return status;
     }
     if (message->frames->is_cut) {
-        status = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        status     = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        *message_p = NULL;
         umi_frames_drop(message);
         return status;
     }
@@ -647,12 +717,18 @@ umx_message_recv_frames(umx_message *message, const umx_buffer *buffers,
     req->info             = message->info;
     req->u.frames.message = message;
     req->u.frames.phase   = RECV_TAKEN;
-    status                = begin(req);
+    if (!make_landers(req, &landers)) {
+        umi_request_free(req);
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = begin(req, &landers);
     if (status != UMX_INPROGRESS) {
+        *message_p = req->u.frames.message;
         umi_request_free(req);
         return status;
     }
-    *req_p = req;
+    *message_p = NULL;
+    *req_p     = req;
     return UMX_INPROGRESS;
 }
 

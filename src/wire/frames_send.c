@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* frames_send.c: sending many buffers; see frames.h for what goes over the
  * wire.
  *

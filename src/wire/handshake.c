@@ -1,13 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* handshake.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening
  *       HELLO (version, limits, nonce, where) -->
- *                                             <--  CHALLENGE (nonce)   |
+ *                                             <--  CHALLENGE (nonce)   | with a
  *       AUTH (HMAC)                           -->                      | token
- *                                             <--  WELCOME (limits, HMAC,
- * where) open OPEN                                  --> open
+ *                                             <--  WELCOME (limits, nonce,
+ *                                                  where, HMAC)
+ *       open, OPEN (HMAC)                     -->  open
  *
- * Each side proves the token over both nonces, so nothing can be replayed. A
+ * Each worker has a pair of keys (util/x25519.h) and names the public one. The
+ * HMACs of WELCOME and OPEN, whose key comes from both sides' keys and from the
+ * token if there is one, cover all that was said: who answers has the secret
+ * key, said this, and said it now. Until OPEN has shown that, nothing that the
+ * connecting side says touches another connection.
+ *
+ * AUTH proves the token before the listening side does any more work. A
  * peer that is refused gets REJECT, and goes; one that stays mute or speaks
  * something else is dropped at the deadline.
  *
@@ -21,10 +29,16 @@
 #include <unistd.h>
 #include <umx/version.h>
 
+#include "core/ucx_segment.h"
+#include "util/bytes.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "wire/conn.h"
 #include "wire/route.h"
+#include "wire/ucx_address.h"
+
+#define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
+#define UMI_TEXT_OF_(number) #number
 
 enum {
     WIRE_MINOR = 0,
@@ -42,24 +56,13 @@ config_of(const umx_ep *ep)
     return &umi_conn_worker(ep)->context->config;
 }
 
-static umi_limits
-own_limits(const umx_ep *ep)
-{
-    const umx_config *config = config_of(ep);
-    umi_limits        limits = {
-               .bytes    = config->credit_bytes,
-               .messages = config->credit_messages,
-               .rndv     = config->credit_rndv,
-    };
-
-    return limits;
-}
-
 static void
-set_peer_limits(umx_ep *ep, const umi_limits *limits)
+set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
 {
     ep->peer_limits    = *limits;
-    ep->bytes.tx_limit = limits->bytes;
+    ep->tx_limit.bytes = limits->bytes;
+    ep->tx_limit.rndv  = limits->rndv;
+    ep->peer_channels  = channels;
 }
 
 static void
@@ -69,12 +72,11 @@ fail(umx_ep *ep, umx_status status, const char *reason)
     umi_conn_finish(ep, UMX_EP_FAILED, status);
 }
 
-/* False if the endpoint has failed over it. */
+/* `len` bytes of a control message; 0: it was too long. False if the endpoint
+ * has failed over it. */
 static bool
-say(umx_ep *ep, const umi_control *control)
+say_bytes(umx_ep *ep, const uint8_t *bytes, size_t len)
 {
-    uint8_t    bytes[UMI_CONTROL_MAX];
-    size_t     len    = umi_control_encode(control, bytes);
     umx_status status = UMX_ERR_OUT_OF_RANGE;
 
     if (len != 0) {
@@ -84,6 +86,14 @@ say(umx_ep *ep, const umi_control *control)
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     }
     return status == UMX_OK;
+}
+
+static bool
+say(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+
+    return say_bytes(ep, bytes, umi_control_encode(control, bytes));
 }
 
 /* Both sides know UCX's endpoint to each other: messages may flow. */
@@ -97,6 +107,7 @@ open_conn(umx_ep *ep)
     ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
                                                config_of(ep)->rndv_thresh_net;
     ep->cma_min = ep->base.peer->has_shm ? config_of(ep)->cma_min : SIZE_MAX;
+    umi_conn_limit_channels(ep);
     umi_conn_each_channel(ep, umi_credit_start);
     umi_heartbeat_start(ep);
     if (ep->is_server) {
@@ -129,6 +140,7 @@ fill_where(umx_ep *ep, umi_where *where)
         return false;
     }
     memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
+    memcpy(where->key, worker->key, UMI_KEY_SIZE);
     where->endpoint = ep->base.wire_id;
     where->pid      = (uint32_t)getpid();
     where->version  = UMX_VERSION_MAJOR << 16 | UMX_VERSION_MINOR << 8 |
@@ -138,32 +150,199 @@ fill_where(umx_ep *ep, umi_where *where)
     return true;
 }
 
-/* HMAC over a role and two nonces. */
-static void
-make_mac(const umx_ep *ep, const char *role, const uint8_t *first,
-         const uint8_t *second, uint8_t *mac)
-{
-    uint8_t text[10 + 2 * UMI_NONCE_SIZE];
+/* HMAC over a role, a nonce or nothing, hashes of what was said, and a number
+ * or nothing. Who and where each side claims to be is in what was said, so that
+ * nobody in the middle can put another worker, address or number in its place.
+ */
+typedef struct proof {
+    uint8_t    text[10 + UMI_NONCE_SIZE + 2 * UMI_SHA256_SIZE];
+    umi_writer writer;
+} proof;
 
-    memcpy(text, role, 10);
-    memcpy(text + 10, first, UMI_NONCE_SIZE);
-    memcpy(text + 10 + UMI_NONCE_SIZE, second, UMI_NONCE_SIZE);
-    umi_hmac_sha256(config_of(ep)->token, config_of(ep)->token_len, text,
-                    sizeof(text), mac);
+static void
+proof_init(proof *p, const char *role, const umx_ep *ep)
+{
+    umi_writer_init(&p->writer, p->text, sizeof(p->text));
+    umi_write_bytes(&p->writer, role, 10);
+    umi_write_bytes(&p->writer, ep->handshake->hello_hash, UMI_SHA256_SIZE);
 }
 
 static void
-client_mac(const umx_ep *ep, uint8_t *mac)
+proof_make(const proof *p, const uint8_t *key, size_t key_len, uint8_t *mac)
 {
-    make_mac(ep, "umx client", ep->handshake->client_nonce,
-             ep->handshake->server_nonce, mac);
+    umi_hmac_sha256(key, key_len, p->text, (size_t)(p->writer.pos - p->text),
+                    mac);
 }
 
+/* AUTH: the connecting side knows the token. */
 static void
-server_mac(const umx_ep *ep, uint8_t *mac)
+token_mac(const umx_ep *ep, uint8_t *mac)
 {
-    make_mac(ep, "umx server", ep->handshake->server_nonce,
-             ep->handshake->client_nonce, mac);
+    proof p;
+
+    proof_init(&p, "umx token ", ep);
+    umi_write_bytes(&p.writer, ep->handshake->challenge, UMI_NONCE_SIZE);
+    proof_make(&p, config_of(ep)->token, config_of(ep)->token_len, mac);
+}
+
+/* WELCOME, which is all at `welcome` but for its mac: the listening side has
+ * the secret key to the public one it names, and the token. */
+static void
+server_mac(const umx_ep *ep, const uint8_t *welcome, size_t len, uint8_t *mac)
+{
+    proof   p;
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    umi_sha256(welcome, len, hash);
+    proof_init(&p, "umx server", ep);
+    umi_write_bytes(&p.writer, hash, sizeof(hash));
+    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
+}
+
+/* OPEN: the same of the connecting side. */
+static void
+client_mac(const umx_ep *ep, uint64_t peer, uint8_t *mac)
+{
+    proof p;
+
+    proof_init(&p, "umx client", ep);
+    umi_write_bytes(&p.writer, ep->handshake->welcome_hash, UMI_SHA256_SIZE);
+    umi_write_u64(&p.writer, peer);
+    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
+}
+
+/* What both keys make, which a peer that has shown its own keeps. */
+static bool
+share(umx_worker *worker, umi_peer_claim *claim)
+{
+    const umi_peer *peer = umi_peer_find(worker, claim->key);
+
+    if (peer != NULL) {
+        memcpy(claim->shared, peer->shared, sizeof(claim->shared));
+        return true;
+    }
+    return umi_x25519_shared(worker->secret, claim->key, claim->shared);
+}
+
+static size_t
+segment_size(const umi_ucx_segment *segment)
+{
+    return segment->is_posix ? umi_ucx_posix_size(segment->id) :
+                               umi_ucx_sysv_size(segment->id);
+}
+
+/* UCX maps as much of a peer's segment as its own have. */
+static bool
+is_segment_safe(const umi_ucx_address *own, const umi_ucx_segment *segment)
+{
+    for (unsigned i = 0; i < own->num_segments; i++) {
+        const umi_ucx_segment *ours = &own->segments[i];
+
+        if (ours->is_posix == segment->is_posix &&
+            ours->host == segment->host &&
+            segment_size(segment) < segment_size(ours)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+are_segments_safe(const umi_ucx_address *own, const umi_ucx_address *peers)
+{
+    for (unsigned i = 0; i < peers->num_segments; i++) {
+        if (!is_segment_safe(own, &peers->segments[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Can UCX be given that address? What our own is like tells what this UCX
+ * understands: if that is of a form that is not known here, the peer's is taken
+ * as it is. */
+static umx_status
+check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
+{
+    umx_worker     *worker = umi_conn_worker(ep);
+    const void     *data;
+    size_t          len;
+    umi_ucx_address own, peers;
+    const char     *why;
+    umx_status      status = umi_worker_address(worker, true, &data, &len);
+
+    if (status != UMX_OK) {
+        *reason_p = "no worker address";
+        return status;
+    }
+    ep->handshake->claim.uuid = 0;
+    if (!umi_ucx_address_decode(&own, data, len, &why) || own.version > 2) {
+        umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
+                              "here, and are not checked");
+        return UMX_OK;
+    }
+    if (!umi_ucx_address_decode(&peers, where->address, where->address_len,
+                                reason_p)) {
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.version > 2) {
+        *reason_p = "UCX's address is of a version that this UCX does not have";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.has_local && !ep->socket.is_local) {
+        *reason_p = "UCX's address names shared memory of another host";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (peers.uuid == own.uuid &&
+        memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
+        *reason_p = "UCX's address is our own";
+        return UMX_ERR_PROTOCOL;
+    }
+    if (!are_segments_safe(&own, &peers)) {
+        *reason_p = "UCX's address names memory that is no segment of UCX's";
+        return UMX_ERR_PROTOCOL;
+    }
+    ep->handshake->claim.uuid = peers.uuid;
+    return UMX_OK;
+}
+
+/* Keep what the peer says of itself. A status and its reason. */
+static umx_status
+keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
+{
+    umi_handshake    *handshake = ep->handshake;
+    umi_peer_claim   *claim     = &handshake->claim;
+    const umx_config *config    = config_of(ep);
+    uint64_t          context_id;
+    umx_status        status = check_address(ep, where, reason_p);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    memcpy(claim->key, where->key, sizeof(claim->key));
+    memcpy(&context_id, where->worker_id, sizeof(context_id));
+    umi_worker_id_of(context_id, claim->key, claim->worker_id);
+    if (memcmp(claim->worker_id, where->worker_id, UMI_WORKER_ID_SIZE) != 0 ||
+        !share(umi_conn_worker(ep), claim)) {
+        *reason_p = "the worker's id is not that of its key";
+        return UMX_ERR_PROTOCOL;
+    }
+    umi_hmac_sha256(config->token, config->token_len, claim->shared,
+                    sizeof(claim->shared), handshake->secret);
+    free(handshake->address);
+    handshake->address = calloc(1,
+                                where->address_len + UMI_UCX_ADDRESS_PADDING);
+    if (handshake->address == NULL) {
+        *reason_p = "";
+        return UMX_ERR_NO_MEMORY;
+    }
+    memcpy(handshake->address, where->address, where->address_len);
+    claim->address     = handshake->address;
+    claim->address_len = where->address_len;
+    ep->base.remote_id = where->endpoint;
+    ep->peer_pid       = where->pid;
+    ep->peer_version   = where->version;
+    return UMX_OK;
 }
 
 void
@@ -183,7 +362,35 @@ umi_handshake_end(umx_ep *ep)
     }
     free(handshake->address);
     free(handshake->route);
+    explicit_bzero(handshake, sizeof(*handshake));
     free(handshake);
+}
+
+/* Is there a connection to the same peer under the same number? What is sent
+ * over the two would be one to it. */
+static bool
+has_twin(const umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.peer->eps) {
+        const umi_ep *other = umi_container_of(link, umi_ep, peer_link);
+
+        if (other != &ep->base && other->is_bound &&
+            other->remote_id == ep->base.remote_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* `ep->base.peer` has shown who it is. */
+static void
+open_with(umx_ep *ep)
+{
+    if (has_twin(ep)) {
+        umi_conn_protocol_error(ep, "an endpoint number that is in use");
+    } else {
+        open_conn(ep);
+    }
 }
 
 /* ---- the listening side --------------------------------------------------
@@ -263,6 +470,20 @@ reject(umx_ep *ep, umx_status reason, const char *text)
     }
 }
 
+/* The last of WELCOME is its mac. */
+static bool
+say_welcome(umx_ep *ep, const umi_control *control)
+{
+    uint8_t bytes[UMI_CONTROL_MAX];
+    size_t  len = umi_control_encode(control, bytes);
+
+    if (len != 0) {
+        server_mac(ep, bytes, len - UMI_MAC_SIZE, bytes + len - UMI_MAC_SIZE);
+        umi_sha256(bytes, len, ep->handshake->welcome_hash);
+    }
+    return say_bytes(ep, bytes, len);
+}
+
 static void
 welcome(umx_ep *ep)
 {
@@ -270,22 +491,26 @@ welcome(umx_ep *ep)
     umi_peer   *peer;
     umx_status  status;
 
-    status = umi_peer_get(umi_conn_worker(ep), ep->handshake->worker_id,
-                          ep->handshake->address, &peer);
+    if (!umi_random_bytes(control.u.welcome.nonce, UMI_NONCE_SIZE)) {
+        fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
+        return;
+    }
+    status = umi_peer_get(umi_conn_worker(ep), &ep->handshake->claim, &peer);
     if (status != UMX_OK) {
-        reject(ep, status, "no transport leads to the connecting side");
+        reject(ep, status,
+               (status == UMX_ERR_REJECTED) ?
+                   "UCX's address is that of another worker" :
+                   "no transport leads to the connecting side");
         return;
     }
     umi_peer_attach(peer, &ep->base);
-    control.u.welcome.major  = UMX_WIRE_VERSION;
-    control.u.welcome.minor  = WIRE_MINOR;
-    control.u.welcome.limits = own_limits(ep);
-    control.u.welcome.peer   = peer->id;
-    control.u.welcome.known  = peer->remote_id;
-    if (config_of(ep)->token != NULL) {
-        server_mac(ep, control.u.welcome.mac);
-    }
-    if (fill_where(ep, &control.u.welcome.where) && say(ep, &control)) {
+    control.u.welcome.major    = UMX_WIRE_VERSION;
+    control.u.welcome.minor    = WIRE_MINOR;
+    control.u.welcome.limits   = ep->own_limits;
+    control.u.welcome.channels = config_of(ep)->channels_max;
+    control.u.welcome.peer     = peer->id;
+    control.u.welcome.known    = peer->remote_id;
+    if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
         ep->handshake->is_welcomed = true;
     }
 }
@@ -295,46 +520,37 @@ challenge(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_CHALLENGE};
 
-    if (!umi_random_bytes(ep->handshake->server_nonce, UMI_NONCE_SIZE)) {
+    if (!umi_random_bytes(ep->handshake->challenge, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    memcpy(control.u.challenge.nonce, ep->handshake->server_nonce,
-           UMI_NONCE_SIZE);
+    memcpy(control.u.challenge.nonce, ep->handshake->challenge, UMI_NONCE_SIZE);
     (void)say(ep, &control);
 }
 
-/* What is needed of HELLO later. False: out of memory. */
-static bool
-keep_hello(umx_ep *ep, const umi_control *control)
-{
-    umi_handshake   *handshake = ep->handshake;
-    const umi_where *where     = &control->u.hello.where;
-
-    handshake->has_hello = true;
-    memcpy(handshake->client_nonce, control->u.hello.nonce, UMI_NONCE_SIZE);
-    memcpy(handshake->worker_id, where->worker_id, UMI_WORKER_ID_SIZE);
-    set_peer_limits(ep, &control->u.hello.limits);
-    ep->base.remote_id = where->endpoint;
-    ep->peer_pid       = where->pid;
-    ep->peer_version   = where->version;
-    handshake->address = malloc(where->address_len);
-    if (handshake->address == NULL) {
-        return false;
-    }
-    memcpy(handshake->address, where->address, where->address_len);
-    return true;
-}
-
 static void
-on_hello(umx_ep *ep, const umi_control *control)
+on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
+    const char *reason;
+    umx_status  status;
+
     if (ep->handshake->has_hello) {
         umi_conn_protocol_error(ep, "HELLO came twice");
-    } else if (!keep_hello(ep, control)) {
-        fail(ep, UMX_ERR_NO_MEMORY, "");
-    } else if (control->u.hello.major != UMX_WIRE_VERSION) {
-        reject(ep, UMX_ERR_VERSION, "wire version 1 is needed");
+        return;
+    }
+    ep->handshake->has_hello = true;
+    if (control->u.hello.major != UMX_WIRE_VERSION) {
+        reject(ep, UMX_ERR_VERSION,
+               "wire version " UMI_TEXT_OF(UMX_WIRE_VERSION) " is needed");
+        return;
+    }
+    umi_sha256(data, len, ep->handshake->hello_hash);
+    set_peer_limits(ep, &control->u.hello.limits, control->u.hello.channels);
+    status = keep_where(ep, &control->u.hello.where, &reason);
+    if (status == UMX_ERR_PROTOCOL) {
+        umi_conn_protocol_error(ep, reason);
+    } else if (status != UMX_OK) {
+        fail(ep, status, reason);
     } else if (config_of(ep)->token != NULL) {
         challenge(ep);
     } else {
@@ -352,7 +568,7 @@ on_auth(umx_ep *ep, const umi_control *control)
         umi_conn_protocol_error(ep, "AUTH that nobody asked for");
         return;
     }
-    client_mac(ep, mac);
+    token_mac(ep, mac);
     if (umi_equal_constant_time(mac, control->u.auth.mac, UMI_MAC_SIZE)) {
         welcome(ep);
     } else {
@@ -364,22 +580,23 @@ on_auth(umx_ep *ep, const umi_control *control)
 static umx_status
 bind_server(umx_ep *ep, uint64_t remote_id)
 {
-    umi_peer  *peer   = ep->base.peer;
-    umx_status status = UMX_OK;
+    const umi_peer_claim *claim  = &ep->handshake->claim;
+    umi_peer             *peer   = ep->base.peer;
+    umx_status            status = UMX_OK;
 
     if (peer == NULL) { /* it failed meanwhile */
-        status = umi_peer_get(umi_conn_worker(ep), ep->handshake->worker_id,
-                              ep->handshake->address, &peer);
+        status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
         if (status != UMX_OK) {
             return status;
         }
         umi_peer_attach(peer, &ep->base);
     }
+    peer->is_proven = true;
     if (remote_id < peer->remote_id) {
         return UMX_ERR_CONNECTION_RESET; /* the peer has dropped that one */
     }
     if (remote_id > peer->remote_id && peer->remote_id != 0) {
-        status = umi_peer_renew(peer, ep->handshake->address, &peer);
+        status = umi_peer_renew(peer, claim, &peer);
     }
     if (status == UMX_OK) {
         peer->remote_id = remote_id;
@@ -390,15 +607,21 @@ bind_server(umx_ep *ep, uint64_t remote_id)
 static void
 on_open(umx_ep *ep, const umi_control *control)
 {
+    uint8_t    mac[UMI_MAC_SIZE];
     umx_status status;
 
     if (!ep->handshake->is_welcomed) {
         umi_conn_protocol_error(ep, "OPEN before WELCOME");
         return;
     }
+    client_mac(ep, control->u.open.peer, mac);
+    if (!umi_equal_constant_time(mac, control->u.open.mac, UMI_MAC_SIZE)) {
+        umi_conn_protocol_error(ep, "not the worker that it says it is");
+        return;
+    }
     status = bind_server(ep, control->u.open.peer);
     if (status == UMX_OK) {
-        open_conn(ep);
+        open_with(ep);
     } else {
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     }
@@ -421,34 +644,40 @@ on_challenge(umx_ep *ep, const umi_control *control)
         return;
     }
     ep->handshake->has_hello = true;
-    memcpy(ep->handshake->server_nonce, control->u.challenge.nonce,
+    memcpy(ep->handshake->challenge, control->u.challenge.nonce,
            UMI_NONCE_SIZE);
-    client_mac(ep, answer.u.auth.mac);
+    token_mac(ep, answer.u.auth.mac);
     (void)say(ep, &answer);
 }
 
 /* Why the listener cannot be trusted; UMX_OK if it can. */
 static umx_status
-check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
+check_welcome(umx_ep *ep, const umi_control *control, const void *data,
+              size_t len, const char **reason_p)
 {
-    uint8_t mac[UMI_MAC_SIZE];
+    uint8_t    mac[UMI_MAC_SIZE];
+    umx_status status;
 
-    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
-        *reason_p = "another worker has the port now";
-        return UMX_ERR_WORKER_GONE;
-    }
     if (control->u.welcome.major != UMX_WIRE_VERSION) {
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
     }
-    if (config_of(ep)->token != NULL) {
-        server_mac(ep, mac);
-        if (!umi_equal_constant_time(mac, control->u.welcome.mac,
-                                     UMI_MAC_SIZE)) {
-            *reason_p = "the listener does not know the token";
-            return UMX_ERR_AUTH;
-        }
+    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+        *reason_p = "another worker has the port now";
+        return UMX_ERR_WORKER_GONE;
     }
+    status = keep_where(ep, &control->u.welcome.where, reason_p);
+    if (status != UMX_OK) {
+        return status;
+    }
+    server_mac(ep, data, len - UMI_MAC_SIZE, mac);
+    if (!umi_equal_constant_time(mac, control->u.welcome.mac, UMI_MAC_SIZE)) {
+        *reason_p = (config_of(ep)->token != NULL) ?
+                        "the listener does not know the token" :
+                        "the listener is not the worker that it says it is";
+        return UMX_ERR_AUTH;
+    }
+    umi_sha256(data, len, ep->handshake->welcome_hash);
     return UMX_OK;
 }
 
@@ -456,20 +685,20 @@ check_welcome(umx_ep *ep, const umi_control *control, const char **reason_p)
 static umx_status
 bind_client(umx_ep *ep, const umi_control *control)
 {
-    const umi_where *where = &control->u.welcome.where;
-    uint64_t         known = control->u.welcome.known;
-    uint64_t         named = control->u.welcome.peer;
-    umi_peer        *peer;
-    umx_status       status;
+    const umi_peer_claim *claim = &ep->handshake->claim;
+    uint64_t              known = control->u.welcome.known;
+    uint64_t              named = control->u.welcome.peer;
+    umi_peer             *peer;
+    umx_status            status;
 
-    status = umi_peer_get(umi_conn_worker(ep), where->worker_id, where->address,
-                          &peer);
+    status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
     if (status != UMX_OK) {
         return status;
     }
+    peer->is_proven = true;
     if (known == 0 && peer->remote_id != 0 && named > peer->remote_id) {
         /* Theirs is newer than the one that ours belongs to. */
-        status = umi_peer_renew(peer, where->address, &peer);
+        status = umi_peer_renew(peer, claim, &peer);
         if (status != UMX_OK) {
             return status;
         }
@@ -482,11 +711,11 @@ bind_client(umx_ep *ep, const umi_control *control)
 }
 
 static void
-on_welcome(umx_ep *ep, const umi_control *control)
+on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     umi_control answer = {.kind = UMI_OPEN};
     const char *reason;
-    umx_status  status = check_welcome(ep, control, &reason);
+    umx_status  status = check_welcome(ep, control, data, len, &reason);
 
     if (status != UMX_OK) {
         fail(ep, status, reason);
@@ -494,16 +723,18 @@ on_welcome(umx_ep *ep, const umi_control *control)
     }
     status = bind_client(ep, control);
     if (status != UMX_OK) {
-        fail(ep, status, "no transport leads to the listening side");
+        fail(ep, status,
+             (status == UMX_ERR_REJECTED) ?
+                 "UCX's address is that of another worker" :
+                 "no transport leads to the listening side");
         return;
     }
-    ep->base.remote_id = control->u.welcome.where.endpoint;
-    ep->peer_pid       = control->u.welcome.where.pid;
-    ep->peer_version   = control->u.welcome.where.version;
-    set_peer_limits(ep, &control->u.welcome.limits);
+    set_peer_limits(ep, &control->u.welcome.limits,
+                    control->u.welcome.channels);
     answer.u.open.peer = ep->base.peer->id;
+    client_mac(ep, answer.u.open.peer, answer.u.open.mac);
     if (say(ep, &answer)) {
-        open_conn(ep);
+        open_with(ep);
     }
 }
 
@@ -523,11 +754,12 @@ on_reject(umx_ep *ep, const umi_control *control)
 /* ---- the socket ----------------------------------------------------------
  */
 
+/* `control` was decoded from `len` bytes at `data`. */
 static void
-act(umx_ep *ep, const umi_control *control)
+act(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
     if (ep->is_server && control->kind == UMI_HELLO) {
-        on_hello(ep, control);
+        on_hello(ep, control, data, len);
     } else if (ep->is_server && control->kind == UMI_AUTH) {
         on_auth(ep, control);
     } else if (ep->is_server && control->kind == UMI_OPEN) {
@@ -535,7 +767,7 @@ act(umx_ep *ep, const umi_control *control)
     } else if (!ep->is_server && control->kind == UMI_CHALLENGE) {
         on_challenge(ep, control);
     } else if (!ep->is_server && control->kind == UMI_WELCOME) {
-        on_welcome(ep, control);
+        on_welcome(ep, control, data, len);
     } else if (!ep->is_server && control->kind == UMI_REJECT) {
         on_reject(ep, control);
     } else {
@@ -556,7 +788,7 @@ on_message(umi_socket *sock, const void *data, size_t len)
         return;
     }
     if (umi_control_decode(&control, data, len, &why)) {
-        act(ep, &control);
+        act(ep, &control, data, len);
     } else {
         umi_conn_protocol_error(ep, why);
     }
@@ -599,17 +831,21 @@ void
 umi_handshake_start(umx_ep *ep)
 {
     umi_control control = {.kind = UMI_HELLO};
+    uint8_t     bytes[UMI_CONTROL_MAX];
+    size_t      len;
 
-    if (!umi_random_bytes(ep->handshake->client_nonce, UMI_NONCE_SIZE)) {
+    if (!umi_random_bytes(control.u.hello.nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    control.u.hello.major  = UMX_WIRE_VERSION;
-    control.u.hello.minor  = WIRE_MINOR;
-    control.u.hello.limits = own_limits(ep);
-    memcpy(control.u.hello.nonce, ep->handshake->client_nonce, UMI_NONCE_SIZE);
+    control.u.hello.major    = UMX_WIRE_VERSION;
+    control.u.hello.minor    = WIRE_MINOR;
+    control.u.hello.limits   = ep->own_limits;
+    control.u.hello.channels = config_of(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {
-        (void)say(ep, &control);
+        len = umi_control_encode(&control, bytes);
+        umi_sha256(bytes, len, ep->handshake->hello_hash);
+        (void)say_bytes(ep, bytes, len);
     }
 }
 

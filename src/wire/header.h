@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* header.h: the bytes in front of every data message.
  *
  *   0     1      2        4      8              16             24
@@ -8,7 +9,7 @@
  * Without a tag (UNTAGGED) it ends before that: with 8 bytes of data such a
  * message is within one cache line of UCX's queue in shared memory, which is a
  * fifth of its latency. It travels as UCX's active message header, with id
- * UMI_AM_DATA. Frozen in wire version 1. */
+ * UMI_AM_DATA. Frozen in wire version 2. */
 #ifndef UMI_HEADER_H
 #define UMI_HEADER_H
 
@@ -65,7 +66,8 @@ umi_channel_id_is_valid(uint32_t id)
 
 enum {
     UMI_FLAG_UNTAGGED = 1u << 0,
-    UMI_FLAG_DEVICE   = 1u << 1 /* sent from memory of a GPU */
+    UMI_FLAG_DEVICE   = 1u << 1, /* sent from memory of a GPU */
+    UMI_FLAG_RESERVE  = 1u << 2  /* of the channel's reserve: credit.c */
 };
 
 typedef struct umi_header {
@@ -113,7 +115,8 @@ umi_header_decode(umi_header *header, const void *data, size_t len)
     }
     return umi_channel_id_is_valid(
                umi_channel_id(header->kind, header->channel)) &&
-           (header->flags & ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE)) == 0;
+           (header->flags &
+            ~(UMI_FLAG_UNTAGGED | UMI_FLAG_DEVICE | UMI_FLAG_RESERVE)) == 0;
 }
 
 /* Serial-number order: how far `a` is ahead of `b`; negative if behind. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* heartbeat.c: giving up a peer that is silent: stopped, hung, or behind a
  * network that has gone. UCX and the kernel report nothing of that.
  *

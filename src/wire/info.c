@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* info.c: what we tell a peer that asks. */
 #include <stdarg.h>
 #include <stdio.h>

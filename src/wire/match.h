@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* match.h: does a message match a receive? Untagged matches untagged only,
  * ANY matches all. */
 #ifndef UMI_MATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/message.h"
 
 #include <stdlib.h>
@@ -144,8 +145,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
     }
     message->data = arrival->data;
     if (arrival->is_rndv) {
-        message->storage      = UMI_STORAGE_RNDV;
-        message->is_announced = true;
+        message->storage = UMI_STORAGE_RNDV;
         ep->num_announced++;
     } else {
         message->storage = UMI_STORAGE_EAGER;

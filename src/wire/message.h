@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* message.h: a message that has arrived and waits for its reader.
  *
  * Where its bytes are:
@@ -33,6 +34,33 @@ typedef enum umi_storage {
     UMI_STORAGE_MOVED
 } umi_storage;
 
+/* What a message costs of its sender's credit; see credit.c. */
+typedef enum umi_charge_kind {
+    UMI_CHARGE_NONE,   /* paid back, or never paid for */
+    UMI_CHARGE_EAGER,  /* one of the channel's messages, and `bytes` */
+    UMI_CHARGE_RNDV,   /* one of the endpoint's announcements */
+    UMI_CHARGE_RESERVE /* one of the channel's reserve */
+} umi_charge_kind;
+
+typedef struct umi_charge {
+    umi_charge_kind kind;
+    size_t          bytes; /* EAGER */
+} umi_charge;
+
+/* Constants of the wire: both sides count alike. */
+enum {
+    UMI_CREDIT_OVERHEAD = 512, /* bytes, for each eager message */
+    UMI_CREDIT_RESERVE  = 16   /* messages a channel; fewer if credit_rndv is */
+};
+
+/* An eager message of `len` bytes behind a header of the user's. */
+static inline umi_charge
+umi_charge_eager(size_t len, size_t header_len)
+{
+    return (umi_charge){.kind  = UMI_CHARGE_EAGER,
+                        .bytes = len + header_len + UMI_CREDIT_OVERHEAD};
+}
+
 struct umx_message {
     umi_link            link;
     umx_ep             *ep;
@@ -40,11 +68,10 @@ struct umx_message {
     struct umi_channel *channel; /* NULL for a control message */
     umx_recv_info       info;
     umi_storage         storage;
-    bool                is_announced; /* came by rendezvous, for credit */
-    bool                is_counted;   /* credit has been given back */
-    bool                is_taken;     /* in the user's hands */
-    bool                is_to_fetch;  /* and its bytes are with the sender */
-    uint8_t             inline_used;  /* of `bytes`, by the header */
+    bool                is_taken;    /* in the user's hands */
+    bool                is_to_fetch; /* and its bytes are with the sender */
+    uint8_t             inline_used; /* of `bytes`, by the header */
+    umi_charge          charge;
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;

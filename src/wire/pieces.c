@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pieces.c: sending a byte stream.
  *
  * A send goes as messages of at most PIECE_MAX bytes: a receiver that asks for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pull.c: announced messages come into memory of ours, because their sender
  * cannot keep them. */
 #include <stdlib.h>

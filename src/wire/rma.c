@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include <umx/rma.h>
 
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma.h: operations on memory that the owner's library executes: what the two
  * sides send each other, and what an endpoint keeps of it. They are active
  * messages of two ids of ours. Bytes are little-endian; frozen in wire version

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_ask.c: the asking side of rma.h.
  *
  * An operation is a request of the user's with parts, a message to the owner
@@ -355,9 +356,12 @@ receive(part *p, umx_message *message)
 {
     umx_op_params params = {
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_received, .arg = p};
-    umx_status status = umx_message_recv(message, &p->buf, &params,
+    umx_status status = umx_message_recv(&message, &p->buf, &params,
                                          &p->receiving);
 
+    if (message != NULL) {
+        umx_message_drop(message); /* its operation fails */
+    }
     if (status != UMX_INPROGRESS) {
         p->receiving = NULL;
         note_status(p->req, status);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_serve.c: the executing side of rma.h. Nothing that comes over the wire
  * reaches memory unchecked: the memory must be one of this context's that is
  * open, the bytes within it, and writable if they are to be written.
@@ -145,12 +146,9 @@ execute_put(serving *s)
     umx_buffer    to     = piece_of(s);
     umx_op_params params = {
         .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_landed, .arg = s};
-    umx_message *message = s->message;
     umx_request *req;
-    umx_status   status;
+    umx_status   status = umx_message_recv(&s->message, &to, &params, &req);
 
-    s->message = NULL;
-    status     = umx_message_recv(message, &to, &params, &req);
     if (status != UMX_INPROGRESS) {
         reply(s, status, NULL);
     }
@@ -285,6 +283,7 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (!umi_list_is_empty(&rma->held) || has_to_wait(rma, &request)) {
+        umi_link_remove(&message->link); /* from its channel's `taken` */
         umi_list_append(&rma->held, &message->link);
     } else {
         serve(ep, message, &request);

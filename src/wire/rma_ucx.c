@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* rma_ucx.c: operations that are UCX's own put and get.
  *
  *   MOVING --> FLUSHING --in the memory--> SIGNALLING --> ENDING --> done

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* route.h: connecting to a worker address: its hosts are tried one by one, as
  * long as the time lasts, until the worker that it names answers. Thread: the
  * worker's owner. */

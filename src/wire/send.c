@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* send.c: the sending half of channel.h. */
 #include <string.h>
 
@@ -13,29 +14,6 @@ is_of_device(const umx_request *req)
     return req->u.send.staged != NULL || !umi_is_host_readable(&req->buf);
 }
 
-/* Which protocol, and does credit allow it? Without eager credit a message is
- * announced, so that its bytes stay here. */
-static bool
-choose_protocol(const umi_channel *channel, const umx_request *req,
-                bool *is_rndv_p)
-{
-    const umx_buffer *buf     = &req->buf;
-    umx_ep           *ep      = channel->ep;
-    bool              is_rndv = buf->len >= ep->rndv_thresh ||
-                   (buf->len >= ep->cma_min &&
-                    umi_cma_is_agreed(&ep->base, buf->len)) ||
-                   (buf->len != 0 && is_of_device(req));
-
-    if (!is_rndv && !umi_credit_allows(channel, buf->len, false)) {
-        if (buf->len == 0) {
-            return false;
-        }
-        is_rndv = true;
-    }
-    *is_rndv_p = is_rndv;
-    return !is_rndv || umi_credit_allows(channel, buf->len, true);
-}
-
 /* The header in front of the message; UCX reads it until the send is over. */
 static char *
 header_of(umx_request *req)
@@ -45,17 +23,65 @@ header_of(umx_request *req)
     return (longer != NULL) ? longer->data : (char *)req->u.send.header;
 }
 
+static bool
+must_announce(umx_ep *ep, const umx_request *req)
+{
+    size_t len = req->buf.len;
+
+    return len >= ep->rndv_thresh ||
+           (len >= ep->cma_min && umi_cma_is_agreed(&ep->base, len)) ||
+           (len != 0 && is_of_device(req));
+}
+
+static umi_charge
+charge_eager(umx_request *req)
+{
+    uint8_t flags = (uint8_t)header_of(req)[offsetof(umi_header, flags)];
+
+    return umi_charge_eager(req->buf.len,
+                            req->u.send.header_len - umi_header_size(flags));
+}
+
+/* How does it go, and does credit allow that? Without credit for eager messages
+ * a message is announced, so that its bytes stay here; without credit for
+ * announcements it may be of the channel's reserve. */
+static bool
+choose_charge(const umi_channel *channel, umx_request *req,
+              umi_charge *charge_p)
+{
+    if (!must_announce(channel->ep, req)) {
+        *charge_p = charge_eager(req);
+        if (umi_credit_allows(channel, *charge_p)) {
+            return true;
+        }
+    }
+    *charge_p = (umi_charge){.kind = UMI_CHARGE_RNDV};
+    if (req->buf.len != 0 && umi_credit_allows(channel, *charge_p)) {
+        return true;
+    }
+    if (req->buf.len == 0 &&
+        channel->tx_sent.messages == channel->tx_limits.messages) {
+        return false; /* only what is shared may be lacking */
+    }
+    *charge_p = (umi_charge){.kind = UMI_CHARGE_RESERVE};
+    return umi_credit_allows(channel, *charge_p);
+}
+
 static umx_status
-post(umi_channel *channel, umx_request *req, bool is_rndv)
+post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
     uint32_t   seq      = channel->tx_seq;
     uint64_t   endpoint = channel->ep->base.remote_id;
+    bool       is_rndv  = charge.kind != UMI_CHARGE_EAGER && req->buf.len != 0;
     char      *header   = header_of(req);
     umx_status status;
 
     memcpy(header + offsetof(umi_header, seq), &seq, sizeof(seq));
     memcpy(header + offsetof(umi_header, endpoint), &endpoint,
            sizeof(endpoint));
+    if (charge.kind == UMI_CHARGE_RESERVE) {
+        header[offsetof(umi_header, flags)] |= UMI_FLAG_RESERVE;
+    }
     req->u.send.is_rndv   = is_rndv;
     req->u.send.is_unread = false;
     status = umi_am_send(req, UMI_AM_DATA, header, req->u.send.header_len,
@@ -64,7 +90,7 @@ post(umi_channel *channel, umx_request *req, bool is_rndv)
         channel->tx_seq++;
         channel->ep->stats.sent_messages++;
         channel->ep->stats.sent_bytes += req->buf.len;
-        umi_credit_sent(channel, req->buf.len, is_rndv);
+        umi_credit_sent(channel, charge);
     }
     return status;
 }
@@ -187,7 +213,8 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     *channel_p = umi_conn_channel(ep, what->channel);
-    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY :
+                                  umi_conn_use_channel(*channel_p);
 }
 
 /* A connection whose peer is gone, and that has not heard of it, has none. */
@@ -204,7 +231,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     umi_channel *channel;
     umx_request *req;
     umx_status   status = check_send(ep, what, buf, &channel);
-    bool         is_rndv;
+    umi_charge   charge;
 
     if (status == UMX_OK) {
         status = new_send(ep, what, channel, buf, params, &req);
@@ -216,13 +243,13 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
-        !choose_protocol(channel, req, &is_rndv)) {
+        !choose_charge(channel, req, &charge)) {
         umi_list_append(&channel->waiting, &req->link);
         ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;
     }
-    status = post(channel, req, is_rndv);
+    status = post(channel, req, charge);
     if (status != UMX_INPROGRESS) {
         free_memory(req);
         umi_request_free(req);
@@ -251,18 +278,18 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
 void
 umi_channel_send_waiting(umi_channel *channel)
 {
-    bool is_rndv;
+    umi_charge charge;
 
     while (!umi_list_is_empty(&channel->waiting)) {
         umx_request *req = umi_request_at(channel->waiting.next);
         umx_status   status;
 
         if (channel->ep->base.handle == NULL ||
-            !choose_protocol(channel, req, &is_rndv)) {
+            !choose_charge(channel, req, &charge)) {
             return;
         }
         umi_link_remove(&req->link);
-        status = post(channel, req, is_rndv);
+        status = post(channel, req, charge);
         if (status != UMX_INPROGRESS) {
             umi_request_complete(req, status);
         }
@@ -284,7 +311,8 @@ send_finish(umx_request *req)
     if (req->status >= 0 && req->u.send.is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
-    if (req->status >= 0 || req->is_cancelled) {
+    if (req->status >= 0 || req->is_cancelled ||
+        req->status == UMX_ERR_CHANNEL_LIMIT /* never sent */) {
         return true;
     }
     if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {

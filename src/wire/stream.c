@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.c: receiving a byte stream. See stream.h.
  *
  * A receive takes pieces in the order of their places, from the queue or as
@@ -56,16 +57,19 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
     if (len == 0) {
         return UMX_OK;
     }
-    if (!umi_conn_may_read(ep) || ep->is_dropped) {
+    if (!umi_conn_may_read(ep) || ep->is_dropped ||
+        umi_channel_is_lost(channel, place)) {
         return UMX_ERR_CLOSED;
+    }
+    if (umi_channel_is_lost(channel, place + len)) {
+        len = channel->cut_at - place;
     }
     message = umi_message_copy(ep, data, len);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    message->channel    = channel;
-    message->is_counted = true;
-    message->info.tag   = place;
+    message->channel  = channel;
+    message->info.tag = place;
     umi_channel_queue(channel, message);
     return UMX_OK;
 }
@@ -83,18 +87,7 @@ give_back(umx_request *req)
     req->u.stream.filled = 0;
     if (put_back(channel, req->u.stream.place, req->buf.data, len) ==
         UMX_ERR_NO_MEMORY) {
-        umi_conn_protocol_error(channel->ep,
-                                "out of memory for a cancelled receive");
-    }
-}
-
-void
-umi_stream_cut(umi_channel *channel, uint64_t place)
-{
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        if (umi_message_at(link)->info.tag >= place) {
-            umi_channel_discard_message(channel, umi_message_at(link));
-        }
+        umi_channel_lose(channel, req->u.stream.place, UMX_ERR_NO_MEMORY);
     }
 }
 
@@ -260,7 +253,8 @@ is_at_end(const umi_channel *channel, umx_request *req)
         return message->info.length == 0;
     }
     status = umi_conn_recv_status(channel->ep);
-    if (status != UMX_ERR_PEER_CLOSED) {
+    if (status != UMX_ERR_PEER_CLOSED ||
+        umi_channel_is_behind_lost(channel, channel->place)) {
         req->u.stream.status = status;
     }
     return status != UMX_OK;
@@ -315,7 +309,7 @@ umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
         return false;
     }
     channel->place += arrival->len;
-    umi_credit_read(channel, arrival->len, arrival->is_rndv);
+    umi_credit_read(channel, umi_charge_of(arrival));
     if (is_satisfied(req)) {
         end(req, UMX_OK);
     }
@@ -350,11 +344,8 @@ umi_stream_run(umx_ep *ep)
 }
 
 void
-umi_stream_landed(umi_channel *channel, umx_message *message, umx_status status)
+umi_stream_landed(umi_channel *channel)
 {
-    if (status != UMX_OK) {
-        umi_stream_cut(channel, message->info.tag);
-    }
     advance(channel);
 }
 
@@ -366,15 +357,20 @@ land_finish(umx_request *lander)
     umi_channel *channel = req->u.stream.channel;
     umx_ep      *ep      = channel->ep;
     size_t       at      = lander->u.land.at;
+    umx_status   status  = lander->status;
 
     ep->num_landing--;
     req->u.stream.num_landing--;
-    if (lander->status != UMX_OK) {
-        req->u.stream.status = umi_conn_end_status(ep, lander->status);
+    if (status != UMX_OK) {
+        umi_channel_lose(channel, req->u.stream.place + at, status);
+    } else if (umi_channel_is_behind_lost(channel, req->u.stream.place + at)) {
+        status = UMX_ERR_CLOSED;
+    }
+    if (status != UMX_OK) {
+        req->u.stream.status = umi_conn_end_status(ep, status);
         if (at < req->u.stream.good) {
             req->u.stream.good = at;
         }
-        umi_stream_cut(channel, req->u.stream.place + at);
     }
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
@@ -391,6 +387,19 @@ static const umi_request_ops land_ops = {
     .name   = "land",
     .finish = land_finish,
 };
+
+bool
+umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
+                      uint64_t *place_p)
+{
+    const umx_request *target = req->u.land.target;
+
+    if (req->ops != &land_ops || target->u.stream.channel != channel) {
+        return false;
+    }
+    *place_p = target->u.stream.place + req->u.land.at;
+    return true;
+}
 
 /* ---- cancelling and failing ----------------------------------------------
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.h: byte streams over channels of kind STREAM.
  *
  * A piece is a message; one without bytes is the end. Its place in the stream
@@ -28,12 +29,12 @@ bool umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival);
 /* umi_channel_offer(), umi_channel_landed() and umi_channel_fail_posted() of
  * streams. */
 void umi_stream_offer(umi_channel *channel, umx_message *message);
-void umi_stream_landed(umi_channel *channel, umx_message *message,
-                       umx_status status);
+void umi_stream_landed(umi_channel *channel);
 void umi_stream_fail_posted(umi_channel *channel, umx_status status);
 
-/* The byte at `place` will never come: what follows it is dropped. */
-void umi_stream_cut(umi_channel *channel, uint64_t place);
+/* Does a piece of `channel` land by `req`, and which? */
+bool umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
+                           uint64_t *place_p);
 
 /* UMI_DUE_STREAM: pieces have arrived that receives wait for. */
 void umi_stream_run(umx_ep *ep);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* taken.c: messages in the user's hands. They outlive their worker: what is
  * left of it stays until the last one is given back. */
 #include "mem/memtype.h"
@@ -11,7 +12,10 @@ umi_message_take(umx_message *message)
     message->is_taken    = true;
     message->worker      = umi_conn_worker(message->ep);
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
-    message->ep->num_to_fetch += message->is_to_fetch;
+    if (message->is_to_fetch) {
+        message->ep->num_to_fetch++;
+        umi_list_append(&message->channel->taken, &message->link);
+    }
     umi_worker_hold_memory(message->worker);
     umi_ep_hold(&message->ep->base);
 }
@@ -85,11 +89,12 @@ recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
 }
 
 umx_status
-umx_message_recv(umx_message *message, const umx_buffer *buf,
+umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
     static const umx_match any = {.flags = UMX_MATCH_ANY};
 
+    umx_message *message = *message_p;
     umx_ep      *ep      = message->ep;
     umx_worker  *worker  = message->worker;
     umi_channel *channel = message->channel;
@@ -97,6 +102,7 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
     umx_status   status;
 
     if (ep->base.worker == NULL) {
+        *message_p = NULL;
         umi_message_free_orphan(message);
         return UMX_ERR_CLOSED;
     }
@@ -109,14 +115,15 @@ umx_message_recv(umx_message *message, const umx_buffer *buf,
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     if (umi_message_is_at_hand(message)) {
+        *message_p = NULL;
         return recv_at_hand(channel, message, buf);
     }
     req = umi_channel_new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
     if (req == NULL) {
-        umx_message_return(message);
         return UMX_ERR_NO_MEMORY;
     }
-    req->info = message->info;
+    *message_p = NULL;
+    req->info  = message->info;
     end_fetch(message);
     status = umi_channel_deliver_announced(channel, message, req);
     let_go(worker, ep);
@@ -169,7 +176,9 @@ umx_message_return(umx_message *message)
     message->is_taken = false;
     umi_channel_uncount(message->channel);
     end_fetch(message);
-    if (umi_conn_may_read(ep) && !ep->is_dropped) {
+    umi_link_remove(&message->link);
+    if (umi_conn_may_read(ep) && !ep->is_dropped &&
+        !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);
     } else {
         umi_message_free(message);

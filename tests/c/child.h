@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* child.h: the test's own program again, as another process.
  *
  * main(argc, argv) calls child_role(): in the child it runs the role and ends

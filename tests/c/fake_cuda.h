@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_cuda.h: NVIDIA's driver without one: memory of its devices is the
  * host's.
  *

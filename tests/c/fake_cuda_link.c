@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_cuda_link.c: the driver of fake_cuda.h in a test, found by dlopen(). */
 #include <dlfcn.h>
 #include <stdint.h>

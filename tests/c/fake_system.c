@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_system.c: system calls of libumx as calls that may fail, like those of
  * fake_ucp.c. For tests that wrap them and link fake_ucp, too. */
 #include "fake_ucp.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake_ucp.h"
 
 #include <stdio.h>
@@ -422,9 +423,17 @@ ucp_worker_create(ucp_context_h context, const ucp_worker_params_t *params,
     return UCS_OK;
 }
 
+static void finish_request(request *req, ucs_status_t status);
+
 void
 ucp_worker_destroy(ucp_worker_h worker)
 {
+    for (int i = 0; i < MAX_REQUESTS && fake.calls_at_end; i++) {
+        if (requests[i].is_live && !requests[i].is_over &&
+            requests[i].worker == worker) {
+            finish_request(&requests[i], UCS_ERR_CANCELED);
+        }
+    }
     close(worker->fd);
     for (int i = 0; i < MAX_OBJECTS; i++) { /* UCX frees what it holds */
         if (eps[i].is_live && eps[i].worker == worker) {

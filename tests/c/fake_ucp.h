@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_ucp.h: the part of UCX that libumx calls, without UCX.
  *
  * Every call succeeds at once unless told otherwise. What a test can decide:
@@ -33,6 +34,7 @@ typedef struct fake_state {
     void (*on_step)(void);   /* before each callback of UCX; or NULL */
     void (*on_post)(void);   /* in each operation that is posted; or NULL */
     bool     moves_cuda;     /* contexts know device memory */
+    bool     calls_at_end;   /* destroying a worker completes operations */
     unsigned live;           /* objects of any kind that were not given back */
 } fake_state;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* memory.h: memory of a pair's server, reached by its client. */
 #ifndef MEMORY_H
 #define MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "pair.h"
 
 #include <netinet/in.h>
@@ -41,7 +42,6 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(worker->frames.in_use, 0);
     assert_int_equal(worker->blocks.in_use, 0);
     assert_int_equal(worker->cma.in_use, 0);
-    assert_int_equal(worker->loans.count, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
     UMI_LIST_FOREACH(link, &worker->timers) {
@@ -232,6 +232,7 @@ pair_where(umx_ep *ep, umi_where *where)
     assert_int_equal(umi_worker_address(ep->base.worker, true, &address, &len),
                      UMX_OK);
     memcpy(where->worker_id, ep->base.worker->id, UMI_WHERE_ID_SIZE);
+    memcpy(where->key, ep->base.worker->key, UMI_KEY_SIZE);
     where->endpoint    = ep->base.wire_id;
     where->address     = address;
     where->address_len = (uint16_t)len;
@@ -450,7 +451,8 @@ op_message_recv(op *o, umx_message *message, void *data, size_t len)
     umx_op_params params = op_params(o);
     umx_buffer    buffer = umx_host_buffer(data, len);
 
-    op_posted(o, umx_message_recv(message, &buffer, &params, &o->req));
+    op_posted(o, umx_message_recv(&message, &buffer, &params, &o->req));
+    o->message = message;
 }
 
 void

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* pair.h: two workers of one process, connected over loopback.
  *
  * PAIR_TEST(f) is f twice: with UCX's choice of transports and over tcp. The
@@ -122,6 +123,7 @@ void op_am_send(op *o, umx_ep *ep, uint16_t id, const void *header,
                 size_t header_len, const void *data, size_t len);
 void op_am_recv(op *o, umx_ep *ep, uint16_t id);
 void op_am_recv_small(op *o, umx_ep *ep, uint16_t id, void *data, size_t len);
+/* `o->message` is `message` afterwards if that is still the caller's. */
 void op_message_recv(op *o, umx_message *message, void *data, size_t len);
 void op_close(op *o, umx_ep *ep, uint64_t timeout_ns);
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
 # run.sh CLOSING PROGRAM...: run cmocka programs, each with a time limit; print
 # their output, then "N passed, N failed" (also written to CLOSING).
 # A program that dies or hangs counts as one failure.

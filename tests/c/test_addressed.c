@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child */
 /* Endpoints made from worker addresses. */
 #include "pair.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -485,8 +486,9 @@ test_bytes_in_hand_outlive_the_worker(void **state)
     }
     umx_message_drop(h.messages[0]);
     umx_message_return(h.messages[1]);
-    assert_int_equal(umx_message_recv(h.messages[2], &buf, NULL, NULL),
+    assert_int_equal(umx_message_recv(&h.messages[2], &buf, NULL, NULL),
                      UMX_ERR_CLOSED);
+    assert_null(h.messages[2]);
     assert_null(umx_message_data(h.messages[3])); /* was with the sender */
     umx_message_drop(h.messages[3]);
     umx_ep_destroy(p->server);

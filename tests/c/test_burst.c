@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp */
 /* What happens within one progress call, in an order that a network does not
  * produce on request: tests/c/fake_ucp.c does. */
 #include "fake_ucp.h"
 #include "pair.h"
+#include "prove.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -42,8 +44,6 @@ say(burst *b, const umi_control *control)
 static void
 connect_to_mute(burst *b, umi_limits limits)
 {
-    static const uint8_t address[8];
-
     struct sockaddr_in addr;
     umx_connect_params connect = {.addr     = (void *)&addr,
                                   .addr_len = sizeof(addr)};
@@ -52,10 +52,12 @@ connect_to_mute(burst *b, umi_limits limits)
     b->peer = bound_socket(&addr);
     assert_int_equal(listen(b->peer, 1), 0);
     assert_int_equal(umx_ep_connect(b->worker, &connect, &b->ep), UMX_OK);
-    welcome.u.welcome.major  = UMX_WIRE_VERSION;
-    welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
-    welcome.u.welcome.peer   = 1;
+    welcome.u.welcome.major    = UMX_WIRE_VERSION;
+    welcome.u.welcome.channels = 1;
+    welcome.u.welcome.limits   = limits;
+    welcome.u.welcome.peer     = 1;
+    stranger(1, &welcome.u.welcome.where);
+    prove(b->ep, &welcome);
     pair_hear(b->ep, &welcome);
 }
 
@@ -116,8 +118,10 @@ teardown(void **state)
 {
     burst *b = *state;
 
-    umx_ep_abort(b->ep);
-    umx_ep_destroy(b->ep);
+    if (b->ep != NULL) {
+        umx_ep_abort(b->ep);
+        umx_ep_destroy(b->ep);
+    }
     close(b->peer);
     if (b->accepted != NULL) {
         umx_ep_destroy(b->accepted);
@@ -125,7 +129,9 @@ teardown(void **state)
     if (b->listener != NULL) {
         umx_listener_destroy(b->listener);
     }
-    umx_worker_destroy(b->worker);
+    if (b->worker != NULL) {
+        umx_worker_destroy(b->worker);
+    }
     umx_context_release(b->context);
     free(b);
     assert_int_equal(fake.live, 0);
@@ -404,8 +410,6 @@ connect_raw(burst *b)
 static void
 test_a_listener_destroyed_between_open_and_accept(void **state)
 {
-    static const uint8_t address[8];
-
     burst      *b     = *state;
     umi_control hello = {.kind = UMI_HELLO}, open = {.kind = UMI_OPEN};
     umx_ep     *server;
@@ -415,14 +419,16 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
-    hello.u.hello.major  = UMX_WIRE_VERSION;
-    hello.u.hello.limits = (umi_limits){100, 100, 100};
-    hello.u.hello.where  = (umi_where){{2}, 1, 7, 0, 8, address};
-    open.u.open.peer     = 1;
+    hello.u.hello.major    = UMX_WIRE_VERSION;
+    hello.u.hello.channels = 1;
+    hello.u.hello.limits   = (umi_limits){100, 100, 100};
+    stranger(2, &hello.u.hello.where);
+    open.u.open.peer = 1;
     umx_ep_set_on_state(b->ep, destroy_listener, b);
     fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
     (void)umi_worker_progress(b->worker); /* the first event of the burst */
     pair_hear(server, &hello);
+    prove(server, &open);
     pair_hear(server, &open);
     run(b);
     assert_null(b->listener);
@@ -617,6 +623,88 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     fake.is_pending = false;
 }
 
+/* ---- destroying ----------------------------------------------------------
+ */
+
+/* A send that UCX does not give back. */
+static void
+send_for_ever(burst *b, op *o, umx_done_fn on_done, void *arg)
+{
+    umx_buffer    buf    = umx_host_buffer((void *)bytes, LARGE);
+    umx_op_params params = op_params(o);
+
+    params.on_done  = on_done;
+    params.arg      = arg;
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    o->status = umx_channel_send(b->ep, 0, &pair_any, &buf, &params, &o->req);
+    assert_int_equal(o->status, UMX_INPROGRESS);
+}
+
+static void
+destroy_worker(burst *b)
+{
+    umx_listener_destroy(b->listener);
+    umx_worker_destroy(b->worker);
+    b->listener = NULL;
+    b->worker   = NULL;
+}
+
+static void
+retire_ep(umx_request *req, umx_status status, void *arg)
+{
+    burst *b = arg;
+
+    (void)req;
+    assert_int_equal(status, UMX_ERR_CANCELED);
+    assert_null(umx_worker_handle(b->worker)); /* UCX has gone */
+    umx_ep_retire(b->ep);
+    b->ep = NULL;
+}
+
+static void
+test_an_endpoint_is_retired_when_ucx_has_gone(void **state)
+{
+    burst *b = *state;
+    op     o;
+
+    send_for_ever(b, &o, retire_ep, b);
+    destroy_worker(b);
+    assert_null(b->ep);
+}
+
+static void
+count_cancelled(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    assert_int_equal(status, UMX_ERR_CANCELED);
+    ++*(int *)arg;
+}
+
+/* UCX's worker stays for the message, and with it the send. */
+static void
+test_a_message_outlives_a_worker_with_a_stuck_send(void **state)
+{
+    burst *b        = *state;
+    int    num_done = 0;
+    op     o, take;
+
+    give(b, 0, LARGE, false);
+    run(b);
+    op_recv_message(&take, b->ep, 0, pair_any);
+    assert_int_equal(take.status, UMX_OK);
+    assert_non_null(umx_message_data(take.message));
+    send_for_ever(b, &o, count_cancelled, &num_done);
+    fake.calls_at_end = true;
+    destroy_worker(b);
+    assert_int_equal(num_done, 1);
+    umx_ep_destroy(b->ep);
+    b->ep = NULL;
+    assert_memory_equal(umx_message_data(take.message), bytes, LARGE);
+    umx_message_drop(take.message);
+    assert_int_equal(num_done, 1);
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -642,6 +730,8 @@ main(void)
         BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
         BURST_TEST(
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
+        BURST_TEST(test_an_endpoint_is_retired_when_ucx_has_gone),
+        BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
     };
 
     return UNIT_RUN(tests);

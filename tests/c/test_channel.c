@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -133,6 +134,37 @@ test_channels_are_independent(void **state)
         assert_int_equal(byte, 'a' + i);
     }
     assert_int_equal(umx_ep_recv_count(p->server), 1); /* channel 0 only */
+}
+
+/* Finding one does not mean walking over the others: each is in the table, and
+ * none is made twice. */
+static void
+test_each_of_many_channels_is_found(void **state)
+{
+    enum {
+        CHANNELS = 1000
+    };
+    pair        *p = *state;
+    umi_channel *channels[CHANNELS];
+
+    pair_open(p);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        uint32_t id = umi_channel_id(UMI_KIND_MESSAGE + i % 4,
+                                     (uint16_t)(i + 1));
+
+        assert_null(umi_conn_find_channel(p->client, id));
+        channels[i] = umi_conn_channel(p->client, id);
+        assert_non_null(channels[i]);
+        assert_int_equal(channels[i]->id, id);
+    }
+    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
+    for (uint32_t i = 0; i < CHANNELS; i++) {
+        assert_ptr_equal(umi_conn_channel(p->client, channels[i]->id),
+                         channels[i]);
+    }
+    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
+    assert_ptr_equal(umi_conn_channel(p->client, UMI_CHANNEL_0),
+                     &p->client->channel0);
 }
 
 static void
@@ -999,18 +1031,62 @@ test_a_malformed_header_is_refused_and_counted(void **state)
 }
 
 static void
+count_line(int level, const char *text, void *arg)
+{
+    (void)level;
+    (void)text;
+    ++*(unsigned *)arg;
+}
+
+/* Who has not been told a number does not find it; that is seen, and told. */
+static void
+test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
+{
+    pair          *p       = *state;
+    umi_header     header  = {.kind = UMI_KIND_MESSAGE};
+    umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    unsigned       lines   = 0;
+    umx_worker_stats stats;
+
+    pair_open(p);
+    umx_log_set(count_line, &lines);
+    for (unsigned bit = 0; bit < 64; bit++) {
+        header.endpoint = p->server->base.wire_id ^ UINT64_C(1) << bit;
+        assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
+                         UMI_AM_REFUSED);
+        arrival.header_len = sizeof(header.endpoint);
+        arrival.header     = &header.endpoint;
+        assert_int_equal(umi_control_on_arrival(p->server_worker, &arrival),
+                         UMI_AM_REFUSED);
+        arrival.header_len = sizeof(header);
+        arrival.header     = &header;
+    }
+    umx_log_set(NULL, NULL);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.stray_messages, 2 * 64);
+    assert_int_equal(lines, 1);
+    pair_settle(p);
+}
+
+/* What is late is no attack. */
+static void
 test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
 {
     pair          *p       = *state;
     umi_header     header  = {.kind = UMI_KIND_MESSAGE};
     umi_am_arrival arrival = {.header = &header, .header_len = sizeof(header)};
+    umx_worker_stats stats;
 
     pair_open(p);
-    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
+    header.endpoint = p->server->base.wire_id;
+    umx_ep_destroy(p->server);
+    umx_ep_abort(p->client);
+    PAIR_UNTIL(p, umi_list_is_empty(&p->server_worker->eps));
+    p->server = NULL;
+    assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
                      UMI_AM_REFUSED);
-    header.endpoint = p->server->base.wire_id ^ (UINT64_C(1) << 40);
-    assert_int_equal(umi_channel_on_arrival(p->server->base.worker, &arrival),
-                     UMI_AM_REFUSED);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.stray_messages, 0);
 }
 
 /* ---- the end, in the middle of something ---------------------------------
@@ -1040,6 +1116,144 @@ test_abort_while_the_last_message_is_pulled_in(void **state)
     free(out);
 }
 
+/* ---- the limit of channels -----------------------------------------------
+ */
+
+enum {
+    CHANNELS_MAX = 5
+};
+
+static void
+check_protocol_error(pair *p, const char *reason)
+{
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+    assert_string_equal(umx_ep_reason(p->server), reason);
+}
+
+/* All kinds count, and what is sent on the channels that are in use goes. */
+static void
+test_channels_beyond_the_limit_fail_at_their_sender(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    o;
+
+    p->config.channels_max = CHANNELS_MAX;
+    pair_open(p);
+    assert_int_equal(umx_ep_channels_max(p->client), CHANNELS_MAX);
+    for (uint16_t i = 0; i < CHANNELS_MAX; i++) {
+        if (i % 2 == 0) {
+            op_send(&o, p->client, 100 + i, pair_tag(1), "x", 1);
+        } else {
+            op_am_send(&o, p->client, 100 + i, "h", 1, "x", 1);
+        }
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    op_send(&o, p->client, 1, pair_tag(1), "x", 1);
+    assert_int_equal(o.status, UMX_ERR_CHANNEL_LIMIT);
+    op_am_send(&o, p->client, 200, "h", 1, "x", 1);
+    assert_int_equal(o.status, UMX_ERR_CHANNEL_LIMIT);
+    op_send(&o, p->client, 0, pair_tag(1), "y", 1);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'y');
+    op_send(&o, p->client, 100, pair_tag(1), "z", 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pair_recv(p, p->server, 100, pair_any, &byte, 1),
+                         UMX_OK);
+    }
+    assert_int_equal(byte, 'z');
+    assert_int_equal(pair_send(p, p->server, 300, pair_any, "w", 1), UMX_OK);
+}
+
+/* The number comes with WELCOME: what was sent too much before ends then. */
+static void
+test_channels_used_while_connecting_are_limited_later(void **state)
+{
+    pair *p = *state;
+    char  byte;
+    op    sends[CHANNELS_MAX + 2];
+
+    p->config.channels_max = CHANNELS_MAX;
+    pair_listen(p);
+    pair_connect(p, 0);
+    for (uint16_t i = 0; i < CHANNELS_MAX + 2; i++) {
+        op_send(&sends[i], p->client, i + 1, pair_tag(1), "x", 1);
+        assert_int_equal(sends[i].status, UMX_INPROGRESS);
+    }
+    PAIR_UNTIL(p, p->server != NULL);
+    for (uint16_t i = 0; i < CHANNELS_MAX + 2; i++) {
+        assert_int_equal(op_wait(p, &sends[i]),
+                         i < CHANNELS_MAX ? UMX_OK : UMX_ERR_CHANNEL_LIMIT);
+    }
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    assert_int_equal(pair_recv(p, p->server, CHANNELS_MAX, pair_any, &byte, 1),
+                     UMX_OK);
+}
+
+/* As if UCX handed a message on channel `number` over. */
+static int
+feed_on_channel(umx_ep *ep, uint16_t number)
+{
+    umi_header     header  = {.kind     = UMI_KIND_MESSAGE,
+                              .channel  = number,
+                              .endpoint = ep->base.wire_id};
+    umi_am_arrival arrival = {
+        .header = &header, .header_len = sizeof(header), .data = "x", .len = 1};
+
+    return umi_channel_on_arrival(ep->base.worker, &arrival);
+}
+
+/* Also within one burst, before the connection can be dropped. */
+static void
+test_a_peer_that_uses_more_channels_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    p->config.channels_max = CHANNELS_MAX;
+    pair_open(p);
+    assert_non_null(
+        umi_conn_channel(p->server, umi_channel_id(UMI_KIND_MESSAGE, 1)));
+    for (uint16_t i = 0; i < CHANNELS_MAX; i++) {
+        assert_int_equal(feed_on_channel(p->server, i + 1), UMI_AM_CONSUMED);
+    }
+    for (uint16_t i = CHANNELS_MAX; i < 1000; i++) {
+        assert_int_equal(feed_on_channel(p->server, i + 1), UMI_AM_REFUSED);
+    }
+    assert_int_equal(p->server->channels_by_id.count, CHANNELS_MAX);
+    check_protocol_error(p, "more channels than are accepted");
+}
+
+static void
+test_a_goodbye_that_names_more_channels_is_refused(void **state)
+{
+    pair       *p       = *state;
+    umi_control goodbye = {.kind = UMI_GOODBYE};
+
+    p->config.channels_max = CHANNELS_MAX;
+    pair_open(p);
+    goodbye.u.goodbye.count = CHANNELS_MAX + 1;
+    for (uint16_t i = 0; i <= CHANNELS_MAX; i++) {
+        goodbye.u.goodbye.entries[i].channel = umi_channel_id(UMI_KIND_STREAM,
+                                                              i);
+    }
+    (void)pair_feed_control(p->server, &goodbye);
+    check_protocol_error(p, "more channels than are accepted");
+}
+
+static void
+test_credit_for_an_unused_channel_is_refused(void **state)
+{
+    pair       *p      = *state;
+    umi_control credit = {.kind = UMI_CREDIT};
+
+    pair_open(p);
+    credit.u.credit.channel = umi_channel_id(UMI_KIND_MESSAGE, 7);
+    (void)pair_feed_control(p->server, &credit);
+    check_protocol_error(p, "credit for a channel that is not in use");
+    assert_int_equal(p->server->channels_by_id.count, 0);
+}
+
 static void
 test_the_hash_of_tags_does_not_change(void **state)
 {
@@ -1057,6 +1271,7 @@ main(void)
         PAIR_TEST(test_tags_choose_among_what_has_arrived),
         PAIR_TEST(test_tags_choose_among_posted_receives),
         PAIR_TEST(test_channels_are_independent),
+        PAIR_TEST_ONCE(test_each_of_many_channels_is_found),
         PAIR_TEST(test_both_directions_at_once),
         PAIR_TEST(test_lengths_expected),
         PAIR_TEST(test_lengths_unexpected),
@@ -1086,8 +1301,14 @@ main(void)
         PAIR_TEST_ONCE(
             test_an_early_message_that_comes_twice_breaks_the_connection),
         PAIR_TEST_ONCE(test_a_malformed_header_is_refused_and_counted),
+        PAIR_TEST_ONCE(test_guessed_endpoint_numbers_are_refused_and_counted),
         PAIR_TEST_ONCE(test_data_of_an_endpoint_that_is_gone_is_refused),
         PAIR_TEST(test_abort_while_the_last_message_is_pulled_in),
+        PAIR_TEST(test_channels_beyond_the_limit_fail_at_their_sender),
+        PAIR_TEST(test_channels_used_while_connecting_are_limited_later),
+        PAIR_TEST_ONCE(test_a_peer_that_uses_more_channels_is_dropped),
+        PAIR_TEST_ONCE(test_a_goodbye_that_names_more_channels_is_refused),
+        PAIR_TEST_ONCE(test_credit_for_an_unused_channel_is_refused),
         cmocka_unit_test(test_the_hash_of_tags_does_not_change),
     };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child */
 #include "child.h"
 #include "pair.h"

@@ -1,24 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair wrap=umi_process_is_self wrap=process_vm_readv wrap=malloc */
 #include "pair.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "ops/cma.h"
+#include "ops/cma_agree.h"
 #include "util/process.h"
 
 enum {
-    KIB    = 1024,
-    SIZE   = 300 * KIB,
-    FEW    = sizeof(umi_cma_proof) + sizeof(uint64_t), /* bytes, to check */
-    ASK    = 1,                                        /* notes */
-    INVITE = 2,
-    RETURN = 5
+    KIB  = 1024,
+    SIZE = 300 * KIB,
+    FEW  = sizeof(umi_cma_slot) /* bytes, to check */
 };
 
 /* ---- the system ----------------------------------------------------------
@@ -28,8 +25,8 @@ static struct {
     bool     is_one_process; /* as the system says */
     int      error;          /* of process_vm_readv(), unless 0 */
     unsigned reads;          /* of more than a few bytes */
-    size_t   read_bytes;
     bool     has_no_memory;
+    void (*before_bytes)(void); /* called between the two readings; or NULL */
 } sys;
 
 void *__real_malloc(size_t size);
@@ -70,11 +67,13 @@ __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
         errno = sys.error;
         return -1;
     }
+    if (remote[0].iov_len > FEW && sys.before_bytes != NULL) {
+        sys.before_bytes();
+    }
     n = __real_process_vm_readv(pid, local, num_local, remote, num_remote,
                                 flags);
     if (n > FEW) {
         sys.reads++;
-        sys.read_bytes += (size_t)n;
     }
     return n;
 }
@@ -106,13 +105,26 @@ feed(umx_worker *worker, unsigned id, const void *header, size_t len)
                      UMI_AM_CONSUMED);
 }
 
-/* Of zeros but for its kind. */
 static void
-feed_note(umx_ep *ep, uint64_t kind)
+feed_note(umx_ep *ep, umi_cma_note note)
 {
-    uint64_t note[6] = {ep->base.wire_id, kind};
+    note.endpoint = ep->base.wire_id;
+    feed(ep->base.worker, UMI_AM_NOTE, &note, sizeof(note));
+}
 
-    feed(ep->base.worker, UMI_AM_NOTE, note, sizeof(note));
+/* The next message of channel 0, as a loan of that name. */
+static void
+feed_lent(umx_ep *ep, umi_cma_loan name)
+{
+    umi_header header = {.kind     = UMI_KIND_MESSAGE,
+                         .flags    = UMI_FLAG_UNTAGGED,
+                         .seq      = ep->channel0.rx_seq,
+                         .endpoint = ep->base.wire_id};
+    char       bytes[sizeof(name) + UMI_HEADER_MIN];
+
+    memcpy(bytes, &name, sizeof(name));
+    memcpy(bytes + sizeof(name), &header, UMI_HEADER_MIN);
+    feed(ep->base.worker, UMI_AM_LENT, bytes, sizeof(bytes));
 }
 
 static char *out, *in;
@@ -137,6 +149,19 @@ may_read(void)
     return __real_process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
+/* The lender's, and the reader's. */
+static umi_cma *
+client_cma(const pair *p)
+{
+    return p->client->base.peer->cma;
+}
+
+static umi_cma *
+server_cma(const pair *p)
+{
+    return p->server->base.peer->cma;
+}
+
 static void
 open_lending_pair(pair *p)
 {
@@ -145,9 +170,7 @@ open_lending_pair(pair *p)
     }
     open_pair(p);
     assert_int_equal(pass(p, out, 1, in, 1), UMX_OK);
-    pair_settle(p);
-    pair_settle(p);
-    assert_true(p->client->base.peer->cma.may_lend);
+    PAIR_UNTIL(p, client_cma(p) != NULL && client_cma(p)->may_lend);
     assert_int_equal(sys.reads, 0);
 }
 
@@ -508,54 +531,12 @@ test_no_process_reads_its_own_memory(void **state)
     check_rendezvous(*state);
 }
 
-static pid_t thread_number;
-
-static void *
-tell_number(void *arg)
-{
-    pthread_barrier_t *barrier = arg;
-
-    thread_number = (pid_t)syscall(SYS_gettid);
-    (void)pthread_barrier_wait(barrier);
-    (void)pthread_barrier_wait(barrier);
-    return NULL;
-}
-
-static void
-test_a_thread_is_of_its_process(void **state)
-{
-    pthread_barrier_t barrier;
-    pthread_t         thread;
-
-    (void)state;
-    assert_int_equal(pthread_barrier_init(&barrier, NULL, 2), 0);
-    assert_int_equal(pthread_create(&thread, NULL, tell_number, &barrier), 0);
-    (void)pthread_barrier_wait(&barrier);
-    assert_true(__real_umi_process_is_self(thread_number));
-    (void)pthread_barrier_wait(&barrier);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_false(__real_umi_process_is_self(getppid()));
-    (void)pthread_barrier_destroy(&barrier);
-}
-
 static void
 test_without_permission_messages_go_by_rendezvous(void **state)
 {
     open_pair(*state);
     sys.error = EPERM;
     check_rendezvous(*state);
-}
-
-/* Who passes on the notes of two others cannot have one read the other. */
-static void
-test_nobody_lends_in_the_name_of_another(void **state)
-{
-    pair *p = *state;
-
-    open_pair(p);
-    p->client_worker->id[0] ^= 1;
-    check_rendezvous(p);
-    p->client_worker->id[0] ^= 1;
 }
 
 static void
@@ -574,7 +555,7 @@ test_a_limit_of_0_lends_nothing(void **state)
     p->config.rndv_thresh_shm = 1;
     pair_open(p);
     check_rendezvous(p);
-    assert_false(p->client->base.peer->cma.is_asked);
+    assert_int_equal(p->client->base.cma_step, UMI_CMA_NOT_ASKED);
 }
 
 static void
@@ -614,8 +595,8 @@ test_over_tcp_nothing_is_lent(void **state)
     p->config.cma_max         = SIZE;
     pair_open(p);
     check_rendezvous(p);
-    feed_note(p->server, ASK);
-    assert_false(p->server->base.peer->cma.is_invited);
+    feed_note(p->server, (umi_cma_note){.kind = UMI_CMA_ASK});
+    assert_null(server_cma(p));
 }
 
 static void
@@ -635,59 +616,270 @@ test_a_loan_that_cannot_be_read_fails_the_endpoint(void **state)
     assert_true(op_wait(p, &send_op) < 0);
 }
 
-/* A process that got the number of the lender's. */
+/* A receive into `in` that is told that there is no such loan. */
 static void
-test_nothing_is_taken_of_another_process(void **state)
+check_refused(pair *p)
+{
+    op recv_op;
+
+    memset(in, 'i', SIZE);
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CONNECTION_RESET);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_int_equal(in[i], 0);
+    }
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
+}
+
+/* ---- loans that are over -------------------------------------------------
+ */
+
+/* What the client has lent last. */
+static umi_cma_loan
+last_loan(const pair *p)
+{
+    const umi_cma_table *table = client_cma(p)->table;
+    umi_cma_loan         name  = {.id = table->last_id, .len = SIZE};
+
+    name.slot = table->free[table->num_free];
+    assert_int_equal(table->slots[name.slot].id, name.id);
+    return name;
+}
+
+static void
+feed_return(pair *p)
+{
+    umi_cma_loan name = last_loan(p);
+    umi_cma_note note = {.kind = UMI_CMA_RETURN};
+
+    note.u.loan.id   = name.id;
+    note.u.loan.slot = name.slot;
+    feed_note(p->client, note);
+}
+
+/* A reader that gives a loan back and reads on gets nothing. */
+static void
+test_what_has_been_returned_is_not_read(void **state)
 {
     pair *p = *state;
-    op    send_op, recv_op;
+    op    send_op;
 
     open_lending_pair(p);
     lend(p, &send_op);
     pair_settle(p);
-    p->client->base.peer->cma.shown.nonce[0] ^= 1;
-    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    feed_return(p);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    memset(out, 'x', SIZE); /* the caller's again */
+    check_refused(p);
+    assert_int_equal(sys.reads, 0);
+}
+
+static pair *reading;
+
+static void
+return_it_and_write(void)
+{
+    sys.before_bytes = NULL;
+    feed_return(reading);
+    memset(out, 'x', SIZE);
+}
+
+static void
+test_what_is_returned_while_it_is_read_is_wiped(void **state)
+{
+    pair *p = reading = *state;
+    op    send_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    sys.before_bytes = return_it_and_write;
+    check_refused(p);
+    assert_int_equal(sys.reads, 1);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+}
+
+static op next_op;
+
+static void
+return_it_and_lend_again(void)
+{
+    umi_cma_loan name = last_loan(reading);
+
+    return_it_and_write();
+    lend(reading, &next_op);
+    assert_int_equal(last_loan(reading).slot, name.slot);
+    assert_int_not_equal(last_loan(reading).id, name.id);
+}
+
+static void
+test_a_slot_that_is_used_again_is_not_the_loan(void **state)
+{
+    pair *p = reading = *state;
+    op    send_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    sys.before_bytes = return_it_and_lend_again;
+    check_refused(p);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_true(op_wait(p, &next_op) < 0);
+}
+
+/* It is written to a block first. */
+static void
+test_memory_with_gaps_gets_nothing_of_a_loan_that_is_over(void **state)
+{
+    pair         *p = reading = *state;
+    const umx_dim dims[]      = {{100, 2000}, {1000, 1}};
+    umx_layout    layout;
+    umx_buffer    buf = umx_host_buffer(in, 0);
+    op            send_op, recv_op = {.status = UMX_INPROGRESS};
+    umx_op_params params = op_params(&recv_op);
+
+    open_lending_pair(p);
+    assert_int_equal(umx_layout_init(&layout, 1, 2, dims, &buf.len), UMX_OK);
+    buf.layout = &layout;
+    lend(p, &send_op);
+    pair_settle(p);
+    memset(in, 'i', SIZE);
+    sys.before_bytes = return_it_and_write;
+    recv_op.status   = umx_channel_recv(p->server, 0, &pair_any, &buf, &params,
+                                        &recv_op.req, &recv_op.info);
     assert_true(op_wait(p, &recv_op) < 0);
-    assert_true(op_wait(p, &send_op) < 0);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_int_equal(in[i], 'i');
+    }
+    (void)op_wait(p, &send_op);
+}
+
+/* More at a time than the table has slots, again and again. */
+static void
+test_what_the_table_has_no_slot_for_goes_by_rendezvous(void **state)
+{
+    enum {
+        COUNT = UMI_CMA_SLOTS + 50,
+        LEN   = 1000
+    };
+    pair    *p = *state;
+    op       sends[COUNT], recvs[COUNT];
+    uint64_t first;
+
+    open_lending_pair(p);
+    first = client_cma(p)->table->last_id;
+    for (unsigned round = 0; round < 5; round++) {
+        memset(in, 0, SIZE);
+        for (unsigned i = 0; i < COUNT; i++) {
+            op_send(&sends[i], p->client, 0, pair_tag(i), out + i, LEN);
+        }
+        assert_int_equal(client_cma(p)->table->num_free, 0);
+        assert_int_equal(sys.reads, round * UMI_CMA_SLOTS);
+        for (unsigned i = 0; i < COUNT; i++) {
+            op_recv(&recvs[i], p->server, 0, pair_tag(COUNT - 1 - i), in, LEN);
+            assert_int_equal(op_wait(p, &recvs[i]), UMX_OK);
+            assert_memory_equal(in, out + COUNT - 1 - i, LEN);
+        }
+        for (unsigned i = 0; i < COUNT; i++) {
+            assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+        }
+        assert_int_equal(client_cma(p)->table->num_free, UMI_CMA_SLOTS);
+        assert_int_equal(client_cma(p)->table->last_id - first,
+                         (round + 1) * UMI_CMA_SLOTS);
+    }
 }
 
 /* ---- lies ----------------------------------------------------------------
  */
 
-/* It would be a way to have things written to memory. */
-static void
-test_an_invitation_is_answered_once(void **state)
-{
-    pair         *p = *state;
-    umi_cma      *cma;
-    umi_cma_proof shown;
-
-    open_pair(p);
-    cma           = &p->client->base.peer->cma;
-    cma->is_asked = true;
-    feed_note(p->client, INVITE);
-    assert_true(cma->is_shown);
-    shown = cma->shown;
-    p->client_worker->id[0] ^= 1;
-    feed_note(p->client, INVITE);
-    p->client_worker->id[0] ^= 1;
-    assert_memory_equal(&shown, &cma->shown, sizeof(shown));
-}
-
 static void
 test_a_loan_without_terms_fails_the_endpoint(void **state)
 {
-    pair      *p       = *state;
-    uint64_t   loan[6] = {1, (uintptr_t)out, (uintptr_t)out, 100};
-    umi_header header  = {
-         .kind = UMI_KIND_MESSAGE, .flags = UMI_FLAG_UNTAGGED, .endpoint = 0};
+    pair *p = *state;
 
     open_pair(p);
-    header.endpoint = p->server->base.wire_id;
-    memcpy(loan + 4, &header, UMI_HEADER_MIN);
-    feed(p->server_worker, UMI_AM_LENT, loan, sizeof(loan));
+    feed_lent(p->server, (umi_cma_loan){.id = 1, .len = SIZE});
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
     assert_int_equal(sys.reads, 0);
+}
+
+/* What was to be found at an address in the message, is not looked for. */
+static void
+test_a_loan_that_is_not_in_the_table_is_not_read(void **state)
+{
+    pair        *p = *state;
+    umi_cma_loan name;
+
+    open_lending_pair(p);
+    name = (umi_cma_loan){.id = client_cma(p)->table->last_id, .len = SIZE};
+    feed_lent(p->server, name);
+    check_refused(p);
+    assert_int_equal(sys.reads, 0);
+}
+
+static void
+test_a_slot_that_shows_nothing_is_not_read(void **state)
+{
+    pair *p = *state;
+    op    send_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, SIZE), UMX_OK);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    sys.reads = 0;
+    feed_lent(p->server, (umi_cma_loan){.id = 0, .len = SIZE});
+    check_refused(p);
+    assert_int_equal(sys.reads, 0);
+}
+
+/* A copy of a slot lies in the lender's memory, behind its table: somebody has
+ * sent it there. */
+static void
+test_a_planted_slot_is_not_looked_at(void **state)
+{
+    pair         *p    = *state;
+    umi_cma_slot *slot = malloc(sizeof(*slot));
+    umi_cma_loan  name = {.id = 42, .len = SIZE};
+    size_t        away;
+
+    open_lending_pair(p);
+    assert_non_null(slot);
+    slot->id      = name.id;
+    slot->address = (uintptr_t)out;
+    slot->len     = SIZE;
+    away          = (uintptr_t)slot - (uintptr_t)client_cma(p)->table->slots;
+    name.slot     = (uint32_t)(away / sizeof(*slot));
+    feed_lent(p->server, name);
+    check_refused(p);
+    assert_int_equal(sys.reads, 0);
+    free(slot);
+}
+
+static void
+test_a_length_that_is_not_the_tables_is_not_read(void **state)
+{
+    pair        *p = *state;
+    umi_cma_loan name;
+    op           send_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    name = last_loan(p);
+    name.len -= 1;
+    feed_lent(p->server, name); /* before the true one has come */
+    in[SIZE - 1] = 0;
+    memset(in, 'i', SIZE - 1);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, SIZE),
+                     UMX_ERR_CONNECTION_RESET);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_int_equal(in[i], 0);
+    }
+    assert_int_equal(sys.reads, 0);
+    assert_true(op_wait(p, &send_op) < 0);
 }
 
 /* Numbers that mean something, now and then, among any. */
@@ -709,7 +901,7 @@ test_noise_does_no_harm(void **state)
         }
         if (id == UMI_AM_NOTE && rand() % 4 == 0) {
             words[0] = p->server->base.wire_id;
-            words[1] = 1 + (unsigned)rand() % 5;
+            words[1] = 1 + (unsigned)rand() % 3;
         }
         feed(p->server_worker, id, words, len);
     }
@@ -718,18 +910,27 @@ test_noise_does_no_harm(void **state)
 }
 
 static void
-test_a_return_of_somebody_elses_loan_is_ignored(void **state)
+test_a_return_of_what_is_not_lent_is_ignored(void **state)
 {
-    pair    *p       = *state;
-    uint64_t note[6] = {0, RETURN};
-    op       send_op, recv_op;
+    pair        *p = *state;
+    umi_cma_loan name;
+    umi_cma_note note = {.kind = UMI_CMA_RETURN};
+    op           send_op, recv_op;
 
     open_lending_pair(p);
+    feed_note(p->server, note); /* it has never lent */
     lend(p, &send_op);
     pair_settle(p);
-    note[0] = p->client->base.wire_id;
-    note[2] = 12345;
-    feed(p->client_worker, UMI_AM_NOTE, note, sizeof(note));
+    name             = last_loan(p);
+    note.u.loan.id   = name.id;
+    note.u.loan.slot = name.slot ^ 1;
+    feed_note(p->client, note);
+    note.u.loan.id   = name.id + 1;
+    note.u.loan.slot = name.slot;
+    feed_note(p->client, note);
+    note.u.loan.id   = name.id;
+    note.u.loan.slot = UMI_CMA_SLOTS;
+    feed_note(p->client, note);
     assert_false(op_is_done(&send_op));
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
     assert_int_equal(op_wait(p, &recv_op), UMX_OK);
@@ -761,20 +962,25 @@ main(void)
         TEST(test_what_the_receiver_closes_on_ends),
         TEST(test_a_worker_may_end_with_loans),
         TEST(test_no_process_reads_its_own_memory),
-        TEST(test_a_thread_is_of_its_process),
         TEST(test_without_permission_messages_go_by_rendezvous),
-        TEST(test_nobody_lends_in_the_name_of_another),
         TEST(test_memory_out_of_reach_goes_by_rendezvous),
         TEST(test_a_limit_of_0_lends_nothing),
         TEST(test_other_lengths_go_by_rendezvous),
         TEST(test_what_would_be_eager_is_lent),
         TEST(test_over_tcp_nothing_is_lent),
         TEST(test_a_loan_that_cannot_be_read_fails_the_endpoint),
-        TEST(test_nothing_is_taken_of_another_process),
-        TEST(test_an_invitation_is_answered_once),
+        TEST(test_what_has_been_returned_is_not_read),
+        TEST(test_what_is_returned_while_it_is_read_is_wiped),
+        TEST(test_a_slot_that_is_used_again_is_not_the_loan),
+        TEST(test_memory_with_gaps_gets_nothing_of_a_loan_that_is_over),
+        TEST(test_what_the_table_has_no_slot_for_goes_by_rendezvous),
         TEST(test_a_loan_without_terms_fails_the_endpoint),
+        TEST(test_a_loan_that_is_not_in_the_table_is_not_read),
+        TEST(test_a_slot_that_shows_nothing_is_not_read),
+        TEST(test_a_planted_slot_is_not_looked_at),
+        TEST(test_a_length_that_is_not_the_tables_is_not_read),
         TEST(test_noise_does_no_harm),
-        TEST(test_a_return_of_somebody_elses_loan_is_ignored),
+        TEST(test_a_return_of_what_is_not_lent_is_ignored),
     };
 
     return UNIT_RUN(tests);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include <umx/umx.h>
 
 #include "unit.h"
@@ -267,6 +268,8 @@ test_limits_that_make_no_sense(void **state)
     CHECK_BAD(bad.credit_bytes = 0);
     CHECK_BAD(bad.credit_messages = 1);
     CHECK_BAD(bad.credit_rndv = 1);
+    CHECK_BAD(bad.channels_max = 0);
+    CHECK_BAD(bad.channels_max = UMX_CHANNELS_MAX + 1);
     CHECK_BAD(bad.rndv_thresh_shm = 0);
     CHECK_BAD(bad.rndv_thresh_net = 0);
     CHECK_BAD(bad.connect_timeout_ns = 0);

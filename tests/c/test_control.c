@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 #include "wire/control.h"
 #include "wire/header.h"
 
@@ -5,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <umx/version.h>
 
 enum {
     HEADER_SIZE = 8,
@@ -32,6 +34,7 @@ static const umi_limits limits = {0x0102030405060708u, 0x11121314u,
                                   0x21222324u};
 
 static const umi_where where = {{1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                {0xd1, 0xd2, 0xd3},
                                 0x3334353637383930u,
                                 0xb1b2b3b4u,
                                 0xc1c2c3c4u,
@@ -48,7 +51,8 @@ make(int kind)
     c.kind = (umi_control_kind)kind;
     switch (c.kind) {
     case UMI_HELLO:
-        c.u.hello.major    = 0x0102;
+        c.u.hello.major    = UMX_WIRE_VERSION;
+        c.u.hello.channels = 0x35363738;
         c.u.hello.minor    = 0x0304;
         c.u.hello.features = 0x3132333435363738u;
         c.u.hello.limits   = limits;
@@ -62,13 +66,15 @@ make(int kind)
         fill(c.u.auth.mac, UMI_MAC_SIZE, 0x60);
         break;
     case UMI_WELCOME:
-        c.u.welcome.major    = 0x0102;
+        c.u.welcome.major    = UMX_WIRE_VERSION;
+        c.u.welcome.channels = 0x35363738;
         c.u.welcome.minor    = 0x0304;
         c.u.welcome.features = 0x3132333435363738u;
         c.u.welcome.limits   = limits;
         c.u.welcome.where    = where;
         c.u.welcome.peer     = 0x9192939495969798u;
         c.u.welcome.known    = 0xa1a2a3a4a5a6a7a8u;
+        fill(c.u.welcome.nonce, UMI_NONCE_SIZE, 0x50);
         fill(c.u.welcome.mac, UMI_MAC_SIZE, 0x70);
         break;
     case UMI_REJECT:
@@ -87,6 +93,7 @@ make(int kind)
     case UMI_CREDIT:
         c.u.credit.channel = 0x020506;
         c.u.credit.limits  = limits;
+        c.u.credit.reserve = 0x31323334;
         break;
     case UMI_PING:
     case UMI_PONG:
@@ -108,6 +115,7 @@ make(int kind)
         break;
     case UMI_OPEN:
         c.u.open.peer = 0x8182838485868788u;
+        fill(c.u.open.mac, UMI_MAC_SIZE, 0x70);
         break;
     case UMI_GOODBYE_ACK:
         break;
@@ -130,9 +138,12 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     *why_p  = NULL;
     is_good = umi_control_decode(control, copy, len, why_p);
     if (is_good && control->kind == UMI_HELLO) {
+        control->u.hello.rest.data = data + (control->u.hello.rest.data - copy);
         control->u.hello.where.address =
             data + (control->u.hello.where.address - copy);
     } else if (is_good && control->kind == UMI_WELCOME) {
+        control->u.welcome.rest.data = data +
+                                       (control->u.welcome.rest.data - copy);
         control->u.welcome.where.address =
             data + (control->u.welcome.where.address - copy);
     } else if (is_good && control->kind == UMI_REJECT) {
@@ -201,6 +212,7 @@ static void
 assert_where_equal(const umi_where *a, const umi_where *b)
 {
     assert_memory_equal(a->worker_id, b->worker_id, UMI_WHERE_ID_SIZE);
+    assert_memory_equal(a->key, b->key, UMI_KEY_SIZE);
     assert_int_equal(a->endpoint, b->endpoint);
     assert_int_equal(a->pid, b->pid);
     assert_int_equal(a->version, b->version);
@@ -216,6 +228,7 @@ assert_hello_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.hello.features, b->u.hello.features);
     assert_memory_equal(a->u.hello.nonce, b->u.hello.nonce, UMI_NONCE_SIZE);
     assert_limits_equal(&a->u.hello.limits, &b->u.hello.limits);
+    assert_int_equal(a->u.hello.channels, b->u.hello.channels);
     assert_where_equal(&a->u.hello.where, &b->u.hello.where);
 }
 
@@ -226,7 +239,9 @@ assert_welcome_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.welcome.minor, b->u.welcome.minor);
     assert_int_equal(a->u.welcome.features, b->u.welcome.features);
     assert_limits_equal(&a->u.welcome.limits, &b->u.welcome.limits);
+    assert_memory_equal(a->u.welcome.nonce, b->u.welcome.nonce, UMI_NONCE_SIZE);
     assert_memory_equal(a->u.welcome.mac, b->u.welcome.mac, UMI_MAC_SIZE);
+    assert_int_equal(a->u.welcome.channels, b->u.welcome.channels);
     assert_where_equal(&a->u.welcome.where, &b->u.welcome.where);
     assert_int_equal(a->u.welcome.peer, b->u.welcome.peer);
     assert_int_equal(a->u.welcome.known, b->u.welcome.known);
@@ -277,6 +292,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
     case UMI_CREDIT:
         assert_int_equal(a->u.credit.channel, b->u.credit.channel);
         assert_limits_equal(&a->u.credit.limits, &b->u.credit.limits);
+        assert_int_equal(a->u.credit.reserve, b->u.credit.reserve);
         break;
     case UMI_PING:
     case UMI_PONG:
@@ -300,6 +316,7 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         break;
     case UMI_OPEN:
         assert_int_equal(a->u.open.peer, b->u.open.peer);
+        assert_memory_equal(a->u.open.mac, b->u.open.mac, UMI_MAC_SIZE);
         break;
     case UMI_GOODBYE_ACK:
         break;
@@ -336,24 +353,25 @@ static void
 test_sizes_are_frozen(void **state)
 {
     enum {
-        WHERE_SIZE = 16 + 8 + 4 + 4 + 8 + 2 + 5
+        WHERE_SIZE = 16 + 32 + 8 + 4 + 4 + 8 + 2 + 5
     };
     /* Of the messages that make() makes. */
     static const size_t sizes[LAST_KIND + 1] = {
-        [UMI_HELLO]       = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + WHERE_SIZE,
-        [UMI_CHALLENGE]   = HEADER_SIZE + 16,
-        [UMI_AUTH]        = HEADER_SIZE + 32,
-        [UMI_WELCOME]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 32 + WHERE_SIZE + 16,
-        [UMI_REJECT]      = HEADER_SIZE + 4 + 2 + 7,
-        [UMI_GOODBYE]     = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
-        [UMI_GOODBYE_ACK] = HEADER_SIZE,
-        [UMI_CREDIT]      = HEADER_SIZE + 4 + 16,
-        [UMI_PING]        = HEADER_SIZE + 8,
-        [UMI_PONG]        = HEADER_SIZE + 8,
+        [UMI_HELLO]     = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 4 + WHERE_SIZE,
+        [UMI_CHALLENGE] = HEADER_SIZE + 16,
+        [UMI_AUTH]      = HEADER_SIZE + 32,
+        [UMI_WELCOME]   = HEADER_SIZE + 2 + 2 + 8 + 16 + 16 + 4 + 32 +
+                        WHERE_SIZE + 16,
+        [UMI_REJECT]          = HEADER_SIZE + 4 + 2 + 7,
+        [UMI_GOODBYE]         = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
+        [UMI_GOODBYE_ACK]     = HEADER_SIZE,
+        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16,
+        [UMI_PING]            = HEADER_SIZE + 8,
+        [UMI_PONG]            = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N]   = HEADER_SIZE + 8,
         [UMI_INFO_REQUEST]    = HEADER_SIZE + 8,
         [UMI_INFO]            = HEADER_SIZE + 8 + 2 + 9,
-        [UMI_OPEN]            = HEADER_SIZE + 8,
+        [UMI_OPEN]            = HEADER_SIZE + 8 + 32,
         [UMI_CLOSE_LISTENER]  = HEADER_SIZE + 8,
         [UMI_LISTENER_CLOSED] = HEADER_SIZE + 8 + 4,
     };
@@ -366,21 +384,26 @@ test_sizes_are_frozen(void **state)
     }
 }
 
-/* Golden bytes: wire version 1 must not change under a peer. */
+/* Golden bytes: wire version 2 must not change under a peer. */
 static void
 test_bytes_of_hello_are_frozen(void **state)
 {
     static const uint8_t expected[] = {
-        'U',  'M',  'X',  '1',  1,    0,    91,   0,    /* header */
-        0x02, 0x01, 0x04, 0x03,                         /* version */
+        'U',  'M',  'X',  '1',  1,    0,    127,  0,    /* header */
+        2,    0,    0x04, 0x03,                         /* version */
         0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31, /* features */
         0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47, /* nonce */
-        0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f,
-        0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
-        0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
+        0x48, 0x49, 0x4a, 0x4b, 0x4c, 0x4d, 0x4e, 0x4f, 0x08, 0x07, 0x06,
+        0x05, 0x04, 0x03, 0x02, 0x01, /* limits */
+        0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36,
+        0x35,                                        /* channels */
         1,    2,    3,    4,    5,    6,    7,    8, /* worker id */
-        9,    0,    0,    0,    0,    0,    0,    0,
-        0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint */
+        9,    0,    0,    0,    0,    0,    0,    0,    0xd1, 0xd2, 0xd3,
+        0,    0,    0,    0,    0, /* key */
+        0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
+        0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,
+        0,    0,    0x30, 0x39, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33, /* endpoint
+                                                                     */
         0xb4, 0xb3, 0xb2, 0xb1, 0xc4, 0xc3, 0xc2, 0xc1, /* pid, version */
         0x25, 0xb6, 0x6a, 0x0b, 0xd8, 0xae, 0xf2, 0x6c, /* sum */
         5,    0,    0x80, 0x81, 0x82, 0x83, 0x84,       /* address */
@@ -469,6 +492,42 @@ test_decode_refuses_nowhere(void **state)
         assert_false(umi_control_decode(&decoded, data, len, &why));
         assert_string_equal(why, "an endpoint that is nowhere");
     }
+}
+
+static void
+test_decode_refuses_no_channels(void **state)
+{
+    umi_control controls[2] = {make(UMI_HELLO), make(UMI_WELCOME)};
+
+    (void)state;
+    controls[0].u.hello.channels   = 0;
+    controls[1].u.welcome.channels = 0;
+    for (int i = 0; i < 2; i++) {
+        uint8_t data[UMI_CONTROL_MAX];
+        size_t  len = umi_control_encode(&controls[i], data);
+
+        assert_refused(data, len, "no channels");
+    }
+}
+
+/* Whatever a version to come puts there: its number can be told. */
+static void
+test_of_another_version_only_that_is_read(void **state)
+{
+    umi_control hello = {.kind = UMI_HELLO}, decoded;
+    uint8_t     data[UMI_CONTROL_MAX], again[UMI_CONTROL_MAX];
+    const char *why;
+    size_t      len;
+
+    (void)state;
+    hello.u.hello.major = UMX_WIRE_VERSION + 1;
+    hello.u.hello.rest  = (umi_rest){(const uint8_t *)"anything", 8};
+    len                 = umi_control_encode(&hello, data);
+    assert_int_equal(len, 8 + 2 + 8);
+    assert_true(umi_control_decode(&decoded, data, len, &why));
+    assert_int_equal(decoded.u.hello.major, UMX_WIRE_VERSION + 1);
+    assert_int_equal(umi_control_encode(&decoded, again), len);
+    assert_memory_equal(again, data, len);
 }
 
 /* UCX aborts the process over some addresses that are none. */
@@ -639,9 +698,12 @@ test_decode_refuses_long_lengths(void **state)
 
     (void)state;
     memset(body, 0, sizeof(body));
-    body[84] = (UMI_ADDRESS_MAX + 1) & 0xff;
-    body[85] = (UMI_ADDRESS_MAX + 1) >> 8;
-    assert_refused(data, frame(data, UMI_HELLO, body, 86 + UMI_ADDRESS_MAX + 1),
+    body[0]   = UMX_WIRE_VERSION;
+    body[44]  = 1; /* channels */
+    body[120] = (UMI_ADDRESS_MAX + 1) & 0xff;
+    body[121] = (UMI_ADDRESS_MAX + 1) >> 8;
+    assert_refused(data,
+                   frame(data, UMI_HELLO, body, 122 + UMI_ADDRESS_MAX + 1),
                    "worker address too long");
 
     memset(body, 0, sizeof(body));
@@ -839,6 +901,8 @@ main(void)
         cmocka_unit_test(test_kinds_are_frozen),
         cmocka_unit_test(test_empty_lengths),
         cmocka_unit_test(test_decode_refuses_nowhere),
+        cmocka_unit_test(test_decode_refuses_no_channels),
+        cmocka_unit_test(test_of_another_version_only_that_is_read),
         cmocka_unit_test(test_decode_refuses_each_damaged_bit_of_an_address),
         cmocka_unit_test(test_longest_messages_fit),
         cmocka_unit_test(test_encode_refuses_long_lengths),

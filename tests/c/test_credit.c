@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -8,7 +9,8 @@ enum {
     COUNT = 100
 };
 
-/* Eager messages that wait to be read on channel 0 of `ep`. */
+/* Eager messages that wait to be read on channel 0 of `ep`, and the bytes that
+ * they are charged for. */
 static unsigned
 eager_held(const umx_ep *ep, size_t *bytes_p)
 {
@@ -18,9 +20,9 @@ eager_held(const umx_ep *ep, size_t *bytes_p)
     UMI_LIST_FOREACH(link, &ep->channel0.unexpected) {
         const umx_message *message = umi_container_of(link, umx_message, link);
 
-        if (!message->is_announced) {
+        if (message->charge.kind == UMI_CHARGE_EAGER) {
             count++;
-            *bytes_p += message->info.length;
+            *bytes_p += message->info.length + UMI_CREDIT_OVERHEAD;
         }
     }
     return count;
@@ -30,6 +32,15 @@ static unsigned
 announced_held(const umx_ep *ep)
 {
     return ep->num_announced;
+}
+
+/* Of a channel. */
+static unsigned
+reserve(const pair *p)
+{
+    return (p->config.credit_rndv < UMI_CREDIT_RESERVE) ?
+               p->config.credit_rndv :
+               UMI_CREDIT_RESERVE;
 }
 
 /* Send COUNT messages to a peer that does not read, look what it holds, then
@@ -52,7 +63,8 @@ send_and_read(pair *p, size_t len)
     pair_settle(p);
     assert_true(eager_held(p->server, &bytes) <= p->config.credit_messages);
     assert_true(bytes <= p->config.credit_bytes);
-    assert_true(announced_held(p->server) <= p->config.credit_rndv);
+    assert_true(announced_held(p->server) <=
+                p->config.credit_rndv + reserve(p));
     assert_int_equal(sends[COUNT - 1].status, UMX_INPROGRESS);
     for (unsigned i = 0; i < COUNT; i++) {
         op o;
@@ -136,11 +148,12 @@ test_announcements_are_bounded(void **state)
 static void
 test_totals_wrap(void **state)
 {
-    umi_counts   near = {UINT32_MAX - 50, UINT32_MAX - 50};
-    pair        *p    = *state;
-    umi_channel *tx, *rx;
+    umi_counts    near        = {UINT32_MAX - 50, UINT32_MAX - 50};
+    umi_ep_counts near_in_all = {UINT64_MAX - 20000, UINT32_MAX - 50};
+    pair         *p           = *state;
+    umi_channel  *tx, *rx;
 
-    p->config.credit_bytes    = 200;
+    p->config.credit_bytes    = 5200;
     p->config.credit_messages = 10;
     p->config.credit_rndv     = 5;
     pair_open(p);
@@ -148,13 +161,14 @@ test_totals_wrap(void **state)
     rx                     = &p->server->channel0;
     tx->tx_sent            = near;
     tx->tx_limits.messages = near.messages + 10;
-    tx->tx_limits.rndv     = near.rndv + 5;
+    tx->tx_limits.reserve  = near.reserve + 5;
     rx->rx_read            = near;
     rx->rx_granted         = near;
-    p->client->bytes       = (umi_byte_credit){.tx_sent  = UINT64_MAX - 500,
-                                               .tx_limit = UINT64_MAX - 300};
-    p->server->bytes       = (umi_byte_credit){.rx_read    = UINT64_MAX - 500,
-                                               .rx_granted = UINT64_MAX - 500};
+    p->client->tx_sent     = near_in_all;
+    p->client->tx_limit    = (umi_ep_counts){near_in_all.bytes + 5200,
+                                             near_in_all.rndv + 5};
+    p->server->rx_read     = near_in_all;
+    p->server->rx_granted  = near_in_all;
     send_and_read(p, 8);
     send_and_read(p, 8);
 }
@@ -204,7 +218,7 @@ test_channels_share_the_bytes(void **state)
     op       sends[CHANNELS];
     unsigned done = 0;
 
-    p->config.credit_bytes = 4 * LEN;
+    p->config.credit_bytes = 4 * (LEN + UMI_CREDIT_OVERHEAD);
     pair_open(p);
     fill_pattern(data, LEN, 7);
     for (uint16_t i = 0; i < CHANNELS; i++) {
@@ -216,7 +230,7 @@ test_channels_share_the_bytes(void **state)
         done += op_is_done(&sends[i]);
     }
     assert_int_equal(done, 4);
-    assert_int_equal(p->server->bytes.rx_kept, 4 * LEN);
+    assert_int_equal(p->server->rx_kept.bytes, p->config.credit_bytes);
     assert_int_equal(p->server->num_announced, CHANNELS - 4);
     for (uint16_t i = CHANNELS; i-- > 0;) {
         memset(in, 0, LEN);
@@ -224,7 +238,7 @@ test_channels_share_the_bytes(void **state)
         check_pattern(in, LEN, 7);
         assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
     }
-    assert_int_equal(p->server->bytes.rx_kept, 0);
+    assert_int_equal(p->server->rx_kept.bytes, 0);
     pair_settle(p); /* the credit comes */
     op_send(&sends[0], p->client, 0, pair_tag(1), data, LEN); /* eager again */
     assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
@@ -247,13 +261,13 @@ test_a_waiting_send_can_be_cancelled(void **state)
     for (int i = 0; i < SENDS; i++) {
         op_send(&sends[i], p->client, 0, pair_tag((uint64_t)i), "x", 1);
     }
-    umx_request_cancel(sends[5].req);
-    assert_int_equal(sends[5].calls, 0);
-    assert_int_equal(op_wait(p, &sends[5]), UMX_ERR_CANCELED);
+    umx_request_cancel(sends[6].req);
+    assert_int_equal(sends[6].calls, 0);
+    assert_int_equal(op_wait(p, &sends[6]), UMX_ERR_CANCELED);
     for (int i = 0; i < SENDS; i++) {
         op o;
 
-        if (i == 5) {
+        if (i == 6) {
             continue;
         }
         op_recv(&o, p->server, 0, pair_any, &byte, 1);
@@ -262,7 +276,7 @@ test_a_waiting_send_can_be_cancelled(void **state)
     }
     for (int i = 0; i < SENDS; i++) {
         assert_int_equal(op_wait(p, &sends[i]),
-                         i == 5 ? UMX_ERR_CANCELED : UMX_OK);
+                         i == 6 ? UMX_ERR_CANCELED : UMX_OK);
     }
 }
 
@@ -341,14 +355,138 @@ test_a_closed_peer_gets_no_credit(void **state)
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_CLOSED);
 }
 
+/* ---- the overhead of messages --------------------------------------------
+ */
+
+static bool
+is_waiting(umx_ep *ep, uint16_t channel)
+{
+    uint32_t id = umi_channel_id(UMI_KIND_MESSAGE, channel);
+
+    return !umi_list_is_empty(&umi_conn_find_channel(ep, id)->waiting);
+}
+
+/* Send messages without bytes on `channel`, `count` or until one has to wait,
+ * which `o` is then; how many went. */
+static unsigned
+send_empty(pair *p, op *o, uint16_t channel, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        op_send(o, p->client, channel, pair_tag(1), "", 0);
+        while (!op_is_done(o)) {
+            if (is_waiting(p->client, channel)) {
+                return i;
+            }
+            pair_step(p);
+        }
+        assert_int_equal(o->status, UMX_OK);
+    }
+    return count;
+}
+
+/* Messages without bytes are kept within credit_bytes, whatever the number of
+ * channels. */
+static void
+test_empty_messages_of_many_channels_are_bounded(void **state)
+{
+    enum {
+        CHANNELS = 50
+    };
+    pair            *p = *state;
+    umx_worker_stats stats;
+    uint64_t         most;
+    op               waiting[CHANNELS];
+
+    p->config.credit_bytes = 1 << 20;
+    pair_open(p);
+    for (uint16_t i = 0; i < CHANNELS; i++) {
+        (void)send_empty(p, &waiting[i], i + 1, p->config.credit_messages);
+    }
+    pair_settle(p);
+    umx_worker_query(p->server_worker, &stats);
+    most = p->config.credit_bytes / UMI_CREDIT_OVERHEAD +
+           CHANNELS * UMI_CREDIT_RESERVE;
+    assert_true(stats.unexpected_messages > CHANNELS * UMI_CREDIT_RESERVE);
+    assert_true(stats.unexpected_messages <= most);
+    assert_true(p->server->rx_kept.bytes <= p->config.credit_bytes);
+    umx_ep_abort(p->client);
+    for (int i = 0; i < CHANNELS; i++) {
+        (void)op_wait(p, &waiting[i]);
+    }
+}
+
+/* One channel has used up what all share: the others go on, over their reserve,
+ * as long as they are read. */
+static void
+test_a_channel_goes_on_over_its_reserve(void **state)
+{
+    enum {
+        ROUNDS = 10 * UMI_CREDIT_RESERVE
+    };
+    pair *p = *state;
+    char  in;
+    op    flood[100], waiting;
+
+    p->config.credit_bytes = 8 * UMI_CREDIT_OVERHEAD;
+    p->config.credit_rndv  = UMI_CREDIT_RESERVE;
+    pair_open(p);
+    for (int i = 0; i < 100; i++) {
+        op_send(&flood[i], p->client, 1, pair_tag(1), "xy", 2);
+    }
+    pair_settle(p);
+    assert_int_equal(p->server->rx_kept.rndv, p->config.credit_rndv);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        unsigned len = i % 2;
+        op       o;
+
+        op_send(&o, p->client, 2, pair_tag(i), "z", len);
+        assert_int_equal(pair_recv(p, p->server, 2, pair_tag(i), &in, len),
+                         UMX_OK);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+    }
+    assert_int_equal(send_empty(p, &waiting, 3, 100), UMI_CREDIT_RESERVE);
+    umx_ep_abort(p->client);
+    assert_int_equal(op_wait(p, &waiting), UMX_ERR_CANCELED);
+    for (int i = 0; i < 100; i++) {
+        (void)op_wait(p, &flood[i]);
+    }
+}
+
+/* An active message brings a header, which is kept, too. */
+static void
+test_headers_count(void **state)
+{
+    static const char header[UMX_AM_HEADER_MAX];
+
+    pair *p = *state;
+    op    o;
+
+    pair_open(p);
+    op_am_send(&o, p->client, UMX_AM_ID_MIN, header, 1000, "abc", 3);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
+    pair_settle(p);
+    assert_int_equal(p->server->rx_kept.bytes, 1003 + UMI_CREDIT_OVERHEAD);
+    assert_int_equal(p->client->tx_sent.bytes - p->server->rx_read.bytes,
+                     p->server->rx_kept.bytes);
+    op_am_recv(&o, p->server, UMX_AM_ID_MIN);
+    umx_message_drop(o.message);
+    assert_int_equal(p->server->rx_kept.bytes, 0);
+    assert_int_equal(p->client->tx_sent.bytes, p->server->rx_read.bytes);
+}
+
+/* ---- peers that do not keep to their credit ------------------------------
+ */
+
 /* As if UCX handed the message `seq` of `len` bytes over to `ep`. */
 static int
-feed(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv)
+feed_flags(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv, uint8_t flags)
 {
     static uint8_t bytes[256];
 
-    umi_header header = {
-        .kind = UMI_KIND_MESSAGE, .seq = seq, .endpoint = ep->base.wire_id};
+    umi_header     header  = {.kind     = UMI_KIND_MESSAGE,
+                              .flags    = flags,
+                              .seq      = seq,
+                              .endpoint = ep->base.wire_id};
     umi_am_arrival arrival = {.header     = &header,
                               .header_len = sizeof(header),
                               .data       = bytes,
@@ -356,6 +494,12 @@ feed(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv)
                               .is_rndv    = is_rndv};
 
     return umi_channel_on_arrival(ep->base.worker, &arrival);
+}
+
+static int
+feed(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv)
+{
+    return feed_flags(ep, seq, len, is_rndv, 0);
 }
 
 static void
@@ -373,7 +517,7 @@ static void
 flood(pair *p, uint32_t first, size_t len, uint32_t allowed)
 {
     p->config.credit_messages = 10;
-    p->config.credit_bytes    = 1000;
+    p->config.credit_bytes    = 10 * UMI_CREDIT_OVERHEAD;
     pair_open(p);
     for (uint32_t i = 0; i < allowed; i++) {
         assert_int_equal(feed(p->server, first + i, len, false),
@@ -393,13 +537,13 @@ test_a_peer_that_sends_more_messages_than_its_credit_is_dropped(void **state)
 static void
 test_a_peer_that_sends_more_bytes_than_its_credit_is_dropped(void **state)
 {
-    flood(*state, 0, 128, 7);
+    flood(*state, 0, 128, 8);
 }
 
 static void
 test_a_peer_whose_messages_never_come_in_order_is_dropped(void **state)
 {
-    flood(*state, 1, 128, 7);
+    flood(*state, 1, 128, 8);
 }
 
 static void
@@ -408,9 +552,38 @@ test_a_peer_that_announces_more_than_its_credit_is_dropped(void **state)
     pair *p = *state;
 
     pair_open(p);
-    p->server->channel0.rx_kept.rndv = p->config.credit_rndv;
+    p->server->rx_kept.rndv = p->config.credit_rndv;
     assert_int_equal(feed(p->server, 0, 128, true), UMI_AM_REFUSED);
     check_dropped_for_credit(p);
+}
+
+static void
+test_a_peer_that_exceeds_a_reserve_is_dropped(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    for (uint32_t i = 0; i < UMI_CREDIT_RESERVE; i++) {
+        assert_int_equal(feed_flags(p->server, i, 0, false, UMI_FLAG_RESERVE),
+                         UMI_AM_CONSUMED);
+    }
+    assert_int_equal(
+        feed_flags(p->server, UMI_CREDIT_RESERVE, 0, false, UMI_FLAG_RESERVE),
+        UMI_AM_REFUSED);
+    check_dropped_for_credit(p);
+}
+
+/* Only a message without bytes, or an announcement, is of a reserve. */
+static void
+test_bytes_of_a_reserve_are_refused(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    assert_int_equal(feed_flags(p->server, 0, 1, false, UMI_FLAG_RESERVE),
+                     UMI_AM_REFUSED);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
 }
 
 int
@@ -429,6 +602,11 @@ main(void)
         PAIR_TEST(test_waiting_sends_go_before_the_goodbye),
         PAIR_TEST(test_truncated_messages_give_credit_back),
         PAIR_TEST(test_a_closed_peer_gets_no_credit),
+        PAIR_TEST(test_empty_messages_of_many_channels_are_bounded),
+        PAIR_TEST(test_a_channel_goes_on_over_its_reserve),
+        PAIR_TEST_ONCE(test_headers_count),
+        PAIR_TEST_ONCE(test_a_peer_that_exceeds_a_reserve_is_dropped),
+        PAIR_TEST_ONCE(test_bytes_of_a_reserve_are_refused),
         PAIR_TEST_ONCE(
             test_a_peer_that_sends_more_messages_than_its_credit_is_dropped),
         PAIR_TEST_ONCE(

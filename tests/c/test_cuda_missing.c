@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym child */
 #include "mem/cuda.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_ucp fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 /* Calls of UCX about device memory are made in the context of its device. */
 #include "fake_cuda.h"

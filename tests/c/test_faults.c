@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp fake_system wrap=malloc wrap=calloc wrap=strndup */
 /* One long life of a worker, again and again, each time with another call that
  * fails: of UCX (tests/c/fake_ucp.c), of the system (tests/c/fake_system.c), or
@@ -5,6 +6,7 @@
  * never, nothing may crash. */
 #include "fake_ucp.h"
 #include "pair.h"
+#include "prove.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -108,7 +110,6 @@ send_to(umx_ep *ep, uint32_t seq, uint64_t tag, size_t len, bool is_rndv)
 }
 
 static const umi_limits limits = {1 << 20, 100, 100};
-static const uint8_t    address[8];
 
 /* The accepted endpoint, open or not; NULL when it has been dropped. */
 static umx_ep *
@@ -197,11 +198,12 @@ open_client(life *l, bool has_token)
 
     fake.is_paused = true;
     assert_int_equal(listen(keep_fd(l, bound_socket(&addr)), 1), 0);
-    fake.is_paused           = false;
-    welcome.u.welcome.major  = UMX_WIRE_VERSION;
-    welcome.u.welcome.limits = limits;
-    welcome.u.welcome.where  = (umi_where){{1}, 1, 7, 0, 8, address};
-    welcome.u.welcome.peer   = 1;
+    fake.is_paused             = false;
+    welcome.u.welcome.major    = UMX_WIRE_VERSION;
+    welcome.u.welcome.channels = 1;
+    welcome.u.welcome.limits   = limits;
+    stranger(1, &welcome.u.welcome.where);
+    welcome.u.welcome.peer = 1;
     if (umx_ep_connect(l->worker, &params, &l->client) != UMX_OK) {
         l->client = NULL;
         return;
@@ -212,6 +214,9 @@ open_client(life *l, bool has_token)
     if (has_token) {
         pair_hear(l->client, &challenge);
         run(l);
+    }
+    if (!has_token && l->client->handshake != NULL) {
+        prove(l->client, &welcome);
     }
     pair_hear(l->client, &welcome); /* with a token: does not prove it */
     run(l);
@@ -246,10 +251,11 @@ open_server(life *l, bool has_token)
         return;
     }
     connect_to_listener(l);
-    hello.u.hello.major  = UMX_WIRE_VERSION;
-    hello.u.hello.limits = limits;
-    hello.u.hello.where  = (umi_where){{2}, 2, 7, 0, 8, address};
-    open.u.open.peer     = 1;
+    hello.u.hello.major    = UMX_WIRE_VERSION;
+    hello.u.hello.channels = 1;
+    hello.u.hello.limits   = limits;
+    stranger(2, &hello.u.hello.where);
+    open.u.open.peer = 1;
     if (find_server(l) != NULL) {
         pair_hear(find_server(l), &hello);
         run(l);
@@ -259,6 +265,7 @@ open_server(life *l, bool has_token)
         run(l);
     }
     if (find_server(l) != NULL) {
+        prove(find_server(l), &open);
         pair_hear(find_server(l), &open);
         run(l);
     }
@@ -319,9 +326,13 @@ settle_taken(life *l, umx_message *message, bool is_read)
         return;
     }
     if (is_read) {
-        op_message_recv(next_op(l), message, l->buffers[2], LARGE);
+        op *o = next_op(l);
+
+        op_message_recv(o, message, l->buffers[2], LARGE);
         posted(l);
-    } else {
+        message = o->message;
+    }
+    if (message != NULL) {
         umx_message_return(message);
     }
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -496,9 +497,9 @@ read_taken(op *o, const memory *m)
     umx_op_params params  = op_params(o);
 
     params.on_done = on_received;
-    o->message     = message;
-    o->status = umx_message_recv_frames(message, m->buffers, m->count, &params,
+    o->status = umx_message_recv_frames(&message, m->buffers, m->count, &params,
                                         &o->req);
+    o->message = message;
     if (o->status != UMX_INPROGRESS) {
         o->req = NULL;
     }

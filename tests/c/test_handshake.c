@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
+#include "prove.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -152,7 +154,7 @@ test_another_wire_version_is_rejected(void **state)
     pair_where(p->client, &hello.u.hello.where);
     say(p->client, &hello);
     check_failed(p, UMX_ERR_VERSION);
-    assert_string_equal(umx_ep_reason(p->client), "wire version 1 is needed");
+    assert_string_equal(umx_ep_reason(p->client), "wire version 2 is needed");
     drop_client(p);
     check_server_forgets(p);
 }
@@ -202,17 +204,20 @@ test_messages_out_of_turn_drop_the_peer(void **state)
 
     set_token(&p->config, token);
     pair_listen(p);
-    welcome.u.welcome.where = (umi_where){{0}, 1, 0, 0, 1, &nowhere};
+    welcome.u.welcome.major    = UMX_WIRE_VERSION;
+    welcome.u.welcome.channels = 1;
+    welcome.u.welcome.where    = (umi_where){{0}, {0}, 1, 0, 0, 1, &nowhere};
     check_server_drops(p, &auth, 1);
     check_server_drops(p, &ping, 1);
     check_server_drops(p, &goodbye, 1);
     check_server_drops(p, &welcome, 1);
     check_server_drops(p, &open, 1);
     memset(hellos, 0, sizeof(hellos));
-    hellos[0].kind          = UMI_HELLO;
-    hellos[0].u.hello.major = UMX_WIRE_VERSION;
-    hellos[0].u.hello.where = welcome.u.welcome.where;
-    hellos[1]               = hellos[0];
+    hellos[0].kind             = UMI_HELLO;
+    hellos[0].u.hello.major    = UMX_WIRE_VERSION;
+    hellos[0].u.hello.channels = 1;
+    hellos[0].u.hello.where    = welcome.u.welcome.where;
+    hellos[1]                  = hellos[0];
     check_server_drops(p, hellos, 2);
 }
 
@@ -346,9 +351,10 @@ test_messages_that_overtake_the_handshake_wait(void **state)
 
     pair_listen(p);
     connect_mute(p);
-    header.endpoint      = half_open(p)->base.wire_id;
-    hello.u.hello.major  = UMX_WIRE_VERSION;
-    hello.u.hello.limits = (umi_limits){100, 100, 100};
+    header.endpoint        = half_open(p)->base.wire_id;
+    hello.u.hello.major    = UMX_WIRE_VERSION;
+    hello.u.hello.limits   = (umi_limits){100, 100, 100};
+    hello.u.hello.channels = 1;
     pair_where(p->client, &hello.u.hello.where);
     pair_hear(half_open(p), &hello);
     assert_int_equal(umi_channel_on_arrival(p->server_worker, &arrival),
@@ -360,6 +366,7 @@ test_messages_that_overtake_the_handshake_wait(void **state)
     (void)umx_worker_poll(p->server_worker);
     assert_null(p->server);
     open.u.open.peer = 1;
+    prove(half_open(p), &open);
     pair_hear(half_open(p), &open);
     (void)umx_worker_poll(p->server_worker);
     assert_non_null(p->server);
@@ -644,7 +651,8 @@ test_a_listener_destroyed_during_a_handshake_accepts_nothing(void **state)
         umi_control hello = {.kind = UMI_HELLO};
         umi_control open  = {.kind = UMI_OPEN};
 
-        hello.u.hello.major = UMX_WIRE_VERSION;
+        hello.u.hello.major    = UMX_WIRE_VERSION;
+        hello.u.hello.channels = 1;
         pair_where(p->client, &hello.u.hello.where);
         say(p->client, &hello);
         open.u.open.peer = 1;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_ucp wrap=malloc wrap=calloc wrap=strndup */
 /* Operations on registered memory: UCX is given the registration, which lives
  * until they are done. The sockets of the handshake are real, UCX is not. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_ucp wrap=malloc wrap=calloc wrap=strndup wrap=shmget */
 #include "core/memh.h"
 

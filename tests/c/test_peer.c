@@ -1,11 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 /* Connections between two workers share UCX's endpoint, and agree on it. */
 #include "pair.h"
+#include "prove.h"
 
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <umx/version.h>
 #include <unistd.h>
 
 static umi_peer *
@@ -255,6 +258,325 @@ test_a_worker_connects_to_itself(void **state)
     p->server = NULL;
 }
 
+/* ---- peers that say they are another -------------------------------------
+ */
+
+/* A connection by the test itself; the listening side's half of it. */
+static umx_ep *
+connect_raw(pair *p, int *fd_p)
+{
+    struct sockaddr_storage addr;
+    socklen_t               len      = (socklen_t)pair_address(p, &addr);
+    unsigned                in_hands = p->listener->num_handshakes;
+
+    *fd_p = socket(addr.ss_family, SOCK_STREAM, 0);
+    assert_int_equal(connect(*fd_p, (void *)&addr, len), 0);
+    PAIR_UNTIL(p, p->listener->num_handshakes == in_hands + 1);
+    return umi_conn_of(
+        umi_container_of(p->server_worker->eps.prev, umi_ep, link));
+}
+
+static void
+claim(umx_ep *ep, const umi_where *where)
+{
+    umi_control hello = {.kind = UMI_HELLO};
+
+    hello.u.hello.major    = UMX_WIRE_VERSION;
+    hello.u.hello.channels = 1;
+    hello.u.hello.limits   = (umi_limits){100, 100, 100};
+    hello.u.hello.where    = *where;
+    pair_hear(ep, &hello);
+}
+
+/* It does not have the key: the mac is made up. */
+static void
+open_unproven(umx_ep *ep)
+{
+    umi_control open = {.kind = UMI_OPEN, .u.open.peer = 1000};
+
+    pair_hear(ep, &open);
+}
+
+/* An open connection with `in` posted, and what its worker says of itself. */
+static void
+open_victim(pair *p, op *o, char *in, umi_where *where)
+{
+    pair_open(p);
+    pair_settle(p);
+    op_recv(o, p->server, 0, pair_any, in, 1);
+    memset(where, 0, sizeof(*where));
+    pair_where(p->client, where);
+}
+
+static void
+check_victim(pair *p, op *o, const char *in)
+{
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "v", 1), UMX_OK);
+    assert_int_equal(op_wait(p, o), UMX_OK);
+    assert_int_equal(*in, 'v');
+    check_byte(p, p->server, p->client, 'w');
+    assert_int_equal(count_peers(p->server_worker), 1);
+}
+
+static void
+check_dropped(pair *p, int fd)
+{
+    umx_worker_stats stats;
+
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    umx_worker_query(p->server_worker, &stats);
+    assert_int_equal(stats.protocol_errors, 1);
+    close(fd);
+}
+
+static void
+test_the_id_of_another_worker_alone_is_refused(void **state)
+{
+    pair     *p = *state;
+    umi_where victim, liars;
+    umx_ep   *liar;
+    op        o;
+    char      in = 0;
+    int       fd;
+
+    open_victim(p, &o, &in, &victim);
+    stranger(9, &liars);
+    memcpy(liars.worker_id, victim.worker_id, UMI_WHERE_ID_SIZE);
+    liar = connect_raw(p, &fd);
+    claim(liar, &liars);
+    check_dropped(p, fd);
+    check_victim(p, &o, &in);
+}
+
+/* All that other peers of the victim know: also its key and its address. */
+static void
+test_who_repeats_what_another_said_gets_nothing_of_it(void **state)
+{
+    pair     *p = *state;
+    umi_where victim;
+    umx_ep   *liar;
+    op        o;
+    char      in = 0;
+    int       fd;
+
+    open_victim(p, &o, &in, &victim);
+    liar = connect_raw(p, &fd);
+    claim(liar, &victim);
+    assert_true(liar->handshake->is_welcomed);
+    open_unproven(liar);
+    check_dropped(p, fd);
+    check_victim(p, &o, &in);
+}
+
+/* The liar came first: the true one gets an endpoint to where it really is. */
+static void
+test_a_claim_does_not_decide_where_another_is(void **state)
+{
+    pair       *p       = *state;
+    umi_where   claimed = {.endpoint = 77};
+    umx_worker *elsewhere;
+    umx_ep     *liar;
+    char        in = 0;
+    op          o;
+    int         fd;
+
+    pair_listen(p);
+    liar = connect_raw(p, &fd);
+    {
+        const void *address;
+        size_t      len;
+
+        assert_int_equal(
+            umx_worker_create(p->client_worker->context, &elsewhere), UMX_OK);
+        assert_int_equal(umi_worker_address(elsewhere, true, &address, &len),
+                         UMX_OK);
+        memcpy(claimed.worker_id, p->client_worker->id, UMI_WHERE_ID_SIZE);
+        memcpy(claimed.key, p->client_worker->key, UMI_KEY_SIZE);
+        claimed.address     = address;
+        claimed.address_len = (uint16_t)len;
+        claim(liar, &claimed);
+    }
+    assert_int_equal(count_peers(p->server_worker), 1);
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL);
+    assert_int_equal(count_peers(p->server_worker), 2);
+    op_recv(&o, p->server, 0, pair_any, &in, 1);
+    pair_settle(p);
+    open_unproven(liar);
+    check_dropped(p, fd);
+    check_victim(p, &o, &in);
+    umx_worker_destroy(elsewhere);
+}
+
+/* Of a peer without connections, too. */
+static void
+test_a_claim_does_not_end_a_peer_that_waits(void **state)
+{
+    pair     *p = *state;
+    umi_where victim;
+    umx_ep   *liar;
+    umi_peer *peer;
+    op        o;
+    char      in = 0;
+    int       fd;
+
+    open_victim(p, &o, &in, &victim);
+    close_both(p);
+    assert_int_equal(o.status, UMX_ERR_PEER_CLOSED);
+    peer = peer_of(p->server_worker);
+    liar = connect_raw(p, &fd);
+    claim(liar, &victim);
+    open_unproven(liar);
+    check_dropped(p, fd);
+    assert_ptr_equal(peer_of(p->server_worker), peer);
+    connect_again(p);
+    assert_ptr_equal(p->server->base.peer, peer);
+}
+
+/* A listener, too, can say that it is another. */
+static void
+test_a_listener_that_says_it_is_another_is_refused(void **state)
+{
+    pair              *p = *state;
+    struct sockaddr_in addr;
+    umx_connect_params params  = {.addr     = (void *)&addr,
+                                  .addr_len = sizeof(addr)};
+    umi_control        welcome = {.kind = UMI_WELCOME};
+    umx_ep            *ep;
+    int                fd = bound_socket(&addr);
+
+    assert_int_equal(listen(fd, 1), 0);
+    pair_open(p);
+    assert_int_equal(umx_ep_connect(p->client_worker, &params, &ep), UMX_OK);
+    welcome.u.welcome.major    = UMX_WIRE_VERSION;
+    welcome.u.welcome.channels = 1;
+    welcome.u.welcome.limits   = (umi_limits){100, 100, 100};
+    welcome.u.welcome.peer     = 1000;
+    pair_where(p->server, &welcome.u.welcome.where);
+    pair_hear(ep, &welcome);
+    assert_int_equal(umx_ep_get_state(ep), UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(ep), UMX_ERR_AUTH);
+    assert_string_equal(umx_ep_reason(ep),
+                        "the listener is not the worker that it says it is");
+    umx_ep_destroy(ep);
+    pair_settle(p);
+    assert_int_equal(count_peers(p->client_worker), 1);
+    close(fd);
+}
+
+/* Under a name of its own: UCX would take one's end for the other's. */
+static void
+test_ucxs_address_of_another_worker_is_refused(void **state)
+{
+    pair     *p = *state;
+    umi_where victim, liars;
+    umx_ep   *liar;
+    op        o;
+    char      in = 0;
+    int       fd;
+
+    open_victim(p, &o, &in, &victim);
+    stranger(9, &liars);
+    liars.address     = victim.address;
+    liars.address_len = victim.address_len;
+    liar              = connect_raw(p, &fd);
+    claim(liar, &liars);
+    assert_true(liar->handshake->is_rejected);
+    close(fd);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    check_victim(p, &o, &in);
+}
+
+static void
+test_our_own_address_is_refused(void **state)
+{
+    pair     *p = *state;
+    umi_where liars, ours = {.pid = 1};
+    umx_ep   *liar;
+    int       fd;
+
+    pair_listen(p);
+    liar = connect_raw(p, &fd);
+    pair_where(liar, &ours);
+    stranger(9, &liars);
+    liars.address     = ours.address;
+    liars.address_len = ours.address_len;
+    claim(liar, &liars);
+    check_dropped(p, fd);
+}
+
+/* As by who is not on this host: its segments are not for us to map. */
+static void
+test_shared_memory_of_another_host_is_refused(void **state)
+{
+    pair     *p     = *state;
+    umi_where where = {.pid = 1};
+    umx_ep   *liar;
+    int       fd;
+
+    pair_open(p);
+    pair_where(p->client, &where);
+    liar                  = connect_raw(p, &fd);
+    liar->socket.is_local = false;
+    claim(liar, &where);
+    if (p->tls != NULL && strcmp(p->tls, "tcp") == 0) { /* it names none */
+        close(fd);
+    } else {
+        check_dropped(p, fd);
+    }
+    pair_settle(p);
+}
+
+/* It is who it says; but the number is that of another connection of its. */
+static void
+test_a_number_that_a_connection_has_is_refused(void **state)
+{
+    pair       *p = *state;
+    umi_where   where;
+    umi_control open = {.kind = UMI_OPEN};
+    umx_ep     *twin;
+    op          o;
+    char        in = 0;
+    int         fd;
+
+    open_victim(p, &o, &in, &where);
+    twin = connect_raw(p, &fd);
+    claim(twin, &where);
+    open.u.open.peer = peer_of(p->client_worker)->id;
+    prove(twin, &open);
+    pair_hear(twin, &open);
+    check_dropped(p, fd);
+    check_victim(p, &o, &in);
+}
+
+/* What was shown in one handshake shows nothing in the next. */
+static void
+test_a_proof_is_good_for_one_handshake(void **state)
+{
+    pair       *p = *state;
+    umi_where   where;
+    umi_control open = {.kind = UMI_OPEN, .u.open.peer = 1000};
+    umx_ep     *first, *second;
+    int         fds[2];
+    op          o;
+    char        in = 0;
+
+    open_victim(p, &o, &in, &where);
+    first = connect_raw(p, &fds[0]);
+    claim(first, &where);
+    prove(first, &open);
+    second = connect_raw(p, &fds[1]);
+    claim(second, &where);
+    pair_hear(second, &open);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 1);
+    close(fds[0]);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    close(fds[1]);
+    check_victim(p, &o, &in);
+}
+
 /* ---- out of descriptors --------------------------------------------------
  */
 
@@ -303,6 +625,16 @@ main(void)
         PAIR_TEST(test_connections_on_a_dropped_endpoint_fail),
         PAIR_TEST(test_two_workers_connect_to_each_other_at_once),
         PAIR_TEST(test_a_worker_connects_to_itself),
+        PAIR_TEST(test_the_id_of_another_worker_alone_is_refused),
+        PAIR_TEST(test_who_repeats_what_another_said_gets_nothing_of_it),
+        PAIR_TEST(test_a_claim_does_not_decide_where_another_is),
+        PAIR_TEST(test_a_claim_does_not_end_a_peer_that_waits),
+        PAIR_TEST(test_a_listener_that_says_it_is_another_is_refused),
+        PAIR_TEST(test_ucxs_address_of_another_worker_is_refused),
+        PAIR_TEST(test_our_own_address_is_refused),
+        PAIR_TEST(test_shared_memory_of_another_host_is_refused),
+        PAIR_TEST(test_a_number_that_a_connection_has_is_refused),
+        PAIR_TEST(test_a_proof_is_good_for_one_handshake),
         PAIR_TEST_ONCE(test_accepting_goes_on_when_there_are_descriptors_again),
     };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory */
 /* How operations on memory end that the owner does not execute. */
 #include "memory.h"

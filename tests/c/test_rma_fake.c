@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_ucp wrap=malloc wrap=calloc wrap=strndup */
 /* Put and get by UCX: what is posted when, and what comes of failures. The
  * sockets of the handshake are real, UCX is not. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory */
 /* Put and get by UCX, which is asked for: there is no network card in tests. */
 #include "memory.h"

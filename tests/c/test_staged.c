@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory fake_cuda fake_cuda_link wrap=dlopen wrap=dlsym */
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ test_a_message_is_taken_into_device_memory(void **state)
         op_recv_message(&taking, p->server, 0, pair_any);
         assert_int_equal(op_wait(p, &taking), UMX_OK);
         params           = op_params(&receiving);
-        receiving.status = umx_message_recv(taking.message, &buf, &params,
+        receiving.status = umx_message_recv(&taking.message, &buf, &params,
                                             &receiving.req);
         assert_int_equal(op_wait(p, &receiving), UMX_OK);
         check_pattern(m.got, sizes[i], i);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair child wrap=malloc wrap=calloc wrap=realloc wrap=ucp_mem_map */
 /* A ping-pong of short messages, once it runs, allocates nothing; nor do large
  * ones from registered memory, which register nothing either. The linker wraps
@@ -196,7 +197,7 @@ exchange_frames(side *s, char *bytes, bool is_first)
     if (status != UMX_OK) {
         return status;
     }
-    status = umx_message_recv_frames(message, buffers, NUM_FRAMES, NULL, &req);
+    status = umx_message_recv_frames(&message, buffers, NUM_FRAMES, NULL, &req);
     umx_message_drop(message);
     if (status == UMX_OK && !is_first) {
         status = send_frames(s, buffers);

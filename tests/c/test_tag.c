@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #include "pair.h"
 
@@ -81,7 +82,8 @@ message_recv(op *o, umx_tag_message *message, void *data, size_t len)
     umx_op_params params = op_params(o);
     umx_buffer    buffer = umx_host_buffer(data, len);
 
-    o->status = umx_tag_message_recv(message, &buffer, &params, &o->req);
+    o->status = umx_tag_message_recv(&message, &buffer, &params, &o->req);
+    assert_true(message == NULL || o->status < 0);
 }
 
 /* A byte that has come with `tag`, or comes. */

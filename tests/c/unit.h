@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* unit.h: cmocka and what it wants included before it. */
 #ifndef UNIT_H
 #define UNIT_H

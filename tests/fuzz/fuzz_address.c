@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_address.c: umi_address_decode(). What is accepted must encode to the
  * very bytes that were decoded; what is refused, for a reason. The input is
  * tried as it is, and again with the checksum that it should have: no mutation

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: fake_ucp wrap=socket wrap=connect wrap=umi_random_bytes */
 /* fuzz_connection.c: a listener and a connecting side whose peers say anything:
  * over the sockets of the handshake, then in active messages.
@@ -5,10 +6,10 @@
  *   setup u8   bit 0: a token is set; bit 1: UCX's operations take a while
  *   step:      connection u8 | what u8 | len u16 | len bytes
  *
- * Connections 0 and 1 are accepted, 2 and 3 made. UCX is fake_ucp.c, random
- * bytes are always the same: with them a recorded handshake is valid. In the
- * end nothing may be left, of UCX or of descriptors. */
+ * Connections 0 and 1 are accepted, 2 and 3 made. UCX is fake_ucp.c. In the end
+ * nothing may be left, of UCX or of descriptors. */
 #include "fake_ucp.h"
+#include "prove.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -45,6 +46,7 @@ enum what {
     TAKE,     /* a message, and give it back */
     CANCEL,   /* the last operation */
     CLOSE,
+    PROVE, /* a control message of the handshake: said with what proves it */
     NUM_WHAT
 };
 
@@ -53,11 +55,14 @@ static umx_worker   *worker;
 static umx_listener *listener;
 static umx_ep       *eps[MAX_CONNECTIONS];
 static int           fds[MAX_CONNECTIONS]; /* the peers' ends */
-static int           pending_fd = -1;      /* of a connect; ours */
-static umx_request  *last;                 /* operation; NULL: is done */
+static int           our_fds[MAX_CONNECTIONS];
+static int           pending_fd = -1; /* of a connect; ours */
+static umx_request  *last;            /* operation; NULL: is done */
 
 /* ---- what the system would do --------------------------------------------
  */
+
+static uint64_t num_random; /* bytes so far: each input gets the same ones */
 
 int  __real_socket(int domain, int type, int protocol);
 int  __wrap_socket(int domain, int type, int protocol);
@@ -88,7 +93,12 @@ __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len)
 bool
 __wrap_umi_random_bytes(void *data, size_t len)
 {
-    memset(data, 0x5a, len);
+    uint8_t *bytes = data;
+
+    for (size_t i = 0; i < len; i++) {
+        bytes[i] = (uint8_t)(umi_siphash(&num_random, sizeof(num_random)));
+        num_random++;
+    }
     return true;
 }
 
@@ -138,7 +148,8 @@ socket_of(int i)
         return fds[i];
     }
     check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
-    fds[i] = pair[0];
+    fds[i]     = pair[0];
+    our_fds[i] = pair[1];
     if (i < NUM_ACCEPTED) {
         umi_handshake_on_connection(listener, pair[1]);
     } else {
@@ -207,6 +218,53 @@ arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
                 len - size, what == ANNOUNCE);
 }
 
+/* The half of connection `i` that is here, while its handshake goes on. */
+static umx_ep *
+handshake_of(int i)
+{
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+
+        if (ep->handshake != NULL && ep->socket.watch.fd == our_fds[i]) {
+            return ep;
+        }
+    }
+    return NULL;
+}
+
+/* The id that belongs to the key. */
+static void
+put_id_right(umi_where *where)
+{
+    uint64_t context_id;
+
+    memcpy(&context_id, where->worker_id, sizeof(context_id));
+    umi_worker_id_of(context_id, where->key, where->worker_id);
+}
+
+static void
+say_proven(int i, const uint8_t *data, size_t len)
+{
+    umx_ep     *ep = handshake_of(i);
+    umi_control control;
+    const char *why;
+    uint8_t     bytes[4 + UMI_CONTROL_MAX];
+    uint32_t    size;
+
+    if (ep == NULL || !umi_control_decode(&control, data, len, &why)) {
+        return;
+    }
+    if (control.kind == UMI_HELLO) {
+        put_id_right(&control.u.hello.where);
+    } else if (control.kind == UMI_WELCOME) {
+        put_id_right(&control.u.welcome.where);
+    }
+    prove(ep, &control);
+    size = (uint32_t)umi_control_encode(&control, bytes + 4);
+    memcpy(bytes, &size, 4);
+    (void)!send(fds[i], bytes, 4 + size, MSG_NOSIGNAL);
+}
+
 static void
 on_done(umx_request *req, umx_status status, void *arg)
 {
@@ -261,6 +319,8 @@ step(int i, enum what what, const uint8_t *data, size_t len)
 
     if (what == SAY) {
         (void)!send(fd, data, len, MSG_NOSIGNAL);
+    } else if (what == PROVE) {
+        say_proven(i, data, len);
     } else if (what == END) {
         (void)shutdown(fd, SHUT_WR);
     } else if (eps[i] == NULL) {
@@ -337,8 +397,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (contexts[0] == NULL) {
         make_contexts();
     }
-    fd   = lowest_free_fd();
-    live = fake.live;
+    fd         = lowest_free_fd();
+    live       = fake.live;
+    num_random = 1000;
     umi_reader_init(&r, data, len);
     setup = umi_read_u8(&r);
     open_worker(contexts[setup & SETUP_TOKEN]);

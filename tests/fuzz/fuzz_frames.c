@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_frames.c: umi_frames_decode(). What is accepted must encode to the very
  * bytes that were decoded, and add up; what is refused, for a reason. */
 #include "wire/frames.h"

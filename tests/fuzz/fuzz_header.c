@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_header.c: umi_header_decode(), against the layout drawn in header.h. */
 #include "wire/header.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_key.c: umi_key_decode(). What is accepted must encode to the very bytes
  * that were decoded. Inputs are tried as they are and with their hash put
  * right, which no mutation finds. */

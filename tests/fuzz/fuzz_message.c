@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_message.c: umx_metadata_is_valid() and umi_pack_read(). What is accepted
  * must encode to the very bytes that were read; what is refused, for a reason.
  */

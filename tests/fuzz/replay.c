@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* replay.c: a fuzz target without libFuzzer, for compilers that have none.
  *
  *   replay_control CORPUS RUNS

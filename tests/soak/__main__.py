@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Do one thing very often and look whether anything grows.
 
     python tests/soak connects 100000 [--tcp]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Cancel sends, receives and connects at every stage; nothing gets lost."""
 
 import asyncio

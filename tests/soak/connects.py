@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Connect, say a word each way, close: from both sides, and by dropping."""
 
 import asyncio

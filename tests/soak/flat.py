@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What must not grow, measured."""
 
 import asyncio

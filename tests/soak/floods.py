@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Offer all of it to a peer that does not read; then the peer reads.
 
 The count is in MiB. What the peer holds, and what the sender holds beside the

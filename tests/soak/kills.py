@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Kill the peer: idle, with receives posted, with a big send under way."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Messages of all protocols, one after the other and many at once."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Buffers of a pool: sent, received into, given up, waited for."""
 
 import asyncio

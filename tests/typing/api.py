@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What a type checker knows about the package; test_typing.py runs mypy."""
 
 from concurrent.futures import Future

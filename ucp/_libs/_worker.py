@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Contexts and workers."""
 
 from __future__ import annotations

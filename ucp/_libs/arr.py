@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Memory of objects, with its layout."""
 
 from typing import Any

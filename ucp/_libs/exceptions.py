@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The exceptions of ``ucp.exceptions``, and a way to log some."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """The low-level API: contexts, workers, endpoints, and calls that move data.
 
 A call that moves data takes ``cb_func``, ``cb_args`` and ``cb_kwargs``. If it

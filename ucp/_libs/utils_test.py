@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Operations that wait, for tests: each moves its worker until it is done."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ucx_api
-from .arr import Array
+from .arr import asarray
 
 
 def blocking_handler(
@@ -34,7 +35,7 @@ def blocking_send(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
 ) -> None:
     """Send with a tag."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.tag_send_nb(
         ep, array, array.nbytes, tag, blocking_handler, (finished,)
@@ -46,7 +47,7 @@ def blocking_recv(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object, tag: int = 0
 ) -> None:
     """Receive with a tag."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.tag_recv_nb(
         worker, array, array.nbytes, tag, blocking_handler, (finished,), ep=ep
@@ -54,11 +55,64 @@ def blocking_recv(
     _wait(worker.progress, request, finished)
 
 
+def non_blocking_handler(
+    request: object,
+    exception: BaseException | None,
+    completed_cb: Callable[[], object],
+) -> None:
+    """A callback: calls ``completed_cb()``."""
+    assert exception is None, exception
+    completed_cb()
+
+
+def non_blocking_send(
+    worker: ucx_api.UCXWorker,
+    ep: ucx_api.UCXEndpoint,
+    msg: object,
+    started_cb: Callable[[], object],
+    completed_cb: Callable[[], object],
+    tag: int = 0,
+) -> ucx_api.UCXRequest[None] | None:
+    """Start to send with a tag; None if that is done already.
+
+    ``started_cb()`` is called before, ``completed_cb()`` when it is done.
+    """
+    array = asarray(msg)
+    started_cb()
+    request = ucx_api.tag_send_nb(
+        ep, array, array.nbytes, tag, non_blocking_handler, (completed_cb,)
+    )
+    if request is None:
+        completed_cb()
+    return request
+
+
+def non_blocking_recv(
+    worker: ucx_api.UCXWorker,
+    ep: ucx_api.UCXEndpoint,
+    msg: object,
+    started_cb: Callable[[], object],
+    completed_cb: Callable[[], object],
+    tag: int = 0,
+) -> ucx_api.UCXRequest[None] | None:
+    """Start to receive with a tag; calls as ``non_blocking_send``."""
+    array = asarray(msg)
+    started_cb()
+    return ucx_api.tag_recv_nb(
+        worker, array, array.nbytes, tag, non_blocking_handler, (completed_cb,), ep=ep
+    )
+
+
+def get_endpoint_error_handling_default() -> bool:
+    """Endpoints handle errors."""
+    return True
+
+
 def blocking_am_send(
     worker: ucx_api.UCXWorker, ep: ucx_api.UCXEndpoint, msg: object
 ) -> None:
     """Send an active message."""
-    array = Array(msg)
+    array = asarray(msg)
     finished = [False]
     request = ucx_api.am_send_nbx(
         ep, array, array.nbytes, blocking_handler, (finished,)

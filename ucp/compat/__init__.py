@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Names of other libraries on top of ``ucp``; nothing here is imported by it."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Dask's messages over UCX: ``Client("ucp://scheduler:8786")``.
 
 Where ``ucp`` and ``distributed`` are installed the protocol is there, without
@@ -16,8 +17,12 @@ from typing import Any
 
 from distributed.comm.registry import backends
 
-from . import _config
-from ._comm import UCP, UCPBackend, UCPConnector, UCPListener
+from .. import _neighbours
+
+_neighbours.check()  # ucp may be the package of another distribution
+
+from . import _config  # noqa: E402
+from ._comm import UCP, UCPBackend, UCPConnector, UCPListener  # noqa: E402
 
 __all__ = [
     "UCP",

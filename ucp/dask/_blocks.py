@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Memory for what is received.
 
 The first touch of fresh pages costs more than a transfer, and what is freed in

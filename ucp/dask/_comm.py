@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """distributed's Comm, Connector, Listener and Backend.
 
 A message is one message of frames. ``write`` posts it and returns: the library

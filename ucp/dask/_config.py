@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """What Dask's configuration says, and UCX started with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ucxx's asynchronous API: ``import ucp.compat.ucxx as ucxx``.
 
 What ucxx has as properties are properties, ``recv`` takes shorter messages,
@@ -6,37 +7,65 @@ errors are ucxx's. Below it are ``ucp`` objects, as ``endpoint.ucp`` and
 those of ucxx itself, which speaks another protocol. There are no C++ objects,
 so their addresses are not to be had, and no progress modes: the event loop
 makes progress.
+
+Programs that say ``import ucxx`` get this package after ``install()``, or if
+they are run by ``python -m ucp.compat.ucxx PROGRAM``.
 """
+
+# Layout:
+#
+#   core         functions and the context      _endpoint  endpoints, listeners
+#   exceptions   ucxx's tree                    types      tags
+#   utils, testing, _lib, _lib_async            where ucxx keeps some names
+#   _install, __main__                          for other people's `import ucxx`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
-
-from ... import _addressed, _connect, _context, _worker
-from ..._address import get_address
-from ..._addressed import get_ucx_address_from_buffer, get_worker_address
-from ..._context import (
+from ..._context import get_ucx_version
+from ..._loader import MIN_VERSION, which_ucx
+from . import core, exceptions, testing, types, utils
+from ._endpoint import Endpoint, Listener, TagProbeResult
+from ._install import install
+from .core import (
+    ApplicationContext,
+    continuous_ucx_progress,
+    create_endpoint,
+    create_endpoint_from_worker_address,
+    create_listener,
     get_active_transports,
     get_config,
     get_ucp_context_info,
-    get_ucx_version,
-)
-from ..._worker import (
-    continuous_ucx_progress,
     get_ucp_worker,
     get_ucp_worker_info,
+    get_ucx_address_from_buffer,
+    get_ucxx_worker,
+    get_worker_address,
+    init,
     progress,
+    recv,
+    reset,
+    stop_notifier_thread,
 )
-from . import exceptions, types
-from ._endpoint import Clients, Endpoint, Listener, TagProbeResult, translated
-from .exceptions import UCXUnsupportedError
+from .exceptions import UCXError
+from .utils import get_address, get_ucxpy_logger
+
+#: The version of ucxx whose names these are.
+__version__ = "0.52.0"
+__git_commit__ = ""
+_ucx_version = get_ucx_version()
+__ucx_version__ = which_ucx().version
+__ucx_min_version__ = ".".join(map(str, MIN_VERSION))
 
 __all__ = [
+    "ApplicationContext",
     "Endpoint",
     "Listener",
     "TagProbeResult",
+    "UCXError",
+    "__git_commit__",
+    "__version__",
     "continuous_ucx_progress",
+    "core",
     "create_endpoint",
     "create_endpoint_from_worker_address",
     "create_listener",
@@ -49,113 +78,16 @@ __all__ = [
     "get_ucp_worker_info",
     "get_ucx_address_from_buffer",
     "get_ucx_version",
+    "get_ucxpy_logger",
     "get_ucxx_worker",
     "get_worker_address",
     "init",
+    "install",
     "progress",
     "recv",
     "reset",
     "stop_notifier_thread",
+    "testing",
     "types",
+    "utils",
 ]
-
-_PROGRESS_MODES = ("thread", "thread-polling", "blocking", "polling")
-
-
-def init(
-    options: Mapping[str, str] | None = None,
-    env_takes_precedence: bool = False,
-    progress_mode: str | None = None,
-    enable_delayed_submission: bool | None = None,
-    enable_python_future: bool | None = None,
-    connect_timeout: float | None = None,
-) -> None:
-    """``ucp.init``; modes are checked, and change nothing.
-
-    Raises:
-        ValueError: ucxx has no such ``progress_mode``.
-        RuntimeError: UCX is in use already.
-        UCXConfigError: UCX knows no such option.
-    """
-    if progress_mode is not None and progress_mode not in _PROGRESS_MODES:
-        raise ValueError(
-            f"Unknown progress mode {progress_mode}, valid modes are: "
-            + ", ".join(repr(mode) for mode in _PROGRESS_MODES)
-        )
-    if enable_delayed_submission or enable_python_future:
-        _context.logger.debug("there is nothing to enable")
-    with translated():
-        _context.init(options, env_takes_precedence, connect_timeout=connect_timeout)
-
-
-def reset() -> None:
-    """``ucp.reset``: shut UCX down; UCXError names what is still open."""
-    with translated():
-        _worker.reset()
-
-
-def stop_notifier_thread() -> None:
-    """There is none."""
-
-
-def create_listener(
-    callback_func: Callable[[Endpoint], Coroutine[Any, Any, object] | object],
-    port: int | None = None,
-    endpoint_error_handling: bool = True,
-    connect_timeout: float | None = 5.0,
-) -> Listener:
-    """Listen on all IPv4 addresses; call ``callback_func(endpoint)``."""
-    clients = Clients(callback_func)
-    with translated():
-        listener = _connect.create_listener(
-            clients.serve,
-            port,
-            endpoint_error_handling,
-            connect_timeout=connect_timeout,
-        )
-    return Listener(listener, clients)
-
-
-async def create_endpoint(
-    ip_address: str,
-    port: int,
-    endpoint_error_handling: bool = True,
-    connect_timeout: float | None = None,
-) -> Endpoint:
-    """Connect to a listener.
-
-    Raises:
-        UCXNotConnectedError: nobody listens, told at once.
-        UCXTimedOutError: a TimeoutError: the peer says nothing.
-    """
-    with translated():
-        endpoint = await _connect.create_endpoint(
-            ip_address,
-            port,
-            endpoint_error_handling,
-            connect_timeout=connect_timeout,
-        )
-    return Endpoint(endpoint)
-
-
-async def create_endpoint_from_worker_address(
-    address: Any, endpoint_error_handling: bool = True
-) -> Endpoint:
-    """Connect to the worker of that address, without a listener."""
-    with translated():
-        return Endpoint(
-            await _addressed.create_endpoint_from_worker_address(
-                address, endpoint_error_handling
-            )
-        )
-
-
-async def recv(buffer: Any, tag: int) -> None:
-    """Receive a message of that raw tag, from whomever."""
-    with translated():
-        await _worker.current_worker().recv(buffer, tag)
-
-
-def get_ucxx_worker() -> int:
-    """There is none: UCXUnsupportedError."""
-    raise UCXUnsupportedError("there is no C++ object behind this worker")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """ucxx's exceptions: one class a UCX status, all of them UCXErrors.
 
 Where a built-in exception fits, the class is that, too. ``__cause__`` is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Tags as ucxx has them: integers of 64 bits."""
 
 from __future__ import annotations

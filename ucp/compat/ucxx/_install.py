@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Have other people's ``import ucxx`` find ``ucp.compat.ucxx``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+_PACKAGE = "ucp.compat.ucxx"
+_NAME = "ucxx"
+
+#: A directory for sys.path; it holds a module of that name, which installs.
+DIRECTORY = Path(__file__).parents[1] / "alias"
+
+
+def install() -> None:
+    """From here on ``import ucxx`` gives ``ucp.compat.ucxx`` in this process.
+
+    And in processes that multiprocessing starts, which get this ``sys.path``.
+    Nothing else of this package calls it: a program that has ucxx keeps it.
+
+    Raises:
+        RuntimeError: something else called ucxx has been imported already.
+    """
+    package = importlib.import_module(_PACKAGE)
+    if sys.modules.get(_NAME, package) is not package:
+        raise RuntimeError(
+            f"ucxx has been imported already, from {sys.modules[_NAME].__file__}: "
+            "call ucp.compat.ucxx.install() before"
+        )
+    if str(DIRECTORY) not in sys.path:
+        sys.path.insert(0, str(DIRECTORY))
+    sys.modules[_NAME] = package
+    for module in pkgutil.walk_packages(package.__path__, _PACKAGE + "."):
+        if not module.name.endswith(".__main__"):
+            alias = _NAME + module.name.removeprefix(_PACKAGE)
+            sys.modules[alias] = importlib.import_module(module.name)

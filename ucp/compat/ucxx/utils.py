@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``ucxx.utils``: texts, and the address of this host."""
+
+from __future__ import annotations
+
+import socket
+
+from ... import _address
+from ..._libs.utils import (
+    format_bytes,
+    format_time,
+    nvtx_annotate,
+    parse_bytes,
+    print_key_value,
+    print_multi,
+    print_separator,
+)
+from ...utils import get_ucxpy_logger, hmean
+
+__all__ = [
+    "format_bytes",
+    "format_time",
+    "get_address",
+    "get_ucxpy_logger",
+    "hmean",
+    "nvtx_annotate",
+    "parse_bytes",
+    "print_key_value",
+    "print_multi",
+    "print_separator",
+]
+
+
+def get_address(ifname: str | None = None, use_ipv6: bool = False) -> str:
+    """``ucp.get_address``, as ucxx calls it.
+
+    Raises:
+        OSError: no such interface, or none was named and none fits.
+    """
+    family = socket.AF_INET6 if use_ipv6 else socket.AF_INET
+    try:
+        return _address.get_address(ifname, family=family)
+    except RuntimeError as exc:
+        raise OSError(str(exc)) from None
