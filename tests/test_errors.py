@@ -66,7 +66,7 @@ async def test_an_address_of_another_host_is_named():
 
 
 async def test_a_close_that_times_out_names_the_peer():
-    async with connected_pair() as (client, server):
+    async with connected_pair() as (client, _):
         host, port = client.peer_address[:2]
         sending = client.send(bytes(10_000_000), tag=1)
         with pytest.raises(
@@ -77,7 +77,6 @@ async def test_a_close_that_times_out_names_the_peer():
             await client.close(timeout=0.01)
         with contextlib.suppress(ucp.UCXBaseException):
             await sending
-        assert server.state != "open"
 
 
 @pytest.fixture

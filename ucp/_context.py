@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from . import _ext, _loader
+from ._token import as_token, token_of_environment
 from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
@@ -87,7 +88,8 @@ class Config:
     frames_bytes_max: int | None = None
     """Bytes of all frames of one message, likewise."""
     token: bytes | None = None
-    """Shared secret of 1 to 256 bytes; peers without it are refused."""
+    """Shared secret of 1 to 256 bytes; peers without it are refused. See
+    ``init()`` for other ways to give it."""
 
     def _given(self) -> dict[str, int | bytes | None]:
         values = dataclasses.asdict(self)
@@ -117,6 +119,7 @@ def init(
     connect_timeout: float | None = None,
     *,
     config: Config | None = None,
+    token: bytes | str | os.PathLike[str] | None = None,
 ) -> None:
     """Create the process's context with these settings.
 
@@ -130,11 +133,21 @@ def init(
         connect_timeout: seconds; what ``create_endpoint`` uses when it gets
             none. Default ``UCXPY_CONNECT_TIMEOUT``, else 5.
         config: limits and thresholds of this library.
+        token: shared secret of 1 to 256 bytes, or the path of a file with it,
+            which nobody but its owner may be able to open. Peers without the
+            secret are refused. Default: ``config.token``, else the environment's
+            ``UCP_TOKEN``, or the file that ``UCP_TOKEN_FILE`` names. Without
+            any, who reaches a listener is trusted: see ``docs/security.md``.
 
     Raises:
         RuntimeError: there is a context already.
-        UCXConfigError: UCX knows no such option, or refuses its value.
+        UCXConfigError: UCX knows no such option, or refuses its value; or the
+            token's file or variable is not as it should be.
     """
+    if token is not None:
+        if config is not None and config.token is not None:
+            raise ValueError("both token and config.token are given")
+        config = dataclasses.replace(config or Config(), token=as_token(token))
     with _lock:
         if _state.context is not None:
             raise RuntimeError(
@@ -151,12 +164,17 @@ def _create(
     options: dict[str, str], env_first: bool, config: Config | None
 ) -> _ext.Context:
     _ext.set_log_handler(_log)
+    given = config._given() if config is not None else {}
+    if "token" not in given:
+        token = token_of_environment()
+        if token is not None:
+            given["token"] = token
     try:
         with _hearing() as said:
             context = _ext.Context(
                 options,
                 env_first=env_first,
-                config=config._given() if config is not None else None,
+                config=given or None,
             )
     except UCXError as exc:
         if exc.status == _NO_DEVICE:

@@ -38,6 +38,7 @@ static const struct {
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
+    {UMX_ERR_SEG_SIZE, EXC_UCXConfigError},
     {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_STALE_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},

@@ -160,8 +160,9 @@ read_address(ListenerObject *self)
     if (tuple == NULL) {
         return -1;
     }
-    self->host = Py_NewRef(PyTuple_GET_ITEM(tuple, 0));
-    self->port = (int)PyLong_AsLong(PyTuple_GET_ITEM(tuple, 1));
+    self->is_dual = umx_listener_is_dual(self->umx);
+    self->host    = Py_NewRef(PyTuple_GET_ITEM(tuple, 0));
+    self->port    = (int)PyLong_AsLong(PyTuple_GET_ITEM(tuple, 1));
     Py_DECREF(tuple);
     return 0;
 }
@@ -186,6 +187,32 @@ listener_start(ListenerObject *self, umx_listener_params *params,
     return read_address(self);
 }
 
+/* (None, port): all addresses of both families, as umx_listener_params say. */
+static bool
+is_any_host(PyObject *sockaddr)
+{
+    return PyTuple_Check(sockaddr) && PyTuple_GET_SIZE(sockaddr) == 2 &&
+           Py_IsNone(PyTuple_GET_ITEM(sockaddr, 0));
+}
+
+static int
+read_params_address(PyObject *sockaddr, umx_listener_params *params,
+                    struct sockaddr_storage *addr)
+{
+    in_port_t port;
+
+    if (!is_any_host(sockaddr)) {
+        params->addr = (struct sockaddr *)addr;
+        return sockaddr_parse(sockaddr, addr, &params->addr_len);
+    }
+    if (parse_port(sockaddr, &port) < 0) {
+        return -1;
+    }
+    params->field_mask |= UMX_LISTENER_FIELD_PORT;
+    params->port = ntohs(port);
+    return 0;
+}
+
 PyObject *
 listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
              PyObject *backlog, PyObject *timeout, PyObject *remote_close)
@@ -195,7 +222,7 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     struct sockaddr_storage addr;
     ListenerObject         *self;
 
-    if (sockaddr_parse(sockaddr, &addr, &params.addr_len) < 0) {
+    if (read_params_address(sockaddr, &params, &addr) < 0) {
         return NULL;
     }
     if (backlog != NULL && backlog != Py_None) {
@@ -229,7 +256,6 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
         self->on_remote_close = Py_NewRef(remote_close);
     }
     event_watch_listener(&params, self, self->on_remote_close != NULL);
-    params.addr = (struct sockaddr *)&addr;
     /* Code of the arguments has run since the call. */
     if (worker_check(worker) < 0 ||
         listener_start(self, &params, sockaddr) < 0) {
@@ -348,6 +374,19 @@ get_host(PyObject *op, void *Py_UNUSED(closure))
     return Py_NewRef(host != NULL ? host : Py_None);
 }
 
+static PyObject *
+get_addresses(PyObject *op, void *Py_UNUSED(closure))
+{
+    ListenerObject *self = (ListenerObject *)op;
+
+    if (self->host == NULL) {
+        return PyList_New(0);
+    }
+    return self->is_dual ? Py_BuildValue("[(si)(si)]", "0.0.0.0", self->port,
+                                         "::", self->port) :
+                           Py_BuildValue("[(Oi)]", self->host, self->port);
+}
+
 static PyMethodDef listener_methods[] = {
     {"close", listener_close, METH_NOARGS, close_doc},
     {"closed", listener_closed, METH_NOARGS, closed_doc},
@@ -356,7 +395,10 @@ static PyMethodDef listener_methods[] = {
 
 static PyGetSetDef listener_getset[] = {
     {"port", get_port, NULL, "The port it is bound to.", NULL},
-    {"host", get_host, NULL, "The address it is bound to.", NULL},
+    {"host", get_host, NULL,
+     "The address it is bound to; the IPv4 one if there are two.", NULL},
+    {"addresses", get_addresses, NULL,
+     "Pairs of host and port: all that it is bound to.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -259,6 +259,7 @@ typedef struct ListenerObject {
     PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
+    bool                        is_dual; /* of IPv4 and IPv6 */
     PyObject                   *weakrefs;
 } ListenerObject;
 
@@ -556,8 +557,11 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
  * for what cannot be iterated over. */
 PyObject *args_items(PyObject *sequence, const char *expected);
 
-/* None, ANY, int, str, bytes or tuple as a match. */
+/* None, ANY, or what is hashable, as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
+
+/* An int of 64 bits, or what has __index__. */
+int args_mask(PyObject *mask, uint64_t *value_p);
 
 /* An int of 64 bits, or what has __index__; `name` is for errors. */
 int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
@@ -716,6 +720,7 @@ struct RequestObject {
     bool is_orphan;           /* dropped; a reference is the operation's */
     bool can_unrecv;          /* the message may go back to its queue */
     bool is_into;             /* RECV_FRAMES: the memory is the user's */
+    bool is_making;           /* its result, which may run an allocator */
     uint16_t         channel; /* or the id of active messages */
     umx_status       status;
     umx_match        match;

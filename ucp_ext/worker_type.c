@@ -1108,14 +1108,15 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
         "requests_in_use", stats.requests_in_use, "requests_peak",
         stats.requests_peak, "requests_lost", stats.requests_lost, "endpoints",
         stats.endpoints, "listeners", stats.listeners, "unexpected_messages",
         stats.unexpected_messages, "unexpected_bytes", stats.unexpected_bytes,
         "protocol_errors", stats.protocol_errors, "stray_messages",
         stats.stray_messages, "wakeups", stats.wakeups, "spins", stats.spins,
-        "spin_hits", stats.spin_hits, "loans", stats.loans);
+        "spin_hits", stats.spin_hits, "loans", stats.loans, "renewals",
+        stats.renewals);
 }
 
 PyDoc_STRVAR(worker_flush_doc,
@@ -1323,7 +1324,8 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
              "       timeout=None, on_remote_close=None)\n--\n\n"
-             "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
+             "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
+             "None is all addresses, of IPv6 where there is some. Calls\n"
              "on_accept(endpoint) for each peer whose handshake is complete.\n"
              "With on_remote_close accepted peers may close it; that is\n"
              "called then.");
