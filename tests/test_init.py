@@ -160,6 +160,17 @@ def test_ucx_logs_through_logging():
     )
 
 
+@pytest.mark.parametrize("key", ["POSIX_SEG_SIZE", "SYSV_SEG_SIZE", "MM_SEG_SIZE"])
+def test_segments_of_64k_are_refused_by_name(key, monkeypatch):
+    """UCX counts what is in them in 16 bits."""
+    message = rf'^option "{key}" = "64k": a segment .* must be less than 64k '
+    with pytest.raises(ucp.UCXConfigError, match=message):
+        ucp.init({key: "64k"})
+    monkeypatch.setenv(f"UCX_{key}", "64k")
+    with pytest.raises(ucp.UCXConfigError, match=rf"UCX_{key}.* in 16 bits"):
+        ucp.init()
+
+
 # ---- the token ---------------------------------------------------------------
 
 TOKEN = b"a shared secret"

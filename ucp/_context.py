@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from . import _ext, _loader
 from ._token import as_token, token_of_environment
+from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
 
 # What libumx's log levels are in the logging module.
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+
+_NO_DEVICE = -14  # UCS_ERR_NO_DEVICE
+# UCX's options that leave it with fewer transports or devices.
+_CHOOSING = ("TLS", "NET_DEVICES", "SHM_DEVICES", "SELF_DEVICES", "ACC_DEVICES")
 
 _DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds; ucx-py's
 
@@ -100,6 +107,7 @@ class _State:
 
 
 _state = _State()
+_said: list[str] | None = None  # what is logged while a context is made
 memories: WeakSet[_ext.Memory | _ext.BufferPool] = WeakSet()  # those alive
 _lock = threading.Lock()
 
@@ -161,11 +169,20 @@ def _create(
         token = token_of_environment()
         if token is not None:
             given["token"] = token
-    context = _ext.Context(
-        options,
-        env_first=env_first,
-        config=given or None,
-    )
+    try:
+        with _hearing() as said:
+            context = _ext.Context(
+                options,
+                env_first=env_first,
+                config=given or None,
+            )
+    except UCXError as exc:
+        if exc.status == _NO_DEVICE:
+            raise _no_device(options, env_first) from exc
+        refused = _refused_variable(said)
+        if refused is not None and "UCX refuses" not in str(exc):
+            raise UCXConfigError(refused) from exc
+        raise
     _state.context = context
     _state.options = options
     _state.env_first = env_first
@@ -176,7 +193,43 @@ def _create(
     return context
 
 
+def _no_device(options: dict[str, str], env_first: bool) -> UCXConfigError:
+    """Name the options that choose transports and devices, as they were given."""
+    in_force = _ext.config_options(options, env_first)
+    given = [
+        f'{name}="{in_force[name]}"'
+        for name in _CHOOSING
+        if name in options or f"UCX_{name}" in os.environ
+    ]
+    what = ", ".join(given) or "the system's"
+    return UCXConfigError(f"UCX finds no transport and device to use among {what}")
+
+
+_REFUSED = re.compile(r"Invalid value for (\w+): '(.*?)'\. Expected: (.*)")
+
+
+def _refused_variable(said: list[str]) -> str | None:
+    """The variable of the environment that UCX has complained of, in words."""
+    for match in filter(None, map(_REFUSED.search, said)):
+        name, value, expected = match.groups()
+        return f'UCX refuses UCX_{name}="{value}", it expects {expected}'
+    return None
+
+
+@contextlib.contextmanager
+def _hearing() -> Iterator[list[str]]:
+    """The texts that the library and UCX log in the block; they are logged, too."""
+    global _said
+    _said = []
+    try:
+        yield _said
+    finally:
+        _said = None
+
+
 def _log(level: int, text: str) -> None:
+    if _said is not None:
+        _said.append(text)
     logger.log(_LEVELS[min(level, len(_LEVELS) - 1)], "%s", text)
 
 

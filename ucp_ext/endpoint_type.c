@@ -665,12 +665,14 @@ get_error(PyObject *op, void *Py_UNUSED(closure))
 {
     EndpointObject *self   = (EndpointObject *)op;
     umx_status      status = umx_ep_error(self->umx);
+    const char     *reason = umx_ep_reason(self->umx);
     PyObject       *exc;
 
     if (status == UMX_OK) {
         Py_RETURN_NONE;
     }
-    exc = errors_new(self->worker->st, status, NULL, NULL);
+    exc = errors_new(self->worker->st, status, NULL,
+                     reason[0] != '\0' ? reason : NULL);
     if (exc != NULL &&
         PyObject_SetAttr(exc, NAME(self->worker->st, peer), self->peer) < 0) {
         Py_CLEAR(exc);

@@ -21,8 +21,8 @@ extern "C" {
 #endif
 
 /** Takes a reference on `context`. */
-UMX_API UMX_MUST_CHECK umx_status
-umx_worker_create(umx_context *context, umx_worker **worker_p);
+UMX_API UMX_MUST_CHECK umx_status umx_worker_create(umx_context *context,
+                                                    umx_worker **worker_p);
 
 /**
  * (P) Destroy the worker and all that is under it: listeners stop, endpoints
@@ -130,8 +130,8 @@ UMX_API bool umx_worker_is_owner(const umx_worker *worker);
  * where it could sleep, at intervals that are long against the travel of a
  * message: what comes during the call itself looks like work that nobody
  * announced.
- * @return true if the worker has been armed since the call before, its fd is not
- *         readable, and there was work; some of it is done now, so drain
+ * @return true if the worker has been armed since the call before, its fd is
+ * not readable, and there was work; some of it is done now, so drain
  */
 UMX_API bool umx_worker_overslept(umx_worker *worker);
 
@@ -149,8 +149,8 @@ UMX_API unsigned umx_worker_num_closing(const umx_worker *worker);
 typedef struct umx_worker_stats {
     uint64_t requests_in_use; /* posted and not released */
     uint64_t requests_peak;
-    uint64_t requests_lost;   /* in use, but see umx_op_params.on_lost */
-    uint64_t endpoints;       /* alive, the library's hidden ones included */
+    uint64_t requests_lost; /* in use, but see umx_op_params.on_lost */
+    uint64_t endpoints;     /* alive, the library's hidden ones included */
     uint64_t listeners;
     uint64_t unexpected_messages;
     uint64_t unexpected_bytes;
@@ -160,16 +160,17 @@ typedef struct umx_worker_stats {
     uint64_t spins;           /* umx_worker_spin() calls that polled */
     uint64_t spin_hits;       /* ... that ended with *done_p */
     uint64_t loans;           /* messages lent: umx_config.cma_max */
+    uint64_t renewals;        /* of UCX's worker: docs/design.md */
 } umx_worker_stats;
 
 UMX_API void umx_worker_query(const umx_worker *worker,
                               umx_worker_stats *stats);
 
 /** UCX's own description of the worker; free() the text. */
-UMX_API UMX_MUST_CHECK umx_status
-umx_worker_info(const umx_worker *worker, char **text_p);
+UMX_API UMX_MUST_CHECK umx_status umx_worker_info(const umx_worker *worker,
+                                                  char            **text_p);
 
-/** UCX's `ucp_worker_h`. */
+/** UCX's `ucp_worker_h`: of now, see umx_worker_stats.renewals. */
 UMX_API void *umx_worker_handle(const umx_worker *worker);
 
 #ifdef __cplusplus

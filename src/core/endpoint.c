@@ -18,7 +18,9 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
         return UMX_ERR_NO_MEMORY;
     }
     ep->worker = worker;
-    ep->refs   = 1;
+    ep->engine = worker->engine;
+    umi_engine_hold(ep->engine);
+    ep->refs = 1;
     ep->id   = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
     ep->free = free;
     umi_list_init(&ep->inflight);
@@ -53,6 +55,7 @@ umi_ep_fini(umi_ep *ep)
     umi_link_remove(&ep->event_link);
     if (ep->worker != NULL) {
         umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
+        umi_engine_release(ep->engine);
         ep->worker->stats.endpoints--;
     }
 }
@@ -139,6 +142,13 @@ umi_ep_end_raw(umi_ep *ep, umx_status status)
 #if UCP_API_VERSION >= UCP_VERSION(1, 14)
 #define UMI_HAVE_EP_TRANSPORTS 1
 #endif
+
+bool
+umi_transport_is_shm(const char *name)
+{
+    return strcmp(name, "sysv") == 0 || strcmp(name, "posix") == 0 ||
+           strcmp(name, "xpmem") == 0;
+}
 
 enum {
     MAX_LANES = 32

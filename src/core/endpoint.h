@@ -27,28 +27,30 @@ typedef struct umi_gathered {
 } umi_gathered;
 
 typedef struct umi_ep {
-    umx_worker      *worker;
-    struct umi_peer *peer;   /* NULL before the handshake and once closed */
-    ucp_ep_h         handle; /* the peer's; NULL without one */
-    uint64_t   wire_id;      /* what the peer puts in front of messages to it */
-    uint64_t   remote_id; /* what we put in front of ours; 0: not known yet */
-    umi_link   peer_link; /* peer->eps */
-    bool       is_bound;  /* the handshake has settled on `peer` */
-    unsigned   refs;
-    unsigned   events;
-    umi_list   inflight;      /* requests in UCX's hands */
-    umi_list   waiting;       /* requests for UCX, before `is_bound` */
-    umi_list   loans;         /* umi_loan.link: `inflight`, with the peer */
-    unsigned   cma_step;      /* umi_cma_step */
-    umi_link   link;          /* worker->eps */
-    umi_link   event_link;    /* worker->ep_events */
-    umi_list   gathered;      /* umi_gathered.ep_link */
-    bool       is_draining;   /* no new work */
-    unsigned   num_tag_sends; /* of `inflight`: UCX's own tags */
-    uint64_t   raw_tags;      /* tag sends posted so far */
-    umx_status ucx_error;
-    umx_status end_status; /* why umi_ep_end_raw() was called; else UMX_OK */
-    uint64_t   id;
+    umx_worker        *worker;
+    struct umi_engine *engine; /* held: its address is what the peer is told */
+    struct umi_peer   *peer;   /* NULL before the handshake and once closed */
+    ucp_ep_h           handle; /* the peer's; NULL without one */
+    uint64_t    wire_id;   /* what the peer puts in front of messages to it */
+    uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
+    umi_link    peer_link; /* peer->eps */
+    bool        is_bound;  /* the handshake has settled on `peer` */
+    unsigned    refs;
+    unsigned    events;
+    umi_list    inflight;      /* requests in UCX's hands */
+    umi_list    waiting;       /* requests for UCX, before `is_bound` */
+    umi_list    loans;         /* umi_loan.link: `inflight`, with the peer */
+    unsigned    cma_step;      /* umi_cma_step */
+    umi_link    link;          /* worker->eps */
+    umi_link    event_link;    /* worker->ep_events */
+    umi_list    gathered;      /* umi_gathered.ep_link */
+    bool        is_draining;   /* no new work */
+    unsigned    num_tag_sends; /* of `inflight`: UCX's own tags */
+    uint64_t    raw_tags;      /* tag sends posted so far */
+    umx_status  ucx_error;
+    const char *reason;     /* for it, static; NULL: no more is known */
+    umx_status  end_status; /* why umi_ep_end_raw() was called; else UMX_OK */
+    uint64_t    id;
     void (*free)(struct umi_ep *ep); /* refs is 0 */
 } umi_ep;
 
@@ -109,6 +111,9 @@ void umi_ep_end_raw(umi_ep *ep, umx_status status);
 
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_raise(umi_ep *ep, unsigned events);
+
+/* Is it one by which processes of a host share a queue? */
+bool umi_transport_is_shm(const char *name);
 
 /* Walk the lanes of UCX's endpoint, as umx_ep_transports(). */
 umx_status umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg);

@@ -39,7 +39,9 @@ struct umx_listener {
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
     umi_complaint       complaints[UMI_COMPLAINTS];
     bool                is_destroyed;
-    unsigned            refs; /* user's + one per handshake and endpoint */
+    bool                is_dual; /* of both families */
+    bool                is_any;  /* made without an address */
+    unsigned            refs;    /* user's + one per handshake and endpoint */
 };
 
 /* Log why the peer of `sock` is dropped, with its address: a line for each host

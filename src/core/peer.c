@@ -28,13 +28,13 @@ umi_peer_find(umx_worker *worker, const uint8_t *key)
 /* Made for the same claim by another handshake: if one of them is true, so is
  * the other. */
 static umi_peer *
-find_claimed(umx_worker *worker, const umi_peer_claim *claim,
+find_claimed(umi_engine *engine, const umi_peer_claim *claim,
              const uint8_t *address_hash)
 {
-    UMI_LIST_FOREACH(link, &worker->peers) {
+    UMI_LIST_FOREACH(link, &engine->worker->peers) {
         umi_peer *peer = umi_container_of(link, umi_peer, link);
 
-        if (!peer->is_failed &&
+        if (!peer->is_failed && peer->engine == engine &&
             memcmp(peer->key, claim->key, UMI_X25519_SIZE) == 0 &&
             memcmp(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE) ==
                 0 &&
@@ -94,17 +94,18 @@ open_handle(umi_peer *peer, const void *address)
     };
 
     peer->worker->is_armed = false;
-    return (umx_status)ucp_ep_create(peer->worker->ucp, &params, &peer->handle);
+    return (umx_status)ucp_ep_create(peer->engine->ucp, &params, &peer->handle);
 }
 
 static void
 on_closed(void *request, ucs_status_t status, void *arg)
 {
-    umx_worker *worker = arg;
+    umi_engine *engine = arg;
 
     (void)status;
     ucp_request_free(request);
-    worker->closes_in_ucx--;
+    engine->worker->closes_in_ucx--;
+    umi_engine_release(engine);
 }
 
 /* What is in UCX's hands completes with an error in later progress calls. */
@@ -116,7 +117,7 @@ close_handle(umi_peer *peer)
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .flags     = UCP_EP_CLOSE_FLAG_FORCE,
         .cb.send   = on_closed,
-        .user_data = peer->worker,
+        .user_data = peer->engine,
     };
     ucs_status_ptr_t request;
 
@@ -124,6 +125,7 @@ close_handle(umi_peer *peer)
     request                = ucp_ep_close_nbx(peer->handle, &params);
     if (UCS_PTR_IS_PTR(request)) {
         peer->worker->closes_in_ucx++;
+        umi_engine_hold(peer->engine);
     } else if (UCS_PTR_IS_ERR(request)) {
         umi_log(UMI_LOG_DEBUG, "closing UCX's endpoint: %s",
                 umx_status_string((umx_status)UCS_PTR_STATUS(request)));
@@ -136,8 +138,7 @@ note_transport(const char *transport, const char *device, void *arg)
     umi_peer *peer = arg;
 
     (void)device;
-    if (strcmp(transport, "sysv") == 0 || strcmp(transport, "posix") == 0 ||
-        strcmp(transport, "xpmem") == 0) {
+    if (umi_transport_is_shm(transport)) {
         peer->has_shm = true;
     }
     if (strncmp(transport, "rc_", 3) == 0 ||
@@ -170,11 +171,12 @@ is_anothers(umx_worker *worker, const umi_peer_claim *claim)
 }
 
 static umx_status
-peer_new(umx_worker *worker, const umi_peer_claim *claim,
+peer_new(umi_engine *engine, const umi_peer_claim *claim,
          const uint8_t *address_hash, umi_peer **peer_p)
 {
-    umi_peer  *peer;
-    umx_status status;
+    umx_worker *worker = engine->worker;
+    umi_peer   *peer;
+    umx_status  status;
 
     if (claim->uuid != 0 && is_anothers(worker, claim)) {
         return UMX_ERR_REJECTED;
@@ -184,6 +186,7 @@ peer_new(umx_worker *worker, const umi_peer_claim *claim,
         return UMX_ERR_NO_MEMORY;
     }
     peer->worker = worker;
+    peer->engine = engine;
     memcpy(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
     memcpy(peer->key, claim->key, UMI_X25519_SIZE);
     memcpy(peer->shared, claim->shared, UMI_X25519_SIZE);
@@ -196,6 +199,7 @@ peer_new(umx_worker *worker, const umi_peer_claim *claim,
         free(peer);
         return status;
     }
+    umi_engine_hold(engine);
     peer->id = ++worker->last_peer_id;
     (void)!umi_transports(peer->handle, note_transport, peer);
     umi_list_append(&worker->peers, &peer->link);
@@ -204,17 +208,18 @@ peer_new(umx_worker *worker, const umi_peer_claim *claim,
 }
 
 umx_status
-umi_peer_get(umx_worker *worker, const umi_peer_claim *claim, umi_peer **peer_p)
+umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim, umi_peer **peer_p)
 {
     uint8_t hash[UMI_SHA256_SIZE];
 
-    *peer_p = umi_peer_find(worker, claim->key);
+    *peer_p = umi_peer_find(ep->worker, claim->key);
     if (*peer_p != NULL) {
         return UMX_OK;
     }
     umi_sha256(claim->address, claim->address_len, hash);
-    *peer_p = find_claimed(worker, claim, hash);
-    return (*peer_p != NULL) ? UMX_OK : peer_new(worker, claim, hash, peer_p);
+    *peer_p = find_claimed(ep->engine, claim, hash);
+    return (*peer_p != NULL) ? UMX_OK :
+                               peer_new(ep->engine, claim, hash, peer_p);
 }
 
 void
@@ -233,28 +238,39 @@ umi_peer_close(umi_peer *peer)
     umi_timer_stop(&peer->linger);
     umi_link_remove(&peer->link);
     close_handle(peer);
+    umi_engine_release(peer->engine);
     explicit_bzero(peer->shared, sizeof(peer->shared));
     free(peer);
 }
 
+void
+umi_peer_fail(umi_peer *peer, const char *reason)
+{
+    UMI_LIST_FOREACH(link, &peer->eps) {
+        umi_container_of(link, umi_ep, peer_link)->reason = reason;
+    }
+    umi_peer_close(peer);
+}
+
 umx_status
-umi_peer_renew(umi_peer *old, const umi_peer_claim *claim, umi_peer **peer_p)
+umi_peer_renew(umi_peer *old, const umi_ep *ep, const umi_peer_claim *claim,
+               umi_peer **peer_p)
 {
     uint8_t    hash[UMI_SHA256_SIZE];
     umx_status status;
 
     umi_sha256(claim->address, claim->address_len, hash);
-    status = peer_new(old->worker, claim, hash, peer_p);
+    status = peer_new(ep->engine, claim, hash, peer_p);
     if (status != UMX_OK) {
         return status;
     }
     (*peer_p)->is_proven = true;
     UMI_LIST_FOREACH_SAFE(link, &old->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
+        umi_ep *other = umi_container_of(link, umi_ep, peer_link);
 
-        if (!ep->is_bound) {
-            unlink_ep(ep);
-            umi_peer_attach(*peer_p, ep);
+        if (!other->is_bound && other->engine == ep->engine) {
+            unlink_ep(other);
+            umi_peer_attach(*peer_p, other);
         }
     }
     umi_peer_close(old);
@@ -264,6 +280,9 @@ umi_peer_renew(umi_peer *old, const umi_peer_claim *claim, umi_peer **peer_p)
 void
 umi_peer_attach(umi_peer *peer, umi_ep *ep)
 {
+    umi_engine_hold(peer->engine);
+    umi_engine_release(ep->engine);
+    ep->engine = peer->engine;
     ep->peer   = peer;
     ep->handle = peer->handle;
     umi_list_append(&peer->eps, &ep->peer_link);

@@ -23,6 +23,7 @@
 typedef struct umi_peer {
     umi_link    link; /* worker->peers */
     umx_worker *worker;
+    umi_engine *engine; /* held */
     ucp_ep_h    handle;
     uint64_t    id;        /* ours: not 0, grows */
     uint64_t    remote_id; /* of its counterpart; 0: not known yet */
@@ -58,20 +59,25 @@ typedef struct umi_peer_claim {
 umi_peer *umi_peer_find(umx_worker *worker, const uint8_t *key);
 
 /* That one, or one that is made from the claim, and found by nobody who does
- * not claim just the same. UMX_ERR_REJECTED: a peer with another key is at that
+ * not claim just the same. It is made in the engine that the handshake of `ep`
+ * tells the peer of. UMX_ERR_REJECTED: a peer with another key is at that
  * address; UCX, which tells workers apart by their uuid, would take one's end
  * for the other's. */
-umx_status umi_peer_get(umx_worker *worker, const umi_peer_claim *claim,
+umx_status umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim,
                         umi_peer **peer_p);
 
 /* Its connections fail with CONNECTION_RESET. */
 void umi_peer_close(umi_peer *peer);
 
-/* What `old` belonged to at the other side is gone: a new one takes its place.
- * `old` is closed but for the connections that are not bound yet: they go over.
+/* And so do they, with that reason, which is static. */
+void umi_peer_fail(umi_peer *peer, const char *reason);
+
+/* What `old` belonged to at the other side is gone: a new one takes its place,
+ * in the engine that the handshake of `ep` tells of. `old` is closed but for
+ * the connections that are not bound yet: they go over.
  */
-umx_status umi_peer_renew(umi_peer *old, const umi_peer_claim *claim,
-                          umi_peer **peer_p);
+umx_status umi_peer_renew(umi_peer *old, const umi_ep *ep,
+                          const umi_peer_claim *claim, umi_peer **peer_p);
 
 void umi_peer_attach(umi_peer *peer, umi_ep *ep);
 

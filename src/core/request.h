@@ -73,11 +73,17 @@ struct umx_request {
         } recv;
         struct {
             void                   *handle; /* UCX's request, to cancel it */
+            struct umi_engine      *engine; /* held; where that is */
             uint64_t                tag;
             uint64_t                mask;
             struct umx_tag_message *message; /* see ops/tag.h */
             bool                    is_sync;
+            bool                    is_moving; /* to another engine */
         } raw;
+        struct {
+            unsigned   num_left; /* engines */
+            umx_status status;   /* the first failure */
+        } flush;
         struct {
             size_t           num_parts; /* that are not complete */
             umx_status       status;    /* the first failure */

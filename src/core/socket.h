@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
+#include "core/status.h"
 #include "core/watch.h"
 
 typedef struct umi_socket umi_socket;
@@ -36,9 +37,9 @@ struct umi_socket {
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
+    int                   error;     /* errno of what ended it, or 0 */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
-    int                   error;    /* errno of what ended it; 0: none */
 };
 
 enum {
@@ -83,9 +84,6 @@ umx_status umi_socket_address(const umi_socket *sock, bool is_peer,
 
 /* An IPv4 or IPv6 address that is all there. */
 bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
-
-/* What an errno of the socket calls means here. */
-umx_status umi_status_from_errno(int error);
 
 enum {
     UMI_ADDRESS_TEXT = 64 /* bytes of the longest, with the terminator */

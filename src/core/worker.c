@@ -31,6 +31,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
+    umi_list_init(&worker->old_engines);
     umi_list_init(&worker->orphans);
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
@@ -54,29 +55,6 @@ static bool
 may_spin(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) > 1;
-}
-
-/* Worker's descriptor: an epoll set that UCX's event fd is in, so that one
- * descriptor wakes the owner for UCX and for sockets of ours. */
-static umx_status
-open_fd(umx_worker *worker)
-{
-    struct epoll_event event = {.events = EPOLLIN};
-    umx_status         status;
-
-    status = (umx_status)ucp_worker_get_efd(worker->ucp, &worker->ucx_fd);
-    if (status != UMX_OK) {
-        return status;
-    }
-    worker->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->fd < 0) {
-        return umi_status_from_errno(errno);
-    }
-    if (epoll_ctl(worker->fd, EPOLL_CTL_ADD, worker->ucx_fd, &event) != 0) {
-        status = umi_status_from_errno(errno);
-        close(worker->fd);
-    }
-    return status;
 }
 
 void
@@ -108,11 +86,8 @@ umx_status
 umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
                   umx_worker **worker_p)
 {
-    ucp_worker_params_t params = {
-        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
-    };
     umx_worker *worker;
+    umi_engine *engine;
     umx_status  status;
 
     if (context->generation != umi_fork_generation()) {
@@ -136,21 +111,24 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
         worker->spin.ticks     = worker->spin.max_ticks;
     }
 
-    status = (umx_status)ucp_worker_create(context->ucp, &params, &worker->ucp);
-    if (status != UMX_OK) {
+    worker->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (worker->fd < 0) {
+        status = umi_status_from_errno(errno);
         goto free_worker;
     }
-    status = open_fd(worker);
+    status = umi_engine_create(worker, &engine);
     if (status != UMX_OK) {
-        goto destroy_ucp;
+        goto close_fd;
     }
+    (void)pthread_mutex_init(&worker->signal_lock, NULL);
+    umi_engine_use(engine);
     umi_context_hold(context);
     umi_fork_add_worker(worker);
     *worker_p = worker;
     return UMX_OK;
 
-destroy_ucp:
-    ucp_worker_destroy(worker->ucp);
+close_fd:
+    close(worker->fd);
 free_worker:
     free(worker);
     return status;
@@ -187,7 +165,7 @@ complete_list(umx_worker *worker, umi_list *list)
         umx_request *req = umi_container_of(link, umx_request, link);
 
         umi_request_complete(req, UMX_ERR_CANCELED);
-        req->is_posted = (worker->ucp != NULL);
+        req->is_posted = (worker->engine->ucp != NULL);
     }
 }
 
@@ -264,16 +242,29 @@ abort_all(umx_worker *worker)
 }
 
 static void
+fini_engines(umx_worker *worker)
+{
+    umi_engine_fini(worker->engine);
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        umi_engine_fini(umi_container_of(link, umi_engine, link));
+    }
+}
+
+static void
 free_memory(umx_worker *worker)
 {
     umx_context *context = worker->context;
 
-    if (worker->ucp != NULL) {
-        ucp_worker_destroy(worker->ucp);
-    }
+    fini_engines(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);
+    while (!umi_list_is_empty(&worker->old_engines)) {
+        umi_engine_destroy(
+            umi_container_of(worker->old_engines.next, umi_engine, link));
+    }
+    umi_engine_destroy(worker->engine);
+    pthread_mutex_destroy(&worker->signal_lock);
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
@@ -313,15 +304,13 @@ umi_worker_end(umx_worker *worker)
     abort_all(worker);
     settle(worker);
     umi_rkeys_fini(worker);
-    for (int i = 0; i < 2; i++) {
-        if (worker->addresses[i] != NULL) {
-            ucp_worker_release_address(worker->ucp, worker->addresses[i]);
-        }
-    }
+    pthread_mutex_lock(&worker->signal_lock);
+    worker->ucp = NULL;
+    pthread_mutex_unlock(&worker->signal_lock);
     close(worker->fd);
+    worker->fd = -1;
     if (worker->num_memory_holds == 0) {
-        ucp_worker_destroy(worker->ucp); /* writes into no buffer any more */
-        worker->ucp = NULL;
+        fini_engines(worker);
     }
     complete_leftovers(worker);
     worker->hooks->abort(worker); /* receives that had been cancelled */
@@ -356,7 +345,7 @@ umx_worker_fd(const umx_worker *worker)
 void *
 umx_worker_handle(const umx_worker *worker)
 {
-    return worker->ucp;
+    return worker->engine->ucp;
 }
 
 bool
@@ -386,50 +375,17 @@ umx_worker_share(umx_worker *worker, bool is_shared)
 void
 umx_worker_signal(umx_worker *worker)
 {
-    /* Callbacks may retire objects while the worker is being destroyed: those
-     * that run behind UCX's end have nobody to wake, and need not. */
-    if (worker->ucp != NULL) {
+    pthread_mutex_lock(&worker->signal_lock);
+    if (worker->ucp != NULL) { /* NULL: it ends, and runs all there is */
         ucp_worker_signal(worker->ucp);
     }
+    pthread_mutex_unlock(&worker->signal_lock);
 }
 
 unsigned
 umx_worker_num_closing(const umx_worker *worker)
 {
     return worker->num_closing;
-}
-
-umx_status
-umi_worker_arm(umx_worker *worker)
-{
-    umx_status status = (umx_status)ucp_worker_arm(worker->ucp);
-
-    worker->is_armed = (status == UMX_OK);
-    worker->num_armed += worker->is_armed;
-    return status;
-}
-
-umx_status
-umi_worker_address(umx_worker *worker, bool is_local, const void **address_p,
-                   size_t *len_p)
-{
-    ucp_worker_attr_t attr = {
-        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
-                      UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
-        .address_flags = is_local ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
-
-    if (worker->addresses[is_local] == NULL) {
-        umx_status status = (umx_status)ucp_worker_query(worker->ucp, &attr);
-
-        if (status != UMX_OK) {
-            return status;
-        }
-        worker->addresses[is_local]    = attr.address;
-        worker->address_lens[is_local] = attr.address_length;
-    }
-    *address_p = worker->addresses[is_local];
-    *len_p     = worker->address_lens[is_local];
-    return UMX_OK;
 }
 
 void
@@ -459,7 +415,7 @@ print_worker(FILE *stream, const void *arg)
 {
     const umx_worker *worker = arg;
 
-    ucp_worker_print_info(worker->ucp, stream);
+    ucp_worker_print_info(worker->engine->ucp, stream);
 }
 
 umx_status
@@ -547,6 +503,9 @@ umi_worker_run_events(umx_worker *worker)
             run_ep_events(worker);
             worker->hooks->look_for_tags(worker);
             umi_worker_flush_gathered(worker);
+            if (worker->has_old_engines) {
+                umi_engines_collect(worker);
+            }
         }
         run_retired(worker);
         run_done(worker);

@@ -11,6 +11,7 @@
 
 #include "core/context.h"
 #include "core/endpoint.h"
+#include "core/engine.h"
 #include "core/request.h"
 #include "util/ids.h"
 #include "util/list.h"
@@ -26,6 +27,9 @@ typedef struct umi_worker_hooks {
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep *ep);
+    /* `ep`, which has no peer, is of an engine that receives nothing any more
+     * over shared memory. */
+    void (*on_renewed)(umi_ep *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
     /* Close the endpoints that nobody has taken from it. */
@@ -93,15 +97,16 @@ typedef struct umi_am_handler {
 
 struct umx_worker {
     /* hot */
-    ucp_worker_h ucp;
+    ucp_worker_h ucp; /* the engine's */
     umi_list     done;
     bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
     bool         is_inside; /* in a (P) call */
     bool         is_destroy_due; /* a callback has destroyed it */
     bool         is_shared;      /* by threads that have a lock */
     bool         has_events;     /* something is on the lists below */
-    bool         is_ending;      /* being destroyed */
-    bool         is_ended;       /* destroyed: only its memory is left */
+    bool         has_old_engines;
+    bool         is_ending; /* being destroyed */
+    bool         is_ended;  /* destroyed: only its memory is left */
     unsigned     generation;
     unsigned     activity; /* grows whenever completions were run */
     unsigned     watch_countdown;
@@ -118,21 +123,19 @@ struct umx_worker {
     umi_list  ep_events; /* umi_ep.event_link */
     umi_list  gathered;  /* umi_gathered.worker_link */
     umi_mpsc  retired;   /* (any) umi_retire.node */
-    uint64_t  busy_ns;   /* since when UCX cannot be armed for nothing; or 0 */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
-    bool      is_deaf;   /* UCX's event fd does not wake the owner */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
-    int                     fd; /* epoll set: UCX's event fd and watches */
-    int                     ucx_fd;
+    umi_engine             *engine;      /* of all that is new */
+    umi_list                old_engines; /* umi_engine.link */
+    pthread_mutex_t         signal_lock; /* (any) of `ucp`, for its end */
+    int                     fd; /* epoll set: UCX's event fds and watches */
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
     uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
-    ucp_address_t          *addresses[2]; /* [is_local]; NULL until needed */
-    size_t                  address_lens[2];
     umi_list                peers;
     uint64_t                last_peer_id;
     umi_list                eps;
@@ -140,8 +143,10 @@ struct umx_worker {
     umi_list                timers;
     umi_list                rkeys; /* umx_rkey.link */
     umi_list                dependents;
-    umi_list                am_users;  /* the layer above's */
-    struct umi_addressed   *addressed; /* the same; or NULL */
+    umi_list                am_users;    /* the layer above's */
+    struct umi_addressed   *addressed;   /* the same; or NULL */
+    struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
+    umi_timer               queue_timer;
     unsigned                num_memory_holds;
     umi_list                orphans;      /* requests without endpoint in UCX */
     umi_list                stuck;        /* over, and in UCX's hands still */
@@ -215,6 +220,9 @@ umi_worker_progress(umx_worker *worker)
 {
     unsigned events = ucp_worker_progress(worker->ucp);
 
+    if (worker->has_old_engines) {
+        events += umi_engines_progress(worker);
+    }
     if (events != 0) {
         worker->is_armed = false;
         if (!umi_list_is_empty(&worker->tag_waiters)) {
@@ -234,15 +242,6 @@ umi_worker_has_events(const umx_worker *worker)
 /* umx_worker_poll() in a (P) call. A callback may have destroyed the worker
  * then: `is_destroy_due`. */
 unsigned umi_worker_poll(umx_worker *worker);
-
-/* UMX_OK: armed. UMX_ERR_BUSY: progress first. */
-umx_status umi_worker_arm(umx_worker *worker);
-
-/* UCX's address of this worker, for as long as it lives; `is_local`: for a peer
- * in the same network namespace. For others without shared memory: that may be
- * in reach, but UCX wakes its readers by a socket that is not. */
-umx_status umi_worker_address(umx_worker *worker, bool is_local,
-                              const void **address_p, size_t *len_p);
 
 /* UMX_OK, UMX_ERR_FORKED or UMX_ERR_WRONG_THREAD. */
 static inline umx_status

@@ -30,8 +30,8 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
     return UCS_OK;
 }
 
-umx_status
-umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
+static umx_status
+set_handler(umi_engine *engine, unsigned id)
 {
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
@@ -41,7 +41,15 @@ umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
         .id    = id,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
         .cb    = on_arrival,
+        .arg   = &engine->worker->am_handlers[id],
     };
+
+    return (umx_status)ucp_worker_set_am_recv_handler(engine->ucp, &param);
+}
+
+umx_status
+umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
+{
     umi_am_handler *handler;
 
     if (id >= UMI_AM_HANDLERS) {
@@ -50,8 +58,20 @@ umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn)
     handler         = &worker->am_handlers[id];
     handler->worker = worker;
     handler->fn     = fn;
-    param.arg       = handler;
-    return (umx_status)ucp_worker_set_am_recv_handler(worker->ucp, &param);
+    return set_handler(worker->engine, id);
+}
+
+umx_status
+umi_am_copy_handlers(umi_engine *engine)
+{
+    umx_status status = UMX_OK;
+
+    for (unsigned id = 0; id < UMI_AM_HANDLERS && status == UMX_OK; id++) {
+        if (engine->worker->am_handlers[id].fn != NULL) {
+            status = set_handler(engine, id);
+        }
+    }
+    return status;
 }
 
 /* What UCX is given instead of `data` if the memory is not contiguous; see
@@ -134,17 +154,18 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
     data              = use_datatype(req, &params, req->buf.data, &len);
-    result = ucp_am_recv_data_nbx(req->worker->ucp, desc, data, len, &params);
+    result = ucp_am_recv_data_nbx(req->ep->engine->ucp, desc, data, len,
+                                  &params);
     umi_memory_leave(&req->buf);
     return umi_post_result(req, result, &req->ep->inflight);
 }
 
 void
-umi_am_release(umx_worker *worker, void *data)
+umi_am_release(const umi_ep *ep, void *data)
 {
     if (umi_cma_is_loan(data)) {
-        umi_cma_release(worker, data);
+        umi_cma_release(ep->engine->worker, data);
     } else {
-        ucp_am_data_release(worker->ucp, data);
+        ucp_am_data_release(ep->engine->ucp, data);
     }
 }

@@ -10,7 +10,8 @@ enum {
     UMI_AM_DATA    = 0, /* the layer above's, like the next */
     UMI_AM_CONTROL = 1,
     UMI_AM_LENT    = 2, /* cma.h's, like the next */
-    UMI_AM_NOTE    = 3
+    UMI_AM_NOTE    = 3,
+    UMI_AM_PROBE   = 4 /* queue.h's */
 };
 
 /* A message as it arrives, inside UCX's callback. */
@@ -40,6 +41,9 @@ typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
 
 umx_status umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn);
 
+/* What has been set for its worker is for `engine`, too. */
+umx_status umi_am_copy_handlers(umi_engine *engine);
+
 /* Send `req->buf` with an optional header, which must live as long as `req`,
  * to `req->ep`. `is_rndv` decides the protocol: the bytes stay here until they
  * are asked for, or are read by the peer (cma.h). UMX_OK, UMX_INPROGRESS or a
@@ -51,7 +55,8 @@ umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
  * bytes. From inside the arrival callback or for a kept descriptor. */
 umx_status umi_am_recv(umx_request *req, void *desc, size_t len);
 
-/* Drop kept data. A dropped announcement completes its sender with success. */
-void umi_am_release(umx_worker *worker, void *data);
+/* Drop kept data of `ep`. A dropped announcement completes its sender with
+ * success. */
+void umi_am_release(const umi_ep *ep, void *data);
 
 #endif

@@ -3,11 +3,68 @@
 
 #include "ops/post.h"
 
+/* Of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
     umi_request_complete(arg, umi_ep_status(status));
+}
+
+static void
+end_engine(umx_request *req, umx_status status)
+{
+    req->u.flush.num_left--;
+    if (status != UMX_OK && req->u.flush.status == UMX_OK) {
+        req->u.flush.status = status;
+    }
+}
+
+static void
+on_engine_flushed(void *request, ucs_status_t status, void *arg)
+{
+    umx_request *req = arg;
+
+    ucp_request_free(request);
+    end_engine(req, umi_ep_status(status));
+    if (req->u.flush.num_left == 0) {
+        umi_request_complete(req, req->u.flush.status);
+    }
+}
+
+static void
+flush_engine(umx_request *req, const umi_engine *engine)
+{
+    ucp_request_param_t params;
+    ucs_status_ptr_t    result;
+
+    umi_post_params(&params, req);
+    params.cb.send = on_engine_flushed;
+    req->u.flush.num_left++;
+    result = ucp_worker_flush_nbx(engine->ucp, &params);
+    if (!UCS_PTR_IS_PTR(result)) {
+        end_engine(req, umi_ep_status(UCS_PTR_STATUS(result)));
+    }
+}
+
+static umx_status
+flush_worker(umx_request *req)
+{
+    umx_worker *worker = req->worker;
+
+    req->u.flush.num_left = 1; /* this call's own */
+    req->u.flush.status   = UMX_OK;
+    flush_engine(req, worker->engine);
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        flush_engine(req, umi_container_of(link, umi_engine, link));
+    }
+    if (--req->u.flush.num_left == 0) {
+        return req->u.flush.status;
+    }
+    worker->is_armed = false;
+    req->is_posted   = true;
+    umi_list_append(&worker->orphans, &req->link);
+    return UMX_INPROGRESS;
 }
 
 umx_status
@@ -16,16 +73,13 @@ umi_flush_post(umx_request *req)
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
 
+    if (req->ep == NULL) {
+        return flush_worker(req);
+    }
     umi_post_params(&params, req);
     params.cb.send = on_flushed;
-    if (req->ep != NULL) {
-        result = ucp_ep_flush_nbx(req->ep->handle, &params);
-    } else {
-        result = ucp_worker_flush_nbx(req->worker->ucp, &params);
-    }
-    return umi_post_result(req, result,
-                           req->ep != NULL ? &req->ep->inflight :
-                                             &req->worker->orphans);
+    result         = ucp_ep_flush_nbx(req->ep->handle, &params);
+    return umi_post_result(req, result, &req->ep->inflight);
 }
 
 static const umi_request_ops flush_ops = {

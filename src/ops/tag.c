@@ -119,7 +119,7 @@ static void
 cancel_recv(umx_request *req)
 {
     /* Calls the callback before it returns, which only queues. */
-    ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
+    ucp_request_cancel(req->u.raw.engine->ucp, req->u.raw.handle);
 }
 
 static bool
@@ -142,6 +142,29 @@ finish_recv(umx_request *req)
 const umi_request_ops umi_tag_recv_ops = {
     .name = "tag_recv", .finish = finish_recv, .cancel = cancel_recv};
 
+umx_status
+umi_tag_post_result(umx_request *req, umi_engine *engine,
+                    ucs_status_ptr_t result)
+{
+    umx_status status = umi_post_result(req, result, &req->worker->tag_recvs);
+
+    if (req->is_posted) {
+        req->u.raw.handle = result;
+        req->u.raw.engine = engine;
+        umi_engine_hold(engine);
+    }
+    return status;
+}
+
+void
+umi_tag_end_post(umx_request *req, void *request)
+{
+    ucp_request_free(request);
+    if (req->is_posted) {
+        umi_engine_release(req->u.raw.engine);
+    }
+}
+
 /* Taken back from UCX for `message`, unless that was too late. */
 static void
 settle_redirected(umx_request *req, umx_tag_message *message,
@@ -162,6 +185,38 @@ settle_redirected(umx_request *req, umx_tag_message *message,
     }
 }
 
+static umx_status post_recv(umx_request *req);
+
+/* Taken back from an old engine. */
+static void
+post_again(umx_request *req)
+{
+    umx_status status;
+
+    req->u.raw.is_moving = false;
+    req->is_posted       = false;
+    umi_link_remove(&req->link);
+    status = post_recv(req);
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
+}
+
+void
+umi_tag_move(umx_worker *worker, const umi_engine *old)
+{
+    UMI_LIST_FOREACH_SAFE(link, &worker->tag_recvs) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        /* One that is landing stays where it is: UCX does not cancel it. */
+        if (req->u.raw.engine == old && req->u.raw.message == NULL &&
+            !req->is_cancelled) {
+            req->u.raw.is_moving = true;
+            ucp_request_cancel(old->ucp, req->u.raw.handle);
+        }
+    }
+}
+
 static void
 on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
             void *arg)
@@ -174,8 +229,11 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
         req->info.length = info->length;
         req->info.seq    = req->worker->tag_seq++;
     }
-    ucp_request_free(request);
-    if (message != NULL) {
+    umi_tag_end_post(req, request);
+    if (req->u.raw.is_moving && status == UCS_ERR_CANCELED &&
+        !req->is_cancelled) {
+        post_again(req);
+    } else if (message != NULL) {
         req->u.raw.message = NULL;
         settle_redirected(req, message, status);
     } else {
@@ -189,13 +247,13 @@ umi_tag_redirect(umx_request *req, umx_tag_message *message)
     umi_link_remove(&message->link);
     req->u.raw.message = message;
     /* Unless it is landing: then `message` waits for the end of that. */
-    ucp_request_cancel(req->worker->ucp, req->u.raw.handle);
+    ucp_request_cancel(req->u.raw.engine->ucp, req->u.raw.handle);
 }
 
 static umx_status
 post_recv(umx_request *req)
 {
-    umx_worker         *worker = req->worker;
+    umi_engine         *engine = req->worker->engine;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
@@ -207,14 +265,10 @@ post_recv(umx_request *req)
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
-    result         = ucp_tag_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
+    result         = ucp_tag_recv_nbx(engine->ucp, req->buf.data, req->buf.len,
                                       req->u.raw.tag, req->u.raw.mask, &params);
     umi_memory_leave(&req->buf);
-    status = umi_post_result(req, result, &worker->tag_recvs);
-    if (status == UMX_INPROGRESS) {
-        req->u.raw.handle = result;
-    }
-    return status;
+    return umi_tag_post_result(req, engine, result);
 }
 
 static umx_status
@@ -246,11 +300,12 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
-    req->info          = (umx_recv_info){0};
-    req->u.raw.tag     = tag;
-    req->u.raw.mask    = mask;
-    req->u.raw.message = NULL;
-    message            = umi_tag_find(worker, tag, mask);
+    req->info            = (umx_recv_info){0};
+    req->u.raw.tag       = tag;
+    req->u.raw.mask      = mask;
+    req->u.raw.message   = NULL;
+    req->u.raw.is_moving = false;
+    message              = umi_tag_find(worker, tag, mask);
     status = (message != NULL) ? umi_tag_deliver(req, message) : post_recv(req);
     if (status == UMX_INPROGRESS) {
         *req_p = req;

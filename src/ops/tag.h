@@ -16,6 +16,7 @@
 struct umx_tag_message {
     umi_link          link;   /* worker->tag_returned or tag_taken */
     umx_worker       *worker; /* NULL once that is destroyed */
+    umi_engine       *engine; /* held; of `handle`, or NULL */
     ucp_tag_message_h handle; /* UCX's; NULL: the bytes are in `data` */
     umx_recv_info     info;
     uint8_t           data[];
@@ -45,6 +46,16 @@ void umi_tag_redirect(umx_request *req, umx_tag_message *message);
 
 extern const umi_request_ops umi_tag_send_ops;
 extern const umi_request_ops umi_tag_recv_ops;
+
+/* umi_post_result() of a receive in UCX's hands; and its end, in UCX's
+ * callback. */
+umx_status umi_tag_post_result(umx_request *req, umi_engine *engine,
+                               ucs_status_ptr_t result);
+void       umi_tag_end_post(umx_request *req, void *request);
+
+/* `old` was the worker's engine: what is posted there, and has no message yet,
+ * goes to the new one. */
+void umi_tag_move(umx_worker *worker, const umi_engine *old);
 
 /* hooks->look_for_tags and abort_tags */
 void umi_tag_look(umx_worker *worker);

@@ -67,6 +67,7 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
     }
     umi_link_init(&message->link);
     message->worker = worker;
+    message->engine = NULL;
     message->handle = NULL;
     message->info   = *info;
     umi_tag_return(message);
@@ -86,6 +87,9 @@ static void
 free_message(umx_tag_message *message)
 {
     umi_link_remove(&message->link);
+    if (message->engine != NULL) {
+        umi_engine_release(message->engine);
+    }
     free(message);
 }
 
@@ -97,15 +101,14 @@ on_delivered(void *request, ucs_status_t status,
              const ucp_tag_recv_info_t *info, void *arg)
 {
     (void)info;
-    ucp_request_free(request);
+    umi_tag_end_post(arg, request);
     umi_request_complete(arg, umi_ep_status(status));
 }
 
 /* The bytes are UCX's still. */
 static umx_status
-deliver_handle(umx_request *req, ucp_tag_message_h handle)
+deliver_handle(umx_request *req, umi_engine *engine, ucp_tag_message_h handle)
 {
-    umx_worker         *worker = req->worker;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
@@ -116,26 +119,22 @@ deliver_handle(umx_request *req, ucp_tag_message_h handle)
     umi_post_params(&params, req);
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_delivered;
-    result = ucp_tag_msg_recv_nbx(worker->ucp, req->buf.data, req->buf.len,
+    result = ucp_tag_msg_recv_nbx(engine->ucp, req->buf.data, req->buf.len,
                                   handle, &params);
     umi_memory_leave(&req->buf);
-    status = umi_post_result(req, result, &worker->tag_recvs);
-    if (status == UMX_INPROGRESS) {
-        req->u.raw.handle = result;
-    }
-    return status;
+    return umi_tag_post_result(req, engine, result);
 }
 
 umx_status
 umi_tag_deliver(umx_request *req, umx_tag_message *message)
 {
-    ucp_tag_message_h handle = message->handle;
-    umx_status        status;
+    umx_status status;
 
     req->info = message->info;
-    if (handle != NULL) {
+    if (message->handle != NULL) {
+        status = deliver_handle(req, message->engine, message->handle);
         free_message(message);
-        return deliver_handle(req, handle);
+        return status;
     }
     if (message->info.length > req->buf.len) {
         status = UMX_ERR_MESSAGE_TRUNCATED;
@@ -177,9 +176,10 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
     }
     *message_p = NULL;
     umi_request_borrow(req, buf);
-    req->u.raw.mask    = UINT64_MAX;
-    req->u.raw.message = NULL;
-    status             = umi_tag_deliver(req, message);
+    req->u.raw.mask      = UINT64_MAX;
+    req->u.raw.message   = NULL;
+    req->u.raw.is_moving = false;
+    status               = umi_tag_deliver(req, message);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
@@ -218,35 +218,54 @@ look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
         *info = message->info;
         return UMX_OK;
     }
-    if (ucp_tag_probe_nb(worker->ucp, tag, mask, 0, &found) == NULL) {
+    if (ucp_tag_probe_nb(worker->engine->ucp, tag, mask, 0, &found) == NULL) {
         return UMX_ERR_NO_MESSAGE;
     }
     *info = (umx_recv_info){.tag = found.sender_tag, .length = found.length};
     return UMX_OK;
 }
 
-/* The same, and take it. */
+/* Take the next one from UCX. */
+static umx_status
+take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
+               umx_tag_message **message_p)
+{
+    umx_worker         *worker = engine->worker;
+    umx_tag_message    *message;
+    ucp_tag_recv_info_t found;
+
+    if (ucp_tag_probe_nb(engine->ucp, tag, mask, 0, &found) == NULL) {
+        return UMX_ERR_NO_MESSAGE;
+    }
+    message = malloc(sizeof(*message));
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_link_init(&message->link);
+    umi_engine_hold(engine);
+    message->worker = worker;
+    message->engine = engine;
+    message->handle = ucp_tag_probe_nb(engine->ucp, tag, mask, 1, &found);
+    message->info   = (umx_recv_info){.tag    = found.sender_tag,
+                                      .length = found.length,
+                                      .seq    = worker->tag_seq++};
+    *message_p      = message;
+    return UMX_OK;
+}
+
+/* As umx_tag_probe(), and take it. */
 static umx_status
 take(umx_worker *worker, uint64_t tag, uint64_t mask,
      umx_tag_message **message_p)
 {
-    umx_tag_message    *message = umi_tag_find(worker, tag, mask);
-    ucp_tag_recv_info_t found;
+    umx_tag_message *message = umi_tag_find(worker, tag, mask);
 
     if (message == NULL) {
-        if (ucp_tag_probe_nb(worker->ucp, tag, mask, 0, &found) == NULL) {
-            return UMX_ERR_NO_MESSAGE;
+        umx_status status = take_of_engine(worker->engine, tag, mask, &message);
+
+        if (status != UMX_OK) {
+            return status;
         }
-        message = malloc(sizeof(*message));
-        if (message == NULL) {
-            return UMX_ERR_NO_MEMORY;
-        }
-        umi_link_init(&message->link);
-        message->worker = worker;
-        message->handle = ucp_tag_probe_nb(worker->ucp, tag, mask, 1, &found);
-        message->info   = (umx_recv_info){.tag    = found.sender_tag,
-                                          .length = found.length,
-                                          .seq    = worker->tag_seq++};
     }
     umi_link_remove(&message->link);
     umi_list_append(&worker->tag_taken, &message->link);
@@ -390,9 +409,23 @@ find_recv(const umx_worker *worker, const umx_tag_message *message)
     return NULL;
 }
 
+/* What comes to an old engine: nothing is posted there. */
+static void
+empty_engine(umi_engine *engine)
+{
+    umx_tag_message *message;
+
+    while (take_of_engine(engine, 0, 0, &message) == UMX_OK) {
+        umi_tag_return(message);
+    }
+}
+
 void
 umi_tag_look(umx_worker *worker)
 {
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        empty_engine(umi_container_of(link, umi_engine, link));
+    }
     UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
         umx_request *req = find_recv(worker, message_of(link));
 
@@ -429,8 +462,8 @@ drop_handle(umx_tag_message *message)
         .cb.recv      = on_dropped,
     };
 
-    if (message->handle != NULL && message->worker->ucp != NULL) {
-        (void)ucp_tag_msg_recv_nbx(message->worker->ucp, NULL, 0,
+    if (message->handle != NULL && message->engine->ucp != NULL) {
+        (void)ucp_tag_msg_recv_nbx(message->engine->ucp, NULL, 0,
                                    message->handle, &params);
     }
 }
@@ -449,5 +482,6 @@ umi_tag_abort(umx_worker *worker)
         drop_handle(message);
         umi_link_remove(link);
         message->worker = NULL; /* the user gives it back */
+        message->engine = NULL;
     }
 }

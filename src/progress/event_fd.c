@@ -76,13 +76,13 @@ umi_nap_init(umx_worker *worker)
 
 /* What UCX cannot be armed for may keep its event fd readable. */
 static void
-set_deaf(umx_worker *worker, bool is_deaf)
+set_deaf(umi_engine *engine, bool is_deaf)
 {
     struct epoll_event event = {.events = is_deaf ? 0 : EPOLLIN};
 
-    if (worker->is_deaf != is_deaf) {
-        worker->is_deaf = is_deaf;
-        (void)epoll_ctl(worker->fd, EPOLL_CTL_MOD, worker->ucx_fd, &event);
+    if (engine->is_deaf != is_deaf) {
+        engine->is_deaf = is_deaf;
+        (void)epoll_ctl(engine->worker->fd, EPOLL_CTL_MOD, engine->fd, &event);
     }
 }
 
@@ -90,23 +90,53 @@ set_deaf(umx_worker *worker, bool is_deaf)
  * queue to a peer that has died is full, and it waits for room for ever. Sleep,
  * then, but not for long: nobody will be woken. */
 static bool
-take_nap(umx_worker *worker)
+take_nap(umi_engine *engine)
 {
     uint64_t now = umi_clock_ns();
     uint64_t lasts;
 
-    if (worker->busy_ns == 0) {
-        worker->busy_ns = now;
+    if (engine->busy_ns == 0) {
+        engine->busy_ns = now;
     }
-    lasts = now - worker->busy_ns;
+    lasts = now - engine->busy_ns;
     if (lasts < NAP_MIN_NS) {
         return false;
     }
-    umi_timer_start(worker, &worker->nap,
+    umi_timer_start(engine->worker, &engine->worker->nap,
                     (lasts < NAP_MAX_NS) ? NAP_MIN_NS : NAP_MAX_NS);
-    worker->is_armed = true;
-    set_deaf(worker, true);
+    set_deaf(engine, true);
     return true;
+}
+
+static umx_status
+arm_engine(umi_engine *engine)
+{
+    umx_status status = (umx_status)ucp_worker_arm(engine->ucp);
+
+    if (status == UMX_OK) {
+        engine->busy_ns = 0;
+        set_deaf(engine, false);
+    } else if (status == UMX_ERR_BUSY && take_nap(engine)) {
+        status = UMX_OK;
+    }
+    return status;
+}
+
+/* UMX_OK: the owner may sleep. UMX_ERR_BUSY: progress first. */
+static umx_status
+arm(umx_worker *worker)
+{
+    umx_status status = arm_engine(worker->engine);
+
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        if (status != UMX_OK) {
+            break;
+        }
+        status = arm_engine(umi_container_of(link, umi_engine, link));
+    }
+    worker->is_armed = (status == UMX_OK);
+    worker->num_armed += worker->is_armed && !worker->engine->is_deaf;
+    return status;
 }
 
 static umx_status
@@ -124,9 +154,9 @@ drain(umx_worker *worker)
         before = worker->activity;
         while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
-            is_first        = false;
-            before          = worker->activity;
-            worker->busy_ns = 0;
+            is_first                = false;
+            before                  = worker->activity;
+            worker->engine->busy_ns = 0;
             if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
                 return UMX_INPROGRESS;
             }
@@ -144,18 +174,10 @@ drain(umx_worker *worker)
          * does not see: closing an endpoint puts off what it cancels. */
         status = UMX_ERR_BUSY;
         if (worker->activity == before) {
-            status = umi_worker_arm(worker);
-            if (status == UMX_ERR_BUSY && take_nap(worker)) {
-                return UMX_OK;
-            }
-        }
-        if (status == UMX_OK) {
-            worker->busy_ns = 0;
-            set_deaf(worker, false);
-            return UMX_OK;
+            status = arm(worker);
         }
         if (status != UMX_ERR_BUSY) {
-            return status;
+            return status; /* mostly UMX_OK */
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
@@ -184,7 +206,7 @@ bool
 umx_worker_overslept(umx_worker *worker)
 {
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
-    bool          has_slept = worker->is_armed && !worker->is_deaf &&
+    bool          has_slept = worker->is_armed && !worker->engine->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;

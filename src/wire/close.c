@@ -17,6 +17,8 @@
  * each acknowledges the other, whoever is acknowledged first disconnects. */
 #include "wire/conn.h"
 
+#include <string.h>
+
 #include "util/clock.h"
 #include "util/log.h"
 #include "wire/am.h"
@@ -289,7 +291,8 @@ umi_close_try_ack(umx_ep *ep)
 static umx_status
 connect_status(const umx_ep *ep, umx_status status)
 {
-    bool is_silent = !ep->is_server && !ep->handshake->has_hello;
+    bool is_silent = !ep->is_server && !ep->handshake->has_hello &&
+                     ep->base.reason == NULL;
 
     return (status == UMX_ERR_CONNECTION_RESET && is_silent) ?
                UMX_ERR_NOT_CONNECTED :
@@ -307,6 +310,9 @@ end_of_open(const umx_ep *ep, umx_status status)
 void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
+    if (ep->base.reason != NULL) {
+        umi_conn_set_reason(ep, ep->base.reason, strlen(ep->base.reason));
+    }
     switch (ep->state) {
     case UMX_EP_CONNECTING:
         umi_conn_finish(ep, UMX_EP_FAILED, connect_status(ep, status));

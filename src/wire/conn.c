@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ops/cma.h"
+#include "ops/queue.h"
 #include "ops/tag.h"
 #include "util/log.h"
 #include "wire/accept.h"
@@ -25,8 +26,22 @@ static void abort_conn(umi_ep *base);
 static void
 abort_worker(umx_worker *worker)
 {
+    umi_queue_fini(worker);
     umi_tag_abort(worker);
     umi_addressed_abort(worker);
+}
+
+/* What the peer has been told leads nowhere. */
+static void
+fail_handshake(umi_ep *base, const char *reason)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
+        base->ucx_error = UMX_ERR_CONNECTION_RESET;
+        base->reason    = reason;
+        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+    }
 }
 
 static void
@@ -40,6 +55,7 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
+    .on_renewed    = fail_handshake,
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,
     .look_for_tags = umi_tag_look,
@@ -69,6 +85,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_queue_init(worker);
     }
     if (status != UMX_OK) {
         umx_worker_destroy(worker);
@@ -555,6 +574,17 @@ settle_channel(umi_channel *channel)
     }
 }
 
+/* Has the peer, if it is one, sent all that it ever will? */
+static bool
+is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    if (ep->state == UMX_EP_CONNECTING) {
+        return status != UMX_ERR_CONNECTION_RESET &&
+               status != UMX_ERR_TIMED_OUT;
+    }
+    return state == UMX_EP_CLOSED && (status == UMX_OK || ep->is_ack_sent);
+}
+
 void
 umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
@@ -568,6 +598,9 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
         ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
         return;
+    }
+    if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
+        umi_queue_doubt(umi_conn_worker(ep));
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
@@ -743,6 +776,12 @@ const char *
 umx_ep_reason(const umx_ep *ep)
 {
     return (ep->reason != NULL) ? ep->reason : "";
+}
+
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
 }
 
 uint64_t

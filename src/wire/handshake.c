@@ -130,8 +130,8 @@ fill_where(umx_ep *ep, umi_where *where)
     umx_worker *worker = umi_conn_worker(ep);
     const void *address;
     size_t      len;
-    umx_status  status = umi_worker_address(worker, ep->socket.is_local,
-                                            &address, &len);
+    umx_status status = umi_engine_address(ep->base.engine, ep->socket.is_local,
+                                           &address, &len);
 
     if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
         status = UMX_ERR_OUT_OF_RANGE;
@@ -270,7 +270,7 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
     size_t          len;
     umi_ucx_address own, peers;
     const char     *why;
-    umx_status      status = umi_worker_address(worker, true, &data, &len);
+    umx_status status = umi_engine_address(worker->engine, true, &data, &len);
 
     if (status != UMX_OK) {
         *reason_p = "no worker address";
@@ -497,7 +497,7 @@ welcome(umx_ep *ep)
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = umi_peer_get(umi_conn_worker(ep), &ep->handshake->claim, &peer);
+    status = umi_peer_get(&ep->base, &ep->handshake->claim, &peer);
     if (status != UMX_OK) {
         reject(ep, status,
                (status == UMX_ERR_REJECTED) ?
@@ -587,9 +587,12 @@ bind_server(umx_ep *ep, uint64_t remote_id)
     umx_status            status = UMX_OK;
 
     if (peer == NULL) { /* it failed meanwhile */
-        status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
+        status = umi_peer_get(&ep->base, claim, &peer);
         if (status != UMX_OK) {
             return status;
+        }
+        if (peer->engine != ep->base.engine) {
+            return UMX_ERR_CONNECTION_RESET; /* the peer was told of another */
         }
         umi_peer_attach(peer, &ep->base);
     }
@@ -598,7 +601,7 @@ bind_server(umx_ep *ep, uint64_t remote_id)
         return UMX_ERR_CONNECTION_RESET; /* the peer has dropped that one */
     }
     if (remote_id > peer->remote_id && peer->remote_id != 0) {
-        status = umi_peer_renew(peer, claim, &peer);
+        status = umi_peer_renew(peer, &ep->base, claim, &peer);
     }
     if (status == UMX_OK) {
         peer->remote_id = remote_id;
@@ -693,14 +696,14 @@ bind_client(umx_ep *ep, const umi_control *control)
     umi_peer             *peer;
     umx_status            status;
 
-    status = umi_peer_get(umi_conn_worker(ep), claim, &peer);
+    status = umi_peer_get(&ep->base, claim, &peer);
     if (status != UMX_OK) {
         return status;
     }
     peer->is_proven = true;
     if (known == 0 && peer->remote_id != 0 && named > peer->remote_id) {
         /* Theirs is newer than the one that ours belongs to. */
-        status = umi_peer_renew(peer, claim, &peer);
+        status = umi_peer_renew(peer, &ep->base, claim, &peer);
         if (status != UMX_OK) {
             return status;
         }

@@ -197,11 +197,11 @@ umi_message_free(umx_message *message)
         break;
     case UMI_STORAGE_EAGER:
         ep->num_descs--;
-        umi_am_release(worker, message->data);
+        umi_am_release(&ep->base, message->data);
         break;
     case UMI_STORAGE_RNDV:
         ep->num_announced--;
-        umi_am_release(worker, message->data);
+        umi_am_release(&ep->base, message->data);
         break;
     case UMI_STORAGE_INLINE:
     case UMI_STORAGE_LANDING:

@@ -47,7 +47,8 @@ check_worker_is_clean(umx_worker *worker)
     UMI_LIST_FOREACH(link, &worker->timers) {
         umi_timer *timer = umi_container_of(link, umi_timer, link);
 
-        assert_true(is_linger(worker, timer) || timer == &worker->nap);
+        assert_true(is_linger(worker, timer) || timer == &worker->nap ||
+                    timer == &worker->queue_timer);
     }
 }
 
@@ -229,7 +230,7 @@ pair_where(umx_ep *ep, umi_where *where)
     const void *address;
     size_t      len;
 
-    assert_int_equal(umi_worker_address(ep->base.worker, true, &address, &len),
+    assert_int_equal(umi_engine_address(ep->base.engine, true, &address, &len),
                      UMX_OK);
     memcpy(where->worker_id, ep->base.worker->id, UMI_WHERE_ID_SIZE);
     memcpy(where->key, ep->base.worker->key, UMI_KEY_SIZE);

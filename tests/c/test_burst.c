@@ -607,7 +607,7 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
     assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
-    assert_true(b->worker->is_deaf);
+    assert_true(b->worker->engine->is_deaf);
     umx_worker_query(b->worker, &stats);
     assert_int_equal(stats.requests_lost, 1);
     assert_true(umx_worker_deadline(b->worker) < UINT64_MAX);
@@ -617,7 +617,7 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     }
     assert_int_equal(o.status, UMX_ERR_CONNECTION_RESET);
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
-    assert_false(b->worker->is_deaf);
+    assert_false(b->worker->engine->is_deaf);
     umx_worker_query(b->worker, &stats);
     assert_int_equal(stats.requests_lost, 0);
     fake.is_pending = false;

@@ -390,8 +390,9 @@ test_a_claim_does_not_decide_where_another_is(void **state)
 
         assert_int_equal(
             umx_worker_create(p->client_worker->context, &elsewhere), UMX_OK);
-        assert_int_equal(umi_worker_address(elsewhere, true, &address, &len),
-                         UMX_OK);
+        assert_int_equal(
+            umi_engine_address(elsewhere->engine, true, &address, &len),
+            UMX_OK);
         memcpy(claimed.worker_id, p->client_worker->id, UMI_WHERE_ID_SIZE);
         memcpy(claimed.key, p->client_worker->key, UMI_KEY_SIZE);
         claimed.address     = address;

@@ -126,7 +126,8 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
     size_t          len;
 
     (void)state;
-    assert_int_equal(umi_worker_address(worker, true, &data, &len), UMX_OK);
+    assert_int_equal(umi_engine_address(worker->engine, true, &data, &len),
+                     UMX_OK);
     assert_true(decode(&address, data, len, &why));
     assert_true(address.num_segments > 0);
     for (unsigned i = 0; i < address.num_segments; i++) {
@@ -167,7 +168,7 @@ test_what_this_ucx_writes_is_good(void **state)
         umi_ucx_address address;
         const char     *why;
 
-        assert_int_equal(umi_worker_address(worker, i % 2, &data, &len),
+        assert_int_equal(umi_engine_address(worker->engine, i % 2, &data, &len),
                          UMX_OK);
         if (len > 16) { /* there are transports */
             assert_true(decode(&address, data, len, &why));

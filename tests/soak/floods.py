@@ -28,7 +28,11 @@ async def main(sizes):
     buffers = [bytearray(size) for size in sizes]
     tag = 0
     while True:
-        more = int.from_bytes(await control.recv_obj(), "little")
+        try:
+            more = int.from_bytes(await control.recv_obj(), "little")
+        except ucp.UCXPeerClosed:
+            await asyncio.gather(control.close(), ep.close())
+            return
         for tag in range(tag, tag + more):
             buffer = buffers[tag % len(sizes)]
             for _ in range({batch}):
@@ -54,9 +58,12 @@ async def run(count):
         ep = await ucp.create_endpoint("127.0.0.1", port)
         done = await _flood(peer.pid, control, ep, count * MIB)
         await asyncio.gather(control.close(), ep.close())
+        # It hears of the close, and ends by itself.
+        assert await peer.wait() == 0
     finally:
-        peer.kill()
-        await peer.wait()
+        if peer.returncode is None:
+            peer.kill()
+            await peer.wait()
     return done
 
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import importlib
 import threading
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 from weakref import WeakSet
@@ -106,12 +109,46 @@ def ucp_config() -> ucp.Config:
     return ucp.Config(**values)
 
 
+def check_keys() -> None:
+    """Refuse keys that mean nothing: a mistyped ``token`` must not mean that
+    peers are not authenticated.
+
+    Raises:
+        ValueError: names the keys, and those there are.
+    """
+    given = dask.config.get(_NAMESPACE, None) or {}
+    _refuse_unknown(_NAMESPACE, given, _defaults["distributed"]["comm"]["ucp"])
+    fields = [field.name for field in dataclasses.fields(ucp.Config)]
+    _refuse_unknown(f"{_NAMESPACE}.config", given.get("config") or {}, fields)
+
+
+def _refuse_unknown(
+    place: str, given: Mapping[str, object], known: Iterable[str]
+) -> None:
+    names = {_canonical(name): name.replace("_", "-") for name in known}
+    for key in given:
+        if _canonical(key) not in names:
+            close = difflib.get_close_matches(_canonical(key), names, 1)
+            hint = f", is {names[close[0]]!r} meant?" if close else "."
+            raise ValueError(
+                f"{place} in Dask's configuration has no key {key!r}{hint} "
+                f"There are: {', '.join(sorted(names.values()))}"
+            )
+
+
+def _canonical(key: str) -> str:
+    """Dask takes ``-`` and ``_`` for the same."""
+    return str(key).replace("-", "_")
+
+
 def start() -> Worker:
     """The running loop's worker; starts UCX if nothing has started it.
 
     Raises:
-        ValueError: UCX or ``ucp.Config`` refuses what is configured.
+        ValueError: UCX or ``ucp.Config`` refuses what is configured, or there is
+            no such key.
     """
+    check_keys()
     if current_context() is None:
         with _lock:
             _start_ucx()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Processes that talk to each other at random while some are killed or stopped.
 
     python tests/soak/chaos 20 [--over shm|tcp|mixed] [--seed 7] [--runs 10]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """One process of chaos: loops that listen, connect and talk until the time is over.
 
 Prints the ports of its loops, reads those of all processes from stdin, line by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Kinds of traffic of chaos: one object for each end of a connection.
 
 Both ends write and read. Message ``number`` of an end is known to the other

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/socket.h"
+#include "core/worker.h"
+
+/* Worker's descriptor is an epoll set that UCX's event fd is in, so that one
+ * descriptor wakes the owner for UCX and for sockets of ours. */
+static umx_status
+watch_fd(umi_engine *engine)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    umx_status         status;
+
+    status = (umx_status)ucp_worker_get_efd(engine->ucp, &engine->fd);
+    if (status == UMX_OK &&
+        epoll_ctl(engine->worker->fd, EPOLL_CTL_ADD, engine->fd, &event) != 0) {
+        status = umi_status_from_errno(errno);
+    }
+    return status;
+}
+
+umx_status
+umi_engine_create(umx_worker *worker, umi_engine **engine_p)
+{
+    ucp_worker_params_t params = {
+        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
+    };
+    umi_engine *engine = calloc(1, sizeof(*engine));
+    umx_status  status;
+
+    if (engine == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    engine->worker = worker;
+    umi_link_init(&engine->link);
+    status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
+                                           &engine->ucp);
+    if (status != UMX_OK) {
+        goto free_engine;
+    }
+    status = watch_fd(engine);
+    if (status != UMX_OK) {
+        goto destroy_ucp;
+    }
+    *engine_p = engine;
+    return UMX_OK;
+
+destroy_ucp:
+    ucp_worker_destroy(engine->ucp);
+free_engine:
+    free(engine);
+    return status;
+}
+
+void
+umi_engine_fini(umi_engine *engine)
+{
+    struct epoll_event event = {0}; /* not NULL: Linux before 2.6.9 */
+
+    if (engine->ucp == NULL) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (engine->addresses[i] != NULL) {
+            ucp_worker_release_address(engine->ucp, engine->addresses[i]);
+        }
+    }
+    if (engine->worker->fd >= 0) {
+        (void)epoll_ctl(engine->worker->fd, EPOLL_CTL_DEL, engine->fd, &event);
+    }
+    ucp_worker_destroy(engine->ucp);
+    engine->ucp = NULL;
+}
+
+void
+umi_engine_destroy(umi_engine *engine)
+{
+    umi_link_remove(&engine->link);
+    umi_engine_fini(engine);
+    free(engine);
+}
+
+void
+umi_engine_release(umi_engine *engine)
+{
+    umx_worker *worker = engine->worker;
+
+    if (--engine->refs == 0 && engine != worker->engine) {
+        worker->has_events = true;
+        worker->is_armed   = false;
+    }
+}
+
+umx_status
+umi_engine_address(umi_engine *engine, bool is_local, const void **address_p,
+                   size_t *len_p)
+{
+    ucp_worker_attr_t attr = {
+        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS |
+                      UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+        .address_flags = is_local ? 0 : UCP_WORKER_ADDRESS_FLAG_NET_ONLY};
+
+    if (engine->addresses[is_local] == NULL) {
+        umx_status status = (umx_status)ucp_worker_query(engine->ucp, &attr);
+
+        if (status != UMX_OK) {
+            return status;
+        }
+        engine->addresses[is_local]    = attr.address;
+        engine->address_lens[is_local] = attr.address_length;
+    }
+    *address_p = engine->addresses[is_local];
+    *len_p     = engine->address_lens[is_local];
+    return UMX_OK;
+}
+
+void
+umi_engine_use(umi_engine *engine)
+{
+    umx_worker *worker = engine->worker;
+
+    if (worker->engine != NULL) {
+        umi_list_append(&worker->old_engines, &worker->engine->link);
+        worker->has_old_engines = true;
+    }
+    worker->engine = engine;
+    pthread_mutex_lock(&worker->signal_lock);
+    worker->ucp = engine->ucp;
+    pthread_mutex_unlock(&worker->signal_lock);
+    worker->is_armed   = false;
+    worker->has_events = true; /* umi_engines_collect() */
+}
+
+unsigned
+umi_engines_progress(umx_worker *worker)
+{
+    unsigned events = 0;
+
+    UMI_LIST_FOREACH(link, &worker->old_engines) {
+        umi_engine *engine = umi_container_of(link, umi_engine, link);
+
+        events += ucp_worker_progress(engine->ucp);
+    }
+    /* Messages with UCX's tags may be among them, which nobody looks for there:
+     * hooks->look_for_tags. */
+    if (events != 0) {
+        worker->has_events = true;
+    }
+    return events;
+}
+
+void
+umi_engines_collect(umx_worker *worker)
+{
+    if (!umi_list_is_empty(&worker->orphans)) {
+        return; /* flushes of the whole worker are in all of them */
+    }
+    UMI_LIST_FOREACH_SAFE(link, &worker->old_engines) {
+        umi_engine *engine = umi_container_of(link, umi_engine, link);
+
+        if (engine->refs == 0) {
+            umi_engine_destroy(engine);
+        }
+    }
+    worker->has_old_engines = !umi_list_is_empty(&worker->old_engines);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.h: UCX's worker under a umx_worker, with its event fd.
+ *
+ * A umx_worker has one for all that is new. When that can receive nothing any
+ * more over shared memory (ops/queue.h), it gets another; the old one stays
+ * until nothing needs it: its connections over other transports live on, and
+ * messages lie in its memory. Thread: the worker's owner. */
+#ifndef UMI_ENGINE_H
+#define UMI_ENGINE_H
+
+#include <stdbool.h>
+#include <ucp/api/ucp.h>
+#include <umx/types.h>
+
+#include "util/list.h"
+
+typedef struct umi_engine {
+    umi_link       link; /* worker->old_engines; by itself if it is not old */
+    umx_worker    *worker;
+    ucp_worker_h   ucp;
+    int            fd;           /* UCX's event fd, in worker->fd */
+    bool           is_deaf;      /* that does not wake the owner */
+    uint64_t       busy_ns;      /* since when UCX is BUSY for nothing; or 0 */
+    unsigned       refs;         /* of all that lives in it */
+    ucp_address_t *addresses[2]; /* [is_local]; NULL until needed */
+    size_t         address_lens[2];
+} umi_engine;
+
+/* Its event fd goes into worker->fd. */
+umx_status umi_engine_create(umx_worker *worker, umi_engine **engine_p);
+
+/* Give up UCX's worker: it writes into no buffer any more. Idempotent. */
+void umi_engine_fini(umi_engine *engine);
+/* The same, and free the rest. */
+void umi_engine_destroy(umi_engine *engine);
+
+/* An endpoint, UCX's endpoint, message or operation lives in it. */
+static inline void
+umi_engine_hold(umi_engine *engine)
+{
+    engine->refs++;
+}
+
+/* From UCX's callbacks, too: umi_engines_collect() destroys it. */
+void umi_engine_release(umi_engine *engine);
+
+/* UCX's address of it, for as long as it lives; `is_local`: for a peer in the
+ * same network namespace. For others without shared memory: that may be in
+ * reach, but UCX wakes its readers by a socket that is not. */
+umx_status umi_engine_address(umi_engine *engine, bool is_local,
+                              const void **address_p, size_t *len_p);
+
+/* `engine` is what is new in the worker from now on. */
+void umi_engine_use(umi_engine *engine);
+
+/* Progress the old ones; the number of events. */
+unsigned umi_engines_progress(umx_worker *worker);
+
+/* Destroy the old ones that nothing needs. */
+void umi_engines_collect(umx_worker *worker);
+
+#endif
