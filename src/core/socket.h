@@ -37,9 +37,9 @@ struct umi_socket {
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
+    int                   error;     /* errno of what ended it, or 0 */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
-    int                   error;    /* errno of what ended it; 0: none */
 };
 
 enum {
