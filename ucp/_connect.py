@@ -32,6 +32,9 @@ def create_listener(
     A listener that the program drops goes on until its loop ends, or until
     ``reset()``.
 
+    Without a token (see ``init``) whoever reaches the port is a peer;
+    ``docs/security.md`` says what that means.
+
     Args:
         callback_func: function or coroutine function of one Endpoint; called
             in the loop once the peer's handshake is complete. The endpoint
@@ -116,6 +119,7 @@ async def create_endpoint(
         UCXUnreachable: there is no way to that address, or it is of the
             family that UCX's tcp does not use (see ``create_listener``).
         UCXTimeout: the peer accepts and says nothing.
+        UCXProtocolError: it is no server of ucp; the text has what it sent.
         UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
         OSError: the name has no address.
 

@@ -100,9 +100,10 @@ struct umx_ep {
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
-    umi_list        asks;        /* what the peer has not answered */
-    unsigned        num_asked;   /* sent and not answered: given up, too */
-    uint64_t        last_ask;    /* token */
+    char           *foreign;   /* such an error that names what came; or NULL */
+    umi_list        asks;      /* what the peer has not answered */
+    unsigned        num_asked; /* sent and not answered: given up, too */
+    uint64_t        last_ask;  /* token */
     umx_listener   *accepted_by; /* held; NULL on the connecting side */
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
@@ -252,6 +253,8 @@ void umi_handshake_init(umx_ep *ep);
 void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
+/* Why connecting fails, for people: with the peer's address. */
+void umi_handshake_explain(umx_ep *ep, umx_status status);
 
 /* close.c */
 /* `ep` is open; or connecting, then the close goes on once it is open. */
