@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Objects whose code changes what a call is about to read."""
 
 import asyncio
@@ -8,7 +9,7 @@ import pytest
 
 import ucp
 from ucp.message import MessageListener, MessageReceiver, MessageSender
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 CONTENT = b"12345678"
 
@@ -293,6 +294,78 @@ async def test_a_receiver_made_anew_while_it_allocates_keeps_its_allocator():
 
     receiver = MessageReceiver({}, Allocator())
     assert receiver.allocate([1, 2, 3]) == [bytes(1), bytes(2), bytes(3)]
+
+
+def _look(request):
+    with pytest.raises(RuntimeError, match=r"^the result is being made$"):
+        request.result()
+
+
+def _step(request):
+    with pytest.raises(RuntimeError, match=r"^the result is being made$"):
+        request.send(None)
+
+
+@pytest.mark.parametrize("again", [_look, _step, lambda request: request.close()])
+async def test_a_result_is_made_once(again):
+    """An allocator asks for the result that it allocates for."""
+    async with connected_pair() as (client, server):
+        calls = []
+
+        def allocate(size):
+            calls.append(size)
+            if len(calls) == 1:
+                again(request)
+                gc.collect()
+            return bytearray(size)
+
+        request = server.recv_frames()
+        await client.send_frames([CONTENT * 400] * 20)
+        await until(request.done)
+        server.worker._set_am_allocator(False, allocate)
+        _, frames = request.result()
+        assert frames == [CONTENT * 400] * 20
+
+        request = server.am_recv()
+        calls.clear()
+        await client.am_send(CONTENT * 400)
+        await until(request.done)
+        assert request.result() == CONTENT * 400
+        server.worker._set_am_allocator(False, None)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_callbacks_removed_while_they_are_compared(first):
+    async with connected_pair() as (client, server):
+        request = server.recv(bytearray(8))
+        called = []
+
+        class Removing:
+            def __call__(self, request):
+                called.append(self)
+
+            def __eq__(self, other):
+                if other is fn and self.armed:
+                    self.armed = False
+                    request.remove_done_callback(fn)
+                    gc.collect()
+                return True
+
+            __hash__ = None
+            armed = True
+
+        def fn(request):
+            called.append(fn)
+
+        if not first:
+            request.add_done_callback(called.append)
+        for _ in range(5):
+            request.add_done_callback(Removing())
+        request.remove_done_callback(fn)
+        await client.send(CONTENT)
+        await request
+        await asyncio.sleep(0)
+        assert [what for what in called if what is not request] == []
 
 
 # ---- what is closed ---------------------------------------------------------------

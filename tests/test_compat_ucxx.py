@@ -86,6 +86,7 @@ async def test_a_listener_counts_its_clients():
     ]
     await until(lambda: listener.active_clients == 3)
     assert listener.ip == "0.0.0.0"
+    assert listener.addresses[0] == ("0.0.0.0", listener.port)
     gate.set()
     await until(lambda: listener.active_clients == 0)
     listener.close()

@@ -35,7 +35,7 @@ from distributed.comm.registry import backends, get_backend  # noqa: E402
 from distributed.protocol import Serialized, deserialize, to_serialize  # noqa: E402
 from distributed.utils import wait_for  # noqa: E402
 
-from ucp.dask import UCP, _blocks, _config, register  # noqa: E402
+from ucp.dask import UCP, _blocks, _comm, _config, register  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -817,6 +817,99 @@ async def test_a_wrong_configuration_is_told_at_once(fresh_ucx, settings):
             await listen(HOST, None)
         with pytest.raises(CommClosedError, match=r"^distributed\.comm\.ucp.*"):
             await connect(f"{HOST}:1")
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("tokn", ", is 'token' meant? "),
+        ("Token", ", is 'token' meant? "),
+        ("write_limits", ", is 'write-limit' meant? "),
+        ("zzz", ". There are: close-timeout, config, "),
+        ("config.spin-nss", ", is 'spin-ns' meant? There are: "),
+    ],
+)
+async def test_keys_that_mean_nothing_are_refused_by_name(key, hint):
+    """A mistyped token must not mean that peers are not authenticated."""
+    place, _, name = f"distributed.comm.ucp.{key}".rpartition(".")
+    text = f"{place} in Dask's configuration has no key {name!r}{hint}"
+    with dask.config.set({f"distributed.comm.ucp.{key}": "secret"}):
+        with pytest.raises(ValueError) as caught:
+            await listen(HOST, None)
+        assert str(caught.value).startswith(text)
+        with pytest.raises(CommClosedError) as caught:
+            await connect(f"{HOST}:1")
+        assert str(caught.value).startswith(text)
+
+
+async def test_keys_may_be_written_with_underscores():
+    with dask.config.set({"distributed.comm.ucp.close_timeout": "9s"}):
+        await ended(*await pair())
+
+
+async def test_a_server_of_tcp_is_told_from_one_that_is_not_there():
+    async def handle(comm):
+        raise AssertionError
+
+    with pytest.raises(CommClosedError):
+        await _comm.UCPConnector().connect("127.0.0.1:1")
+    # distributed's server takes our first bytes for a length.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with listen("tcp://127.0.0.1", handle) as listener:
+        address = listener.contact_address.replace("tcp:", "ucp:")
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(
+            _comm.OtherProtocolError,
+            match=rf"^{address}: the peer speaks tcp, not ucp$",
+        ) as caught:
+            await connect(address, timeout=30)
+        assert asyncio.get_running_loop().time() - started < 10
+    assert not isinstance(caught.value, OSError)  # a worker would try again
+
+
+@pytest.mark.parametrize("words", [b"SSH-2.0-OpenSSH\r\n", b"x" * 20_000])
+async def test_a_server_of_neither_protocol_is_not_said_to_be_dasks(words):
+    async def greet(reader, writer):
+        writer.write(words)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CommClosedError):
+            await _comm.UCPConnector().connect(f"127.0.0.1:{port}")
+
+
+def test_a_worker_and_a_client_that_meet_tcp_say_so_at_once(tmp_path):
+    stderr = run_cluster(
+        tmp_path,
+        """
+from ucp.dask._comm import OtherProtocolError
+
+async def run():
+    async with Scheduler(protocol="tcp", dashboard_address=":0") as scheduler:
+        address = scheduler.address.replace("tcp:", "ucp:")
+        try:
+            async with asyncio.timeout(20):
+                await Worker(address)
+        except RuntimeError as exc:
+            assert type(exc.__cause__) is OtherProtocolError, exc.__cause__
+        else:
+            raise AssertionError
+
+with LocalCluster(n_workers=0, protocol="tcp", dashboard_address=":0") as cluster:
+    address = cluster.scheduler_address.replace("tcp:", "ucp:")
+    try:
+        Client(address, timeout=20)
+    except OtherProtocolError as exc:
+        assert str(exc) == f"{address}: the peer speaks tcp, not ucp"
+    else:
+        raise AssertionError
+asyncio.run(run())
+print("done")
+""",
+    )
+    assert "Waiting to connect" not in stderr
 
 
 def test_the_schema_knows_every_default():

@@ -320,8 +320,9 @@ async def test_a_flood_waits_for_its_reader():
         ]
         await left.ping()
         stats = right.worker.stats()
-        assert stats["unexpected_messages"] <= 20
-        assert stats["unexpected_bytes"] <= 200_000 + 4 * 1024 * _KIB
+        # 16 short ones, 4 announced ones, and 4 of the channel's reserve
+        assert stats["unexpected_messages"] <= 24
+        assert stats["unexpected_bytes"] <= 200_000 + 8 * 1024 * _KIB
         assert not sends[-1].done()
         for number in range(200):
             _, frames = await right.recv_frames()

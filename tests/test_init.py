@@ -158,3 +158,121 @@ def test_ucx_logs_through_logging():
         assert any("nosuchtransport" in r.getMessage() for r in records), records
         """
     )
+
+
+@pytest.mark.parametrize("key", ["POSIX_SEG_SIZE", "SYSV_SEG_SIZE", "MM_SEG_SIZE"])
+def test_segments_of_64k_are_refused_by_name(key, monkeypatch):
+    """UCX counts what is in them in 16 bits."""
+    message = rf'^option "{key}" = "64k": a segment .* must be less than 64k '
+    with pytest.raises(ucp.UCXConfigError, match=message):
+        ucp.init({key: "64k"})
+    monkeypatch.setenv(f"UCX_{key}", "64k")
+    with pytest.raises(ucp.UCXConfigError, match=rf"UCX_{key}.* in 16 bits"):
+        ucp.init()
+
+
+# ---- the token ---------------------------------------------------------------
+
+TOKEN = b"a shared secret"
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "token"
+    path.write_bytes(TOKEN + b"\n")
+    path.chmod(0o600)
+    return path
+
+
+async def check_has_token(start_peer, token=TOKEN):
+    """A peer with that token connects, one without is refused."""
+    listener = ucp.create_listener(lambda ep: ep.close(), host="127.0.0.1")
+    here = f"await ucp.create_endpoint('127.0.0.1', {listener.port})"
+    friend, stranger = start_peer(), start_peer()
+    await friend.do("listener.close(); ucp.reset()")
+    await friend.do(f"ucp.init(token={token!r})")
+    await friend.do(f"ep = {here}")
+    with pytest.raises(Exception, match="the listener asks for a token"):
+        await stranger.do(f"ep = {here}")
+
+
+@pytest.mark.parametrize("token", [TOKEN, TOKEN.decode()], ids=["bytes", "str"])
+async def test_init_takes_a_token(start_peer, token):
+    ucp.init(token=token)
+    await check_has_token(start_peer)
+
+
+async def test_init_takes_a_file_with_the_token(start_peer, token_file):
+    ucp.init(token=token_file)
+    await check_has_token(start_peer)
+
+
+async def test_the_environment_has_a_token(start_peer, monkeypatch):
+    with monkeypatch.context() as environment:
+        environment.setenv("UCP_TOKEN", TOKEN.decode())
+        ucp.init()
+    await check_has_token(start_peer)
+
+
+async def test_the_environment_names_a_file_with_the_token(
+    start_peer, monkeypatch, token_file
+):
+    with monkeypatch.context() as environment:
+        environment.setenv("UCP_TOKEN_FILE", str(token_file))
+        ucp.current_worker()  # by no init()
+    await check_has_token(start_peer)
+
+
+async def test_a_given_token_is_stronger_than_the_environment(start_peer, monkeypatch):
+    with monkeypatch.context() as environment:
+        environment.setenv("UCP_TOKEN", "another")
+        ucp.init(config=ucp.Config(token=TOKEN))
+    await check_has_token(start_peer)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o622, 0o666])
+def test_a_token_file_that_is_open_to_others_is_refused(token_file, mode):
+    token_file.chmod(mode)
+    with pytest.raises(
+        ucp.UCXConfigError, match=rf"'{token_file}' is open to others \(mode {mode:04o}"
+    ):
+        ucp.init(token=token_file)
+
+
+def test_a_token_file_of_another_user_is_refused(token_file, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(ucp.UCXConfigError, match=rf"belongs to user {owner}, not to"):
+        ucp.init(token=token_file)
+
+
+def test_a_token_file_that_is_none_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ucp.UCXConfigError, match="is not a regular file"):
+            ucp.init(token=path)
+    with pytest.raises(FileNotFoundError):
+        ucp.init(token=tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 257])
+def test_a_token_file_of_a_wrong_size_is_refused(token_file, content):
+    token_file.write_bytes(content)
+    with pytest.raises(ucp.UCXConfigError, match="must hold 1 to 256 bytes"):
+        ucp.init(token=token_file)
+
+
+@pytest.mark.parametrize("name", ["UCP_TOKEN", "UCP_TOKEN_FILE"])
+def test_an_empty_variable_is_no_missing_token(monkeypatch, name):
+    monkeypatch.setenv(name, "")
+    with pytest.raises(ucp.UCXConfigError, match=f"^{name} is set, but empty$"):
+        ucp.current_worker()
+
+
+def test_two_tokens_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match=r"^both token and config\.token are given$"):
+        ucp.init(token=b"a", config=ucp.Config(token=b"b"))
+    monkeypatch.setenv("UCP_TOKEN", "a")
+    monkeypatch.setenv("UCP_TOKEN_FILE", "b")
+    with pytest.raises(ucp.UCXConfigError, match="both UCP_TOKEN and UCP_TOKEN_FILE"):
+        ucp.init()

@@ -11,6 +11,14 @@ import ucp
 from ucp.testing import until
 
 
+def has_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 async def connect(listener):
     return await ucp.create_endpoint("127.0.0.1", listener.port)
 
@@ -167,11 +175,32 @@ async def test_an_address_of_another_host_is_an_oserror():
         ucp.create_listener(host="192.0.2.1")
 
 
-async def test_without_host_it_listens_on_all_addresses():
+async def test_without_host_it_listens_on_all_addresses_of_both_families():
     listener = ucp.create_listener(backlog=16)
     assert (listener.host, listener.ip) == ("0.0.0.0", "0.0.0.0")
-    await connect(listener)
-    await anext(listener)
+    addresses = [("0.0.0.0", listener.port), ("::", listener.port)]
+    assert listener.addresses == (addresses if has_ipv6() else addresses[:1])
+    for host in ["127.0.0.1", "::1"][: len(listener.addresses)]:
+        ep = await ucp.create_endpoint(host, listener.port)
+        other = await anext(listener)
+        assert ep.peer_address[:2] == other.local_address[:2] == (host, listener.port)
+        assert other.peer_address[0] == host
+        await ep.send(b"x")
+        assert await other.recv_obj() == b"x"
+
+
+async def test_with_a_host_it_listens_there_only():
+    listener = ucp.create_listener(host="127.0.0.1")
+    assert listener.addresses == [("127.0.0.1", listener.port)]
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+async def test_a_port_that_one_family_has_no_more_is_busy(family):
+    if not has_ipv6():
+        pytest.skip("no IPv6 here")
+    with socket.create_server(("", 0), family=family) as server:
+        with pytest.raises(ucp.UCXBusy):
+            ucp.create_listener(port=server.getsockname()[1])
 
 
 async def test_repr_tells_where_it_listens():

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Protocol
 
 from . import _ext
 from ._frames import Frames
 
-Tag = int | str | bytes | tuple[Any, ...]
+Tag = Hashable
 
 
 class _Lane(Protocol):

@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``with`` for what has a ``close()``."""
+"""``with`` and ``async with`` for what is closed at the end of the block.
+
+An exception that leaves the block is what the program wants to see, and a
+cancellation or a timeout is to end the block now. So a block that an exception
+leaves never waits for the close, and an exception of the close is only logged.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
+
+logger = logging.getLogger("ucp")
 
 
 class _Closable(Protocol):
     def close(self) -> None: ...
+    def _close_soon(self) -> None: ...
+
+
+class _AsyncClosable(Protocol):
+    async def close(self) -> None: ...
+    def _close_soon(self) -> None: ...
 
 
 class Closing:
@@ -25,4 +40,43 @@ class Closing:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if exc is None:
+            self.close()
+        else:
+            close_quietly(self._close_soon)
+
+    def _close_soon(self: _Closable) -> None:
+        """Close, and wait for nothing."""
         self.close()
+
+
+class AsyncClosing:
+    """Closed at the end of its ``async with`` block.
+
+    ``close()`` is awaited if the block ends without an exception; otherwise
+    ``_close_soon()`` starts what goes on in the background.
+    """
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self: _AsyncClosable,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            await self.close()
+        else:
+            close_quietly(self._close_soon)
+
+
+def close_quietly(close: Callable[[], None]) -> None:
+    """Close because of an exception, which is worth more than one of this."""
+    try:
+        close()
+    except Exception as exc:
+        logger.debug("closing after an exception: %r", exc)

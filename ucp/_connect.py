@@ -15,8 +15,6 @@ from ._listener import AcceptCallback, Acceptor, Listener
 from ._worker import Worker, current_worker
 from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 
-_ANY_HOST = "0.0.0.0"
-
 
 def create_listener(
     callback_func: AcceptCallback | None = None,
@@ -39,8 +37,9 @@ def create_listener(
         port: None or 0 for one the system chooses.
         endpoint_error_handling: always on; False is for ucx-py's programs:
             the endpoint tells them that it is alive.
-        host: address to listen on; None is all IPv4 addresses, ``"::"`` all
-            addresses of both families.
+        host: address to listen on. None is all addresses, of IPv4 and, where
+            the system has it, of IPv6, by one port; so is ``"::"``, but on a
+            system without IPv6 that fails.
         backlog: connections the system may queue, and handshakes that may be
             in progress; None is 4096.
         on_error: called with each exception of the callback, which also goes
@@ -51,12 +50,13 @@ def create_listener(
             ``Listener.close_remote``.
 
     Raises:
-        UCXBusy: the address is in use.
+        UCXBusy: the address is in use; without ``host`` the port, by either
+            family.
         UCXUnreachable: no address of this host.
         OSError: ``host`` has no address.
     """
     worker = current_worker()
-    address = resolve_now(host or _ANY_HOST, port or 0)[0]
+    address = resolve_now(host, port or 0)[0] if host else (None, port or 0)
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling

@@ -3,19 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from . import _ext, _loader
+from ._token import as_token, token_of_environment
+from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
 
 # What libumx's log levels are in the logging module.
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+
+_NO_DEVICE = -14  # UCS_ERR_NO_DEVICE
+# UCX's options that leave it with fewer transports or devices.
+_CHOOSING = ("TLS", "NET_DEVICES", "SHM_DEVICES", "SELF_DEVICES", "ACC_DEVICES")
 
 _DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds; ucx-py's
 
@@ -80,7 +88,8 @@ class Config:
     frames_bytes_max: int | None = None
     """Bytes of all frames of one message, likewise."""
     token: bytes | None = None
-    """Shared secret of 1 to 256 bytes; peers without it are refused."""
+    """Shared secret of 1 to 256 bytes; peers without it are refused. See
+    ``init()`` for other ways to give it."""
 
     def _given(self) -> dict[str, int | bytes | None]:
         values = dataclasses.asdict(self)
@@ -98,6 +107,7 @@ class _State:
 
 
 _state = _State()
+_said: list[str] | None = None  # what is logged while a context is made
 memories: WeakSet[_ext.Memory | _ext.BufferPool] = WeakSet()  # those alive
 _lock = threading.Lock()
 
@@ -109,6 +119,7 @@ def init(
     connect_timeout: float | None = None,
     *,
     config: Config | None = None,
+    token: bytes | str | os.PathLike[str] | None = None,
 ) -> None:
     """Create the process's context with these settings.
 
@@ -122,11 +133,21 @@ def init(
         connect_timeout: seconds; what ``create_endpoint`` uses when it gets
             none. Default ``UCXPY_CONNECT_TIMEOUT``, else 5.
         config: limits and thresholds of this library.
+        token: shared secret of 1 to 256 bytes, or the path of a file with it,
+            which nobody but its owner may be able to open. Peers without the
+            secret are refused. Default: ``config.token``, else the environment's
+            ``UCP_TOKEN``, or the file that ``UCP_TOKEN_FILE`` names. Without
+            any, who reaches a listener is trusted: see ``docs/security.md``.
 
     Raises:
         RuntimeError: there is a context already.
-        UCXConfigError: UCX knows no such option, or refuses its value.
+        UCXConfigError: UCX knows no such option, or refuses its value; or the
+            token's file or variable is not as it should be.
     """
+    if token is not None:
+        if config is not None and config.token is not None:
+            raise ValueError("both token and config.token are given")
+        config = dataclasses.replace(config or Config(), token=as_token(token))
     with _lock:
         if _state.context is not None:
             raise RuntimeError(
@@ -143,11 +164,25 @@ def _create(
     options: dict[str, str], env_first: bool, config: Config | None
 ) -> _ext.Context:
     _ext.set_log_handler(_log)
-    context = _ext.Context(
-        options,
-        env_first=env_first,
-        config=config._given() if config is not None else None,
-    )
+    given = config._given() if config is not None else {}
+    if "token" not in given:
+        token = token_of_environment()
+        if token is not None:
+            given["token"] = token
+    try:
+        with _hearing() as said:
+            context = _ext.Context(
+                options,
+                env_first=env_first,
+                config=given or None,
+            )
+    except UCXError as exc:
+        if exc.status == _NO_DEVICE:
+            raise _no_device(options, env_first) from exc
+        refused = _refused_variable(said)
+        if refused is not None and "UCX refuses" not in str(exc):
+            raise UCXConfigError(refused) from exc
+        raise
     _state.context = context
     _state.options = options
     _state.env_first = env_first
@@ -158,7 +193,43 @@ def _create(
     return context
 
 
+def _no_device(options: dict[str, str], env_first: bool) -> UCXConfigError:
+    """Name the options that choose transports and devices, as they were given."""
+    in_force = _ext.config_options(options, env_first)
+    given = [
+        f'{name}="{in_force[name]}"'
+        for name in _CHOOSING
+        if name in options or f"UCX_{name}" in os.environ
+    ]
+    what = ", ".join(given) or "the system's"
+    return UCXConfigError(f"UCX finds no transport and device to use among {what}")
+
+
+_REFUSED = re.compile(r"Invalid value for (\w+): '(.*?)'\. Expected: (.*)")
+
+
+def _refused_variable(said: list[str]) -> str | None:
+    """The variable of the environment that UCX has complained of, in words."""
+    for match in filter(None, map(_REFUSED.search, said)):
+        name, value, expected = match.groups()
+        return f'UCX refuses UCX_{name}="{value}", it expects {expected}'
+    return None
+
+
+@contextlib.contextmanager
+def _hearing() -> Iterator[list[str]]:
+    """The texts that the library and UCX log in the block; they are logged, too."""
+    global _said
+    _said = []
+    try:
+        yield _said
+    finally:
+        _said = None
+
+
 def _log(level: int, text: str) -> None:
+    if _said is not None:
+        _said.append(text)
     logger.log(_LEVELS[min(level, len(_LEVELS) - 1)], "%s", text)
 
 

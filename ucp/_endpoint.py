@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from . import _context, _ext
 from ._channel import Channel, Objects
+from ._closing import AsyncClosing
 from ._faces import ContextFace, EndpointFace, EndpointTag
 from ._frames import Frames
 from ._peer import Peer, PeerInfo
@@ -23,13 +22,18 @@ from .exceptions import (
 _CONTROL = 65535
 
 
-class Endpoint(Objects, Frames, _ext.Endpoint):
+class Endpoint(AsyncClosing, Objects, Frames, _ext.Endpoint):
     """A connection to one peer, made by create_endpoint() and its like.
 
     ``send`` and ``recv`` and everything else on the way of a message are
     methods of the base class, written in C. Belongs to the event loop it was
     made in. Dropping the last reference closes it in the background: what
     ``send`` has returned for still arrives.
+
+    ``async with`` closes it at the end of the block, as ``close()`` does. If an
+    exception leaves the block, a cancellation for example, nothing is waited
+    for: that exception comes out at once, and the close goes on in the
+    background, no longer than ``Config.close_timeout_ns``.
     """
 
     __slots__ = ("_close_after", "_has_error_handling")
@@ -52,17 +56,6 @@ class Endpoint(Objects, Frames, _ext.Endpoint):
     @property
     def _tags(self) -> dict[str, int]:
         return {"msg_recv": EndpointTag.of(self)}
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # A coroutine function, as in ucx-py, where the base has a request.
     async def close(  # type: ignore[override]
@@ -96,6 +89,18 @@ class Endpoint(Objects, Frames, _ext.Endpoint):
         except (UCXConnectionReset, UCXWorkerGone) as exc:
             # The peer is gone, so closed is what it is. The sends that this
             # failed have raised.
+            _context.logger.debug("%r: closed by a failure: %s", self, exc)
+
+    def _close_soon(self) -> None:
+        """Start to close; what becomes of that is only logged."""
+        self.worker._check()  # in another thread it would never start
+        request = super().close()
+        if not request.done():
+            request.add_done_callback(self._log_close)
+
+    def _log_close(self, request: _ext.Request[None]) -> None:
+        exc = request.exception()
+        if exc is not None:
             _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def channel(self, number: int) -> Channel:

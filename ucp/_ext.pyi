@@ -3,7 +3,14 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Coroutine,
+    Generator,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from contextvars import Context as _VarsContext
 from types import GenericAlias, TracebackType
 from typing import (
@@ -29,8 +36,7 @@ ANY: AnyTag
 # Anything with the buffer protocol, __array_interface__,
 # __cuda_array_interface__ or __dlpack__.
 _Buffer = Any
-_TagElement = int | str | bytes | tuple["_TagElement", ...]
-_Tag = _TagElement | AnyTag | None
+_Tag = Hashable | AnyTag | None
 _SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
 @final
@@ -167,7 +173,7 @@ class Worker:
     def _take_num_ended(self) -> int: ...
     def listen(
         self,
-        sockaddr: _SockAddr,
+        sockaddr: _SockAddr | tuple[None, int],
         on_accept: Callable[[Any], object],
         *,
         backlog: int | None = None,
@@ -337,6 +343,8 @@ class Listener:
     def port(self) -> int: ...
     @property
     def host(self) -> str: ...
+    @property
+    def addresses(self) -> list[tuple[str, int]]: ...
     def close(self) -> None: ...
     def closed(self) -> bool: ...
 
@@ -589,6 +597,7 @@ class UCXBaseException(Exception):
     status: int
     op: str | None
     peer: _SockAddr | None
+    errno: Any
 
 class UCXError(UCXBaseException):
     results: list[BaseException | None]

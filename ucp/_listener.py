@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 
 from . import _ext
 from ._callback import Callback, ErrorCallback
+from ._closing import close_quietly
 from ._endpoint import Endpoint
 
 AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
@@ -87,7 +88,7 @@ class Listener(_ext.Listener):
 
     @property
     def ip(self) -> str:
-        """The address it listens on, as ``host``."""
+        """The address it listens on, as ``host``: the IPv4 one of two."""
         return self.host
 
     def close(self) -> None:
@@ -119,7 +120,10 @@ class Listener(_ext.Listener):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if exc is None:
+            self.close()
+        else:
+            close_quietly(self.close)
 
     def __aiter__(self) -> Self:
         if self._acceptor.callback is not None:

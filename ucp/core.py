@@ -113,6 +113,11 @@ class ApplicationContext:
         return _context.get_context()
 
     @property
+    def config(self) -> dict[str, int]:
+        """Limits and thresholds in force; ``ucp.Config`` says what they are."""
+        return self.context.config
+
+    @property
     def worker(self) -> Worker:
         """The worker of the running loop, or of the thread if none runs."""
         return current_worker()

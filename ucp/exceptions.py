@@ -29,7 +29,9 @@ Names and relations are ucx-py's; each class is also the built-in that fits::
     UCXWarning (UserWarning)
 
 Every instance has ``status`` (UCX's number, or one of ours from -200 down),
-``op`` (the operation, or None) and ``peer`` (its address, or None).
+``op`` (the operation, or None), ``peer`` (its address, or None; the address to
+listen on) and ``errno`` (the system's number where that refused something,
+else None).
 """
 
 from ._ext import (

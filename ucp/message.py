@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, cast
 
 from . import _ext
+from ._closing import AsyncClosing
 from ._endpoint import Endpoint
 from ._worker import Worker, current_worker
 
@@ -47,7 +47,7 @@ class MessageSenderStatistics:
     """How many packs they went in."""
 
 
-class MessageSender(_ext.MessageSender):
+class MessageSender(AsyncClosing, _ext.MessageSender):
     """Sends messages to endpoints of the current worker: ``send()``, ``drain()``.
 
     Args:
@@ -84,16 +84,9 @@ class MessageSender(_ext.MessageSender):
         finally:
             self._close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    def _close_soon(self) -> None:
+        """Refuse new messages; what is left goes out in the background."""
+        self._close()
 
     def statistics(self) -> MessageSenderStatistics:
         return MessageSenderStatistics(*self._stats())

@@ -89,6 +89,10 @@ class Endpoint(Closing):
         if not self._worker.closed:
             _call(self._worker, None, self._endpoint.close, timeout)
 
+    def _close_soon(self) -> None:
+        if not self._worker.closed:
+            _submit(self._worker, self._endpoint._close_soon)
+
     def abort(self) -> None:
         """Disconnect at once; what is pending raises UCXCanceled."""
         if not self._worker.closed:
@@ -112,6 +116,7 @@ class Listener(Closing):
         self._listener = listener
         self.host = listener.host
         self.port = listener.port
+        self.addresses = listener.addresses
 
     def __repr__(self) -> str:
         return f"<ucp.sync.Listener of {self._listener!r}>"

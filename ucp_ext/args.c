@@ -153,8 +153,54 @@ append_str(PyObject *text, char kind, PyObject *bytes)
                append_bytes(bytes, kind, data, size, (uint64_t)size);
 }
 
+/* Arrays of one element have __index__, and may change. */
+static bool
+is_number(PyObject *tag)
+{
+    return PyIndex_Check(tag) && Py_TYPE(tag)->tp_hash != NULL &&
+           Py_TYPE(tag)->tp_hash != PyObject_HashNotImplemented;
+}
+
+/* A number that is no int, as NumPy's, is the tag that its int is. */
+static int
+append_int(PyObject *number, PyObject *bytes)
+{
+    PyObject *digits = PyNumber_ToBase(number, 16);
+    int       rc     = -1;
+
+    if (digits != NULL) {
+        rc = append_str(digits, 'i', bytes);
+        Py_DECREF(digits);
+    }
+    return rc;
+}
+
+/* Something with a hash, which has to be the same in both processes. */
+static int
+append_hashable(PyObject *tag, PyObject *bytes)
+{
+    Py_hash_t value = PyObject_Hash(tag);
+
+    if (value != -1) {
+        return append_bytes(bytes, 'h', (const char *)&value, sizeof(value),
+                            sizeof(value));
+    }
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        /* Early programs of ucx-py gave an array with the number of bytes. */
+        PyErr_Format(PyExc_TypeError,
+                     "a tag is None or hashable, not %.200s%s",
+                     Py_TYPE(tag)->tp_name,
+                     PyObject_CheckBuffer(tag) ?
+                         "; send(buffer) and recv(buffer) take no number of "
+                         "bytes, the length is the buffer's" :
+                         "");
+    }
+    return -1;
+}
+
 /* Append bytes that differ for different tags: a letter for the type, a
- * length, the contents. */
+ * length, the contents. None, which has another hash in each process before
+ * Python 3.12, can only be in a tuple. */
 static int
 append_tag(PyObject *tag, PyObject *bytes)
 {
@@ -169,14 +215,8 @@ append_tag(PyObject *tag, PyObject *bytes)
         return append_bytes(bytes, 'b', PyBytes_AS_STRING(tag), size,
                             (uint64_t)size);
     }
-    if (PyLong_Check(tag)) {
-        PyObject *digits = PyNumber_ToBase(tag, 10);
-
-        if (digits != NULL) {
-            rc = append_str(digits, 'i', bytes);
-            Py_DECREF(digits);
-        }
-        return rc;
+    if (is_number(tag)) {
+        return append_int(tag, bytes);
     }
     if (PyTuple_Check(tag)) {
         if (Py_EnterRecursiveCall(" while hashing a tag") == 0) {
@@ -185,15 +225,10 @@ append_tag(PyObject *tag, PyObject *bytes)
         }
         return rc;
     }
-    /* Early programs of ucx-py gave an array with the number of bytes. */
-    PyErr_Format(PyExc_TypeError,
-                 "a tag is None, int, str, bytes or tuple, not %.200s%s",
-                 Py_TYPE(tag)->tp_name,
-                 PyObject_CheckBuffer(tag) ?
-                     "; send(buffer) and recv(buffer) take no number of bytes, "
-                     "the length is the buffer's" :
-                     "");
-    return -1;
+    if (tag == Py_None) {
+        return append_bytes(bytes, 'n', "", 0, 0);
+    }
+    return append_hashable(tag, bytes);
 }
 
 static int
@@ -214,21 +249,39 @@ hash_tag(PyObject *tag, uint64_t *hash_p)
     return rc;
 }
 
-/* 64 bits; negative numbers in two's complement. */
+/* 64 bits; negative numbers in two's complement. 1; 0: too many bits; -1. */
+static int
+read_64_bits(PyObject *number, uint64_t *value_p)
+{
+    int overflow;
+
+    *value_p = PyLong_AsUnsignedLongLong(number);
+    if (*value_p != (uint64_t)-1 || !PyErr_Occurred()) {
+        return 1;
+    }
+    PyErr_Clear();
+    *value_p = (uint64_t)PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (*value_p == (uint64_t)-1 && PyErr_Occurred()) {
+        return -1;
+    }
+    return overflow == 0;
+}
+
+/* An int is itself if it has 64 bits, else hashed. */
 static int
 int_tag(PyObject *tag, uint64_t *value_p)
 {
-    *value_p = PyLong_AsUnsignedLongLong(tag);
-    if (*value_p != (uint64_t)-1 || !PyErr_Occurred()) {
-        return 0;
+    PyObject *number = PyNumber_Index(tag);
+    int       rc     = -1;
+
+    if (number != NULL) {
+        rc = read_64_bits(number, value_p);
     }
-    PyErr_Clear();
-    *value_p = (uint64_t)PyLong_AsLongLong(tag);
-    if (*value_p != (uint64_t)-1 || !PyErr_Occurred()) {
-        return 0;
+    if (rc == 0) {
+        rc = hash_tag(number, value_p);
     }
-    PyErr_Format(PyExc_OverflowError, "tag %R does not fit in 64 bits", tag);
-    return -1;
+    Py_XDECREF(number);
+    return (rc < 0) ? -1 : 0;
 }
 
 int
@@ -245,10 +298,34 @@ args_tag(mod_state *st, PyObject *tag, umx_match *match)
         match->flags = UMX_MATCH_ANY;
         return 0;
     }
-    if (PyLong_Check(tag)) {
-        return int_tag(tag, &match->tag);
+    return is_number(tag) ? int_tag(tag, &match->tag) :
+                            hash_tag(tag, &match->tag);
+}
+
+int
+args_mask(PyObject *mask, uint64_t *value_p)
+{
+    PyObject *number;
+    int       rc;
+
+    if (!PyIndex_Check(mask)) {
+        PyErr_Format(PyExc_TypeError,
+                     "mask must be an int of 64 bits, not "
+                     "%.200s",
+                     Py_TYPE(mask)->tp_name);
+        return -1;
     }
-    return hash_tag(tag, &match->tag);
+    number = PyNumber_Index(mask);
+    if (number == NULL) {
+        return -1;
+    }
+    rc = read_64_bits(number, value_p);
+    if (rc == 0) {
+        PyErr_Format(PyExc_OverflowError, "mask %R does not fit in 64 bits",
+                     number);
+    }
+    Py_DECREF(number);
+    return (rc > 0) ? 0 : -1;
 }
 
 int

@@ -74,6 +74,11 @@ raise_option_error(mod_state *st, umx_status status,
     } else if (status == UMX_ERR_UNKNOWN_OPTION) {
         PyErr_Format(class, "UCX has no option \"%s\"",
                      params->options[bad_option].key);
+    } else if (status == UMX_ERR_SEG_SIZE) {
+        PyErr_Format(class, "option \"%s\" = \"%s\": %s",
+                     params->options[bad_option].key,
+                     params->options[bad_option].value,
+                     umx_status_string(status));
     } else {
         PyErr_Format(class, "UCX refuses option \"%s\" = \"%s\"",
                      params->options[bad_option].key,

@@ -38,6 +38,7 @@ static const struct {
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
+    {UMX_ERR_SEG_SIZE, EXC_UCXConfigError},
     {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_STALE_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},
@@ -100,8 +101,8 @@ make_class(mod_state *st, const exception_def *def)
     }
     /* What every instance has, until it is given values. */
     dict = (def == exception_defs) ?
-               Py_BuildValue("{s:i,s:O,s:O}", "status", 0, "op", Py_None,
-                             "peer", Py_None) :
+               Py_BuildValue("{s:i,s:O,s:O,s:O}", "status", 0, "op", Py_None,
+                             "peer", Py_None, "errno", Py_None) :
                PyDict_New();
     if (dict != NULL) {
         snprintf(name, sizeof(name), "ucp.exceptions.%s", def->name);
@@ -168,15 +169,11 @@ make_text(umx_status status, const char *op, const char *detail)
                                 detail);
 }
 
-PyObject *
-errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
+static PyObject *
+new_with_text(mod_state *st, umx_status status, const char *op, PyObject *text)
 {
-    PyObject *text = make_text(status, op, detail);
     PyObject *exc = NULL, *number = NULL, *name = NULL;
 
-    if (text == NULL) {
-        return NULL;
-    }
     exc    = PyObject_CallOneArg(class_of(st, status), text);
     number = PyLong_FromLong(status);
     name   = (op == NULL) ? Py_NewRef(Py_None) : PyUnicode_FromString(op);
@@ -187,20 +184,102 @@ errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
     }
     Py_XDECREF(name);
     Py_XDECREF(number);
+    return exc;
+}
+
+PyObject *
+errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
+{
+    PyObject *text = make_text(status, op, detail);
+    PyObject *exc;
+
+    if (text == NULL) {
+        return NULL;
+    }
+    exc = new_with_text(st, status, op, text);
     Py_DECREF(text);
     return exc;
+}
+
+/* "HOST:PORT" of a socket address; its repr if it is none. */
+static PyObject *
+address_text(PyObject *address)
+{
+    PyObject   *host, *port;
+    const char *name;
+
+    if (!PyTuple_Check(address) || PyTuple_GET_SIZE(address) < 2) {
+        return PyObject_Repr(address);
+    }
+    host = PyTuple_GET_ITEM(address, 0); /* borrowed */
+    port = PyTuple_GET_ITEM(address, 1); /* borrowed */
+    name = PyUnicode_Check(host) ? PyUnicode_AsUTF8(host) : "";
+    if (name == NULL) {
+        return NULL;
+    }
+    return PyUnicode_FromFormat(strchr(name, ':') != NULL ? "[%S]:%S" : "%S:%S",
+                                host, port);
+}
+
+static int
+set_place(mod_state *st, PyObject *exc, const errors_place *place)
+{
+    PyObject *number;
+    int       rc;
+
+    if (PyObject_SetAttr(exc, NAME(st, peer), place->address) < 0) {
+        return -1;
+    }
+    if (place->error == 0) {
+        return 0;
+    }
+    number = PyLong_FromLong(place->error);
+    if (number == NULL) {
+        return -1;
+    }
+    rc = PyObject_SetAttrString(exc, "errno", number);
+    Py_DECREF(number);
+    return rc;
+}
+
+PyObject *
+errors_new_at(mod_state *st, umx_status status, const char *op,
+              const errors_place *place, const char *detail)
+{
+    PyObject *address = address_text(place->address), *text = NULL, *exc;
+
+    if (address == NULL) {
+        return NULL;
+    }
+    text = PyUnicode_FromFormat(
+        "%s %s %U: %s%s%s", op, place->preposition, address,
+        place->error != 0 ? strerror(place->error) : umx_status_string(status),
+        detail != NULL ? ": " : "", detail != NULL ? detail : "");
+    Py_DECREF(address);
+    if (text == NULL) {
+        return NULL;
+    }
+    exc = new_with_text(st, status, op, text);
+    Py_DECREF(text);
+    if (exc != NULL && set_place(st, exc, place) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+PyObject *
+errors_set(PyObject *exc)
+{
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
 }
 
 PyObject *
 errors_raise(mod_state *st, umx_status status, const char *op,
              const char *detail)
 {
-    PyObject *exc;
-
-    exc = errors_new(st, status, op, detail);
-    if (exc != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-        Py_DECREF(exc);
-    }
-    return NULL;
+    return errors_set(errors_new(st, status, op, detail));
 }

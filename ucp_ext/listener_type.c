@@ -147,25 +147,57 @@ read_address(ListenerObject *self)
     if (tuple == NULL) {
         return -1;
     }
-    self->host = Py_NewRef(PyTuple_GET_ITEM(tuple, 0));
-    self->port = (int)PyLong_AsLong(PyTuple_GET_ITEM(tuple, 1));
+    self->is_dual = umx_listener_is_dual(self->umx);
+    self->host    = Py_NewRef(PyTuple_GET_ITEM(tuple, 0));
+    self->port    = (int)PyLong_AsLong(PyTuple_GET_ITEM(tuple, 1));
     Py_DECREF(tuple);
     return 0;
 }
 
 static int
-listener_start(ListenerObject *self, umx_listener_params *params)
+listener_start(ListenerObject *self, umx_listener_params *params,
+               PyObject *sockaddr)
 {
-    umx_status status = umx_listener_create(self->worker->umx, params,
-                                            &self->umx);
+    errors_place place = {.preposition = "on", .address = sockaddr};
+    umx_status   status;
 
+    (void)umx_take_errno();
+    status = umx_listener_create(self->worker->umx, params, &self->umx);
     if (status != UMX_OK) {
-        (void)errors_raise(self->worker->st, status, "listen", NULL);
+        place.error = umx_take_errno();
+        (void)errors_set(
+            errors_new_at(self->worker->st, status, "listen", &place, NULL));
         return -1;
     }
     self->worker->st->num_listeners++;
     worker_schedule_drain(self->worker);
     return read_address(self);
+}
+
+/* (None, port): all addresses of both families, as umx_listener_params say. */
+static bool
+is_any_host(PyObject *sockaddr)
+{
+    return PyTuple_Check(sockaddr) && PyTuple_GET_SIZE(sockaddr) == 2 &&
+           Py_IsNone(PyTuple_GET_ITEM(sockaddr, 0));
+}
+
+static int
+read_params_address(PyObject *sockaddr, umx_listener_params *params,
+                    struct sockaddr_storage *addr)
+{
+    in_port_t port;
+
+    if (!is_any_host(sockaddr)) {
+        params->addr = (struct sockaddr *)addr;
+        return sockaddr_parse(sockaddr, addr, &params->addr_len);
+    }
+    if (parse_port(sockaddr, &port) < 0) {
+        return -1;
+    }
+    params->field_mask |= UMX_LISTENER_FIELD_PORT;
+    params->port = ntohs(port);
+    return 0;
 }
 
 PyObject *
@@ -177,7 +209,7 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     struct sockaddr_storage addr;
     ListenerObject         *self;
 
-    if (sockaddr_parse(sockaddr, &addr, &params.addr_len) < 0) {
+    if (read_params_address(sockaddr, &params, &addr) < 0) {
         return NULL;
     }
     if (backlog != NULL && backlog != Py_None) {
@@ -211,10 +243,10 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
         params.on_remote_close = on_remote_close;
         params.field_mask |= UMX_LISTENER_FIELD_ON_REMOTE_CLOSE;
     }
-    params.addr = (struct sockaddr *)&addr;
-    params.arg  = self;
+    params.arg = self;
     /* Code of the arguments has run since the call. */
-    if (worker_check(worker) < 0 || listener_start(self, &params) < 0) {
+    if (worker_check(worker) < 0 ||
+        listener_start(self, &params, sockaddr) < 0) {
         Py_DECREF(self);
         return NULL;
     }
@@ -327,6 +359,19 @@ get_host(PyObject *op, void *Py_UNUSED(closure))
     return Py_NewRef(host != NULL ? host : Py_None);
 }
 
+static PyObject *
+get_addresses(PyObject *op, void *Py_UNUSED(closure))
+{
+    ListenerObject *self = (ListenerObject *)op;
+
+    if (self->host == NULL) {
+        return PyList_New(0);
+    }
+    return self->is_dual ? Py_BuildValue("[(si)(si)]", "0.0.0.0", self->port,
+                                         "::", self->port) :
+                           Py_BuildValue("[(Oi)]", self->host, self->port);
+}
+
 static PyMethodDef listener_methods[] = {
     {"close", listener_close, METH_NOARGS, close_doc},
     {"closed", listener_closed, METH_NOARGS, closed_doc},
@@ -335,7 +380,10 @@ static PyMethodDef listener_methods[] = {
 
 static PyGetSetDef listener_getset[] = {
     {"port", get_port, NULL, "The port it is bound to.", NULL},
-    {"host", get_host, NULL, "The address it is bound to.", NULL},
+    {"host", get_host, NULL,
+     "The address it is bound to; the IPv4 one if there are two.", NULL},
+    {"addresses", get_addresses, NULL,
+     "Pairs of host and port: all that it is bound to.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -139,12 +139,12 @@ messages_recv_into(EndpointObject *self, uint16_t channel,
     static const char *const keywords[] = {"buffer", "tag", "mask"};
     mod_state               *st         = self->worker->st;
     PyObject                *values[3];
-    umx_match                mask = {.tag = UINT64_MAX};
+    uint64_t                 mask = UINT64_MAX;
     RequestObject           *req;
 
     if (args_parse("recv_into", args, nargs, kwnames, keywords, 3, 3, 1,
                    values) < 0 ||
-        (values[2] != NULL && args_tag(st, values[2], &mask) < 0)) {
+        (values[2] != NULL && args_mask(values[2], &mask) < 0)) {
         return NULL;
     }
     req = new_request(self, channel, REQUEST_RECV_INTO);
@@ -157,7 +157,7 @@ messages_recv_into(EndpointObject *self, uint16_t channel,
         Py_DECREF(req);
         return NULL;
     }
-    req->match.mask = mask.tag;
+    req->match.mask = mask;
     return request_post(req);
 }
 

@@ -1172,6 +1172,14 @@ describe_end(const RequestObject *self, umx_status status, char *text,
 }
 
 static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
+static PyObject *
 make_status_error(RequestObject *self, umx_status status,
                   const umx_recv_info *info, size_t capacity)
 {
@@ -1194,12 +1202,14 @@ make_status_error(RequestObject *self, umx_status status,
     if (text[0] == '\0') {
         describe_end(self, status, text, sizeof(text));
     }
-    exc = errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
-    if (exc == NULL) {
-        return NULL;
-    }
     if (self->endpoint != NULL && peer == NULL) {
         peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc == NULL) {
+        return NULL;
     }
     if (peer != NULL && PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
         Py_CLEAR(exc);
@@ -1411,7 +1421,13 @@ request_value(RequestObject *self)
         if (LIKELY(self->kind <= REQUEST_RECV)) {
             return Py_NewRef(Py_None);
         }
-        self->result = make_result(self);
+        if (self->is_making) { /* code of an allocator, or the collector */
+            PyErr_SetString(PyExc_RuntimeError, "the result is being made");
+            return NULL;
+        }
+        self->is_making = true;
+        self->result    = make_result(self);
+        self->is_making = false;
         if (self->result != NULL && PyObject_IS_GC(self->result)) {
             request_track(self);
         }
@@ -1505,7 +1521,8 @@ undo_result(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
-    if (self->is_handed_out || worker->umx == NULL || !worker_is_mine(worker)) {
+    if (self->is_handed_out || self->is_making || worker->umx == NULL ||
+        !worker_is_mine(worker)) {
         return;
     }
     if (self->can_unrecv) {
@@ -2049,6 +2066,15 @@ PyDoc_STRVAR(remove_done_callback_doc,
              "remove_done_callback($self, fn, /)\n--\n\n"
              "Remove all instances of fn; returns how many.");
 
+/* Comparing it may have run code that has added or removed callbacks. */
+static bool
+is_callback_at(const RequestObject *self, Py_ssize_t i, const PyObject *pair)
+{
+    return self->more_callbacks != NULL &&
+           i < PyList_GET_SIZE(self->more_callbacks) &&
+           PyList_GET_ITEM(self->more_callbacks, i) == pair;
+}
+
 static PyObject *
 request_remove_done_callback(PyObject *op, PyObject *fn)
 {
@@ -2057,11 +2083,14 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
     int            equal;
 
     if (self->callback != NULL) {
-        equal = PyObject_RichCompareBool(self->callback, fn, Py_EQ);
+        PyObject *callback = Py_NewRef(self->callback);
+
+        equal = PyObject_RichCompareBool(callback, fn, Py_EQ);
+        Py_DECREF(callback);
         if (equal < 0) {
             return NULL;
         }
-        if (equal) {
+        if (equal && self->callback == callback) {
             Py_CLEAR(self->callback);
             Py_CLEAR(self->context);
             removed++;
@@ -2069,13 +2098,14 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
     }
     for (Py_ssize_t i = 0; self->more_callbacks != NULL &&
                            i < PyList_GET_SIZE(self->more_callbacks);) {
-        PyObject *pair = PyList_GET_ITEM(self->more_callbacks, i);
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(self->more_callbacks, i));
 
         equal = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
+        Py_DECREF(pair);
         if (equal < 0) {
             return NULL;
         }
-        if (!equal) {
+        if (!equal || !is_callback_at(self, i, pair)) {
             i++;
         } else if (PySequence_DelItem(self->more_callbacks, i) < 0) {
             return NULL;

@@ -242,6 +242,7 @@ typedef struct ListenerObject {
     PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
     int                         port;
+    bool                        is_dual; /* of IPv4 and IPv6 */
     PyObject                   *weakrefs;
 } ListenerObject;
 
@@ -528,8 +529,11 @@ int args_parse(const char *name, PyObject *const *args, Py_ssize_t nargs,
  * for what cannot be iterated over. */
 PyObject *args_items(PyObject *sequence, const char *expected);
 
-/* None, ANY, int, str, bytes or tuple as a match. */
+/* None, ANY, or what is hashable, as a match. */
 int args_tag(mod_state *st, PyObject *tag, umx_match *match);
+
+/* An int of 64 bits, or what has __index__. */
+int args_mask(PyObject *mask, uint64_t *value_p);
 
 /* An int of 64 bits, or what has __index__; `name` is for errors. */
 int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
@@ -545,6 +549,20 @@ int errors_init(PyObject *module, mod_state *st);
 /* A new exception for `status`; `op` and `detail` may be NULL. */
 PyObject *errors_new(mod_state *st, umx_status status, const char *op,
                      const char *detail);
+
+/* Where something failed: "connect to 192.0.2.1:80". */
+typedef struct errors_place {
+    const char *preposition;
+    PyObject   *address; /* borrowed; a socket address */
+    int         error;   /* the system's number, or 0 */
+} errors_place;
+
+/* A new exception that names the place; its `errno` and `peer` are set. */
+PyObject *errors_new_at(mod_state *st, umx_status status, const char *op,
+                        const errors_place *place, const char *detail);
+
+/* Raise an exception that was made, and drop it; returns NULL. */
+PyObject *errors_set(PyObject *exc);
 
 /* Raise it; returns NULL. */
 PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
@@ -650,6 +668,7 @@ struct RequestObject {
     bool             is_in_wakes;
     bool             can_unrecv; /* the message may go back to its queue */
     bool             is_into;    /* RECV_FRAMES: the memory is the user's */
+    bool             is_making;  /* its result, which may run an allocator */
     uint16_t         channel;    /* or the id of active messages */
     umx_status       status;
     umx_match        match;

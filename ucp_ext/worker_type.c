@@ -1080,15 +1080,20 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 connect_error(RequestObject *req, umx_ep *ep, umx_status status)
 {
-    const char *reason = umx_ep_reason(ep);
-    PyObject   *exc    = errors_new(req->st, status, "connect",
-                               reason[0] != '\0' ? reason : NULL);
+    const char  *reason = umx_ep_reason(ep);
+    errors_place place  = {"to", req->peer, umx_ep_errno(ep)};
 
-    if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(req->st, peer), req->peer) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
+    return errors_new_at(req->st, status, "connect", &place,
+                         reason[0] != '\0' ? reason : NULL);
+}
+
+/* What umx_ep_connect() refused at once. */
+static PyObject *
+refused_error(WorkerObject *self, PyObject *peer, umx_status status)
+{
+    errors_place place = {"to", peer, umx_take_errno()};
+
+    return errors_new_at(self->st, status, "connect", &place, NULL);
 }
 
 static void
@@ -1177,9 +1182,14 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     parsed.params.field_mask |= UMX_CONNECT_FIELD_ON_STATE;
     parsed.params.on_state = on_connect_state;
     parsed.params.arg      = req;
+    (void)umx_take_errno();
     status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
     if (status != UMX_OK) {
-        req->ep = NULL;
+        req->ep        = NULL;
+        req->exception = refused_error(self, parsed.peer, status);
+        if (req->exception == NULL) {
+            req->exception = PyErr_GetRaisedException();
+        }
         request_settle(req, status);
         return (PyObject *)req;
     }
@@ -1207,9 +1217,10 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         worker_check(self) < 0) {
         return NULL;
     }
+    (void)umx_take_errno();
     status = umx_ep_connect(self->umx, &parsed.params, &ep);
     if (status != UMX_OK) {
-        return errors_raise(self->st, status, "connect", NULL);
+        return errors_set(refused_error(self, parsed.peer, status));
     }
     if (self->loop != NULL) {
         worker_schedule_drain(self);
@@ -1221,7 +1232,8 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 PyDoc_STRVAR(listen_doc,
              "listen($self, sockaddr, on_accept, *, backlog=None,\n"
              "       timeout=None, on_remote_close=None)\n--\n\n"
-             "Listen on (host, port[, flowinfo, scope]), numeric. Calls\n"
+             "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
+             "None is all addresses, of IPv6 where there is some. Calls\n"
              "on_accept(endpoint) for each peer whose handshake is complete.\n"
              "With on_remote_close accepted peers may close it; that is\n"
              "called then.");

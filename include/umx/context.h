@@ -114,8 +114,10 @@ typedef struct umx_context_params {
  *                 UMX_ERR_INVALID_PARAM the index of the option refused, else
  *                 -1
  * @return UMX_OK; UMX_ERR_UNKNOWN_OPTION for a key UCX does not know;
- *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_NO_MEMORY; what
- *         UCX says
+ *         UMX_ERR_INVALID_PARAM for a value it refuses; UMX_ERR_SEG_SIZE for
+ *         one that UCX takes and should not, of an option or the environment
+ *         (then `*bad_option_p` is -1, and a message tells which); it would
+ *         damage messages; UMX_ERR_NO_MEMORY; what UCX says
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,

@@ -85,6 +85,10 @@ UMX_API bool umx_ep_is_peer_closed(const umx_ep *ep);
 /** For a FAILED handshake: the peer's words, or ours; never NULL. */
 UMX_API const char *umx_ep_reason(const umx_ep *ep);
 
+/** For a FAILED handshake: the system's error number if its socket could not be
+ * connected, else 0. */
+UMX_API int umx_ep_errno(const umx_ep *ep);
+
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at

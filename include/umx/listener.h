@@ -32,13 +32,18 @@ enum umx_listener_field {
                                              connect_timeout_ns */
     UMX_LISTENER_FIELD_ON_REMOTE_CLOSE = 1u << 2, /* absent: peers may not close
                                                      it */
-    UMX_LISTENER_FIELD_ON_READY = 1u << 3         /* absent: `on_accept` gets
+    UMX_LISTENER_FIELD_ON_READY = 1u << 3,        /* absent: `on_accept` gets
                                                      each endpoint */
+    UMX_LISTENER_FIELD_PORT = 1u << 4 /* without `addr`; absent: the system's
+                                         choice */
 };
 
 typedef struct umx_listener_params {
     uint64_t               field_mask;
-    const struct sockaddr *addr; /* IPv4 or IPv6; port 0: the system's choice */
+    const struct sockaddr *addr; /* IPv4 or IPv6; port 0: the system's choice.
+                                    "::" is all addresses of both families.
+                                    NULL: as "::" where the system has IPv6,
+                                    else all IPv4 addresses */
     size_t                 addr_len;
     umx_accept_fn          on_accept;
     void                  *arg;
@@ -48,11 +53,13 @@ typedef struct umx_listener_params {
     umx_remote_close_fn on_remote_close; /* gets `arg`, too */
     /* Instead of `on_accept`: endpoints wait for umx_listener_take(). */
     umx_accept_ready_fn on_ready; /* gets `arg`, too */
+    uint16_t            port; /* in the host's byte order */
 } umx_listener_params;
 
 /**
  * Start listening.
- * @return UMX_OK; UMX_ERR_BUSY: address in use; UMX_ERR_INVALID_PARAM;
+ * @return UMX_OK; UMX_ERR_BUSY: address in use, if for both families in one of
+ *         them; UMX_ERR_INVALID_PARAM;
  *         UMX_ERR_INVALID_ADDR: not an address of this host;
  *         UMX_ERR_IO_ERROR: a port that needs rights; UMX_ERR_NO_MEMORY
  */
@@ -77,10 +84,14 @@ UMX_API void umx_listener_destroy(umx_listener *listener);
 /** Any thread: ask the owner to destroy it. */
 UMX_API void umx_listener_retire(umx_listener *listener);
 
-/** The bound address. `*len_p` is in and out, bytes. */
+/** The bound address; the IPv4 one of a listener made without an address.
+ * `*len_p` is in and out, bytes. */
 UMX_API UMX_MUST_CHECK umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p);
+
+/** Do IPv4 and IPv6 peers reach it, by its one port? */
+UMX_API bool umx_listener_is_dual(const umx_listener *listener);
 
 #ifdef __cplusplus
 }

@@ -66,7 +66,12 @@ extern "C" {
     X(UMX_ERR_READONLY, -211, "the memory is read-only")                     \
     X(UMX_ERR_WORKER_GONE, -212,                                             \
       "Destination is unreachable, or Endpoint timeout: no such worker")     \
-    X(UMX_ERR_CHANNEL_LIMIT, -213, "the peer accepts no more channels")
+    X(UMX_ERR_CHANNEL_LIMIT, -213, "the peer accepts no more channels")      \
+    X(UMX_ERR_SEG_SIZE, -214,                                                \
+      "a segment of UCX's shared memory must be less than 64k "              \
+      "(UCX_POSIX_SEG_SIZE, UCX_SYSV_SEG_SIZE, UCX_XPMEM_SEG_SIZE, "         \
+      "UCX_MM_SEG_SIZE): UCX counts its bytes in 16 bits, and damages "      \
+      "messages")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),
@@ -76,6 +81,18 @@ typedef enum umx_status {
 
 /** A static string for `status`; "unknown status" for a value not above. */
 UMX_API const char *umx_status_string(umx_status status);
+
+/**
+ * Give the system's error number behind a status, and forget it.
+ *
+ * A call that fails because the system refused something gives a status that
+ * tells what the program can do about it. The number tells the rest: it is the
+ * last one that a call of libumx in this thread met, or 0. To know that it is of
+ * a certain call, take it before that call, too.
+ *
+ * Thread: any; each has its own.
+ */
+UMX_API int umx_take_errno(void);
 
 #ifdef __cplusplus
 }

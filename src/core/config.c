@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/config.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "util/log.h"
 
@@ -224,6 +226,87 @@ apply_options(const umx_context_params *params, ucp_config_t *config,
     return UMX_OK;
 }
 
+/* ---- segments of shared memory -------------------------------------------
+ *
+ * An element of UCX's queues in shared memory has 16 bits for the number of
+ * bytes of its message (uct_mm_fifo_element_t), and UCX does not compare the
+ * size of its segments with that: with 64 KiB a message of 65536 bytes arrives
+ * as one of 0, and what is made of it is not what was sent. */
+
+enum {
+    SEG_SIZE_MAX = UINT16_MAX
+};
+
+static const char *const seg_size_keys[] = {"MM_SEG_SIZE", "POSIX_SEG_SIZE",
+                                            "SYSV_SEG_SIZE", "XPMEM_SEG_SIZE"};
+
+/* As UCX reads sizes: "inf", or a number and b, k, m, g or t. What it refuses
+ * is not too large. */
+static bool
+is_too_large(const char *text)
+{
+    static const char units[] = "bkmgt";
+
+    char              *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char        *unit;
+
+    if (strcasecmp(text, "inf") == 0) {
+        return true;
+    }
+    unit = (*end == '\0') ? units : strchr(units, tolower((unsigned char)*end));
+    if (end == text || unit == NULL) {
+        return false;
+    }
+    return value > (unsigned long long)SEG_SIZE_MAX >> (10 * (unit - units));
+}
+
+/* Which options there are and which is tried first: as apply_options(). */
+static umx_status
+check_seg_size(const umx_context_params *params, const char *key,
+               int *bad_option_p)
+{
+    char        name[32]  = "UCX_";
+    const char *value     = getenv(strcat(name, key));
+    bool        env_first = (params->field_mask & UMX_CONTEXT_FIELD_FLAGS) &&
+                     (params->flags & UMX_CONTEXT_FLAG_ENV_FIRST);
+    int bad = -1;
+
+    if (params->field_mask & UMX_CONTEXT_FIELD_OPTIONS) {
+        for (size_t i = 0; i < params->num_options; i++) {
+            if (strcmp(params->options[i].key, key) == 0 &&
+                (value == NULL || !env_first)) {
+                bad   = (int)i;
+                value = params->options[i].value;
+            }
+        }
+    }
+    if (value == NULL || !is_too_large(value)) {
+        return UMX_OK;
+    }
+    umi_log(UMI_LOG_ERROR,
+            "UCX_%s=%s is refused: UCX counts the bytes of a message in a "
+            "segment in 16 bits, the largest size is %d",
+            key, value, SEG_SIZE_MAX);
+    if (bad_option_p != NULL) {
+        *bad_option_p = bad;
+    }
+    return UMX_ERR_SEG_SIZE;
+}
+
+static umx_status
+check_seg_sizes(const umx_context_params *params, int *bad_option_p)
+{
+    umx_status status = UMX_OK;
+
+    for (size_t i = 0;
+         i < sizeof(seg_size_keys) / sizeof(*seg_size_keys) && status == UMX_OK;
+         i++) {
+        status = check_seg_size(params, seg_size_keys[i], bad_option_p);
+    }
+    return status;
+}
+
 umx_status
 umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
                 int *bad_option_p)
@@ -234,6 +317,10 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
 
     if (bad_option_p != NULL) {
         *bad_option_p = -1;
+    }
+    status = check_seg_sizes(params, bad_option_p);
+    if (status != UMX_OK) {
+        return status;
     }
     ucs_status = ucp_config_read(NULL, NULL, &config);
     if (ucs_status != UCS_OK) {

@@ -95,36 +95,75 @@ retire_listener(umi_retire *retire)
 /* ---- life ----------------------------------------------------------------
  */
 
+static bool
+is_any_in6(const struct sockaddr *addr)
+{
+    const struct sockaddr_in6 *in6 = (const void *)addr;
+
+    return addr->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
 static umx_status
-open_socket(umx_listener *listener, const umx_listener_params *params)
+open_socket(umx_listener *listener, const struct sockaddr *addr, size_t len)
 {
     int on = 1, off = 0;
-    int fd = socket(params->addr->sa_family,
-                    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                    0);
 
     if (fd < 0) {
         return umi_status_from_errno(errno);
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (params->addr->sa_family == AF_INET6) { /* "::" is IPv4, too */
+    if (addr->sa_family ==
+        AF_INET6) { /* "::" is IPv4, too, whatever the system's default is */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
-    if (bind(fd, params->addr, (socklen_t)params->addr_len) != 0 ||
+    if (bind(fd, addr, (socklen_t)len) != 0 ||
         listen(fd, (int)listener->backlog) != 0) {
         umx_status status = umi_status_from_errno(errno);
 
         close(fd);
         return status;
     }
-    listener->fd = fd;
+    listener->fd      = fd;
+    listener->is_dual = is_any_in6(addr);
     return UMX_OK;
+}
+
+/* One socket for both families has one port for both: the system chooses one
+ * that is free in both, and refuses one that is taken in either. A system
+ * without IPv6 says so for the socket or, where only its addresses are missing,
+ * for bind(). */
+static umx_status
+open_any(umx_listener *listener, uint16_t port)
+{
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6,
+                               .sin6_port   = htons(port),
+                               .sin6_addr   = IN6ADDR_ANY_INIT};
+    struct sockaddr_in  in4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    umx_status          status = open_socket(listener, (struct sockaddr *)&in6,
+                                             sizeof(in6));
+
+    listener->is_any = true;
+    if (status == UMX_ERR_UNREACHABLE || status == UMX_ERR_INVALID_ADDR) {
+        status = open_socket(listener, (struct sockaddr *)&in4, sizeof(in4));
+    }
+    return status;
 }
 
 static umx_status
 start_listening(umx_listener *listener, const umx_listener_params *params)
 {
-    umx_status status = open_socket(listener, params);
+    umx_status status;
 
+    if (params->addr == NULL) {
+        status = open_any(
+            listener,
+            (params->field_mask & UMX_LISTENER_FIELD_PORT) ? params->port : 0);
+    } else {
+        status = open_socket(listener, params->addr, params->addr_len);
+    }
     if (status != UMX_OK) {
         return status;
     }
@@ -146,7 +185,8 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_address_is_valid(params->addr, params->addr_len) ||
+    if ((params->addr != NULL &&
+         !umi_address_is_valid(params->addr, params->addr_len)) ||
         (params->on_accept == NULL &&
          !(params->field_mask & UMX_LISTENER_FIELD_ON_READY))) {
         return UMX_ERR_INVALID_PARAM;
@@ -258,10 +298,24 @@ umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
     if (getsockname(listener->fd, (struct sockaddr *)&bound, &len) != 0) {
         return umi_status_from_errno(errno);
     }
+    if (listener->is_any && listener->is_dual) {
+        struct sockaddr_in in4 = {
+            .sin_family = AF_INET,
+            .sin_port   = ((struct sockaddr_in6 *)&bound)->sin6_port};
+
+        len = sizeof(in4);
+        memcpy(&bound, &in4, len);
+    }
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     memcpy(addr, &bound, len);
     *len_p = len;
     return UMX_OK;
+}
+
+bool
+umx_listener_is_dual(const umx_listener *listener)
+{
+    return listener->is_dual;
 }

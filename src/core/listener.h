@@ -26,7 +26,9 @@ struct umx_listener {
     unsigned            backlog;
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
     bool                is_destroyed;
-    unsigned            refs; /* user's + one per handshake and endpoint */
+    bool                is_dual; /* of both families */
+    bool                is_any;  /* made without an address */
+    unsigned            refs;    /* user's + one per handshake and endpoint */
 };
 
 void umi_listener_hold(umx_listener *listener);

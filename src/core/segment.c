@@ -5,7 +5,7 @@
 #include <sys/ipc.h>
 #include <sys/shm.h>
 
-#include "core/socket.h"
+#include "core/status.h"
 
 umx_status
 umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)

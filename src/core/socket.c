@@ -32,34 +32,6 @@ struct umi_socket_buffers {
     uint8_t out[BUFFER_SIZE];
 };
 
-umx_status
-umi_status_from_errno(int error)
-{
-    switch (error) {
-    case ECONNREFUSED:
-        return UMX_ERR_NOT_CONNECTED;
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EAFNOSUPPORT:
-        return UMX_ERR_UNREACHABLE;
-    case ETIMEDOUT:
-        return UMX_ERR_TIMED_OUT;
-    case ECONNRESET:
-    case EPIPE:
-        return UMX_ERR_CONNECTION_RESET;
-    case EADDRINUSE:
-        return UMX_ERR_BUSY;
-    case EADDRNOTAVAIL:
-        return UMX_ERR_INVALID_ADDR;
-    case ENOMEM:
-    case ENOBUFS:
-        return UMX_ERR_NO_MEMORY;
-    default:
-        return UMX_ERR_IO_ERROR;
-    }
-}
-
 static void
 drop_buffers(umi_socket *sock)
 {
@@ -255,6 +227,7 @@ end_connecting(umi_socket *sock)
         error = errno;
     }
     if (error != 0) {
+        sock->error = error;
         return umi_status_from_errno(error);
     }
     sock->is_connecting = false;
@@ -295,6 +268,21 @@ umi_address_is_valid(const struct sockaddr *addr, size_t len)
            (addr->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6));
 }
 
+/* A listener of both families sees IPv4 peers as "::ffff:192.0.2.1". */
+static void
+unmap(struct sockaddr_storage *addr, socklen_t *len_p)
+{
+    const struct sockaddr_in6 in6 = *(const struct sockaddr_in6 *)addr;
+    struct sockaddr_in in4 = {.sin_family = AF_INET, .sin_port = in6.sin6_port};
+
+    if (addr->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        memcpy(&in4.sin_addr, &in6.sin6_addr.s6_addr[12], sizeof(in4.sin_addr));
+        memset(addr, 0, sizeof(*addr));
+        memcpy(addr, &in4, sizeof(in4));
+        *len_p = sizeof(in4);
+    }
+}
+
 static bool
 is_loopback(const struct sockaddr *addr)
 {
@@ -327,13 +315,19 @@ is_local(const struct sockaddr *own, const struct sockaddr *peer)
 }
 
 static void
-note_local(umi_socket *sock, int fd, const struct sockaddr *peer)
+note_local(umi_socket *sock, int fd, const struct sockaddr *addr,
+           socklen_t addr_len)
 {
-    struct sockaddr_storage own;
+    struct sockaddr_storage own, peer = {0};
     socklen_t               len = sizeof(own);
 
-    sock->is_local = getsockname(fd, (struct sockaddr *)&own, &len) == 0 &&
-                     is_local((struct sockaddr *)&own, peer);
+    memcpy(&peer, addr, addr_len < sizeof(peer) ? addr_len : sizeof(peer));
+    unmap(&peer, &addr_len);
+    if (getsockname(fd, (struct sockaddr *)&own, &len) == 0) {
+        unmap(&own, &len);
+        sock->is_local = is_local((struct sockaddr *)&own,
+                                  (struct sockaddr *)&peer);
+    }
 }
 
 /* ---- life ----------------------------------------------------------------
@@ -412,7 +406,7 @@ umi_socket_take(umi_socket *sock, int fd)
     socklen_t               len = sizeof(peer);
 
     if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
-        note_local(sock, fd, (struct sockaddr *)&peer);
+        note_local(sock, fd, (struct sockaddr *)&peer, len);
     }
     return adopt(sock, fd, EPOLLIN);
 }
@@ -425,17 +419,18 @@ umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
     int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
                     0);
 
+    sock->error = 0;
     if (fd < 0) {
-        return umi_status_from_errno(errno);
+        sock->error = errno;
+        return umi_status_from_errno(sock->error);
     }
     if ((local != NULL && bind(fd, local, (socklen_t)local_len) != 0) ||
         (connect(fd, addr, (socklen_t)addr_len) != 0 && errno != EINPROGRESS)) {
-        umx_status status = umi_status_from_errno(errno);
-
+        sock->error = errno;
         close(fd);
-        return status;
+        return umi_status_from_errno(sock->error);
     }
-    note_local(sock, fd, addr);
+    note_local(sock, fd, addr, (socklen_t)addr_len);
     sock->is_connecting = true;
     return adopt(sock, fd, EPOLLIN | EPOLLOUT);
 }
@@ -507,6 +502,7 @@ umi_socket_address(const umi_socket *sock, bool is_peer, struct sockaddr *addr,
         return (errno == ENOTCONN) ? UMX_ERR_UNSUPPORTED :
                                      umi_status_from_errno(errno);
     }
+    unmap(&found, &len);
     if (*len_p < len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }

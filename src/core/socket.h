@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
+#include "core/status.h"
 #include "core/watch.h"
 
 typedef struct umi_socket umi_socket;
@@ -33,6 +34,7 @@ struct umi_socket {
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
+    int                   error;     /* errno of a connect that failed, or 0 */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
 };
@@ -79,8 +81,5 @@ umx_status umi_socket_address(const umi_socket *sock, bool is_peer,
 
 /* An IPv4 or IPv6 address that is all there. */
 bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
-
-/* What an errno of the socket calls means here. */
-umx_status umi_status_from_errno(int error);
 
 #endif

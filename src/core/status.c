@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/status.h"
+
+#include <errno.h>
 #include <ucs/type/status.h>
-#include <umx/status.h>
 
 /* A UCX status is cast, never translated. */
 _Static_assert((int)UMX_OK == UCS_OK, "status");
@@ -31,4 +33,45 @@ umx_status_string(umx_status status)
 #undef STATUS_CASE
     }
     return "unknown status";
+}
+
+/* The thread's last one that became a status. */
+static _Thread_local int last_errno;
+
+umx_status
+umi_status_from_errno(int error)
+{
+    last_errno = error;
+    switch (error) {
+    case ECONNREFUSED:
+        return UMX_ERR_NOT_CONNECTED;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EAFNOSUPPORT:
+        return UMX_ERR_UNREACHABLE;
+    case ETIMEDOUT:
+        return UMX_ERR_TIMED_OUT;
+    case ECONNRESET:
+    case EPIPE:
+        return UMX_ERR_CONNECTION_RESET;
+    case EADDRINUSE:
+        return UMX_ERR_BUSY;
+    case EADDRNOTAVAIL:
+        return UMX_ERR_INVALID_ADDR;
+    case ENOMEM:
+    case ENOBUFS:
+        return UMX_ERR_NO_MEMORY;
+    default:
+        return UMX_ERR_IO_ERROR;
+    }
+}
+
+int
+umx_take_errno(void)
+{
+    int error = last_errno;
+
+    last_errno = 0;
+    return error;
 }

@@ -304,6 +304,18 @@ copy_entry(umx_message_listener *listener, const umi_pack_entry *entry)
     return status;
 }
 
+/* There is no memory to look at it: its receiver is told. */
+static void
+refuse_entry(umx_message_listener *listener, const umi_pack_entry *entry)
+{
+    umx_message_receiver receiver = {0};
+
+    if (listener->params.route(&entry->metadata, &receiver,
+                               listener->params.arg)) {
+        receiver.finish(NULL, 0, UMX_ERR_NO_MEMORY, receiver.arg);
+    }
+}
+
 static void
 hand_out(umx_message_listener *listener, const umi_pack_entry *entry)
 {
@@ -314,7 +326,8 @@ hand_out(umx_message_listener *listener, const umi_pack_entry *entry)
     umx_status      status;
 
     if (!make_room(listener, entry->num_buffers)) {
-        return; /* as if nobody wanted it */
+        refuse_entry(listener, entry);
+        return;
     }
     for (size_t i = 0; i < entry->num_buffers; i++) {
         listener->frames[i] = (umx_frame){.len = umi_pack_len(entry, i)};

@@ -211,8 +211,8 @@ introduce(umi_cma *cma, const umi_cma_invitation *invitation)
         return;
     }
     memcpy(self.nonce, invitation->nonce, sizeof(self.nonce));
-    memcpy(self.lender, peer->worker->id, sizeof(self.lender));
-    memcpy(self.reader, peer->worker_id, sizeof(self.reader));
+    memcpy(self.lender, peer->worker->key, sizeof(self.lender));
+    memcpy(self.reader, peer->key, sizeof(self.reader));
     if (send(cma->reader.fd, &self, sizeof(self), MSG_NOSIGNAL) !=
         (ssize_t)sizeof(self)) {
         stop_lending(cma);
@@ -304,11 +304,11 @@ is_invited(const umi_cma *cma, const umi_cma_introduction *caller)
 {
     const umi_peer *peer = cma->peer;
 
-    return umi_equal_constant_time(caller->nonce, cma->invitation.nonce,
+    return peer->is_proven &&
+           umi_equal_constant_time(caller->nonce, cma->invitation.nonce,
                                    sizeof(caller->nonce)) &&
-           memcmp(caller->lender, peer->worker_id, sizeof(caller->lender)) ==
-               0 &&
-           memcmp(caller->reader, peer->worker->id, sizeof(caller->reader)) ==
+           memcmp(caller->lender, peer->key, sizeof(caller->lender)) == 0 &&
+           memcmp(caller->reader, peer->worker->key, sizeof(caller->reader)) ==
                0;
 }
 

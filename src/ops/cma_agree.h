@@ -10,17 +10,19 @@
  *     ASK                              -->
  *                                      <--    INVITE (name, nonce)
  *     connects to the abstract Unix socket of that name:
- *     introduction (nonce, worker ids, where its table is)
+ *     introduction (nonce, public keys, where its table is)
  *                                      -->    pid and user of that connection,
  *                                             from the kernel
  *                                      <--    1: may be lent to
  *
  * The reader refuses a process of another user, of another namespace of
  * processes (pid 0) and its own. It invites one lender a peer, whose
- * introduction must show the nonce, both worker ids as this side knows them,
- * and a table that it can read. It takes one connection at a time: one that
- * says nothing is dropped after CALLER_MS, and after MAX_REFUSED of them the
- * invitation is over. The name is no secret, the nonce is.
+ * introduction must show the nonce, and a table that it can read. It must name
+ * two public keys as well: the one that the handshake has shown to be the
+ * peer's, and the reader's. So a lender that has got the invitation from
+ * somebody in the middle is not the peer. The reader takes one connection at a
+ * time: one that says nothing is dropped after CALLER_MS, and after MAX_REFUSED
+ * of them the invitation is over. The name is no secret, the nonce is.
  *
  * The agreement is as good as the connection: who ends it, or dies, is not
  * read any more. The lender keeps it as long as its table. Since a process may

@@ -16,7 +16,7 @@
  *
  * What a lender writes to that socket:
  *
- *   introduction  nonce 16 | lender's worker id 16 | reader's worker id 16 |
+ *   introduction  nonce 16 | lender's public key 32 | reader's 32 |
  *                 address of its table u64 | slots of it u32 | 0 u32
  *
  * and the reader's answer: one byte, 1.
@@ -63,15 +63,15 @@ typedef struct umi_cma_note {
 
 typedef struct umi_cma_introduction {
     uint8_t  nonce[UMI_CMA_NONCE_SIZE];
-    uint8_t  lender[UMI_WORKER_ID_SIZE];
-    uint8_t  reader[UMI_WORKER_ID_SIZE];
+    uint8_t  lender[UMI_X25519_SIZE];
+    uint8_t  reader[UMI_X25519_SIZE];
     uint64_t table;
     uint32_t size;
     uint32_t zero;
 } umi_cma_introduction;
 
 _Static_assert(sizeof(umi_cma_loan) == 24 && sizeof(umi_cma_note) == 48 &&
-                   sizeof(umi_cma_introduction) == 64,
+                   sizeof(umi_cma_introduction) == 96,
                "wire format");
 
 /* A note that UCX has not sent yet; from worker->cma. */

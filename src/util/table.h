@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* table.h: pointers found by a number of 32 bits, in constant time. What is in
  * the table stays until the table ends. Thread: the owner.
  *

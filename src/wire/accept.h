@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* accept.h: endpoints that a listener has accepted. Thread: the worker's owner.
  */
 #ifndef UMI_ACCEPT_H

@@ -771,6 +771,12 @@ umx_ep_reason(const umx_ep *ep)
     return (ep->reason != NULL) ? ep->reason : "";
 }
 
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
+}
+
 uint64_t
 umx_ep_unsent_bytes(const umx_ep *ep)
 {

@@ -75,6 +75,10 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
         payload != NULL ? payload : &none, &params, &req);
     if (status < 0 && payload != NULL) {
         reply(s, status, NULL); /* device memory that cannot be read */
+    } else if (status == UMX_ERR_NO_MEMORY) {
+        /* Its initiator would wait for ever. */
+        umi_conn_protocol_error(s->ep, "out of memory for a reply");
+        end_serving(s);
     } else if (status != UMX_INPROGRESS) {
         end_serving(s); /* sent; or nobody is there any more */
     }

@@ -264,8 +264,8 @@ introduction(const pair *p)
     umi_cma_introduction self = {.table = (uintptr_t)planted, .size = 1};
 
     memcpy(self.nonce, kept_note.u.invite.nonce, sizeof(self.nonce));
-    memcpy(self.lender, p->client_worker->id, sizeof(self.lender));
-    memcpy(self.reader, p->server_worker->id, sizeof(self.reader));
+    memcpy(self.lender, p->client_worker->key, sizeof(self.lender));
+    memcpy(self.reader, p->server_worker->key, sizeof(self.reader));
     return self;
 }
 
@@ -351,13 +351,16 @@ test_who_is_not_invited_is_refused(void **state)
     lie.nonce[15] ^= 1;
     check_is_refused(p, &lie, sizeof(lie));
     lie = self;
-    lie.lender[0] ^= 1; /* another worker passes its invitation on */
+    lie.lender[0] ^= 1; /* the peer has passed its invitation on */
     check_is_refused(p, &lie, sizeof(lie));
     lie = self;
-    lie.reader[0] ^= 1; /* this worker's is passed off as another's */
+    lie.reader[0] ^= 1; /* it takes this worker for another */
     check_is_refused(p, &lie, sizeof(lie));
     check_is_refused(p, &self, sizeof(self) - 1);
     check_is_refused(p, &self, 0);
+    p->server->base.peer->is_proven = false; /* its key is only a claim */
+    check_is_refused(p, &self, sizeof(self));
+    p->server->base.peer->is_proven = true;
     hear_invite(p);
     until_agreed(p);
     check_loan(p);

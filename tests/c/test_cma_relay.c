@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair child */
-/* Three parties. The owner, another process, has a secret and lends other
- * memory. The reader, in this process, reads what its peer lends. Between them
- * somebody, in this process too, who says to each that it is the other one,
- * and passes on what it likes. */
+/* link: pair child wrap=umi_process_is_self */
+/* Three parties. The owner, another process, lends memory to its peer. The
+ * reader, in this process, reads what its peer lends. Between them, in this
+ * process too, is somebody who is the peer of both, and passes on what it
+ * likes. */
 #include "child.h"
 #include "pair.h"
 
@@ -15,11 +15,22 @@
 
 #include "ops/cma.h"
 #include "ops/cma_agree.h"
+#include "util/process.h"
 #include "wire/header.h"
 
 enum {
     SIZE = 300 * 1024
 };
+
+bool __wrap_umi_process_is_self(pid_t pid);
+
+/* The one in the middle is in the reader's process. */
+bool
+__wrap_umi_process_is_self(pid_t pid)
+{
+    (void)pid;
+    return false;
+}
 
 static umx_worker *
 new_worker(umx_context **context_p)
@@ -66,46 +77,31 @@ listen_at(umx_worker *worker, struct sockaddr_in *addr)
 /* ---- the owner -----------------------------------------------------------
  */
 
-static char secret[SIZE]; /* not lent */
-static char block[SIZE];  /* lent to whom it takes for the reader */
-
-/* What the test should know of it, and nobody in the middle could. */
-typedef struct owner_facts {
-    struct sockaddr_in addr;
-    uint64_t           secret_at;
-} owner_facts;
-
+/* Sends block after block to who connects: lent, once that is agreed. */
 static int
 run_owner(const char *arg)
 {
-    umx_context *context;
-    umx_worker  *worker = new_worker(&context);
-    owner_facts  facts  = {.secret_at = (uintptr_t)secret};
-    op           first, second;
+    static char        block[SIZE];
+    umx_context       *context;
+    umx_worker        *worker = new_worker(&context);
+    struct sockaddr_in addr;
+    op                 o;
 
     (void)arg;
-    memset(secret, 's', SIZE);
     memset(block, 'b', SIZE);
-    (void)listen_at(worker, &facts.addr);
-    child_write(CHILD_OUT, &facts, sizeof(facts));
+    (void)listen_at(worker, &addr);
+    child_write(CHILD_OUT, &addr, sizeof(addr));
     while (accepted == NULL) {
         (void)!umx_worker_wait(worker, UMX_TIMEOUT_INFINITE);
     }
-    op_send(&first, accepted, 0, pair_tag(1), block, SIZE); /* asks */
-    while (accepted->base.peer->cma == NULL ||
-           !accepted->base.peer->cma->may_lend) {
-        (void)!umx_worker_wait(worker, UMX_TIMEOUT_INFINITE);
+    for (;;) {
+        op_send(&o, accepted, 0, pair_tag(1), block, SIZE);
+        while (!op_is_done(&o)) {
+            if (umx_worker_wait(worker, UMX_TIMEOUT_INFINITE) < 0) {
+                return 1;
+            }
+        }
     }
-    op_send(&second, accepted, 0, pair_tag(1), block, SIZE); /* lends */
-    while (!op_is_done(&second)) {
-        (void)!umx_worker_wait(worker, UMX_TIMEOUT_INFINITE);
-    }
-    memset(block, 'x', SIZE); /* the owner's again */
-    child_write(CHILD_OUT, "", 1);
-    while (umx_worker_wait(worker, UMX_TIMEOUT_INFINITE) >= 0) {
-        /* until the test kills this process */
-    }
-    return 1;
 }
 
 /* ---- the one in the middle -----------------------------------------------
@@ -113,16 +109,15 @@ run_owner(const char *arg)
 
 static struct {
     child         owner;
-    owner_facts   facts;
     umx_context  *contexts[3];
     umx_worker   *workers[3];
     umx_worker   *reader, *to_owner, *to_reader; /* the same */
+    umx_listener *listener;                      /* the reader's */
     umx_ep       *owner_ep;                      /* of to_owner */
     umx_ep       *reader_ep;                     /* of to_reader */
     umx_ep       *reader_end;                    /* of the reader's */
-    umx_listener *listener;                      /* the reader's */
-    umi_cma_note  early; /* of the owner, before there was the reader */
-    umi_cma_loan  lent;  /* by the owner, last */
+    umi_cma_note  asked;                         /* by the owner */
+    umi_cma_loan  lent;                          /* by the owner, last */
 } all;
 
 static void
@@ -156,11 +151,11 @@ send_header(umx_ep *ep, unsigned id, const void *header, size_t len)
 {
     static char         bytes[64][128];
     static unsigned     next;
-    char               *copy   = bytes[next++];
+    char               *copy   = bytes[next++ % 64];
     ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                   .flags        = UCP_AM_SEND_FLAG_EAGER};
 
-    assert_true(next < 64 && len <= sizeof(bytes[0]));
+    assert_true(len <= sizeof(bytes[0]));
     memcpy(copy, header, len);
     (void)ucp_am_send_nbx(ep->base.handle, id, copy, len, NULL, 0, &params);
 }
@@ -185,11 +180,7 @@ static int
 on_note_of_owner(umx_worker *worker, const umi_am_arrival *arrival)
 {
     (void)worker;
-    if (all.reader_ep != NULL) {
-        pass_on(all.reader_ep, note_of(arrival));
-    } else {
-        all.early = note_of(arrival);
-    }
+    all.asked = note_of(arrival);
     return UMI_AM_CONSUMED;
 }
 
@@ -209,12 +200,13 @@ on_loan_of_owner(umx_worker *worker, const umi_am_arrival *arrival)
     return UMI_AM_CONSUMED;
 }
 
-/* The first message to the reader, as lent by its peer. */
+/* The next message to the reader, as lent by its peer. */
 static void
 lend_to_reader(umi_cma_loan name)
 {
     umi_header header = {.kind     = UMI_KIND_MESSAGE,
                          .flags    = UMI_FLAG_UNTAGGED,
+                         .seq      = all.reader_end->channel0.rx_seq,
                          .endpoint = all.reader_ep->base.remote_id};
     char       bytes[sizeof(name) + UMI_HEADER_MIN];
 
@@ -231,20 +223,20 @@ connect_to(umx_worker *worker, const struct sockaddr_in *addr)
     umx_ep            *ep;
 
     assert_int_equal(umx_ep_connect(worker, &params, &ep), UMX_OK);
+    UNTIL(umx_ep_get_state(ep) != UMX_EP_CONNECTING);
+    assert_int_equal(umx_ep_get_state(ep), UMX_EP_OPEN);
     return ep;
 }
 
-/* Until the reader takes the owner for its peer, and may read it. */
 static int
 setup(void **state)
 {
-    struct sockaddr_in reader_addr;
-    umx_ep            *reader_ep;
+    struct sockaddr_in owner_addr, reader_addr;
 
     (void)state;
     memset(&all, 0, sizeof(all));
     all.owner = child_start("owner", NULL);
-    child_read(all.owner.in, &all.facts, sizeof(all.facts));
+    child_read(all.owner.in, &owner_addr, sizeof(owner_addr));
     for (int i = 0; i < 3; i++) {
         all.workers[i] = new_worker(&all.contexts[i]);
     }
@@ -253,27 +245,15 @@ setup(void **state)
     all.to_reader = all.workers[2];
     accepted      = NULL;
     all.listener  = listen_at(all.reader, &reader_addr);
-    memcpy(all.to_owner->id, all.reader->id, UMI_WORKER_ID_SIZE);
-    all.to_owner->am_handlers[UMI_AM_NOTE].fn = on_note_of_owner;
     all.to_owner->am_handlers[UMI_AM_LENT].fn = on_loan_of_owner;
-    /* The owner's id is in its answer to anybody. */
-    all.owner_ep = connect_to(all.to_owner, &all.facts.addr);
-    while (all.owner_ep->base.peer == NULL) {
-        (void)!umx_worker_drain(all.to_owner);
-    }
-    memcpy(all.to_reader->id, all.owner_ep->base.peer->worker_id,
-           UMI_WORKER_ID_SIZE);
-    all.to_reader->am_handlers[UMI_AM_NOTE].fn = on_note_of_reader;
-    reader_ep = connect_to(all.to_reader, &reader_addr);
-    while (accepted == NULL || umx_ep_get_state(reader_ep) != UMX_EP_OPEN) {
-        (void)!umx_worker_drain(all.to_reader);
-        (void)!umx_worker_drain(all.reader);
-    }
-    all.reader_ep  = reader_ep;
+    all.reader_ep = connect_to(all.to_reader, &reader_addr);
+    UNTIL(accepted != NULL);
     all.reader_end = accepted;
-    if (all.early.kind != 0) {
-        pass_on(all.reader_ep, all.early);
+    if (*state != NULL) {
+        all.to_owner->am_handlers[UMI_AM_NOTE].fn  = on_note_of_owner;
+        all.to_reader->am_handlers[UMI_AM_NOTE].fn = on_note_of_reader;
     }
+    all.owner_ep = connect_to(all.to_owner, &owner_addr);
     return 0;
 }
 
@@ -297,120 +277,99 @@ teardown(void **state)
 }
 
 static umi_cma *
-reader_cma(void)
+cma_of(const umx_ep *ep)
 {
-    return all.reader_end->base.peer->cma;
-}
-
-/* The owner has gone to the reader's socket: what the kernel says of that is
- * the owner. */
-static void
-until_owner_lends(void)
-{
-    UNTIL(reader_cma() != NULL &&
-          (reader_cma()->source.size != 0 || reader_cma()->num_refused != 0));
-    if (reader_cma()->source.size == 0) {
-        skip(); /* containers may forbid to read */
-    }
-    assert_int_equal(reader_cma()->source.pid, all.owner.pid);
-    UNTIL(all.lent.id != 0);
+    return ep->base.peer->cma;
 }
 
 static char in[SIZE];
 
 static umx_status
-receive(void)
+receive(umx_ep *ep)
 {
     op o;
 
     memset(in, 'i', SIZE);
-    op_recv(&o, all.reader_end, 0, pair_any, in, SIZE);
+    op_recv(&o, ep, 0, pair_any, in, SIZE);
     UNTIL(op_is_done(&o));
     return o.status;
 }
 
+/* Messages that come before it does are received. */
 static void
-check_refused(umi_cma_loan name)
+until_owner_lends(void)
 {
-    lend_to_reader(name);
-    assert_int_equal(receive(), UMX_ERR_CONNECTION_RESET);
-    for (size_t i = 0; i < SIZE; i++) {
-        assert_int_equal(in[i], 0);
+    static char block[SIZE];
+    op          o = {.req = NULL};
+
+    while (all.lent.id == 0) {
+        if (op_is_done(&o)) {
+            op_recv(&o, all.owner_ep, 0, pair_any, block, SIZE);
+        }
+        step();
+    }
+    if (!op_is_done(&o)) {
+        umx_request_cancel(o.req);
+        UNTIL(op_is_done(&o));
     }
 }
 
 /* ---- tests ---------------------------------------------------------------
  */
 
-/* That is forwarding: it could have read it, and sent it on. */
+/* The owner goes to the reader's socket, but not as the reader's peer. */
 static void
-test_what_is_lent_can_be_passed_on(void **state)
+test_an_invitation_that_is_passed_on_is_of_no_use(void **state)
 {
     (void)state;
-    until_owner_lends();
-    lend_to_reader(all.lent);
-    assert_int_equal(receive(), UMX_OK);
+    UNTIL(all.asked.kind == UMI_CMA_ASK);
+    pass_on(all.reader_ep, all.asked);
+    UNTIL(cma_of(all.reader_end) != NULL &&
+          (cma_of(all.reader_end)->num_refused != 0 ||
+           cma_of(all.reader_end)->source.size != 0));
+    assert_int_equal(cma_of(all.reader_end)->source.size, 0);
+    assert_int_equal(cma_of(all.reader_end)->source.pid, 0);
+    lend_to_reader((umi_cma_loan){.id = 1, .len = SIZE});
+    assert_int_equal(receive(all.reader_end), UMX_ERR_PROTOCOL);
     for (size_t i = 0; i < SIZE; i++) {
-        assert_int_equal(in[i], 'b');
+        assert_int_equal(in[i], 'i');
     }
 }
 
+/* Each of the two has come to terms with the one in the middle. */
 static void
-test_no_address_is_followed_that_the_owner_has_not_written(void **state)
+test_a_loan_that_is_passed_on_is_not_read(void **state)
 {
-    umi_cma_loan name;
+    op o;
 
     (void)state;
+    op_send(&o, all.reader_ep, 0, pair_tag(1), in, 1); /* asks */
+    assert_int_equal(receive(all.reader_end), UMX_OK);
+    UNTIL(cma_of(all.reader_ep) != NULL);
+    UNTIL(cma_of(all.reader_ep)->reader.fd < 0 ||
+          cma_of(all.reader_ep)->may_lend);
+    if (!cma_of(all.reader_ep)->may_lend) {
+        skip(); /* containers may forbid to read */
+    }
     until_owner_lends();
-    name    = all.lent;
-    name.id = all.facts.secret_at; /* all that is as long as an address */
-    check_refused(name);
-}
-
-static void
-test_nothing_beyond_the_table_is_read(void **state)
-{
-    umi_cma_loan name;
-
-    (void)state;
-    until_owner_lends();
-    name = all.lent;
-    name.slot =
-        (uint32_t)((all.facts.secret_at - reader_cma()->source.address) /
-                   sizeof(umi_cma_slot));
-    check_refused(name);
-}
-
-static void
-test_an_early_return_ends_what_can_be_passed_on(void **state)
-{
-    umi_cma_note note = {.kind = UMI_CMA_RETURN};
-    char         has_ended;
-
-    (void)state;
-    until_owner_lends();
-    note.endpoint    = all.owner_ep->base.remote_id;
-    note.u.loan.id   = all.lent.id;
-    note.u.loan.slot = all.lent.slot;
-    send_header(all.owner_ep, UMI_AM_NOTE, &note, sizeof(note));
-    step(); /* UCX sends it */
-    child_read(all.owner.in, &has_ended, sizeof(has_ended));
-    check_refused(all.lent);
+    assert_int_equal(cma_of(all.owner_ep)->source.pid, all.owner.pid);
+    lend_to_reader(all.lent);
+    assert_int_equal(receive(all.reader_end), UMX_ERR_CONNECTION_RESET);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_int_equal(in[i], 0);
+    }
 }
 
 int
 main(int argc, char **argv)
 {
     static const child_entry entries[] = {{"owner", run_owner}};
-#define TEST(f)                      \
-    {                                \
-#f, f, setup, teardown, NULL \
-    }
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_is_lent_can_be_passed_on),
-        TEST(test_no_address_is_followed_that_the_owner_has_not_written),
-        TEST(test_nothing_beyond_the_table_is_read),
-        TEST(test_an_early_return_ends_what_can_be_passed_on),
+    const struct CMUnitTest  tests[]   = {
+           {"test_an_invitation_that_is_passed_on_is_of_no_use",
+            test_an_invitation_that_is_passed_on_is_of_no_use, setup, teardown,
+            (void *)"passes notes on"},
+           {"test_a_loan_that_is_passed_on_is_not_read",
+            test_a_loan_that_is_passed_on_is_not_read, setup, teardown, NULL},
     };
 
     child_role(argc, argv, entries, 1);

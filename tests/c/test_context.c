@@ -333,6 +333,52 @@ test_the_log_can_be_taken(void **state)
     assert_true(lines > 0);
 }
 
+/* UCX takes such sizes, and damages messages. */
+static void
+test_segments_whose_size_has_more_than_16_bits_are_refused(void **state)
+{
+    static const char *const keys[] = {"MM_SEG_SIZE", "POSIX_SEG_SIZE",
+                                       "SYSV_SEG_SIZE", "XPMEM_SEG_SIZE"};
+    static const char *const bad[]  = {"64k", "64KB", "65536", "65536b",
+                                       "1m",  "1g",   "inf"};
+    static const char *const good[] = {"8256", "65535", "63k", "32KB"};
+
+    umx_context *context;
+    int          index;
+
+    (void)state;
+    for (size_t k = 0; k < 4; k++) {
+        umx_option options[] = {{"TLS", "tcp"}, {keys[k], NULL}};
+        char       name[32];
+
+        snprintf(name, sizeof(name), "UCX_%s", keys[k]);
+        for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+            options[1].value = bad[i];
+            assert_int_equal(create(options, 2, 0, &context, &index),
+                             UMX_ERR_SEG_SIZE);
+            assert_int_equal(index, 1);
+            setenv(name, bad[i], 1);
+            assert_int_equal(create(options, 1, 0, &context, &index),
+                             UMX_ERR_SEG_SIZE);
+            assert_int_equal(index, -1);
+            unsetenv(name);
+        }
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+        umx_option options[] = {{"TLS", "posix,self"},
+                                {"POSIX_SEG_SIZE", good[i]}};
+
+        setenv("UCX_POSIX_SEG_SIZE", "64k", 1); /* the option goes first */
+        assert_int_equal(create(options, 2, 0, &context, &index), UMX_OK);
+        umx_context_release(context);
+        assert_int_equal(
+            create(options, 2, UMX_CONTEXT_FLAG_ENV_FIRST, &context, &index),
+            UMX_ERR_SEG_SIZE);
+        assert_int_equal(index, -1);
+        unsetenv("UCX_POSIX_SEG_SIZE");
+    }
+}
+
 int
 main(void)
 {
@@ -347,6 +393,8 @@ main(void)
         cmocka_unit_test(test_the_environment_is_not_written),
         cmocka_unit_test(test_options_cannot_be_listed_with_a_bad_one),
         cmocka_unit_test(test_limits_that_make_no_sense),
+        cmocka_unit_test(
+            test_segments_whose_size_has_more_than_16_bits_are_refused),
         cmocka_unit_test(test_the_token_is_copied),
         cmocka_unit_test(test_versions),
         cmocka_unit_test(test_the_log_can_be_taken),

@@ -365,7 +365,7 @@ test_sizes_are_frozen(void **state)
         [UMI_REJECT]          = HEADER_SIZE + 4 + 2 + 7,
         [UMI_GOODBYE]         = HEADER_SIZE + 4 + 8 + 2 + 1 + 2 * 8,
         [UMI_GOODBYE_ACK]     = HEADER_SIZE,
-        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16,
+        [UMI_CREDIT]          = HEADER_SIZE + 4 + 16 + 4,
         [UMI_PING]            = HEADER_SIZE + 8,
         [UMI_PONG]            = HEADER_SIZE + 8,
         [UMI_CLOSE_AFTER_N]   = HEADER_SIZE + 8,

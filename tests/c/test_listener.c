@@ -1,12 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair wrap=socket wrap=bind */
 #include "pair.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+
+int __real_socket(int family, int type, int protocol);
+int __wrap_socket(int family, int type, int protocol);
+int __real_bind(int fd, const struct sockaddr *addr, socklen_t len);
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
+
+/* As on systems without IPv6, and on those without addresses of it. */
+static bool lacks_sockets, lacks_addresses;
+
+int
+__wrap_socket(int family, int type, int protocol)
+{
+    if (lacks_sockets && family == AF_INET6) {
+        errno = EAFNOSUPPORT;
+        return -1;
+    }
+    return __real_socket(family, type, protocol);
+}
+
+int
+__wrap_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    if (lacks_addresses && addr->sa_family == AF_INET6) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    return __real_bind(fd, addr, len);
+}
 
 static void
 take_ep(umx_listener *listener, umx_ep *ep, void *arg)
@@ -101,6 +130,131 @@ test_ipv6(void **state)
     umx_listener_destroy(listener);
 }
 
+/* ---- both families -------------------------------------------------------
+ */
+
+/* Without an address; its port, in the network's byte order. */
+static in_port_t
+listen_anywhere(pair *p, uint16_t port, umx_listener **listener_p)
+{
+    umx_listener_params params = {.field_mask = UMX_LISTENER_FIELD_PORT,
+                                  .on_accept  = take_ep,
+                                  .arg        = p,
+                                  .port       = port};
+    struct sockaddr_in  bound;
+    size_t              len = sizeof(bound);
+
+    assert_int_equal(umx_listener_create(p->server_worker, &params, listener_p),
+                     UMX_OK);
+    assert_int_equal(umx_listener_address(*listener_p, (void *)&bound, &len),
+                     UMX_OK);
+    assert_int_equal(len, sizeof(bound));
+    assert_int_equal(bound.sin_family, AF_INET);
+    assert_int_equal(bound.sin_addr.s_addr, htonl(INADDR_ANY));
+    assert_true(bound.sin_port != 0);
+    return bound.sin_port;
+}
+
+static void
+connect_by_ipv4(pair *p, in_port_t port)
+{
+    struct sockaddr_in to = {.sin_family      = AF_INET,
+                             .sin_port        = port,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in peer, own;
+    size_t             len = sizeof(peer);
+
+    connect_and_talk(p, &to, sizeof(to));
+    /* Not as an IPv6 address with the IPv4 one in it. */
+    assert_int_equal(umx_ep_peer_address(p->server, (void *)&peer, &len),
+                     UMX_OK);
+    assert_int_equal(peer.sin_family, AF_INET);
+    assert_int_equal(peer.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    len = sizeof(own);
+    assert_int_equal(umx_ep_local_address(p->server, (void *)&own, &len),
+                     UMX_OK);
+    assert_int_equal(own.sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    assert_int_equal(own.sin_port, port);
+    assert_true(p->server->socket.is_local);
+    umx_ep_destroy(p->client);
+    umx_ep_destroy(p->server);
+    p->client = p->server = NULL;
+}
+
+static void
+test_without_an_address_both_families_have_one_port(void **state)
+{
+    pair               *p  = *state;
+    struct sockaddr_in6 to = {.sin6_family = AF_INET6,
+                              .sin6_addr   = IN6ADDR_LOOPBACK_INIT};
+    umx_listener       *listener;
+
+    if (!has_ipv6()) {
+        skip();
+    }
+    pair_workers(p);
+    to.sin6_port = listen_anywhere(p, 0, &listener);
+    assert_true(umx_listener_is_dual(listener));
+    connect_by_ipv4(p, to.sin6_port);
+    connect_and_talk(p, &to, sizeof(to));
+    umx_listener_destroy(listener);
+}
+
+static void
+test_without_ipv6_there_is_ipv4(void **state)
+{
+    pair         *p = *state;
+    umx_listener *listener;
+
+    pair_workers(p);
+    for (int i = 0; i < 2; i++) {
+        in_port_t port;
+
+        lacks_sockets   = i == 0;
+        lacks_addresses = i == 1;
+        port            = listen_anywhere(p, 0, &listener);
+        lacks_sockets = lacks_addresses = false;
+        assert_false(umx_listener_is_dual(listener));
+        connect_by_ipv4(p, port);
+        umx_listener_destroy(listener);
+    }
+}
+
+/* A given port that one of the families has no more is busy; the system chooses
+ * one that both have. */
+static void
+test_a_port_taken_in_one_family_is_busy(void **state)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+
+    pair         *p = *state;
+    umx_listener *listener;
+
+    if (!has_ipv6()) {
+        skip();
+    }
+    pair_workers(p);
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_in6 addr = {.sin6_family = (sa_family_t)families[i]};
+        socklen_t           len  = sizeof(addr);
+        int                 fd = socket(families[i], SOCK_STREAM, 0), on = 1;
+        umx_listener_params params = {.field_mask = UMX_LISTENER_FIELD_PORT,
+                                      .on_accept  = take_ep};
+
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+        assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
+        assert_int_equal(listen(fd, 1), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+        params.port = ntohs(addr.sin6_port); /* where sin_port is, too */
+        assert_int_equal(
+            umx_listener_create(p->server_worker, &params, &listener),
+            UMX_ERR_BUSY);
+        close(fd);
+        (void)listen_anywhere(p, params.port, &listener);
+        umx_listener_destroy(listener);
+    }
+}
+
 static void
 test_an_address_in_use(void **state)
 {
@@ -140,8 +294,6 @@ test_bad_parameters(void **state)
     umx_listener *listener;
 
     pair_listen(p);
-    assert_int_equal(listen_at(p, NULL, sizeof(addr), &listener),
-                     UMX_ERR_INVALID_PARAM);
     assert_int_equal(listen_at(p, &addr, 1, &listener), UMX_ERR_INVALID_PARAM);
     assert_int_equal(listen_at(p, &addr, sizeof(addr) - 1, &listener),
                      UMX_ERR_INVALID_PARAM);
@@ -311,6 +463,9 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_ipv4_and_a_port_of_the_systems_choice),
         PAIR_TEST(test_ipv6),
+        PAIR_TEST(test_without_an_address_both_families_have_one_port),
+        PAIR_TEST_ONCE(test_without_ipv6_there_is_ipv4),
+        PAIR_TEST_ONCE(test_a_port_taken_in_one_family_is_busy),
         PAIR_TEST_ONCE(test_an_address_in_use),
         PAIR_TEST_ONCE(test_an_address_of_another_host),
         PAIR_TEST_ONCE(test_bad_parameters),

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair wrap=malloc */
+/* link: pair memory wrap=malloc */
 /* Memory runs out in the middle of a connection: it breaks, and says so; what
  * was lent comes back. */
+#include "memory.h"
 #include "pair.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <umx/messenger.h>
 
 enum {
     MIB = 1024 * 1024
@@ -359,6 +361,118 @@ test_frames_without_memory_return_to_their_queue(void **state)
     frames_check(p, &f);
 }
 
+/* ---- nobody waits for ever -----------------------------------------------
+ */
+
+static void
+test_no_memory_for_the_reply_about_memory(void **state)
+{
+    pair  *p       = *state;
+    char   data[1] = "";
+    memory m;
+    op     o;
+
+    pair_open(p);
+    m = memory_register(p, data, 1, 0);
+    assert_int_equal(transfer(p, umx_rma_put, m.rkey, item_of(0, "x", 1)),
+                     UMX_OK);
+    start(&o, umx_rma_put, m.rkey, item_of(0, "y", 1));
+    while (data[0] != 'y') {
+        starve_requests(p->server_worker, 0);
+        (void)!umx_worker_drain(p->server_worker);
+        is_starved = false;
+        (void)!umx_worker_drain(p->client_worker);
+    }
+    assert_true(op_wait(p, &o) < 0);
+    check_broken(p, p->server, p->client);
+    memory_free(&m);
+}
+
+typedef struct sink {
+    umx_status status;
+    unsigned   num_finished;
+} sink;
+
+static umx_status
+sink_alloc(const umx_frames_info *info, umx_buffer *buffers, void *arg)
+{
+    (void)info;
+    (void)buffers;
+    (void)arg;
+    fail_msg("there is no memory");
+    return UMX_OK;
+}
+
+static void
+sink_finish(const umx_buffer *buffers, size_t count, umx_status status,
+            void *arg)
+{
+    sink *s = arg;
+
+    assert_null(buffers);
+    assert_int_equal(count, 0);
+    s->status = status;
+    s->num_finished++;
+}
+
+static bool
+sink_route(const umx_metadata *metadata, umx_message_receiver *receiver,
+           void *arg)
+{
+    (void)metadata;
+    *receiver = (umx_message_receiver){sink_alloc, sink_finish, arg};
+    return true;
+}
+
+static void
+sink_on_ready(umx_message_listener *listener, void *arg)
+{
+    (void)listener;
+    (void)arg;
+}
+
+/* In a pack, of more buffers than a listener has at first. */
+static void
+test_no_memory_for_a_small_message_is_told(void **state)
+{
+    pair                       *p      = *state;
+    sink                        s      = {.status = UMX_OK};
+    umx_message_listener_params params = {
+        .field_mask = UMX_MESSAGE_LISTENER_FIELD_ON_READY,
+        .route      = sink_route,
+        .arg        = &s,
+        .on_ready   = sink_on_ready};
+    umx_message_listener *listener;
+    umx_message_sender   *sender;
+    umx_buffer            buffers[40];
+    umx_message_out       out = {.endpoints     = &p->client,
+                                 .num_endpoints = 1,
+                                 .buffers       = buffers,
+                                 .num_buffers   = 40};
+    op                    o;
+    umx_op_params         op_params_of = op_params(&o);
+
+    pair_open(p);
+    for (int i = 0; i < 40; i++) {
+        buffers[i] = umx_host_buffer("x", 1);
+    }
+    assert_int_equal(umx_message_sender_create(p->client_worker, NULL, &sender),
+                     UMX_OK);
+    assert_int_equal(umx_message_listener_create(p->server, &params, &listener),
+                     UMX_OK);
+    assert_int_equal(umx_message_send(sender, &out, &op_params_of, &o.req),
+                     UMX_OK);
+    umx_message_sender_flush(sender);
+    pair_settle(p);
+    is_starved = true;
+    (void)umx_message_listener_run(listener, 2);
+    is_starved = false;
+    assert_int_equal(s.num_finished, 1);
+    assert_int_equal(s.status, UMX_ERR_NO_MEMORY);
+    umx_message_listener_destroy(listener);
+    umx_message_sender_destroy(sender);
+}
+
 int
 main(void)
 {
@@ -372,6 +486,8 @@ main(void)
         PAIR_TEST(test_a_tag_message_without_memory_stays_the_callers),
         PAIR_TEST(test_frames_without_memory_stay_the_callers),
         PAIR_TEST(test_frames_without_memory_return_to_their_queue),
+        PAIR_TEST(test_no_memory_for_the_reply_about_memory),
+        PAIR_TEST_ONCE(test_no_memory_for_a_small_message_is_told),
     };
 
     return UNIT_RUN(tests);

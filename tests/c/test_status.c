@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <umx/status.h>
+#include "core/status.h"
 
 #include "unit.h"
 
+#include <errno.h>
 #include <string.h>
 #include <ucp/api/ucp.h>
 
@@ -56,6 +57,16 @@ test_our_own_are_beyond_ucx(void **state)
     }
 }
 
+static void
+test_the_systems_number_is_told_once(void **state)
+{
+    (void)state;
+    assert_int_equal(umi_status_from_errno(EMFILE), UMX_ERR_IO_ERROR);
+    assert_int_equal(umi_status_from_errno(EADDRINUSE), UMX_ERR_BUSY);
+    assert_int_equal(umx_take_errno(), EADDRINUSE);
+    assert_int_equal(umx_take_errno(), 0);
+}
+
 int
 main(void)
 {
@@ -63,6 +74,7 @@ main(void)
         cmocka_unit_test(test_each_status_has_a_text_of_its_own),
         cmocka_unit_test(test_a_value_that_is_no_status),
         cmocka_unit_test(test_our_own_are_beyond_ucx),
+        cmocka_unit_test(test_the_systems_number_is_told_once),
     };
 
     return UNIT_RUN(tests);

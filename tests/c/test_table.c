@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* link: wrap=calloc */
 #include "util/table.h"
 

@@ -19,8 +19,6 @@ __all__ = ["Callback", "UCXEndpoint", "UCXListener", "call_when_done"]
 
 Callback = Callable[..., object] | None
 
-_ANY_HOST = "0.0.0.0"
-
 
 class UCXEndpoint(_ext.Endpoint):
     """A connection to one peer; dropping the last reference closes it."""
@@ -166,7 +164,7 @@ class UCXListener(_ext.Listener):
         def accept(conn_request: _ext.Endpoint) -> None:
             cb_func(conn_request, *args, **kwargs)
 
-        listener = worker.listen((_ANY_HOST, port), accept)
+        listener = worker.listen((None, port), accept)
         assert isinstance(listener, cls)
         worker._listeners.add(listener)
         return listener

@@ -22,10 +22,17 @@ from .. import _neighbours
 _neighbours.check()  # ucp may be the package of another distribution
 
 from . import _config  # noqa: E402
-from ._comm import UCP, UCPBackend, UCPConnector, UCPListener  # noqa: E402
+from ._comm import (  # noqa: E402
+    UCP,
+    OtherProtocolError,
+    UCPBackend,
+    UCPConnector,
+    UCPListener,
+)
 
 __all__ = [
     "UCP",
+    "OtherProtocolError",
     "UCPBackend",
     "UCPConnector",
     "UCPListener",

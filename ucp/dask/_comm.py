@@ -55,6 +55,12 @@ _ABORT_TIMEOUT = 1.0
 # How often connect() looks whether a peer that does not answer is reached.
 _LOOK_PERIOD = 0.2
 
+# What the handshake of distributed's own protocols has in it, and how long and
+# how far it is listened to.
+_TCP_HANDSHAKE = b"pickle-protocol"
+_HEAR_TIMEOUT = 1.0
+_HEARD_MAX = 4096
+
 _V4_IN_V6 = "::ffff:"
 _WILDCARDS = ("", "0.0.0.0", "::")  # the last one takes IPv4 as well
 
@@ -319,6 +325,7 @@ class UCPConnector(Connector, _Plain):
 
         Raises:
             ValueError: no such address.
+            OtherProtocolError: the peer speaks distributed's tcp.
             OSError: it cannot be reached.
             FatalCommClosedError: Dask's configuration is wrong; no use to try
                 again.
@@ -334,6 +341,10 @@ class UCPConnector(Connector, _Plain):
         try:
             endpoint = await _connect(worker, host, port)
         except ucp.UCXBaseException as exc:
+            if _is_foreign(exc) and await speaks_tcp(host, port):
+                raise OtherProtocolError(
+                    f"{self.scheme}://{address}: the peer speaks tcp, not {self.scheme}"
+                ) from exc
             raise CommClosedError(f"{self.scheme}://{address}: {exc}") from exc
         return UCP(
             endpoint,
@@ -341,6 +352,45 @@ class UCPConnector(Connector, _Plain):
             f"{self.scheme}://{address}",
             deserialize,
         )
+
+
+class OtherProtocolError(ValueError):
+    """The address names a protocol that the peer does not speak.
+
+    No OSError: those make a worker try again for ever.
+    """
+
+
+def _is_foreign(exc: ucp.UCXBaseException) -> bool:
+    """Whether a peer of another protocol may be why connecting failed.
+
+    It sends what is no handshake, or resets the connection on ours.
+    """
+    if isinstance(exc, ucp.UCXVersionError):
+        return False
+    return isinstance(exc, ucp.UCXProtocolError | ucp.UCXConnectionReset)
+
+
+async def speaks_tcp(host: str, port: int) -> bool:
+    """Whether one of distributed's own servers without encryption is there.
+
+    It speaks first: its side of the handshake, in msgpack.
+    """
+    heard = b""
+    try:
+        async with asyncio.timeout(_HEAR_TIMEOUT):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                while _TCP_HANDSHAKE not in heard and len(heard) < _HEARD_MAX:
+                    received = await reader.read(_HEARD_MAX)
+                    if not received:
+                        break
+                    heard += received
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        pass
+    return _TCP_HANDSHAKE in heard
 
 
 async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
@@ -430,32 +480,22 @@ class UCPListener(BaseListener, _Plain):
         """
         _config.start()
         self._listener = self._listen()
-        host = self._listener.host if self.ip else "0.0.0.0"
-        self.bound_address = (host, self._listener.port)
+        self.bound_address = (self._listener.host, self._listener.port)
 
     def _listen(self) -> ucp.Listener:
-        if self.ip:
-            return self._listen_on(self.ip)
-        try:
-            return self._listen_on("::")  # IPv4 as well
-        except OSError as exc:
-            if exc.errno == errno.EADDRINUSE:
-                raise
-            return self._listen_on("0.0.0.0")  # no IPv6 here
-
-    def _listen_on(self, host: str) -> ucp.Listener:
+        place = f"{self.ip}:{self.port}"
         try:
             return ucp.create_listener(
                 self._accept,
                 self.port,
-                host=host,
+                host=self.ip or None,  # all addresses, of both families
                 backlog=int(dask.config.get("distributed.comm.socket-backlog")),
                 connect_timeout=_config.get_seconds("handshake-timeout"),
             )
         except ucp.UCXBusy as exc:
-            raise OSError(errno.EADDRINUSE, f"{host}:{self.port}: {exc}") from exc
+            raise OSError(errno.EADDRINUSE, f"{place}: {exc}") from exc
         except ucp.UCXBaseException as exc:
-            raise OSError(errno.EADDRNOTAVAIL, f"{host}:{self.port}: {exc}") from exc
+            raise OSError(errno.EADDRNOTAVAIL, f"{place}: {exc}") from exc
 
     def stop(self) -> None:
         """Accept no more; what has been accepted lives on."""

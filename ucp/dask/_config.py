@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import importlib
 import threading
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 from weakref import WeakSet
@@ -16,6 +19,7 @@ from dask.utils import parse_bytes, parse_timedelta
 import ucp
 from ucp import cuda
 from ucp._context import current_context
+from ucp._token import read_token
 from ucp._worker import Worker, current_worker
 
 _NAMESPACE = "distributed.comm.ucp"
@@ -93,6 +97,11 @@ def ucp_config() -> ucp.Config:
     token = get("token")
     if token is not None:
         values.setdefault("token", str(token).encode())
+    path = get("token-file")
+    if path is not None:
+        if token is not None:
+            raise ValueError("both token and token-file are configured")
+        values.setdefault("token", read_token(path))
     seconds = parse_timedelta(
         dask.config.get("distributed.comm.timeouts.tcp"), default="seconds"
     )
@@ -100,12 +109,46 @@ def ucp_config() -> ucp.Config:
     return ucp.Config(**values)
 
 
+def check_keys() -> None:
+    """Refuse keys that mean nothing: a mistyped ``token`` must not mean that
+    peers are not authenticated.
+
+    Raises:
+        ValueError: names the keys, and those there are.
+    """
+    given = dask.config.get(_NAMESPACE, None) or {}
+    _refuse_unknown(_NAMESPACE, given, _defaults["distributed"]["comm"]["ucp"])
+    fields = [field.name for field in dataclasses.fields(ucp.Config)]
+    _refuse_unknown(f"{_NAMESPACE}.config", given.get("config") or {}, fields)
+
+
+def _refuse_unknown(
+    place: str, given: Mapping[str, object], known: Iterable[str]
+) -> None:
+    names = {_canonical(name): name.replace("_", "-") for name in known}
+    for key in given:
+        if _canonical(key) not in names:
+            close = difflib.get_close_matches(_canonical(key), names, 1)
+            hint = f", is {names[close[0]]!r} meant?" if close else "."
+            raise ValueError(
+                f"{place} in Dask's configuration has no key {key!r}{hint} "
+                f"There are: {', '.join(sorted(names.values()))}"
+            )
+
+
+def _canonical(key: str) -> str:
+    """Dask takes ``-`` and ``_`` for the same."""
+    return str(key).replace("-", "_")
+
+
 def start() -> Worker:
     """The running loop's worker; starts UCX if nothing has started it.
 
     Raises:
-        ValueError: UCX or ``ucp.Config`` refuses what is configured.
+        ValueError: UCX or ``ucp.Config`` refuses what is configured, or there is
+            no such key.
     """
+    check_keys()
     if current_context() is None:
         with _lock:
             _start_ucx()

@@ -288,8 +288,13 @@ class Listener:
 
     @property
     def ip(self) -> str:
-        """The address it listens on."""
+        """The address it listens on: the IPv4 one of two."""
         return self.ucp.ip
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Pairs of host and port: all that it listens on."""
+        return self.ucp.addresses
 
     @property
     def port(self) -> int:

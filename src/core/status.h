@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef UMI_CORE_STATUS_H
+#define UMI_CORE_STATUS_H
+
+#include <umx/status.h>
+
+/* What an errno of a system call means here; umx_take_errno() then gives it. */
+umx_status umi_status_from_errno(int error);
+
+#endif

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where the shared secret comes from: a value, a file, or the environment."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .exceptions import UCXConfigError
+
+_ENV, _ENV_FILE = "UCP_TOKEN", "UCP_TOKEN_FILE"
+_LONGEST = 256  # bytes
+
+
+def as_token(value: bytes | str | os.PathLike[str]) -> bytes:
+    """The secret itself; a path names the file that has it."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return read_token(value)
+
+
+def read_token(path: str | os.PathLike[str]) -> bytes:
+    """The secret in a file, without the newline at its end.
+
+    Raises:
+        UCXConfigError: the file is not a regular one of this user's, others may
+            read or write it, or it holds no secret of 1 to 256 bytes.
+        OSError: it cannot be read.
+    """
+    path = os.path.expanduser(path)
+    # Not blocking, should somebody have put a pipe there.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _check_file(path, os.fstat(fd))
+        token = os.read(fd, _LONGEST + 3)
+    finally:
+        os.close(fd)
+    token = token.removesuffix(b"\n").removesuffix(b"\r")
+    if not 1 <= len(token) <= _LONGEST:
+        raise UCXConfigError(f"token file {path!r} must hold 1 to {_LONGEST} bytes")
+    return token
+
+
+def _check_file(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UCXConfigError(f"token file {path!r} is not a regular file")
+    if found.st_uid != os.geteuid():
+        raise UCXConfigError(
+            f"token file {path!r} belongs to user {found.st_uid}, not to {os.geteuid()}"
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise UCXConfigError(
+            f"token file {path!r} is open to others (mode {mode:04o}): chmod 600 it"
+        )
+
+
+def token_of_environment() -> bytes | None:
+    """What ``UCP_TOKEN``, or the file that ``UCP_TOKEN_FILE`` names, holds.
+
+    Raises:
+        UCXConfigError: both are set, or one of them to nothing: a mistake must
+            not mean that peers are not asked.
+    """
+    value, path = os.environ.get(_ENV), os.environ.get(_ENV_FILE)
+    if value is not None and path is not None:
+        raise UCXConfigError(f"both {_ENV} and {_ENV_FILE} are set")
+    for name, text in ((_ENV, value), (_ENV_FILE, path)):
+        if text == "":
+            raise UCXConfigError(f"{name} is set, but empty")
+    if path is not None:
+        return read_token(path)
+    return value.encode() if value is not None else None
