@@ -415,11 +415,17 @@ umi_conn_cannot_land(umx_ep *ep, umx_status status)
     }
 }
 
+umi_log_level
+umi_conn_blame(const umx_ep *ep)
+{
+    return umi_socket_is_over(&ep->socket) ? UMI_LOG_INFO : UMI_LOG_WARN;
+}
+
 static void
 drop_for_protocol(umx_ep *ep)
 {
     umi_conn_worker(ep)->stats.protocol_errors++;
-    umi_log(UMI_LOG_WARN, "endpoint %llu dropped: %s",
+    umi_log(umi_conn_blame(ep), "endpoint %llu dropped: %s",
             (unsigned long long)ep->base.id, ep->protocol_error);
     umi_conn_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
     umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);

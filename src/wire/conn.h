@@ -14,6 +14,7 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "util/log.h"
 #include "util/hash.h"
 #include "util/table.h"
 #include "wire/channel.h"
@@ -233,6 +234,10 @@ void umi_conn_visit(umi_ep *base);
 /* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
  * static. */
 void umi_conn_protocol_error(umx_ep *ep, const char *why);
+
+/* How loud to be about what the peer said: what is wrong with one that has just
+ * died is no fault of its own. */
+umi_log_level umi_conn_blame(const umx_ep *ep);
 
 /* What was announced cannot be received: its sender has ended, or has lied. As
  * above. */

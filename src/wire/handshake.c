@@ -460,7 +460,7 @@ reject(umx_ep *ep, umx_status reason, const char *text)
 {
     umi_control control;
 
-    umi_log(UMI_LOG_WARN, "endpoint %llu rejected: %s",
+    umi_log(umi_conn_blame(ep), "endpoint %llu rejected: %s",
             (unsigned long long)ep->base.id, text);
     umi_conn_worker(ep)->stats.protocol_errors++;
     fill_reject(&control, reason, text);
