@@ -8,6 +8,7 @@
 # make soak   what must not grow, very often; random programs: hours
 # make asan   the extension under ASan and UBSan, Python tests with it
 # make valgrind   the C tests under valgrind's memcheck
+# make nomem      the C tests with each allocation failing in turn
 # make stress     the whole of `make test` 20 times with busy loops on all cores
 # make clean  remove all that these made
 #
@@ -44,7 +45,7 @@ else
 c_ucx = PYTHON=$(abspath $(bin)/python)
 endif
 
-.PHONY: demo test test-c test-python soak fuzz coverage bench lint lint-python lint-c \
+.PHONY: demo test test-c test-python soak fuzz coverage nomem bench lint lint-python lint-c \
         asan valgrind stress clean cmocka
 .NOTPARALLEL:
 
@@ -96,6 +97,10 @@ coverage: cmocka $(VENV)/.ucp
 
 valgrind: cmocka $(VENV)/.ucp
 	$(make_c) valgrind
+
+# TESTS="test_channel ..." NOMEM_ONCE=1: see src/Makefile.
+nomem: cmocka $(VENV)/.ucp
+	$(make_c) nomem
 
 # No test is tried again: the first that fails ends it.
 RUNS   = 20

@@ -49,6 +49,8 @@ def run_script(source, *arguments, **env):
             "-P",
             "-W",
             "default",
+            "-W",  # a listener that the end of its loop has closed
+            "ignore:<ucp.Listener:ResourceWarning",
             "-c",
             textwrap.dedent(source),
             *arguments,

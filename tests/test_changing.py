@@ -447,3 +447,27 @@ class TestClosed:
         memory = ucp.Memory.allocate(8)
         with pytest.raises(ucp.UCXInvalidKey):
             memory.__dlpack__(dl_device=Equal(memory.close))
+
+
+# ---- tensors ------------------------------------------------------------------------
+
+
+async def test_a_tensor_that_was_taken_is_nobody_elses():
+    """Whoever got it a second time would free it under the operation."""
+    async with connected_pair() as (client, server):
+        array = np.frombuffer(bytearray(CONTENT), "u1")
+
+        class Same:
+            capsule = array.__dlpack__()
+
+            def __dlpack__(self, **_):
+                return self.capsule
+
+            def __dlpack_device__(self):
+                return (1, 0)
+
+        await client.send(Same())
+        assert await server.recv_obj() == CONTENT
+        assert "used_dltensor" in repr(Same.capsule)
+        with pytest.raises(ValueError, match="returned no unused capsule"):
+            client.send(Same())

@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -192,3 +193,23 @@ async def test_a_killed_lender_resets_the_receiver(init):
         process.wait()
         with pytest.raises(ucp.UCXConnectionReset):
             await ep.recv_obj(tag="big")
+
+
+async def test_nothing_is_left_open_of_lenders_that_have_gone(init):
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = 0
+
+    def is_as_before():
+        # The other direction may not have been agreed on yet: 3 at most.
+        return count() <= before + 3
+
+    for _ in range(6):
+        loans = ucp.current_worker().stats()["loans"]
+        async with child(ECHO) as (ep, _):
+            while ucp.current_worker().stats()["loans"] == loans:
+                await ep.send(bytes(4096))
+                await ep.recv_obj()
+            before = before or count()
+            await until(is_as_before)

@@ -7,6 +7,8 @@ that it met.
 
 import asyncio
 import contextlib
+import errno
+import re
 import socket
 
 import pytest
@@ -301,6 +303,75 @@ async def test_a_damaged_worker_address_is_dropped():
             await say(listener.port, damaged)
         assert ucp.current_worker().stats()["protocol_errors"] == 40
         await check_serves(listener)
+
+
+# ---- who speaks something else -----------------------------------------------
+
+FOREIGN = [
+    (b"HTTP/1.1 400 Bad Request\r\n", r"HTTP/1\.1 400 Bad Request\\x0d\\x0a"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", r"SSH-2\.0-OpenSSH_9\.2\\x0d\\x0a"),
+    (b"\x10\x00\x00\x00\x00\x00\x00\x00", r"\\x10\\x00\\x00\\x00\\x00.*"),
+    (b"\xff" * 40, r"(\\xff){32}'\.\.\."),
+]
+
+
+@pytest.mark.parametrize(("said", "shown"), FOREIGN, ids=["http", "ssh", "tcp", "long"])
+async def test_a_server_of_another_kind_is_named_at_once(said, shown):
+    async with Answering(said) as server:
+        with pytest.raises(
+            ucp.UCXProtocolError, match="not a ucp server: it sent '" + shown
+        ):
+            await ucp.create_endpoint("127.0.0.1", server.port, connect_timeout=50)
+
+
+async def test_garbage_is_told_once_a_minute_with_its_address(caplog):
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        for _ in range(5):
+            assert await say(listener.port, b"GET / HTTP/1.1\r\n\r\n") == b""
+        await check_serves(listener)
+    assert ucp.current_worker().stats()["protocol_errors"] == 5
+    lines = [
+        record.getMessage() for record in caplog.records if "GET" in record.message
+    ]
+    assert len(lines) == 1
+    assert re.match(
+        r"^127\.0\.0\.1:\d+ dropped: not a ucp client: it sent 'GET / HTTP", lines[0]
+    )
+
+
+# ---- who does not answer -----------------------------------------------------
+
+
+async def test_who_does_not_listen_is_named_with_the_systems_words():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ucp.UCXNotConnected,
+            match=rf"127\.0\.0\.1:{port}: Connection refused "
+            rf"\(errno {errno.ECONNREFUSED}\)$",
+        ):
+            await ucp.create_endpoint("127.0.0.1", port)
+
+
+async def test_who_is_mute_is_named():
+    async with Server() as server:
+        server.serve = lambda reader, _writer: reader.read()
+        with pytest.raises(
+            ucp.UCXTimeout,
+            match=rf"127\.0\.0\.1:{server.port}: connected, but nothing was said$",
+        ):
+            await ucp.create_endpoint("127.0.0.1", server.port, connect_timeout=0.2)
+
+
+async def test_who_hangs_up_is_named():
+    async def hang_up(_reader, writer):
+        writer.close()
+
+    async with Server() as server:
+        server.serve = hang_up
+        with pytest.raises(ucp.UCXNotConnected, match=rf"127\.0\.0\.1:{server.port}: "):
+            await ucp.create_endpoint("127.0.0.1", server.port)
 
 
 # ---- of another version ------------------------------------------------------

@@ -83,6 +83,31 @@ def test_extension_includes_neither_ucx_nor_headers_of_src():
     assert wrong == []
 
 
+# What gives libumx a function of the extension's.
+REGISTERS = re.compile(
+    r"\bumx_(?:worker_submit|worker_set_\w+|ep_set_on_state|listener_set_on_accept"
+    r"|log_set|ep_transports|context_options)\s*\("
+    r"|\.\s*(?:on_\w+|route|alloc|finish)\s*="
+)
+USES_PYTHON = re.compile(r"\b_?Py[A-Z_]\w*")
+
+
+def test_one_file_of_the_extension_has_all_callbacks_of_libumx():
+    wrong = [
+        f"{path.name}: {match.group()}"
+        for path in sources("ucp_ext/*.c")
+        if path.name != "event.c"
+        for match in REGISTERS.finditer(path.read_text())
+    ]
+    assert wrong == []
+
+
+def test_callbacks_of_libumx_use_nothing_of_python():
+    text = (ROOT / "ucp_ext/event.c").read_text()
+    assert REGISTERS.search(text)
+    assert set(USES_PYTHON.findall(text)) <= {"Py_ssize_t"}
+
+
 def exported(library: Path) -> set[str]:
     if shutil.which("nm") is None:
         pytest.skip("no nm")

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 import ucp
-from ucp.testing import until
+from ucp.testing import connected_pair, live_objects, until
 
 
 def has_ipv6():
@@ -135,12 +135,83 @@ async def test_a_closed_listener_refuses():
         await ucp.create_endpoint("127.0.0.1", port)
 
 
-async def test_dropping_the_listener_stops_it():
-    listener = ucp.create_listener(print, host="127.0.0.1")
+NEVER_CLOSED = r"^<ucp.Listener on 127\.0\.0\.1:\d+> was dropped and never closed$"
+
+
+async def test_a_dropped_listener_goes_on():
+    got = []
+    listener = ucp.create_listener(got.append, host="127.0.0.1")
     port = listener.port
     del listener
-    with pytest.raises(ucp.UCXNotConnected):
+    gc.collect()
+    ep = await ucp.create_endpoint("127.0.0.1", port)
+    await until(lambda: got)
+    await ep.send(b"x")
+    assert await got[0].recv_obj() == b"x"
+
+
+@pytest.mark.usefixtures("fresh_ucx")
+def test_the_loops_end_closes_a_dropped_listener(loop_factory):
+    ports = []
+
+    async def listen():
+        ports.append(ucp.create_listener(print, host="127.0.0.1").port)
+
+    async def connect_to_it():
+        with pytest.raises(ucp.UCXNotConnected):
+            await ucp.create_endpoint("127.0.0.1", ports[0])
+
+    with pytest.warns(ResourceWarning, match=NEVER_CLOSED):
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(listen())
+    asyncio.run(connect_to_it())
+    assert live_objects()["listeners"] == 0
+
+
+@pytest.mark.usefixtures("fresh_ucx")
+async def test_reset_closes_a_dropped_listener():
+    listener = ucp.create_listener(print, host="127.0.0.1")
+    cycle = [listener]
+    cycle.append(cycle)
+    del listener, cycle
+    with pytest.warns(ResourceWarning, match=NEVER_CLOSED):
+        ucp.reset()
+    assert live_objects()["listeners"] == 0
+
+
+@pytest.mark.usefixtures("fresh_ucx")
+async def test_reset_is_refused_while_the_program_holds_a_listener():
+    listener = ucp.create_listener(print, host="127.0.0.1")
+    with pytest.raises(ucp.UCXError, match=repr(listener)):
+        ucp.reset()
+    listener.close()
+    ucp.reset()
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 1 << 70])
+async def test_a_port_that_is_none_is_refused(port):
+    message = rf"^port must be 0-65535, not {port}$"
+    with pytest.raises(OverflowError, match=message):
+        ucp.create_listener(print, port)
+    with pytest.raises(OverflowError, match=message):
         await ucp.create_endpoint("127.0.0.1", port)
+
+
+async def test_a_port_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match=r"^port must be an int, not str$"):
+        ucp.create_listener(print, "http")
+
+
+async def test_a_callback_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match=r"^callback_func must be callable, not int$"):
+        ucp.create_listener(1)
+    with pytest.raises(TypeError, match=r"^on_error must be callable, not int$"):
+        ucp.create_listener(print, on_error=1)
+    async with connected_pair() as (client, _):
+        with pytest.raises(
+            TypeError, match=r"^callback_func must be callable, not int$"
+        ):
+            client.set_close_callback(1)
 
 
 async def test_endpoints_outlive_their_listener():

@@ -348,6 +348,7 @@ def test_a_child_that_leaves_normally_is_quiet():
             asyncio.run(ping_pong())
             sys.exit(0)
         end_of(pid)
+        kept[3].cancel()
         kept.clear()
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

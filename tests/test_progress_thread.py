@@ -550,7 +550,7 @@ def test_the_program_ends_in_the_block(run, ending):
 
         async def main():
             async with connected_pair() as (client, server):
-                pending = server.recv(bytearray(1))
+                pending = client.recv(bytearray(1))
                 with ucp.current_worker().run_in_thread():
                     sending = client.send(bytes(3_000_000))
                     {ending}

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import operator
 import os
 import socket
 import struct
 from collections.abc import Callable
+from typing import SupportsIndex
 
 SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
@@ -18,6 +20,17 @@ _IFNAMSIZ = 16
 _IFREQ_ADDR = slice(20, 24)
 
 _LINK_LOCAL_SCOPE = 0x20
+
+
+def check_port(port: SupportsIndex) -> int:
+    """As the socket module refuses them, but before anything is done."""
+    try:
+        number = operator.index(port)
+    except TypeError:
+        raise TypeError(f"port must be an int, not {type(port).__name__}") from None
+    if not 0 <= number <= 65535:
+        raise OverflowError(f"port must be 0-65535, not {number}")
+    return number
 
 
 def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> str:

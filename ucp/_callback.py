@@ -11,6 +11,12 @@ from typing import Any
 ErrorCallback = Callable[[BaseException], object]
 
 
+def check_callable(name: str, value: object) -> None:
+    """None is no callback."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+
+
 class Callback:
     """Calls ``func``; if that gives a coroutine, runs it as a task.
 

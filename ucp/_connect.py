@@ -8,8 +8,8 @@ import time
 from typing import cast
 
 from . import _context
-from ._address import SockAddr, resolve, resolve_now
-from ._callback import ErrorCallback
+from ._address import SockAddr, check_port, resolve, resolve_now
+from ._callback import ErrorCallback, check_callable
 from ._endpoint import Endpoint
 from ._listener import AcceptCallback, Acceptor, Listener
 from ._worker import Worker, current_worker
@@ -27,7 +27,13 @@ def create_listener(
     connect_timeout: float | None = None,
     remote_close: bool = False,
 ) -> Listener:
-    """Listen for connections; drop or close the result to stop.
+    """Listen for connections; close the result to stop.
+
+    A listener that the program drops goes on until its loop ends, or until
+    ``reset()``.
+
+    Without a token (see ``init``) whoever reaches the port is a peer;
+    ``docs/security.md`` says what that means.
 
     Args:
         callback_func: function or coroutine function of one Endpoint; called
@@ -50,13 +56,18 @@ def create_listener(
             ``Listener.close_remote``.
 
     Raises:
+        TypeError: a callback that cannot be called, or a port that is no int.
+        OverflowError: a port out of 0 to 65535.
         UCXBusy: the address is in use; without ``host`` the port, by either
             family.
         UCXUnreachable: no address of this host.
         OSError: ``host`` has no address.
     """
+    check_callable("callback_func", callback_func)
+    check_callable("on_error", on_error)
+    number = 0 if port is None else check_port(port)
     worker = current_worker()
-    address = resolve_now(host, port or 0)[0] if host else (None, port or 0)
+    address = resolve_now(host, number)[0] if host else (None, number)
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling
@@ -74,6 +85,7 @@ def create_listener(
         ),
     )
     listener._acceptor = acceptor
+    listener._dropped = worker.dropped_listeners
     worker.listeners.add(listener)
     return listener
 
@@ -101,15 +113,19 @@ async def create_endpoint(
         local_host: numeric source address.
 
     Raises:
+        TypeError: a port that is no int.
+        OverflowError: a port out of 0 to 65535.
         UCXNotConnected: nobody listens there.
         UCXUnreachable: there is no way to that address, or it is of the
             family that UCX's tcp does not use (see ``create_listener``).
         UCXTimeout: the peer accepts and says nothing.
+        UCXProtocolError: it is no server of ucp; the text has what it sent.
         UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
         OSError: the name has no address.
 
     When cancelled nothing is left behind.
     """
+    port = check_port(port)
     if connect_timeout is None:
         connect_timeout = _context.connect_timeout()
     deadline = time.monotonic() + connect_timeout

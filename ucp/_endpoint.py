@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import _context, _ext
+from ._callback import check_callable
 from ._channel import Channel, Objects
 from ._closing import AsyncClosing
 from ._faces import ContextFace, EndpointFace, EndpointTag
@@ -173,7 +174,11 @@ class Endpoint(AsyncClosing, Objects, Frames, _ext.Endpoint):
         Whoever closed it, and also when it failed or its last reference was
         dropped. Messages that have arrived before stay readable. Replaces an
         earlier callback. On a closed endpoint it is called soon.
+
+        Raises:
+            TypeError: it cannot be called.
         """
+        check_callable("callback_func", callback_func)
         if callback_func is None or not self.closed():
             self.on_close = callback_func
         elif self.worker.loop is not None:

@@ -19,7 +19,7 @@ AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
 class Acceptor:
     """What happens to the endpoints of one listener.
 
-    Holds no reference to the listener: dropping that one ends the listening.
+    Holds no reference to the listener: that one is to see that it is dropped.
     """
 
     def __init__(
@@ -73,14 +73,22 @@ class Acceptor:
 class Listener(_ext.Listener):
     """A listening port, made by create_listener().
 
-    Listens until ``close()`` or until the last reference is dropped. The
-    endpoints it has accepted live on. Belongs to the event loop it was made
-    in. Made without a callback it is an asynchronous iterator of endpoints.
+    Listens until ``close()``. Dropped while it is open, it goes on listening as
+    long as its event loop lives; ``ucp.reset()`` and the loop's end close it
+    then, with a ResourceWarning. The endpoints it has accepted live on. Belongs
+    to the event loop it was made in. Made without a callback it is an
+    asynchronous iterator of endpoints.
     """
 
-    __slots__ = ("_acceptor",)
+    __slots__ = ("_acceptor", "_dropped")
 
     _acceptor: Acceptor
+    _dropped: set[Listener]  # of the worker: those that the program has dropped
+
+    def __del__(self) -> None:
+        dropped = getattr(self, "_dropped", None)
+        if dropped is not None and not self.closed():
+            dropped.add(self)  # it lives on
 
     def __repr__(self) -> str:
         state = "closed" if self.closed() else f"on {self.host}:{self.port}"
@@ -95,6 +103,7 @@ class Listener(_ext.Listener):
         """Stop listening. Idempotent; ends iterations."""
         super().close()
         self._acceptor.end()
+        self._dropped.discard(self)
 
     @staticmethod
     async def close_remote(ep: Endpoint) -> None:

@@ -22,6 +22,7 @@ import atexit
 import gc
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -55,6 +56,7 @@ class Worker(_ext.Worker):
         "_helper",
         "_submissions",
         "addressed_waiters",
+        "dropped_listeners",
         "endpoints",
         "listeners",
         "message_listeners",
@@ -67,6 +69,7 @@ class Worker(_ext.Worker):
     _helper: threading.Thread | None
     _submissions: set[Submission]
     addressed_waiters: set[asyncio.Future[None]]
+    dropped_listeners: set[Listener]
     endpoints: WeakSet[Endpoint]
     listeners: WeakSet[Listener]
     message_listeners: set[_ext.MessageListener]
@@ -308,6 +311,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     worker.message_listeners = set()
     worker.on_addressed = _waker(worker)
     worker.listeners = WeakSet()
+    worker.dropped_listeners = set()
     worker.tasks = set()
     worker._submissions = set()
     worker.thread = threading.current_thread()
@@ -355,12 +359,30 @@ def _step(awaitable: Awaitable[None]) -> None:
 def _start_closing(worker: Worker) -> None:
     """Stop listening and start to close what is open."""
     worker.withdraw_address()
-    for listener in list(worker.listeners):
+    for listener in [*worker.dropped_listeners]:
+        _Unclosed(repr(listener))
+        listener.close()
+    for listener in [*worker.listeners]:
         listener.close()
     for endpoint in list(worker.endpoints):
         # Not closed(): that is true already while the peer still waits for us.
         if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
+
+
+class _Unclosed:
+    """Warns when it goes, as what is collected does: where a warning is an error,
+    that must not keep a worker from closing."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+
+    def __del__(self) -> None:
+        warnings.warn(
+            f"{self._listener} was dropped and never closed",
+            ResourceWarning,
+            stacklevel=2,
+        )
 
 
 def _discard(worker: Worker) -> None:
@@ -457,7 +479,10 @@ def reset() -> None:
 
 def _users(worker: Worker) -> list[str]:
     """What keeps ``worker`` from being reset, in words."""
-    things: list[Endpoint | Listener] = [*worker.endpoints, *worker.listeners]
+    held = [
+        thing for thing in worker.listeners if thing not in worker.dropped_listeners
+    ]
+    things: list[Endpoint | Listener] = [*worker.endpoints, *held]
     open_ones = [repr(thing) for thing in things if not thing.closed()]
     if not open_ones and worker.thread is not threading.current_thread():
         return [f"{worker!r} in {worker.thread!r}"]

@@ -116,8 +116,8 @@ request_fail_fetch(RequestObject *req)
     request_settle(req, UMX_ERR_NO_MEMORY);
 }
 
-static void
-fetch(RequestObject *req)
+void
+am_fetch(RequestObject *req)
 {
     umx_message *message = req->message;
 
@@ -132,54 +132,12 @@ fetch(RequestObject *req)
         request_fail_fetch(req);
         return;
     }
-    req->message = NULL;
-    request_post_message(req, message);
-}
-
-/* For the worker, once libumx has returned. */
-PyObject *
-request_fetch(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    RequestObject *req    = (RequestObject *)op;
-    WorkerObject  *worker = req->worker;
-
-    if (req->state != REQUEST_PENDING) {
-        request_return_message(req);
-    } else if (worker->umx == NULL) {
-        request_return_message(req);
-        request_settle(req, UMX_ERR_CLOSED);
-    } else if (req->kind == REQUEST_RECV_FRAMES) {
-        frames_fetch(req);
-    } else {
-        fetch(req);
-    }
-    request_run_wakes(worker, false);
-    worker_schedule_drain(worker);
-    Py_RETURN_NONE;
-}
-
-void
-request_fetch_later(RequestObject *req)
-{
-    PyObject *method = PyObject_GetAttrString((PyObject *)req, "_fetch");
-
-    if (method == NULL) {
-        request_fail_fetch(req);
+    if (req->state != REQUEST_PENDING) { /* given up in the allocator */
+        buffer_release(&req->hold);
         return;
     }
-    worker_defer_call(req->worker, method, NULL);
-    Py_DECREF(method);
-}
-
-bool
-am_start(RequestObject *req)
-{
-    req->info = *umx_message_info(req->message);
-    if (umx_message_data(req->message) != NULL) {
-        return true;
-    }
-    request_fetch_later(req);
-    return false;
+    req->message = NULL;
+    request_post_message(req, message);
 }
 
 /* ---- methods of endpoints ------------------------------------------------
@@ -327,35 +285,87 @@ endpoint_am_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- methods of workers --------------------------------------------------
  */
 
+/* One message, and then the others: the handler may close the worker. */
 static void
-on_message(umx_ep *ep, umx_message *message, void *arg)
+call_handler(event *self, bool is_direct)
 {
-    EndpointObject *endpoint = umx_ep_get_arg(ep);
-    PyObject       *object;
+    am_handler     *handler = EVENT_OF(self, am_handler, event);
+    WorkerObject   *worker  = handler->worker;
+    EndpointObject *endpoint;
+    PyObject       *func, *object;
+    umx_message    *message = NULL;
+    umx_ep         *ep;
 
-    if (endpoint == NULL) {
+    if (worker->umx != NULL && handler->func != NULL) {
+        message = umx_worker_take_am(worker->umx, handler->id, &ep);
+    }
+    if (message == NULL) {
+        return;
+    }
+    event_append(&worker->calls, self);
+    endpoint = umx_ep_get_arg(ep); /* borrowed */
+    if (endpoint == NULL || compat_is_dying(endpoint)) {
         umx_message_drop(message); /* the program has dropped the endpoint */
         return;
     }
+    Py_INCREF(worker);
+    Py_INCREF(endpoint);
+    func   = Py_NewRef(handler->func);
     object = message_new(endpoint, message);
     if (object == NULL) {
-        worker_report_exception(endpoint->worker,
-                                "an active message was dropped");
-        return;
+        message_drop(worker, message);
+        worker_report_exception(worker, "an active message was dropped");
+    } else {
+        ((MessageObject *)object)->is_consumed = true;
+        worker_call(worker, func, object, is_direct);
+        Py_DECREF(object);
     }
-    ((MessageObject *)object)->is_consumed = true;
-    worker_defer_call(endpoint->worker, arg, object);
-    Py_DECREF(object);
+    Py_DECREF(func);
+    Py_DECREF(endpoint);
+    Py_DECREF(worker);
+}
+
+static void
+settle_ready(event *self)
+{
+    am_handler *handler = EVENT_OF(self, am_handler, event);
+
+    event_append(&handler->worker->calls, self);
+}
+
+static const event_type am_event = {settle_ready, call_handler};
+
+/* The handler of that id; made on first use. NULL with an exception. */
+static am_handler *
+get_handler(WorkerObject *self, uint16_t id)
+{
+    am_handler *handler = self->am_handlers;
+
+    while (handler != NULL && handler->id != id) {
+        handler = handler->next;
+    }
+    if (handler == NULL) {
+        handler = PyMem_Calloc(1, sizeof(*handler));
+        if (handler == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        handler->event.type = &am_event;
+        handler->worker     = self;
+        handler->id         = id;
+        handler->next       = self->am_handlers;
+        self->am_handlers   = handler;
+    }
+    return handler;
 }
 
 PyObject *
 worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     WorkerObject *self = (WorkerObject *)op;
-    PyObject     *key;
+    am_handler   *handler;
     uint16_t      id;
     umx_status    status;
-    int           rc;
 
     if (nargs != 2) {
         PyErr_Format(PyExc_TypeError,
@@ -366,50 +376,42 @@ worker_set_am_handler(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     if (parse_id(args[0], &id) < 0) {
         return NULL;
     }
-    if (self->am_handlers == NULL) {
-        PyObject *handlers = PyDict_New(); /* may collect garbage */
-
-        if (handlers == NULL) {
-            return NULL;
-        }
-        Py_XSETREF(self->am_handlers, handlers);
-    }
-    if (worker_check(self) < 0) {
+    handler = get_handler(self, id);
+    if (handler == NULL || worker_check(self) < 0) {
         return NULL;
     }
-    /* The old one stays alive until libumx has the new one. */
-    status = umx_worker_set_am_handler(
-        self->umx, id, args[1] != Py_None ? on_message : NULL, args[1]);
+    status = event_watch_am(self, id, args[1] != Py_None ? handler : NULL);
     if (status != UMX_OK) {
         return errors_raise(self->st, status, "am_handler", NULL);
     }
-    key = PyLong_FromLong(id);
-    rc  = (key != NULL) ? PyDict_SetItem(self->am_handlers, key, args[1]) : -1;
-    Py_XDECREF(key);
-    if (rc < 0) {
-        (void)!umx_worker_set_am_handler(self->umx, id, NULL, NULL);
-        return NULL;
-    }
     worker_schedule_drain(self);
+    Py_XSETREF(handler->func, args[1] != Py_None ? Py_NewRef(args[1]) : NULL);
     Py_RETURN_NONE;
 }
 
 void
 am_clear_handlers(WorkerObject *worker)
 {
-    PyObject  *id, *handler;
-    Py_ssize_t pos = 0;
+    for (am_handler *handler = worker->am_handlers; handler != NULL;
+         handler             = handler->next) {
+        if (worker->umx != NULL && worker_is_mine(worker)) {
+            (void)!event_watch_am(worker, handler->id, NULL);
+        }
+        Py_CLEAR(handler->func);
+    }
+}
 
-    if (worker->am_handlers == NULL ||
-        (worker->umx != NULL && !worker_is_mine(worker))) {
-        return;
+void
+am_free_handlers(WorkerObject *worker)
+{
+    am_handler *handler;
+
+    while ((handler = worker->am_handlers) != NULL) {
+        worker->am_handlers = handler->next;
+        event_unlink(&handler->event);
+        Py_XDECREF(handler->func);
+        PyMem_Free(handler);
     }
-    while (worker->umx != NULL &&
-           PyDict_Next(worker->am_handlers, &pos, &id, &handler)) {
-        (void)!umx_worker_set_am_handler(
-            worker->umx, (uint16_t)PyLong_AsLong(id), NULL, NULL);
-    }
-    Py_CLEAR(worker->am_handlers);
 }
 
 PyObject *

@@ -187,8 +187,7 @@ append_hashable(PyObject *tag, PyObject *bytes)
     }
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
         /* Early programs of ucx-py gave an array with the number of bytes. */
-        PyErr_Format(PyExc_TypeError,
-                     "a tag is None or hashable, not %.200s%s",
+        PyErr_Format(PyExc_TypeError, "a tag is None or hashable, not %.200s%s",
                      Py_TYPE(tag)->tp_name,
                      PyObject_CheckBuffer(tag) ?
                          "; send(buffer) and recv(buffer) take no number of "

@@ -209,7 +209,14 @@ attach(RequestObject *req, PyObject *const *values, PyObject *default_name,
     PyObject *value, *exc;
 
     if (req->is_deferred) {
+        req->is_refused = true;
         (void)worker_check(req->worker);
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (req->low_level != NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the request has a callback already");
         Py_DECREF(req);
         return NULL;
     }
@@ -224,9 +231,11 @@ attach(RequestObject *req, PyObject *const *values, PyObject *default_name,
     }
     request_track(req);
     if (!req->is_settled) {
+        request_hold(req);
         return (PyObject *)req;
     }
     if (req->status == UMX_OK) {
+        request_hold(req);
         request_link_wake(req);
         return (PyObject *)req;
     }

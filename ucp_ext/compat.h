@@ -71,6 +71,24 @@ compat_revive(PyObject *op)
 #endif
 }
 
+/* Deallocated just now: what a subclass has goes before the base has its turn.
+ */
+static inline bool
+compat_is_dying(const void *op)
+{
+    return Py_REFCNT((PyObject *)(uintptr_t)op) == 0;
+}
+
+static inline bool
+compat_is_finalizing(void)
+{
+#if PY_VERSION_HEX < 0x030d0000
+    return _Py_IsFinalizing();
+#else
+    return Py_IsFinalizing();
+#endif
+}
+
 /* A number that no other live thread of the process has. */
 static inline uintptr_t
 compat_thread_id(void)

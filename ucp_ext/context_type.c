@@ -402,15 +402,28 @@ PyType_Spec context_spec = {
 /* ---- config_options() ----------------------------------------------------
  */
 
-static void
-add_option(const char *key, const char *value, void *arg)
+/* 0; -1 with an exception. */
+static int
+add_options(PyObject *dict, const text_pairs *pairs)
 {
-    PyObject *text = PyUnicode_FromString(value);
+    const char *key = pairs->texts;
 
-    if (text != NULL) {
-        (void)PyDict_SetItemString(arg, key, text); /* seen at the end */
+    for (size_t i = 0; i < pairs->count; i++) {
+        const char *value = key + strlen(key) + 1;
+        PyObject   *text  = PyUnicode_FromString(value);
+
+        if (text == NULL || PyDict_SetItemString(dict, key, text) < 0) {
+            Py_XDECREF(text);
+            return -1;
+        }
         Py_DECREF(text);
+        key = value + strlen(value) + 1;
     }
+    if (pairs->is_cut) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
 }
 
 PyObject *
@@ -420,6 +433,7 @@ context_config_options(PyObject *module, PyObject *args, PyObject *kwargs)
 
     mod_state         *st        = PyModule_GetState(module);
     umx_context_params params    = {0};
+    text_pairs         pairs     = {0};
     PyObject          *options   = NULL, *dict;
     int                env_first = 0, bad_option = -1;
     umx_status         status;
@@ -431,13 +445,14 @@ context_config_options(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     dict = PyDict_New();
     if (dict != NULL) {
-        status = umx_context_options(&params, add_option, dict, &bad_option);
+        status = event_list_options(&params, &pairs, &bad_option);
         if (status != UMX_OK) {
             raise_option_error(st, status, &params, bad_option);
-        }
-        if (PyErr_Occurred()) {
+            Py_CLEAR(dict);
+        } else if (add_options(dict, &pairs) < 0) {
             Py_CLEAR(dict);
         }
+        free(pairs.texts);
     }
     PyMem_Free((void *)params.options);
     return dict;

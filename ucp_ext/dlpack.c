@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* dlpack.c: memory that an object hands out by __dlpack__, as torch, JAX and
- * CuPy do. A capsule that nobody renames gives its tensor back
- * when it goes: it is held as it is. Of what it says nothing is taken for
+ * CuPy do. The capsule is renamed, so that nobody else takes its tensor: that
+ * is ours until it goes to its deleter. Of what it says nothing is taken for
  * granted but the pointers.
  *
  * The producer of device memory makes its bytes ready for the default stream,
@@ -92,6 +92,61 @@ open_capsule(PyObject *capsule, uint64_t *flags_p)
     return &versioned->tensor;
 }
 
+/* What holds a tensor that was taken: a capsule of ours. */
+static const char TAKEN[]           = "ucp.dltensor";
+static const char TAKEN_VERSIONED[] = "ucp.dltensor_versioned";
+
+static void
+give_back(PyObject *taken)
+{
+    PyObject         *exc = PyErr_GetRaisedException();
+    dlpack_managed   *managed;
+    dlpack_versioned *versioned;
+
+    if (PyCapsule_IsValid(taken, TAKEN)) {
+        managed = PyCapsule_GetPointer(taken, TAKEN);
+        managed->deleter(managed);
+    } else {
+        versioned = PyCapsule_GetPointer(taken, TAKEN_VERSIONED);
+        versioned->deleter(versioned);
+    }
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+/* A capsule of ours for the tensor in `capsule`, which is renamed. One without
+ * a deleter stays where it is. NULL with an exception. */
+static PyObject *
+take(PyObject *capsule, const char *name, const char *used, const char *taken)
+{
+    void     *managed  = PyCapsule_GetPointer(capsule, name);
+    bool      is_owned = (taken == TAKEN) ?
+                             ((dlpack_managed *)managed)->deleter != NULL :
+                             ((dlpack_versioned *)managed)->deleter != NULL;
+    PyObject *holder   = is_owned ? PyCapsule_New(managed, taken, NULL) :
+                                    Py_NewRef(capsule);
+
+    if (holder == NULL || PyCapsule_SetName(capsule, used) < 0) {
+        Py_XDECREF(holder);
+        return NULL;
+    }
+    if (is_owned) {
+        (void)PyCapsule_SetDestructor(holder, give_back);
+    }
+    return holder;
+}
+
+/* Of a capsule that was opened. */
+static PyObject *
+take_tensor(PyObject *capsule)
+{
+    return PyCapsule_IsValid(capsule, "dltensor") ?
+               take(capsule, "dltensor", "used_dltensor", TAKEN) :
+               take(capsule, "dltensor_versioned", "used_dltensor_versioned",
+                    TAKEN_VERSIONED);
+}
+
 /* ---- the tensor ----------------------------------------------------------
  */
 
@@ -175,6 +230,7 @@ hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
     uintptr_t   address = (uintptr_t)tensor->data;
     umx_memtype memtype;
     Py_ssize_t  nbytes;
+    PyObject   *taken;
 
     if (parse_device(tensor, &memtype) < 0 || parse_item(tensor, layout) < 0 ||
         parse_shape(tensor, layout) < 0 || parse_strides(tensor, layout) < 0) {
@@ -191,7 +247,12 @@ hold_tensor(PyObject *capsule, const dlpack_tensor *tensor,
          address > INTPTR_MAX)) {
         return bad_tensor("the offset is beyond all memory");
     }
-    buffer_hold_object(hold, capsule, (void *)address, (size_t)nbytes, memtype);
+    taken = take_tensor(capsule);
+    if (taken == NULL) {
+        return -1;
+    }
+    buffer_hold_object(hold, taken, (void *)address, (size_t)nbytes, memtype);
+    Py_DECREF(taken);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
+#include <string.h>
 #include <sys/socket.h>
 
 static const char *const state_names[] = {
@@ -44,26 +45,46 @@ update_addresses(EndpointObject *self)
     Py_SETREF(self->local, local);
 }
 
+static void
+settle_state(event *self)
+{
+    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
+
+    if (compat_is_dying(endpoint)) {
+        return;
+    }
+    Py_INCREF(endpoint);
+    if (endpoint->has_opened) {
+        endpoint->has_opened = false;
+        update_addresses(endpoint);
+    }
+    if (endpoint->has_ended && endpoint->on_close != NULL &&
+        !event_is_listed(self)) {
+        event_append(&endpoint->worker->calls, self);
+    }
+    Py_DECREF(endpoint);
+}
+
 /* Closed for whatever reason: tell, once. */
 static void
-on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+call_on_close(event *self, bool is_direct)
 {
-    EndpointObject *self = arg;
+    EndpointObject *endpoint = EVENT_OF(self, EndpointObject, event);
+    PyObject       *on_close = endpoint->on_close;
 
-    (void)status;
-    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
-        update_addresses(self);
+    if (compat_is_dying(endpoint)) {
         return;
     }
-    if (self->is_close_called) {
-        return;
+    Py_INCREF(endpoint);
+    endpoint->on_close = NULL;
+    if (on_close != NULL) {
+        worker_call(endpoint->worker, on_close, NULL, is_direct);
+        Py_DECREF(on_close);
     }
-    self->is_close_called = true;
-    if (self->on_close != NULL) {
-        worker_defer_call(self->worker, self->on_close, NULL);
-        Py_CLEAR(self->on_close);
-    }
+    Py_DECREF(endpoint);
 }
+
+static const event_type endpoint_event = {settle_state, call_on_close};
 
 enum {
     DRAIN_HIGH = 16 << 20
@@ -79,12 +100,13 @@ endpoint_new(WorkerObject *worker, umx_ep *ep)
         umx_ep_destroy(ep);
         return NULL;
     }
-    self->worker = (WorkerObject *)Py_NewRef(worker);
-    self->umx    = ep;
-    self->high   = DRAIN_HIGH;
-    self->low    = DRAIN_HIGH / 4;
+    self->worker     = (WorkerObject *)Py_NewRef(worker);
+    self->umx        = ep;
+    self->event.type = &endpoint_event;
+    self->high       = DRAIN_HIGH;
+    self->low        = DRAIN_HIGH / 4;
     worker->st->num_endpoints++;
-    umx_ep_set_on_state(ep, on_state, self);
+    event_watch_endpoint(ep, self);
     self->peer  = query_address(ep, umx_ep_peer_address);
     self->local = query_address(ep, umx_ep_local_address);
     if (self->peer == NULL || self->local == NULL) {
@@ -120,12 +142,12 @@ tell_dropped(EndpointObject *self)
 {
     PyObject *exc;
 
-    if (self->on_close == NULL || self->is_close_called ||
-        worker_is_forked(self->worker)) {
+    if (self->on_close == NULL || worker_is_forked(self->worker) ||
+        (self->worker->umx == NULL && !worker_is_mine(self->worker))) {
         return;
     }
     exc = PyErr_GetRaisedException();
-    worker_defer_call(self->worker, self->on_close, NULL);
+    worker_call_later(self->worker, self->on_close, NULL);
     if (worker_is_mine(self->worker)) {
         worker_after_call(self->worker);
     } /* else: umx_ep_retire() has woken its thread, which runs it */
@@ -142,11 +164,14 @@ endpoint_dealloc(PyObject *op)
     PyTypeObject   *type = Py_TYPE(op);
 
     PyObject_GC_UnTrack(op);
+    event_unlink(&self->event);
+    if (self->umx != NULL) {
+        event_watch_endpoint(self->umx, NULL);
+    }
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(op);
     }
     if (self->umx != NULL) {
-        umx_ep_set_on_state(self->umx, NULL, NULL);
         umx_ep_retire(self->umx); /* any thread; never wait in dealloc */
         self->umx = NULL;
         tell_dropped(self);
@@ -473,46 +498,6 @@ endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
     return text;
 }
 
-static void
-append_name(PyObject *names, const char *name)
-{
-    PyObject *text = PyUnicode_FromString(name);
-
-    if (text != NULL) {
-        (void)PyList_Append(names, text); /* an error shows at the end */
-        Py_DECREF(text);
-    }
-}
-
-/* No tuple is made here: that may collect garbage, and code of the program's
- * may not run inside libumx. */
-static void
-append_transport(const char *transport, const char *device, void *arg)
-{
-    append_name(arg, transport);
-    append_name(arg, device);
-}
-
-/* [a, b, c, d] as [(a, b), (c, d)] */
-static PyObject *
-pair_up(PyObject *names)
-{
-    Py_ssize_t count = PyList_GET_SIZE(names) / 2;
-    PyObject  *pairs = PyList_New(count);
-
-    for (Py_ssize_t i = 0; pairs != NULL && i < count; i++) {
-        PyObject *pair = PyTuple_Pack(2, PyList_GET_ITEM(names, 2 * i),
-                                      PyList_GET_ITEM(names, 2 * i + 1));
-
-        if (pair == NULL) {
-            Py_CLEAR(pairs);
-        } else {
-            PyList_SET_ITEM(pairs, i, pair);
-        }
-    }
-    return pairs;
-}
-
 PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
                              "The (transport, device) pairs in use.");
 
@@ -520,24 +505,34 @@ static PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self  = (EndpointObject *)op;
-    PyObject       *names = PyList_New(0), *pairs = NULL;
+    text_pairs      pairs = {0};
+    const char     *text;
+    PyObject       *list;
     umx_status      status;
 
-    if (names == NULL) {
-        return NULL;
-    }
     if (check_open(self, "transports") < 0) {
-        Py_DECREF(names);
         return NULL;
     }
-    status = umx_ep_transports(self->umx, append_transport, names);
+    status = event_list_transports(self->umx, &pairs);
     if (status != UMX_OK) {
-        errors_raise(self->worker->st, status, "transports", NULL);
-    } else if (!PyErr_Occurred()) {
-        pairs = pair_up(names);
+        free(pairs.texts);
+        return errors_raise(self->worker->st, status, "transports", NULL);
     }
-    Py_DECREF(names);
-    return pairs;
+    list = PyList_New((Py_ssize_t)pairs.count);
+    text = pairs.texts;
+    for (size_t i = 0; list != NULL && i < pairs.count; i++) {
+        const char *device = text + strlen(text) + 1;
+        PyObject   *pair   = Py_BuildValue("(ss)", text, device);
+
+        if (pair == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, pair);
+        }
+        text = device + strlen(device) + 1;
+    }
+    free(pairs.texts);
+    return list;
 }
 
 PyDoc_STRVAR(close_after_recv_doc,

@@ -188,9 +188,8 @@ fits(const RequestObject *req, const umx_frames_info *info)
     return true;
 }
 
-/* Does making the memory run code of the program's? */
-static bool
-has_allocator(const RequestObject *req)
+bool
+frames_have_allocator(const RequestObject *req)
 {
     const WorkerObject *worker = req->worker;
 
@@ -211,17 +210,9 @@ frames_start(RequestObject *req)
         req->message = NULL;
         umx_message_drop(message);
         request_settle(req, UMX_ERR_MESSAGE_TRUNCATED);
-        return false;
-    }
-    if (!req->is_into && umx_message_has_frames(req->message)) {
         return true;
     }
-    if (has_allocator(req)) {
-        request_fetch_later(req);
-    } else {
-        frames_fetch(req);
-    }
-    return false;
+    return !req->is_into && umx_message_has_frames(req->message);
 }
 
 void
@@ -232,6 +223,9 @@ frames_fetch(RequestObject *req)
     req->result = make_result(req);
     if (req->result == NULL) {
         request_fail_fetch(req);
+        return;
+    }
+    if (req->state != REQUEST_PENDING) { /* given up in the allocator */
         return;
     }
     request_track(req);
@@ -314,8 +308,8 @@ frames_result(RequestObject *req)
     umx_status   status  = UMX_OK;
     PyObject    *result;
 
-    result = has_allocator(req) ? fill_allocated(req, &status) :
-                                  make_bytearrays(message, &status);
+    result = frames_have_allocator(req) ? fill_allocated(req, &status) :
+                                          make_bytearrays(message, &status);
     if (result == NULL) {
         request_keep_unseen(req);
         return (status == UMX_OK) ?

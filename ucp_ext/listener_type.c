@@ -104,31 +104,44 @@ sockaddr_build(const struct sockaddr_storage *addr)
 static void listener_shut(ListenerObject *self);
 
 static void
-on_accept(umx_listener *listener, umx_ep *ep, void *arg)
+settle_listener(event *self)
 {
-    ListenerObject *self = arg;
-    PyObject       *endpoint;
+    event_append(&EVENT_OF(self, ListenerObject, event)->worker->calls, self);
+}
 
-    (void)listener;
-    endpoint = endpoint_new(self->worker, ep);
-    if (endpoint == NULL) {
-        worker_report_exception(self->worker, "a connection was dropped");
+/* One endpoint, and then the others; at last that a peer has closed it. */
+static void
+call_listener(event *self, bool is_direct)
+{
+    ListenerObject *listener = EVENT_OF(self, ListenerObject, event);
+    WorkerObject   *worker   = listener->worker;
+    PyObject       *func, *endpoint;
+    umx_ep         *ep;
+
+    if (compat_is_dying(listener) || listener->umx == NULL) {
         return;
     }
-    worker_defer_call(self->worker, self->on_accept, endpoint);
-    Py_DECREF(endpoint);
+    Py_INCREF(listener);
+    ep = umx_listener_take(listener->umx);
+    if (ep != NULL) {
+        event_append(&worker->calls, self);
+        func     = Py_NewRef(listener->on_accept);
+        endpoint = endpoint_new(worker, ep);
+        if (endpoint == NULL) {
+            worker_report_exception(worker, "a connection was dropped");
+        } else {
+            worker_call(worker, func, endpoint, is_direct);
+            Py_DECREF(endpoint);
+        }
+        Py_DECREF(func);
+    } else if (listener->is_remote_closed) {
+        listener_shut(listener);
+        worker_call(worker, listener->on_remote_close, NULL, is_direct);
+    }
+    Py_DECREF(listener);
 }
 
-/* A peer has closed it. */
-static void
-on_remote_close(umx_listener *listener, void *arg)
-{
-    ListenerObject *self = arg;
-
-    (void)listener;
-    worker_defer_call(self->worker, self->on_remote_close, NULL);
-    listener_shut(self);
-}
+static const event_type listener_event = {settle_listener, call_listener};
 
 static int
 read_address(ListenerObject *self)
@@ -205,7 +218,7 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
              PyObject *backlog, PyObject *timeout, PyObject *remote_close)
 {
     PyTypeObject           *type   = worker->listener_class;
-    umx_listener_params     params = {.on_accept = on_accept};
+    umx_listener_params     params = {0};
     struct sockaddr_storage addr;
     ListenerObject         *self;
 
@@ -236,14 +249,13 @@ listener_new(WorkerObject *worker, PyObject *sockaddr, PyObject *callback,
     if (self == NULL) {
         return NULL;
     }
-    self->worker    = (WorkerObject *)Py_NewRef(worker);
-    self->on_accept = Py_NewRef(callback);
+    self->worker     = (WorkerObject *)Py_NewRef(worker);
+    self->on_accept  = Py_NewRef(callback);
+    self->event.type = &listener_event;
     if (remote_close != NULL && remote_close != Py_None) {
-        self->on_remote_close  = Py_NewRef(remote_close);
-        params.on_remote_close = on_remote_close;
-        params.field_mask |= UMX_LISTENER_FIELD_ON_REMOTE_CLOSE;
+        self->on_remote_close = Py_NewRef(remote_close);
     }
-    params.arg = self;
+    event_watch_listener(&params, self, self->on_remote_close != NULL);
     /* Code of the arguments has run since the call. */
     if (worker_check(worker) < 0 ||
         listener_start(self, &params, sockaddr) < 0) {
@@ -262,12 +274,13 @@ listener_shut(ListenerObject *self)
         return;
     }
     self->umx = NULL;
+    event_unlink(&self->event);
     self->worker->st->num_listeners--;
     if (self->worker->umx == NULL) {
         umx_listener_destroy(umx); /* stopped with the worker */
         return;
     }
-    umx_listener_set_on_accept(umx, NULL, NULL);
+    event_forget_listener(umx);
     if (worker_is_mine(self->worker)) {
         umx_listener_destroy(umx);
     } else {
@@ -287,6 +300,7 @@ listener_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
+/* Nobody can be called any more. */
 static int
 listener_clear(PyObject *op)
 {
@@ -305,6 +319,7 @@ listener_dealloc(PyObject *op)
     PyTypeObject   *type = Py_TYPE(op);
 
     PyObject_GC_UnTrack(op);
+    listener_shut(self);
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(op);
     }

@@ -28,10 +28,9 @@ static struct {
     atomic_uint     count;
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void
-put_line(int level, const char *text, void *arg)
+void
+log_put(int level, const char *text)
 {
-    (void)arg;
     pthread_mutex_lock(&ring.lock);
     if (ring.count == MAX_LINES) {
         ring.dropped++;
@@ -113,7 +112,7 @@ log_set_handler(PyObject *module, PyObject *handler)
     mod_state *st = PyModule_GetState(module);
 
     if (handler == Py_None) {
-        umx_log_set(NULL, NULL);
+        event_watch_log(false);
         Py_CLEAR(st->log_handler);
         Py_RETURN_NONE;
     }
@@ -124,6 +123,6 @@ log_set_handler(PyObject *module, PyObject *handler)
         return NULL;
     }
     Py_XSETREF(st->log_handler, Py_NewRef(handler));
-    umx_log_set(put_line, NULL);
+    event_watch_log(true);
     Py_RETURN_NONE;
 }

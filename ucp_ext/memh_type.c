@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "state.h"
 
-/* In whatever thread has dropped the last reference. */
-static void
-on_free(void *arg)
+void
+memory_release_freed(void)
 {
-    buffer_hold     *hold = arg;
-    PyGILState_STATE gil  = PyGILState_Ensure();
+    memory_loan *loan = event_take_freed();
 
-    buffer_release(hold);
-    PyMem_Free(hold);
-    PyGILState_Release(gil);
+    while (loan != NULL) {
+        memory_loan *next = loan->next;
+
+        buffer_release(&loan->hold); /* the program may run in this */
+        PyMem_Free(loan);
+        loan = next;
+    }
 }
 
 /* ---- life ----------------------------------------------------------------
@@ -46,28 +48,26 @@ acquire(MemoryObject *self, PyObject *buffer, buffer_hold *hold)
 static umx_status
 register_buffer(MemoryObject *self, PyObject *buffer)
 {
-    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
-                                            UMX_MEMH_FIELD_ON_FREE,
-                              .on_free = on_free};
-    buffer_hold    *hold   = PyMem_Calloc(1, sizeof(*hold));
+    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS};
+    memory_loan    *loan   = PyMem_Calloc(1, sizeof(*loan));
     umx_status      status;
 
-    if (hold == NULL) {
+    if (loan == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (acquire(self, buffer, hold) < 0) {
-        PyMem_Free(hold);
+    if (acquire(self, buffer, &loan->hold) < 0) {
+        PyMem_Free(loan);
         return UMX_ERR_INVALID_PARAM;
     }
     params.flags = self->is_readonly ? UMX_MEMH_FLAG_READONLY : 0;
-    params.arg   = hold;
-    status       = umx_memh_register(self->context->umx, &hold->buf, &params,
-                                     &self->umx);
+    event_watch_memory(&params, loan);
+    status = umx_memh_register(self->context->umx, &loan->hold.buf, &params,
+                               &self->umx);
     if (status != UMX_OK) {
-        buffer_release(hold);
-        PyMem_Free(hold);
+        buffer_release(&loan->hold);
+        PyMem_Free(loan);
     } else {
-        self->hold = hold;
+        self->loan = loan;
     }
     return status;
 }
@@ -126,8 +126,9 @@ shut(MemoryObject *self)
         return;
     }
     self->umx  = NULL;
-    self->hold = NULL;
+    self->loan = NULL;
     umx_memh_release(memh);
+    memory_release_freed();
 }
 
 static int
@@ -137,9 +138,9 @@ memory_traverse(PyObject *op, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->context);
-    if (self->hold != NULL) {
-        Py_VISIT(self->hold->owner);
-        Py_VISIT(self->hold->view.obj);
+    if (self->loan != NULL) {
+        Py_VISIT(self->loan->hold.owner);
+        Py_VISIT(self->loan->hold.view.obj);
     }
     return 0;
 }

@@ -13,11 +13,6 @@ enum {
 /* ---- what libumx asks ----------------------------------------------------
  */
 
-static umx_status on_alloc(const umx_frames_info *info, umx_buffer *buffers,
-                           void *arg);
-static void       on_finish(const umx_buffer *buffers, size_t count,
-                            umx_status status, void *arg);
-
 /* By run(), with the GIL. The exception that is set is reported. */
 static void
 report(MessageListenerObject *self)
@@ -25,12 +20,10 @@ report(MessageListenerObject *self)
     worker_report_exception(self->worker, "a function for messages failed");
 }
 
-static bool
-on_route(const umx_metadata *metadata, umx_message_receiver *receiver,
-         void *arg)
+bool
+listener_route(MessageListenerObject *self, const umx_metadata *metadata)
 {
-    MessageListenerObject *self = arg;
-    PyObject              *dict = metadata_decode(metadata), *result = NULL;
+    PyObject *dict = metadata_decode(metadata), *result = NULL;
 
     if (dict != NULL) {
         result = PyObject_CallOneArg(self->route, dict);
@@ -53,7 +46,6 @@ on_route(const umx_metadata *metadata, umx_message_receiver *receiver,
         return false;
     }
     Py_XSETREF(self->receiver, (MessageReceiverObject *)result);
-    *receiver = (umx_message_receiver){on_alloc, on_finish, self};
     return true;
 }
 
@@ -118,11 +110,10 @@ release_memory(MessageListenerObject *self)
     Py_CLEAR(self->buffers);
 }
 
-static umx_status
-on_alloc(const umx_frames_info *info, umx_buffer *buffers, void *arg)
+umx_status
+listener_alloc(MessageListenerObject *self, const umx_frames_info *info,
+               umx_buffer *buffers)
 {
-    MessageListenerObject *self = arg;
-
     if (allocate(self, info) < 0) {
         self->exception = PyErr_GetRaisedException();
         release_memory(self);
@@ -131,7 +122,7 @@ on_alloc(const umx_frames_info *info, umx_buffer *buffers, void *arg)
     for (size_t i = 0; i < info->count; i++) {
         buffers[i] = self->frames->holds[i].buf;
     }
-    Py_INCREF(self); /* for on_finish() */
+    Py_INCREF(self); /* for listener_finish() */
     return UMX_OK;
 }
 
@@ -188,14 +179,13 @@ tell_success(MessageListenerObject *self, PyObject *objects)
     Py_DECREF(receiver);
 }
 
-static void
-on_finish(const umx_buffer *buffers, size_t count, umx_status status, void *arg)
+/* The bytes are there, or will not come; not inside run(): nobody waits for
+ * them any more. */
+void
+listener_finish(MessageListenerObject *self, umx_status status)
 {
-    MessageListenerObject *self = arg;
-    PyObject              *objects;
+    PyObject *objects;
 
-    (void)buffers;
-    (void)count;
     if (self->frames == NULL) {
         tell_no_memory(self, status);
         return;
@@ -203,14 +193,14 @@ on_finish(const umx_buffer *buffers, size_t count, umx_status status, void *arg)
     objects = Py_NewRef(self->buffers);
     release_memory(self);
     if (self->receiver == NULL || !self->is_running) {
-        /* told already; or libumx is calling */
+        /* told already; or nobody is left to tell */
     } else if (status == UMX_OK) {
         tell_success(self, objects);
     } else {
         fail_receiver(self, status);
     }
     Py_DECREF(objects);
-    Py_DECREF(self);
+    Py_DECREF(self); /* listener_alloc()'s */
 }
 
 /* Nothing to report: it was asked for, or the peer has closed. */
@@ -221,17 +211,18 @@ is_clean(umx_status status)
            status == UMX_ERR_PEER_CLOSED;
 }
 
-static void
-on_end(umx_message_listener *umx, umx_status status, void *arg)
+void
+listener_end(MessageListenerObject *self, umx_status status)
 {
-    MessageListenerObject *self = arg;
-    PyObject              *exc = Py_NewRef(Py_None), *result = NULL;
+    PyObject *exc = Py_NewRef(Py_None), *result = NULL;
 
     self->is_ended = true;
     fail_receiver(self, status);
     if (!is_clean(status)) {
         Py_SETREF(exc, errors_new(self->worker->st, status, "MessageListener",
-                                  umx_message_listener_reason(umx)));
+                                  self->umx != NULL ?
+                                      umx_message_listener_reason(self->umx) :
+                                      NULL));
     }
     if (exc != NULL) {
         result = PyObject_CallOneArg(self->on_end, exc);
@@ -246,33 +237,46 @@ on_end(umx_message_listener *umx, umx_status status, void *arg)
 /* ---- running -------------------------------------------------------------
  */
 
+/* event_type.settle(): there is something to do for _run(), or bytes have
+ * landed for nobody. */
 static void
-on_ready(umx_message_listener *umx, void *arg)
+settle_ready(event *self)
 {
-    MessageListenerObject *self = arg;
+    MessageListenerObject *listener = EVENT_OF(self, MessageListenerObject,
+                                               event);
 
-    (void)umx;
-    if (!self->is_scheduled) {
-        PyObject *run = PyObject_GetAttr((PyObject *)self,
-                                         NAME(self->worker->st, _run));
+    Py_INCREF(listener);
+    if (listener->is_landed) {
+        listener->is_landed = false;
+        listener_finish(listener, UMX_ERR_CANCELED);
+    }
+    if (listener->umx != NULL && !listener->is_scheduled) {
+        listener->is_scheduled = true;
+        event_append(&listener->worker->calls, self);
+    }
+    Py_DECREF(listener);
+}
 
-        if (run == NULL) {
-            PyErr_WriteUnraisable((PyObject *)self);
-            return;
-        }
-        self->is_scheduled = true;
-        worker_defer_call(self->worker, run, NULL);
+static void
+call_run(event *self, bool is_direct)
+{
+    MessageListenerObject *listener = EVENT_OF(self, MessageListenerObject,
+                                               event);
+    WorkerObject          *worker   = listener->worker;
+    PyObject              *run;
+
+    Py_INCREF(listener);
+    run = PyObject_GetAttr((PyObject *)listener, NAME(worker->st, _run));
+    if (run == NULL) {
+        PyErr_WriteUnraisable((PyObject *)listener);
+    } else {
+        worker_call(worker, run, NULL, is_direct);
         Py_DECREF(run);
     }
+    Py_DECREF(listener);
 }
 
-static void
-on_dropped(umx_worker *umx, umx_status status, void *arg)
-{
-    (void)umx;
-    (void)status;
-    umx_message_listener_destroy(arg);
-}
+static const event_type listener_event = {settle_ready, call_run};
 
 /* Be done with libumx's. */
 static void
@@ -282,6 +286,9 @@ release(MessageListenerObject *self)
     WorkerObject         *worker = self->worker;
 
     self->umx = NULL;
+    if (!self->is_landed) {
+        event_unlink(&self->event);
+    }
     if (umx == NULL || worker_is_forked(worker)) {
         return;
     }
@@ -289,7 +296,7 @@ release(MessageListenerObject *self)
         umx_message_listener_destroy(umx);
         worker_drain_if_due(worker);
     } else {
-        (void)worker_submit(worker, on_dropped, umx);
+        (void)event_drop_listener(worker, umx);
     }
 }
 
@@ -363,16 +370,11 @@ static PyObject *
 start(MessageListenerObject *self, int channel)
 {
     umx_message_listener_params params = {
-        .field_mask = UMX_MESSAGE_LISTENER_FIELD_CHANNEL |
-                      UMX_MESSAGE_LISTENER_FIELD_ON_END |
-                      UMX_MESSAGE_LISTENER_FIELD_ON_READY,
-        .route    = on_route,
-        .arg      = self,
-        .channel  = (uint16_t)channel,
-        .on_end   = on_end,
-        .on_ready = on_ready};
+        .field_mask = UMX_MESSAGE_LISTENER_FIELD_CHANNEL,
+        .channel    = (uint16_t)channel};
     umx_status status;
 
+    event_watch_messages(&params, self);
     status = (self->endpoint->umx != NULL) ?
                  umx_message_listener_create(self->endpoint->umx, &params,
                                              &self->umx) :
@@ -416,10 +418,11 @@ listener_new_object(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) {
         return NULL;
     }
-    self->endpoint = (EndpointObject *)Py_NewRef(endpoint);
-    self->worker   = (WorkerObject *)Py_NewRef(self->endpoint->worker);
-    self->route    = Py_NewRef(route);
-    self->on_end   = Py_NewRef(end);
+    self->event.type = &listener_event;
+    self->endpoint   = (EndpointObject *)Py_NewRef(endpoint);
+    self->worker     = (WorkerObject *)Py_NewRef(self->endpoint->worker);
+    self->route      = Py_NewRef(route);
+    self->on_end     = Py_NewRef(end);
     if (worker_check(self->worker) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -467,6 +470,7 @@ listener_dealloc(PyObject *op)
     if (self->worker != NULL) {
         (void)listener_clear(op);
     }
+    event_unlink(&self->event);
     release_memory(self);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);

@@ -61,14 +61,6 @@ sender_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-static void
-on_dropped(umx_worker *umx, umx_status status, void *arg)
-{
-    (void)umx;
-    (void)status;
-    umx_message_sender_destroy(arg);
-}
-
 /* What it has goes out still. */
 static void
 release(MessageSenderObject *self)
@@ -86,7 +78,7 @@ release(MessageSenderObject *self)
         umx_message_sender_destroy(umx);
         worker_drain_if_due(worker);
     } else {
-        (void)worker_submit(worker, on_dropped, umx);
+        (void)event_drop_sender(worker, umx);
     }
 }
 
@@ -300,7 +292,7 @@ sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     message.metadata = builder.metadata;
-    params           = request_params(req);
+    params           = event_op_params(req);
     status           = umx_message_send(self->umx, &message, &params, &req->op);
     umx_metadata_fini(&builder);
     return request_posted(req, status);
@@ -324,7 +316,7 @@ sender_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (req == NULL) {
         return NULL;
     }
-    params = request_params(req);
+    params = event_op_params(req);
     return request_posted(
         req, umx_message_sender_drain(self->umx, &params, &req->op));
 }

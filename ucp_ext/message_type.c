@@ -9,7 +9,6 @@ message_new(EndpointObject *endpoint, umx_message *message)
     MessageObject *self = (MessageObject *)type->tp_alloc(type, 0);
 
     if (self == NULL) {
-        umx_message_return(message);
         return NULL;
     }
     self->endpoint = (EndpointObject *)Py_NewRef(endpoint);
@@ -27,22 +26,6 @@ message_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-static void
-give_back(umx_worker *worker, umx_status status, void *arg)
-{
-    (void)worker;
-    (void)status;
-    umx_message_return(arg);
-}
-
-static void
-drop(umx_worker *worker, umx_status status, void *arg)
-{
-    (void)worker;
-    (void)status;
-    umx_message_drop(arg);
-}
-
 void
 message_drop(WorkerObject *worker, umx_message *message)
 {
@@ -53,7 +36,7 @@ message_drop(WorkerObject *worker, umx_message *message)
         umx_message_drop(message);
         worker_drain_if_due(worker); /* the peer may have credit again */
     } else {
-        (void)worker_submit(worker, drop, message);
+        (void)event_drop_message(worker, message);
     }
 }
 
@@ -76,7 +59,7 @@ message_give_back(WorkerObject *worker, umx_message *message)
         umx_message_return(message);
         worker_drain_if_due(worker); /* somebody may wait for it */
     } else {
-        (void)worker_submit(worker, give_back, message);
+        (void)event_return_message(worker, message);
     }
 }
 

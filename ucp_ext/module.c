@@ -282,7 +282,7 @@ module_clear(PyObject *module)
     mod_state *st = PyModule_GetState(module);
 
     if (st->log_handler != NULL) {
-        umx_log_set(NULL, NULL); /* the interpreter goes, lines may come */
+        event_watch_log(false); /* the interpreter goes, lines may come */
     }
     request_clear_free(st);
     Py_CLEAR(st->request_type);

@@ -12,13 +12,14 @@
  * awaited, and may be awaited again: it gives its result again.
  *
  * The awaitable and the operation have separate lives. cancel() and throw() end
- * the awaitable at once; the operation goes on in libumx, which keeps this
- * object, and with it the buffer, alive until it is done. A receive whose
- * message has come but was not handed out gives it back to the queue.
+ * the awaitable at once; the operation goes on in libumx. libumx has no
+ * reference to the awaitable: one that the program drops is deallocated, which
+ * withdraws a receive, and what the operation needs of it, buffer and endpoint,
+ * stays as its record until libumx is done with that. A receive whose message
+ * has come but was not handed out gives it back to the queue. A request with
+ * callbacks is held until they have run.
  *
- * Where completions go: libumx calls on_done() with the GIL, from inside
- * drain, spin or poll. A request somebody waits for is linked to its worker's
- * `wakes`, and its callbacks run after libumx has returned: directly if the
+ * Where completions go: event.h. The callbacks of a request run directly if the
  * event loop has called us, since no task is running then, else by
  * call_soon(). */
 #include "state.h"
@@ -30,27 +31,6 @@
 enum {
     INLINE_PER_CLOCK = 16
 };
-/* Longest time of running callbacks directly before the rest are queued. */
-enum {
-    DIRECT_WAKES_NS = 1000000
-};
-
-typedef struct many_item {
-    RequestObject *parent;
-    umx_request   *op; /* NULL: not pending */
-    umx_status     status;
-    umx_recv_info  info;
-    buffer_hold    hold;
-} many_item;
-
-struct many {
-    Py_ssize_t count;
-    Py_ssize_t pending;
-    Py_ssize_t lost; /* of these */
-    bool       has_failed;
-    many_item  items[];
-};
-
 static const char *const kind_names[] = {
     [REQUEST_SEND]             = "send",
     [REQUEST_TAG_SEND]         = "send",
@@ -99,6 +79,11 @@ op_name(const RequestObject *req)
                                       kind_names[req->kind];
 }
 
+static void settle_told(event *self);
+static void call_program(event *self, bool is_direct);
+
+static const event_type request_event = {settle_told, call_program};
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -110,7 +95,8 @@ request_alloc(mod_state *st)
     if (req != NULL) {
         memset((char *)req + offsetof(RequestObject, st), 0,
                sizeof(*req) - offsetof(RequestObject, st));
-        req->st = st;
+        req->st         = st;
+        req->event.type = &request_event;
     }
     return req;
 }
@@ -140,13 +126,21 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->kind          = kind;
     req->state         = REQUEST_PENDING;
     req->status        = UMX_INPROGRESS;
+    req->is_told       = false;
     req->is_settled    = false;
+    req->num_wakers    = 0;
     req->is_deferred   = false;
+    req->is_refused    = false;
+    req->is_withdrawn  = false;
+    req->is_returning  = false;
     req->has_yielded   = false;
     req->is_blocking   = false;
     req->has_let_loop  = false;
     req->is_handed_out = false;
-    req->is_in_wakes   = false;
+    req->is_seen       = false;
+    req->is_held       = false;
+    req->is_landed     = false;
+    req->is_orphan     = false;
     req->can_unrecv    = false;
     req->is_into       = false;
     req->channel       = 0;
@@ -156,16 +150,16 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
 static void
 release_many(RequestObject *req)
 {
-    struct many *many = req->many;
+    many *all = req->many;
 
-    if (many == NULL) {
+    if (all == NULL) {
         return;
     }
-    req->many = NULL; /* what is released may run code of the program's */
-    for (Py_ssize_t i = 0; i < many->count; i++) {
-        buffer_release(&many->items[i].hold);
+    req->many = NULL;
+    for (Py_ssize_t i = 0; i < all->count; i++) {
+        buffer_release(&all->items[i].hold);
     }
-    PyMem_Free(many);
+    PyMem_Free(all);
 }
 
 static void
@@ -197,6 +191,40 @@ release_buffers(RequestObject *req)
 }
 
 static int
+visit_hold(const buffer_hold *hold, visitproc visit, void *arg)
+{
+    Py_VISIT(hold->owner);
+    Py_VISIT(hold->view.obj);
+    return 0;
+}
+
+/* What was lent. */
+static int
+visit_buffers(const RequestObject *self, visitproc visit, void *arg)
+{
+    int rc = visit_hold(&self->hold, visit, arg);
+
+    for (Py_ssize_t i = 0;
+         rc == 0 && self->many != NULL && i < self->many->count; i++) {
+        rc = visit_hold(&self->many->items[i].hold, visit, arg);
+    }
+    for (Py_ssize_t i = 0;
+         rc == 0 && self->list != NULL && i < self->list->count; i++) {
+        rc = visit_hold(&self->list->holds[i], visit, arg);
+    }
+    for (Py_ssize_t i = 0;
+         rc == 0 && self->frames != NULL && i < self->frames->num_held; i++) {
+        rc = visit_hold(&self->frames->holds[i], visit, arg);
+    }
+    for (size_t i = 0; self->sent != NULL && i < self->sent->count; i++) {
+        Py_VISIT(self->sent->endpoints[i]);
+    }
+    return rc;
+}
+
+/* Until the operation is over its record is somebody else's, who is not seen
+ * from here. */
+static int
 request_traverse(PyObject *op, visitproc visit, void *arg)
 {
     RequestObject *self = (RequestObject *)op;
@@ -204,8 +232,6 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->worker);
     Py_VISIT(self->endpoint);
-    Py_VISIT(self->hold.owner);
-    Py_VISIT(self->hold.view.obj);
     Py_VISIT(self->remote);
     Py_VISIT(self->allocator);
     Py_VISIT(self->peer);
@@ -216,10 +242,7 @@ request_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->context);
     Py_VISIT(self->more_callbacks);
     Py_VISIT(self->low_level);
-    for (size_t i = 0; self->sent != NULL && i < self->sent->count; i++) {
-        Py_VISIT(self->sent->endpoints[i]);
-    }
-    return 0;
+    return request_is_in_flight(self) ? 0 : visit_buffers(self, visit, arg);
 }
 
 static void
@@ -247,6 +270,15 @@ request_return_message(RequestObject *self)
     }
 }
 
+/* Is what has been received in memory that nobody else has? */
+static bool
+keeps_bytes(const RequestObject *self)
+{
+    return (self->kind == REQUEST_AM_RECV && self->result == NULL) ||
+           (self->kind == REQUEST_RECV_FRAMES && !self->is_into);
+}
+
+/* Memory that libumx has, or that a message is to be put back from, stays. */
 static int
 request_clear(PyObject *op)
 {
@@ -254,13 +286,20 @@ request_clear(PyObject *op)
 
     clear_callbacks(self);
     Py_CLEAR(self->peer);
+    Py_CLEAR(self->thread);
+    Py_CLEAR(self->exception);
+    Py_CLEAR(self->cancel_message);
+    if (request_is_in_flight(self) || (self->can_unrecv && keeps_bytes(self))) {
+        return 0;
+    }
+    self->can_unrecv = false;
     Py_CLEAR(self->header);
     Py_CLEAR(self->allocator);
     Py_CLEAR(self->result);
-    Py_CLEAR(self->exception);
-    Py_CLEAR(self->cancel_message);
-    if (self->op == NULL && self->many == NULL) {
-        release_buffers(self);
+    release_buffers(self);
+    release_many(self);
+    if (self->sent != NULL) {
+        sender_release(self);
     }
     return 0;
 }
@@ -296,47 +335,218 @@ unrecv(RequestObject *self)
     }
 }
 
-static void
-on_unseen(umx_worker *umx, umx_status status, void *arg)
-{
-    RequestObject *req = arg;
+/* ---- what the program has dropped ----------------------------------------
+ */
 
-    (void)umx;
-    if (status == UMX_OK) {
-        unrecv(req);
-    }
-    Py_DECREF(req);
+static bool
+is_recv(const RequestObject *self)
+{
+    return (self->kind >= REQUEST_RECV && self->kind < REQUEST_FLUSH) ||
+           self->kind == REQUEST_RECV_MANY;
 }
 
-/* Is what has been received in memory that nobody else has? */
 static bool
-keeps_bytes(const RequestObject *self)
+is_send(const RequestObject *self)
 {
-    return (self->kind == REQUEST_AM_RECV && self->result == NULL) ||
-           (self->kind == REQUEST_RECV_FRAMES && !self->is_into);
+    return self->kind < REQUEST_RECV || self->kind == REQUEST_SEND_MANY;
+}
+
+/* An exception that the warning has become goes where those of __del__ go. */
+static void
+warn(const char *text)
+{
+    if (PyErr_WarnEx(PyExc_RuntimeWarning, text, 1) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
+}
+
+static void
+warn_not_started(const RequestObject *self)
+{
+    const char *thread = self->thread != NULL ? PyUnicode_AsUTF8(self->thread) :
+                                                NULL;
+    char        text[320];
+
+    PyErr_Clear();
+    PyOS_snprintf(
+        text, sizeof(text),
+        "ucp: %s() was called in the thread %.100s, which is not that "
+        "of its event loop, and never started: use "
+        "worker.submit(ep.%s, ...), or await it in its loop",
+        kind_names[self->kind], thread != NULL ? thread : "?",
+        kind_names[self->kind]);
+    warn(text);
+}
+
+static void
+warn_withdrawn(const RequestObject *self)
+{
+    char text[160];
+
+    PyOS_snprintf(text, sizeof(text),
+                  "ucp: the Request of %s() was dropped while it waited; it is "
+                  "withdrawn. Keep or await it",
+                  kind_names[self->kind]);
+    warn(text);
+}
+
+/* A failure that nobody has asked for. What the program itself has ended is
+ * none, and neither is the end of a connection for who only listens. */
+static bool
+has_unseen_failure(const RequestObject *self)
+{
+    if (self->state != REQUEST_DONE || self->status == UMX_OK ||
+        self->is_seen || self->status == UMX_ERR_CANCELED ||
+        self->status == UMX_ERR_FORKED) {
+        return false;
+    }
+    if (self->kind == REQUEST_CLOSE || self->kind == REQUEST_CLOSE_ALL) {
+        return false; /* it is closed, whatever happened */
+    }
+    return is_send(self) || self->status != UMX_ERR_PEER_CLOSED;
+}
+
+static PyObject *make_error(RequestObject *self);
+
+/* As asyncio does with its futures. */
+static void
+report_unseen(RequestObject *self)
+{
+    PyObject *exc = (self->exception != NULL) ? Py_NewRef(self->exception) :
+                                                make_error(self);
+    char      text[96];
+
+    if (exc == NULL) {
+        PyErr_WriteUnraisable(NULL);
+        return;
+    }
+    PyErr_SetRaisedException(exc);
+    PyOS_snprintf(text, sizeof(text),
+                  "the exception of a ucp %s() was never retrieved",
+                  op_name(self));
+    worker_report_exception(self->worker, text);
+}
+
+static void cancel_operation(RequestObject *self);
+
+/* Could it have got a message, that now goes to another one? */
+static bool
+could_receive(const RequestObject *self)
+{
+    return self->worker->umx != NULL && !compat_is_finalizing() &&
+           (self->worker->loop == NULL ||
+            !worker_loop_is_closed(self->worker)) &&
+           (self->endpoint == NULL || !endpoint_is_closed(self->endpoint));
+}
+
+/* Nobody can get what it would give. */
+static void
+withdraw(RequestObject *self)
+{
+    bool is_loss = could_receive(self);
+
+    self->state      = REQUEST_CANCELLED;
+    self->is_settled = true;
+    if (worker_is_mine(self->worker)) {
+        cancel_operation(self);
+    } else {
+        self->is_withdrawn = true; /* settle() does it */
+        Py_INCREF(self);
+        if (!event_submit_request(self->worker, self)) {
+            self->is_withdrawn = false;
+            Py_DECREF(self);
+        }
+    }
+    if (is_loss) {
+        warn_withdrawn(self);
+    }
 }
 
 /* A short message that nobody has seen returns to its queue, as one that is no
- * short one does. True: `self` lives until the worker's thread has done it. */
-static bool
+ * short one does; by the worker's thread. */
+static void
 return_unseen(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
-    self->can_unrecv = false;
     if (!keeps_bytes(self) || worker->umx == NULL || worker_is_forked(worker)) {
-        return false;
-    }
-    if (worker_is_mine(worker)) {
+        self->can_unrecv = false;
+    } else if (worker_is_mine(worker)) {
+        self->can_unrecv = false;
         unrecv(self);
         worker_drain_if_due(worker); /* somebody may wait for it */
-        return false;
+    } else {
+        self->can_unrecv   = false;
+        self->is_returning = true; /* settle() does it */
+        Py_INCREF(self);
+        if (!event_submit_request(worker, self)) {
+            self->is_returning = false;
+            Py_DECREF(self);
+        }
     }
-    compat_revive((PyObject *)self);
-    return worker_submit(worker, on_unseen, self);
 }
 
-/* No operation is pending: it would hold a reference. */
+/* One that was not made for wrong arguments waits for nothing. */
+static bool
+is_waiting_receive(const RequestObject *self)
+{
+    return self->state == REQUEST_PENDING && !worker_is_forked(self->worker) &&
+           (request_is_in_flight(self) || self->message != NULL) &&
+           (is_recv(self) || self->kind == REQUEST_CONNECT);
+}
+
+static void settle(RequestObject *req);
+
+/* The last of it is said, and done. True: `self` lives on. */
+static NOINLINE bool
+outlive(RequestObject *self)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    compat_revive((PyObject *)self); /* ours: the program runs in this */
+    if (event_is_listed(&self->event)) {
+        event_unlink(&self->event);
+        if (self->is_settled) {
+            settle(self); /* of callbacks there are none */
+        }
+    }
+    if (request_is_in_flight(self) && !self->is_orphan) {
+        self->is_orphan = true;
+        Py_INCREF(self);
+    }
+    if (self->state == REQUEST_PENDING && self->is_deferred) {
+        self->state = REQUEST_CANCELLED;
+        if (!self->is_refused) {
+            warn_not_started(self);
+        }
+    } else if (is_waiting_receive(self)) {
+        withdraw(self);
+    } else if (has_unseen_failure(self) && !compat_is_finalizing()) {
+        self->is_seen = true;
+        report_unseen(self);
+    }
+    if (self->can_unrecv) {
+        return_unseen(self);
+    }
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    if (self->is_orphan && !request_is_in_flight(self)) {
+        self->is_orphan = false;
+        Py_DECREF(self); /* it could be withdrawn at once */
+    }
+    Py_SET_REFCNT((PyObject *)self, Py_REFCNT(self) - 1);
+    return Py_REFCNT(self) != 0;
+}
+
+static inline bool
+is_plain(const RequestObject *self)
+{
+    return self->state == REQUEST_DONE && self->status == UMX_OK &&
+           self->op == NULL && !self->can_unrecv && self->many == NULL &&
+           !event_is_listed(&self->event);
+}
+
 static void
 request_dealloc(PyObject *op)
 {
@@ -344,23 +554,17 @@ request_dealloc(PyObject *op)
     PyTypeObject  *type = Py_TYPE(op);
     mod_state     *st   = self->st;
 
-    if (UNLIKELY(self->can_unrecv) && return_unseen(self)) {
-        return;
-    }
     if (UNLIKELY(PyObject_GC_IsTracked(op))) {
         PyObject_GC_UnTrack(op);
     }
     if (UNLIKELY(self->weakrefs != NULL)) {
         PyObject_ClearWeakRefs(op);
     }
+    if (UNLIKELY(!is_plain(self)) && outlive(self)) {
+        return;
+    }
     if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
         request_return_message(self);
-    }
-    if (UNLIKELY(self->many != NULL)) {
-        release_many(self);
-    }
-    if (UNLIKELY(self->sent != NULL)) {
-        sender_release(self);
     }
     (void)request_clear(op);
     Py_CLEAR(self->remote);
@@ -398,43 +602,38 @@ request_clear_free(mod_state *st)
 /* ---- wake-ups ------------------------------------------------------------
  */
 
+static bool
+has_callbacks(const RequestObject *self)
+{
+    return self->callback != NULL || self->more_callbacks != NULL ||
+           self->low_level != NULL;
+}
+
 void
 request_link_wake(RequestObject *req)
 {
-    WorkerObject *worker = req->worker;
-
-    if (req->is_in_wakes ||
-        (req->callback == NULL && req->more_callbacks == NULL &&
-         req->low_level == NULL)) {
-        return;
+    if (has_callbacks(req) && !event_is_listed(&req->event)) {
+        event_append(&req->worker->wakes, &req->event);
     }
-    req->is_in_wakes = true;
-    req->next        = NULL;
-    Py_INCREF(req);
-    if (worker->wakes == NULL) {
-        worker->wakes = req;
-    } else {
-        worker->wakes_tail->next = req;
-    }
-    worker->wakes_tail = req;
 }
 
-/* loop.call_soon(callback, req, context=context) */
-static int
-call_soon(WorkerObject *worker, PyObject *callback, PyObject *req,
-          PyObject *context)
+void
+request_hold(RequestObject *req)
 {
-    PyObject *args[] = {callback, req, context};
-    PyObject *handle;
-
-    handle = PyObject_Vectorcall(worker->call_soon, args, 2,
-                                 context != NULL ? worker->st->context_kwname :
-                                                   NULL);
-    if (handle == NULL) {
-        return -1;
+    if (!req->is_held && !req->is_deferred) {
+        req->is_held = true;
+        Py_INCREF(req);
     }
-    Py_DECREF(handle);
-    return 0;
+}
+
+/* The end of that, if no callbacks are left. The caller has a reference. */
+static void
+let_go(RequestObject *req)
+{
+    if (req->is_held && !has_callbacks(req)) {
+        req->is_held = false;
+        Py_DECREF(req);
+    }
 }
 
 static void
@@ -457,7 +656,7 @@ run_callback(RequestObject *req, PyObject *callback, PyObject *context,
         Py_XDECREF(result);
     } else {
         PyErr_Clear(); /* the context is entered already: the slow way */
-        (void)!call_soon(worker, callback, (PyObject *)req, context);
+        (void)!worker_call_soon(worker, callback, (PyObject *)req, context);
     }
     if (PyErr_Occurred()) {
         worker_report_exception(worker, "a callback of a Request failed");
@@ -491,151 +690,135 @@ run_callbacks(RequestObject *req, bool is_direct)
     }
 }
 
-void
-request_run_wakes(WorkerObject *worker, bool is_direct)
+static void fetch(RequestObject *req);
+
+/* Settled: its callbacks; or it has a second step, in which the program is
+ * asked for memory. */
+static void
+call_program(event *self, bool is_direct)
 {
-    uint64_t start = 0;
+    RequestObject *req = EVENT_OF(self, RequestObject, event);
 
-    if (is_direct) {
-        start = compat_ticks();
+    Py_INCREF(req);
+    if (req->state == REQUEST_PENDING) {
+        fetch(req);
     }
-    while (worker->wakes != NULL) {
-        RequestObject *req = worker->wakes;
-
-        worker->wakes    = req->next;
-        req->next        = NULL;
-        req->is_in_wakes = false;
-        is_direct        = is_direct && worker->raised == NULL;
+    if (req->is_settled) {
+        event_unlink(self);
         if (req->low_level != NULL) {
             callback_run(req);
         }
         run_callbacks(req, is_direct);
-        Py_DECREF(req);
-        if (is_direct &&
-            compat_ticks() - start >
-                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
-            is_direct = false;
-        }
+        let_go(req);
     }
+    Py_DECREF(req);
 }
 
 /* ---- completion ----------------------------------------------------------
  */
 
-static bool
-is_channel_recv(const RequestObject *req)
+/* Memory for a message that has come, and its bytes into that. */
+static void
+fetch(RequestObject *req)
 {
-    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV ||
-           req->kind == REQUEST_STREAM_RECV ||
-           (req->kind == REQUEST_AM_RECV && req->message == NULL) ||
-           (req->kind == REQUEST_RECV_FRAMES && req->result != NULL);
+    WorkerObject *worker = req->worker;
+
+    if (worker->umx == NULL) {
+        request_return_message(req);
+        request_settle(req, UMX_ERR_CLOSED);
+    } else if (req->kind == REQUEST_RECV_FRAMES) {
+        frames_fetch(req);
+    } else {
+        am_fetch(req);
+    }
+    worker_schedule_drain(worker);
 }
 
-static bool
-is_tag_recv(const RequestObject *req)
+/* A message has come, without its bytes. */
+static void
+begin_second_step(RequestObject *req)
 {
-    return req->kind == REQUEST_TAG_RECV ||
-           req->kind == REQUEST_TAG_RECV_INTO ||
-           req->kind == REQUEST_TAG_MESSAGE_RECV;
+    WorkerObject *worker = req->worker;
+
+    if (req->kind == REQUEST_RECV_FRAMES && frames_start(req)) {
+        if (!req->is_settled) {
+            request_settle(req, UMX_OK);
+        }
+    } else if (req->kind == REQUEST_AM_RECV || frames_have_allocator(req)) {
+        event_append(&worker->calls, &req->event);
+    } else {
+        fetch(req);
+    }
 }
 
-/* Are the bytes of a whole message in the buffer? */
-static bool
-has_message(umx_status status)
+/* The end of a loan, if it is over: the program may run in this. */
+static void
+release_told(RequestObject *req)
 {
-    return status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH;
+    if (request_is_in_flight(req)) {
+        return;
+    }
+    if (UNLIKELY(req->is_landed)) {
+        req->is_landed = false;
+        if (req->worker->umx != NULL && request_is_channel_recv(req)) {
+            unrecv(req); /* the cancellation came too late for libumx */
+        }
+        request_return_message(req);
+    }
+    if (UNLIKELY(req->state == REQUEST_CANCELLED)) {
+        release_many(req);
+    }
+    if (!req->can_unrecv) {
+        release_buffers(req);
+    }
+}
+
+static void
+settle(RequestObject *req)
+{
+    if (UNLIKELY(req->is_withdrawn)) {
+        req->is_withdrawn = false;
+        cancel_operation(req);
+        Py_DECREF(req); /* withdraw()'s */
+    }
+    if (UNLIKELY(req->is_returning)) {
+        req->is_returning = false;
+        if (req->worker->umx != NULL) {
+            unrecv(req);
+        }
+        Py_DECREF(req); /* return_unseen()'s */
+    }
+    if (req->kind == REQUEST_CONNECT && req->ep != NULL && req->is_told) {
+        request_connected(req);
+    } else if (request_has_second_step(req, UMX_OK)) {
+        begin_second_step(req);
+    } else {
+        release_told(req);
+        request_link_wake(req);
+    }
+}
+
+/* event_type.settle() */
+static void
+settle_told(event *self)
+{
+    RequestObject *req = EVENT_OF(self, RequestObject, event);
+
+    Py_INCREF(req);
+    settle(req);
+    if (UNLIKELY(req->is_orphan) && !request_is_in_flight(req)) {
+        req->is_orphan = false;
+        Py_DECREF(req); /* the operation's */
+    }
+    Py_DECREF(req);
 }
 
 void
 request_settle(RequestObject *req, umx_status status)
 {
-    if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
-        if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
-            req->result != NULL) {
-            frames_unrecv(req);
-        } else if (is_channel_recv(req) && has_message(status)) {
-            unrecv(req); /* the cancellation came too late for libumx */
-        }
-        release_buffers(req);
-        release_many(req);
-        return;
-    }
-    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
-        req->info.length < req->hold.buf.len) {
-        status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
-    }
-    req->status     = status;
-    req->state      = REQUEST_DONE;
-    req->is_settled = true;
-    if ((is_channel_recv(req) || is_tag_recv(req)) && has_message(status)) {
-        req->can_unrecv = true; /* needs the buffer until handed out */
-    } else {
-        release_buffers(req);
-    }
+    event_mark_done(req, status);
+    release_told(req);
     request_link_wake(req);
-}
-
-/* The operation gives a message: not its bytes, or these in a second step. */
-static bool
-wants_message(const RequestObject *req)
-{
-    return req->kind == REQUEST_RECV_MESSAGE ||
-           req->kind == REQUEST_AM_RECV_MESSAGE ||
-           req->kind == REQUEST_RECV_FRAMES ||
-           (req->kind == REQUEST_AM_RECV && req->result == NULL);
-}
-
-static void
-settle_posted(RequestObject *req, umx_status status)
-{
-    if (req->kind == REQUEST_AM_RECV && status == UMX_OK &&
-        req->message != NULL && req->state == REQUEST_PENDING &&
-        !am_start(req)) {
-        return;
-    }
-    if (req->kind == REQUEST_RECV_FRAMES && status == UMX_OK &&
-        req->result == NULL && req->state == REQUEST_PENDING &&
-        !frames_start(req)) {
-        return;
-    }
-    request_settle(req, status);
-}
-
-static void
-on_done(umx_request *op, umx_status status, void *arg)
-{
-    RequestObject *req = arg;
-
-    req->op = NULL;
-    if (req->kind < REQUEST_FLUSH) { /* they move messages */
-        req->info = *umx_request_info(op);
-    }
-    if (req->kind == REQUEST_PING) {
-        req->ns = umx_request_time_ns(op);
-    }
-    if (wants_message(req) && status == UMX_OK) {
-        req->message = umx_request_message(op);
-    } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
-        req->tag_message = umx_request_tag_message(op);
-    }
-    settle_posted(req, status);
-    Py_DECREF(req);
-}
-
-/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
-static void
-on_lost(umx_request *op, umx_status status, void *arg)
-{
-    RequestObject *req = arg;
-
-    (void)op;
-    if (req->state == REQUEST_PENDING) {
-        req->status     = status;
-        req->state      = REQUEST_DONE;
-        req->is_settled = true;
-        request_link_wake(req);
-    }
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -816,51 +999,6 @@ post_one(RequestObject *req, const umx_op_params *params)
     return UMX_ERR_INVALID_PARAM;
 }
 
-static void
-settle_many(RequestObject *req)
-{
-    struct many *many   = req->many;
-    umx_status   status = UMX_OK;
-
-    for (Py_ssize_t i = 0; i < many->count; i++) {
-        if (many->items[i].status != UMX_OK) {
-            status = many->items[i].status;
-            break;
-        }
-    }
-    many->has_failed = (status != UMX_OK);
-    request_settle(req, status);
-}
-
-static void
-on_item_done(umx_request *op, umx_status status, void *arg)
-{
-    many_item     *item = arg;
-    RequestObject *req  = item->parent;
-
-    item->op     = NULL;
-    item->status = status;
-    item->info   = *umx_request_info(op);
-    if (--req->many->pending == 0) {
-        settle_many(req);
-        Py_DECREF(req);
-    }
-}
-
-/* Of one endpoint all are lost at once. */
-static void
-on_item_lost(umx_request *op, umx_status status, void *arg)
-{
-    many_item     *item = arg;
-    RequestObject *req  = item->parent;
-
-    item->status = status;
-    if (++req->many->lost == req->many->pending) {
-        req->many->has_failed = true;
-        on_lost(op, status, req);
-    }
-}
-
 static umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
@@ -877,38 +1015,24 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 static void
 post_many(RequestObject *req)
 {
-    struct many  *many   = req->many;
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
-                                          UMX_OP_FIELD_ON_LOST,
-                            .on_done = on_item_done,
-                            .on_lost = on_item_lost};
+    many *all = req->many;
 
-    for (Py_ssize_t i = 0; i < many->count; i++) {
-        many_item *item = &many->items[i];
+    for (Py_ssize_t i = 0; i < all->count; i++) {
+        many_item    *item   = &all->items[i];
+        umx_op_params params = event_item_params(item);
 
-        params.arg   = item;
         item->status = post_item(req, item, &params);
         if (item->status == UMX_INPROGRESS) {
-            many->pending++;
+            all->pending++;
         } else if (item->status == UMX_ERR_PEER_CLOSED) {
             item->status = UMX_ERR_CLOSED;
         }
     }
-    if (many->pending == 0) {
-        settle_many(req);
-    } else {
-        Py_INCREF(req); /* for on_item_done() */
+    if (all->pending == 0) {
+        event_mark_many(req);
+        release_told(req);
+        request_link_wake(req);
     }
-}
-
-umx_op_params
-request_params(RequestObject *req)
-{
-    return (umx_op_params){.field_mask = UMX_OP_FIELD_ON_DONE |
-                                         UMX_OP_FIELD_ON_LOST,
-                           .on_done = on_done,
-                           .arg     = req,
-                           .on_lost = on_lost};
 }
 
 /* What a posting call returned. */
@@ -916,20 +1040,26 @@ static inline void
 note_posted(RequestObject *req, umx_status status)
 {
     if (status == UMX_INPROGRESS) {
-        Py_INCREF(req); /* for on_done() */
         return;
     }
     if (UNLIKELY(status < 0)) {
         request_return_message(req); /* a message that was not taken over */
+    } else if (UNLIKELY(req->message != NULL)) {
+        event_mark_message(req, req->message);
+        if (request_has_second_step(req, status)) {
+            begin_second_step(req);
+            return;
+        }
     }
     /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
-    settle_posted(req, status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+    request_settle(req,
+                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
 static void
 post_now(RequestObject *req)
 {
-    umx_op_params params = request_params(req);
+    umx_op_params params = event_op_params(req);
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
@@ -948,9 +1078,10 @@ post_now(RequestObject *req)
 void
 request_post_message(RequestObject *req, umx_message *message)
 {
-    umx_op_params params = request_params(req);
+    umx_op_params params = event_op_params(req);
     umx_status    status;
 
+    req->is_told = false;
     if (req->kind == REQUEST_RECV_FRAMES) {
         status = umx_message_recv_frames(&message, req->frames->buffers,
                                          (size_t)req->frames->count, &params,
@@ -960,13 +1091,35 @@ request_post_message(RequestObject *req, umx_message *message)
     }
     req->message = message;
     if (status == UMX_INPROGRESS) {
-        Py_INCREF(req); /* for on_done() */
         return;
     }
     if (status < 0) {
         request_return_message(req);
     }
     request_settle(req, status);
+}
+
+/* The name of the current thread, as its Thread object has it; NULL: unknown.
+ */
+static PyObject *
+thread_name(void)
+{
+    PyObject *module = PyImport_ImportModule("threading");
+    PyObject *thread = NULL, *name = NULL;
+
+    if (module != NULL) {
+        thread = PyObject_CallMethod(module, "current_thread", NULL);
+        Py_DECREF(module);
+    }
+    if (thread != NULL) {
+        name = PyObject_GetAttrString(thread, "name");
+        Py_DECREF(thread);
+    }
+    if (name != NULL && !PyUnicode_Check(name)) {
+        Py_CLEAR(name);
+    }
+    PyErr_Clear();
+    return name;
 }
 
 /* What is due after posting is done in the loop's next turn. */
@@ -980,12 +1133,35 @@ drain_soon(RequestObject *req)
     }
 }
 
+/* What it was lent may refer to it; that of most has no references. */
+static inline void
+track_if_due(RequestObject *req)
+{
+    const buffer_hold *hold = &req->hold;
+
+    if ((hold->owner != NULL && PyObject_IS_GC(hold->owner)) ||
+        (hold->view.obj != NULL && PyObject_IS_GC(hold->view.obj)) ||
+        req->many != NULL || req->frames != NULL || req->list != NULL) {
+        request_track(req);
+    }
+}
+
 PyObject *
 request_posted(RequestObject *req, umx_status status)
 {
     note_posted(req, status);
+    track_if_due(req);
     drain_soon(req);
     return (PyObject *)req;
+}
+
+/* It starts when its own loop takes it. */
+static NOINLINE void
+defer(RequestObject *req)
+{
+    req->is_deferred = true;
+    req->thread      = thread_name();
+    track_if_due(req);
 }
 
 PyObject *
@@ -993,32 +1169,33 @@ request_post(RequestObject *req)
 {
     if (LIKELY(worker_is_mine(req->worker))) {
         post_now(req);
+        track_if_due(req);
         drain_soon(req);
     } else if (worker_is_forked(req->worker)) {
         release_many(req);
         request_settle(req,
                        req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
     } else {
-        req->is_deferred = true;
+        defer(req);
     }
     return (PyObject *)req;
 }
 
-static struct many *
+static many *
 alloc_many(RequestObject *req, Py_ssize_t count)
 {
-    struct many *many = PyMem_Calloc(1, sizeof(*many) +
-                                            (size_t)count * sizeof(many_item));
+    many *all = PyMem_Calloc(1,
+                             sizeof(*all) + (size_t)count * sizeof(many_item));
 
-    if (many == NULL) {
+    if (all == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    many->count = count;
+    all->count = count;
     for (Py_ssize_t i = 0; i < count; i++) {
-        many->items[i].parent = req;
+        all->items[i].parent = req;
     }
-    return many;
+    return all;
 }
 
 rma_list *
@@ -1226,11 +1403,11 @@ make_status_error(RequestObject *self, umx_status status,
 static PyObject *
 make_results(RequestObject *self)
 {
-    struct many *many = self->many;
-    PyObject    *list = PyList_New(many->count);
+    many     *all  = self->many;
+    PyObject *list = PyList_New(all->count);
 
-    for (Py_ssize_t i = 0; list != NULL && i < many->count; i++) {
-        many_item *item   = &many->items[i];
+    for (Py_ssize_t i = 0; list != NULL && i < all->count; i++) {
+        many_item *item   = &all->items[i];
         PyObject  *result = Py_NewRef(Py_None);
 
         if (item->status != UMX_OK) {
@@ -1327,6 +1504,7 @@ request_track(RequestObject *self)
 static PyObject *
 request_exception_object(RequestObject *self)
 {
+    self->is_seen = true;
     request_track(self);
     if (self->exception == NULL) {
         self->exception = make_error(self);
@@ -1350,17 +1528,21 @@ make_result(RequestObject *self)
         return Py_BuildValue("(nK)", (Py_ssize_t)self->info.length,
                              self->info.tag);
     case REQUEST_TAG_RECV_MESSAGE: {
-        umx_tag_message *message = self->tag_message;
+        PyObject *object = tag_message_new(self->worker, self->tag_message);
 
-        self->tag_message = NULL;
-        return tag_message_new(self->worker, message);
+        if (object != NULL) {
+            self->tag_message = NULL;
+        }
+        return object;
     }
     case REQUEST_RECV_MESSAGE:
     case REQUEST_AM_RECV_MESSAGE: {
-        umx_message *message = self->message;
+        PyObject *object = message_new(self->endpoint, self->message);
 
-        self->message = NULL;
-        return message_new(self->endpoint, message);
+        if (object != NULL) {
+            self->message = NULL;
+        }
+        return object;
     }
     case REQUEST_PING:
         return PyFloat_FromDouble((double)self->ns * 1e-9);
@@ -1502,12 +1684,12 @@ request_take(RequestObject *self, PyObject **exc_p)
 static void
 unrecv_items(RequestObject *self)
 {
-    struct many *many = self->many;
+    many *all = self->many;
 
-    for (Py_ssize_t i = 0; i < many->count; i++) {
-        many_item *item = &many->items[i];
+    for (Py_ssize_t i = 0; i < all->count; i++) {
+        many_item *item = &all->items[i];
 
-        if (item->op == NULL && has_message(item->status)) {
+        if (item->op == NULL && request_has_bytes(item->status)) {
             item->status = UMX_ERR_CANCELED;
             (void)!umx_channel_unrecv(self->endpoint->umx, self->channel,
                                       &item->info, &item->hold.buf);
@@ -1527,7 +1709,7 @@ undo_result(RequestObject *self)
     }
     if (self->can_unrecv) {
         self->can_unrecv = false;
-        if (is_tag_recv(self)) {
+        if (request_is_tag_recv(self)) {
             (void)!umx_tag_unrecv(worker->umx, &self->info, &self->hold.buf);
         } else {
             unrecv(self);
@@ -1538,6 +1720,9 @@ undo_result(RequestObject *self)
     if (self->kind == REQUEST_RECV_MANY && self->many != NULL &&
         self->endpoint->umx != NULL) {
         unrecv_items(self);
+    }
+    if (is_recv(self) && request_has_bytes(self->status)) {
+        self->state = REQUEST_CANCELLED; /* it has nothing to give any more */
     }
     worker_after_call(worker);
     worker_schedule_drain(worker); /* another receive may have got it */
@@ -1558,9 +1743,8 @@ cancel_operation(RequestObject *self)
         umx_ep *ep = self->ep;
 
         self->ep = NULL;
-        umx_ep_set_on_state(ep, NULL, NULL);
+        event_watch_endpoint(ep, NULL);
         umx_ep_destroy(ep);
-        Py_DECREF(self); /* on_state() will not */
     } else if (self->op != NULL) {
         umx_request_cancel(self->op);
     } else if (self->many != NULL) {
@@ -1572,6 +1756,9 @@ cancel_operation(RequestObject *self)
                 umx_request_cancel(self->many->items[i].op);
             }
         }
+    }
+    if (self->op == NULL) {
+        request_return_message(self); /* of what has a second step */
     }
     worker_schedule_drain(self->worker);
 }
@@ -1620,6 +1807,7 @@ refuse_foreign_thread(RequestObject *self)
     WorkerObject *worker = self->worker;
     PyObject     *loop;
 
+    self->is_refused = true;
     if (worker_is_forked(worker)) {
         (void)errors_raise(self->st, UMX_ERR_FORKED, kind_names[self->kind],
                            NULL);
@@ -1641,14 +1829,19 @@ static umx_status
 wait_inline(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
-    umx_status    status;
+    umx_status    status = UMX_INPROGRESS;
 
-    if (umx_worker_spin(worker->umx, &self->is_settled)) {
+    while (worker->umx != NULL &&
+           umx_worker_spin(worker->umx, &self->is_told)) {
         worker_after_call(worker);
-        return UMX_OK;
+        if (self->is_settled || self->is_told) {
+            break; /* done, or the program is asked for memory */
+        }
     }
-    status = umx_worker_drain(worker->umx);
-    worker_after_call(worker);
+    if (!self->is_settled && worker->umx != NULL) {
+        status = umx_worker_drain(worker->umx);
+        worker_after_call(worker);
+    }
     if (self->is_settled || status < 0) {
         return status < 0 ? status : UMX_OK;
     }
@@ -1687,7 +1880,8 @@ yield_itself(RequestObject *self, PyObject **out)
     request_track(self);
     self->has_yielded = true;
     self->is_blocking = true;
-    *out              = Py_NewRef(self);
+    self->num_wakers += (self->num_wakers != UINT8_MAX);
+    *out = Py_NewRef(self);
     return PYGEN_NEXT;
 }
 
@@ -1715,6 +1909,9 @@ step_pending(RequestObject *self, PyObject **out)
     }
     if (self->is_deferred) {
         self->is_deferred = false;
+        if (has_callbacks(self)) {
+            request_hold(self);
+        }
         post_now(self);
     }
     if (!self->is_settled && !self->has_yielded) {
@@ -1892,6 +2089,7 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     RequestObject *self = (RequestObject *)op;
 
     Py_CLEAR(self->low_level);
+    let_go(self);
     if (!request_abandon(self)) {
         undo_result(self);
     }
@@ -1968,6 +2166,19 @@ check_settled(RequestObject *self)
     return 0;
 }
 
+/* Handed out: it is not given back to a queue any more. */
+static PyObject *
+take_result(RequestObject *self)
+{
+    PyObject *value = NULL;
+
+    if (self->state == REQUEST_CANCELLED || self->status != UMX_OK) {
+        return request_value(self);
+    }
+    (void)hand_out(self, &value);
+    return value;
+}
+
 PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
 
 static PyObject *
@@ -1975,16 +2186,18 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
-    /* Called by a task's wake-up just before it resumes: the result is not
-     * handed out by this, and a message not taken yet. */
     if (check_settled(self) < 0) {
         return NULL;
     }
-    if ((self->message != NULL || self->tag_message != NULL) &&
-        self->has_yielded && !self->is_handed_out) {
-        Py_RETURN_NONE;
+    /* A task's wake-up calls this just before it resumes the task, which gets
+     * the result then, or throws into this: it is not handed out yet. */
+    if (self->num_wakers != 0 && !self->is_handed_out) {
+        self->num_wakers--;
+        return (self->message != NULL || self->tag_message != NULL) ?
+                   Py_NewRef(Py_None) :
+                   request_value(self);
     }
-    return request_value(self);
+    return take_result(self);
 }
 
 PyDoc_STRVAR(exception_doc,
@@ -2047,7 +2260,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     context = (values[1] == Py_None) ? NULL : values[1];
     if (self->is_settled) {
         if (self->worker->call_soon != NULL &&
-            call_soon(self->worker, values[0], op, context) < 0) {
+            worker_call_soon(self->worker, values[0], op, context) < 0) {
             return NULL;
         }
         Py_RETURN_NONE;
@@ -2059,6 +2272,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     } else if (add_more_callbacks(self, values[0], context) < 0) {
         return NULL;
     }
+    request_hold(self);
     Py_RETURN_NONE;
 }
 
@@ -2113,6 +2327,11 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
             removed++;
         }
     }
+    if (self->more_callbacks != NULL &&
+        PyList_GET_SIZE(self->more_callbacks) == 0) {
+        Py_CLEAR(self->more_callbacks);
+    }
+    let_go(self);
     return PyLong_FromSsize_t(removed);
 }
 
@@ -2231,7 +2450,7 @@ request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 
     if (!self->is_settled) {
         request_settle(self, UMX_OK);
-        request_run_wakes(self->worker, false);
+        worker_after_call(self->worker);
     }
     Py_RETURN_NONE;
 }
@@ -2257,7 +2476,6 @@ static PyMethodDef request_methods[] = {
     {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
      make_cancelled_error_doc},
     {"_expire", request_expire, METH_NOARGS, NULL},
-    {"_fetch", request_fetch, METH_NOARGS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

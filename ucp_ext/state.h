@@ -6,7 +6,7 @@
 
 #include "compat.h"
 
-#include <umx/umx.h>
+#include "event.h"
 
 /* class, bases (space separated), docstring; a base comes before what derives
  * from it. */
@@ -177,14 +177,27 @@ typedef struct ContextObject {
     unsigned                 features;
 } ContextObject;
 
-/* A Python call to make once libumx has returned. */
-typedef struct pending_call {
-    struct pending_call *next;
-    PyObject            *func;
-    PyObject            *arg; /* or NULL */
-} pending_call;
+typedef struct WorkerObject WorkerObject;
 
-typedef struct WorkerObject {
+/* A Python call to make once libumx has returned. */
+typedef struct call {
+    event         event;
+    WorkerObject *worker;
+    PyObject     *func;
+    PyObject     *arg; /* or NULL */
+} call;
+
+/* The function for the active messages of one id. It stays, without a function,
+ * until the worker goes. */
+typedef struct am_handler {
+    event              event;
+    struct am_handler *next;   /* of worker->am_handlers */
+    WorkerObject      *worker; /* borrowed */
+    PyObject          *func;   /* or NULL */
+    uint16_t           id;
+} am_handler;
+
+struct WorkerObject {
     PyObject_HEAD mod_state *st;
     umx_worker              *umx; /* NULL once closed */
     ContextObject           *context;
@@ -202,16 +215,16 @@ typedef struct WorkerObject {
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
     bool          is_shutting;
-    PyObject     *raised; /* KeyboardInterrupt or SystemExit, see
-                             worker_raise_kept() */
-    RequestObject *wakes; /* requests whose callbacks are to run */
-    RequestObject *wakes_tail;
-    pending_call  *calls;
-    pending_call  *calls_tail;
+    PyObject     *raised;        /* KeyboardInterrupt or SystemExit, see
+                                    worker_raise_kept() */
+    event_list     told;         /* by libumx; see event.h */
+    event_list     wakes;        /* requests whose callbacks are to run */
+    event_list     calls;        /* other calls into the program */
     RequestObject *closers;      /* of close_all() */
     size_t         num_ended;    /* callbacks told that their endpoint ended */
+    event          addressed;    /* there is something to take */
     PyObject      *on_addressed; /* or NULL */
-    PyObject      *am_handlers;  /* dict of id and callable, or NULL */
+    am_handler    *am_handlers;
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
     /* worker_thread.c */
@@ -221,15 +234,17 @@ typedef struct WorkerObject {
     bool      is_woken;        /* wake_fd is readable */
     uint64_t  helper_deadline; /* of its sleep */
     PyObject *weakrefs;
-} WorkerObject;
+};
 
 typedef struct EndpointObject {
     PyObject_HEAD WorkerObject *worker;
-    umx_ep   *umx;  /* NULL once the worker is closed and it is dropped */
-    PyObject *peer; /* address tuple or None */
+    umx_ep   *umx; /* NULL once the worker is closed and it is dropped */
+    event     event;
+    bool      has_opened; /* told, the addresses are to be read */
+    bool      has_ended;  /* told, on_close is to be called */
+    PyObject *peer;       /* address tuple or None */
     PyObject *local;
     PyObject *on_close;
-    bool      is_close_called;
     uint64_t  high; /* limits of drain(), bytes */
     uint64_t  low;
     PyObject *weakrefs;
@@ -238,6 +253,8 @@ typedef struct EndpointObject {
 typedef struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
+    event                       event;
+    bool                        is_remote_closed; /* told */
     PyObject                   *on_accept;
     PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;
@@ -264,7 +281,7 @@ typedef struct MemoryObject {
     PyObject_HEAD mod_state *st;
     ContextObject           *context;
     umx_memh                *umx;  /* NULL once closed and out of use */
-    struct buffer_hold      *hold; /* of a registered buffer; libumx's */
+    struct memory_loan      *loan; /* of a registered buffer; libumx's */
     Py_ssize_t               exports;
     bool                     is_readonly;
     bool                     is_closed;
@@ -288,6 +305,7 @@ typedef struct MessageReceiverObject {
 typedef struct MessageListenerObject {
     PyObject_HEAD EndpointObject *endpoint;
     WorkerObject                 *worker;
+    event                         event;
     umx_message_listener         *umx; /* NULL once it is over */
     PyObject                     *route;
     PyObject                     *on_end;
@@ -298,6 +316,7 @@ typedef struct MessageListenerObject {
     bool                          is_scheduled; /* _run() */
     bool                          is_running;
     bool                          is_ended;
+    bool is_landed; /* told, nobody waits for the bytes any more */
 } MessageListenerObject;
 
 /* ---- kinds of memory (memory_kind.c) --------------------------------------
@@ -386,6 +405,15 @@ typedef struct buffer_hold {
     PyObject  *owner; /* or NULL */
     Py_buffer  view;  /* view.obj NULL: no export */
 } buffer_hold;
+
+/* Memory of the program's that is registered. */
+typedef struct memory_loan {
+    struct memory_loan *next; /* of those that libumx has given back */
+    buffer_hold         hold;
+} memory_loan;
+
+/* Release what libumx has given back. */
+void memory_release_freed(void);
 
 /* -1 with an exception that names what was given. */
 int buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
@@ -626,7 +654,21 @@ typedef enum request_state {
     REQUEST_CANCELLED /* the awaitable; the operation may live on */
 } request_state;
 
-struct many;
+typedef struct many_item {
+    RequestObject *parent;
+    umx_request   *op; /* NULL: not pending */
+    umx_status     status;
+    umx_recv_info  info;
+    buffer_hold    hold;
+} many_item;
+
+typedef struct many {
+    Py_ssize_t count;
+    Py_ssize_t pending;
+    Py_ssize_t lost; /* of these */
+    bool       has_failed;
+    many_item  items[];
+} many;
 
 /* What a *_MANY operation on a peer's memory moves. */
 typedef struct rma_list {
@@ -655,21 +697,31 @@ typedef struct sent {
 struct RequestObject {
     PyObject_HEAD mod_state *st;
     WorkerObject            *worker;
-    EndpointObject          *endpoint;   /* or NULL */
-    umx_request             *op;         /* pending in libumx, or NULL */
-    volatile bool            is_settled; /* what umx_worker_spin() watches */
+    EndpointObject          *endpoint; /* or NULL */
+    umx_request             *op;       /* pending in libumx, or NULL */
+    event                    event;
+    volatile bool            is_told; /* what umx_worker_spin() watches */
+    bool                     is_settled;
     uint8_t                  kind;
     uint8_t                  state;
-    bool             is_deferred;  /* not posted yet: made in another thread */
-    bool             has_yielded;  /* itself, to a task */
-    bool             is_blocking;  /* _asyncio_future_blocking */
-    bool             has_let_loop; /* a bare None was yielded for fairness */
-    bool             is_handed_out;
-    bool             is_in_wakes;
-    bool             can_unrecv; /* the message may go back to its queue */
-    bool             is_into;    /* RECV_FRAMES: the memory is the user's */
-    bool             is_making;  /* its result, which may run an allocator */
-    uint16_t         channel;    /* or the id of active messages */
+    uint8_t                  num_wakers; /* tasks whose wake-ups will call
+                                            result() */
+    bool is_deferred;  /* not posted yet: made in another thread */
+    bool is_refused;   /* ... and awaited in a foreign loop */
+    bool is_withdrawn; /* dropped in a foreign thread: to be cancelled, ... */
+    bool is_returning; /* ... or its bytes to be put back */
+    bool has_yielded;  /* itself, to a task */
+    bool is_blocking;  /* _asyncio_future_blocking */
+    bool has_let_loop; /* a bare None was yielded for fairness */
+    bool is_handed_out;
+    bool is_seen;             /* the exception has been handed out, ... */
+    bool is_held;             /* ... a reference for the callbacks */
+    bool is_landed;           /* given up, and received after all */
+    bool is_orphan;           /* dropped; a reference is the operation's */
+    bool can_unrecv;          /* the message may go back to its queue */
+    bool is_into;             /* RECV_FRAMES: the memory is the user's */
+    bool is_making;           /* its result, which may run an allocator */
+    uint16_t         channel; /* or the id of active messages */
     umx_status       status;
     umx_match        match;
     umx_recv_info    info;
@@ -679,7 +731,8 @@ struct RequestObject {
     umx_message     *message;     /* RECV_MESSAGE: until handed out */
     umx_tag_message *tag_message; /* TAG_RECV_MESSAGE: the same */
     PyObject        *header;      /* bytes in front of the message, or NULL */
-    struct many     *many;
+    many            *many;
+    PyObject        *thread; /* the name of the one that made it, if deferred */
     PyObject        *remote; /* a peer's memory: the RemoteObject, ... */
     rma_list        *list;
     frames_list     *frames;
@@ -696,7 +749,7 @@ struct RequestObject {
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
     PyObject        *low_level;      /* see callback.c, or NULL */
-    RequestObject   *next;
+    RequestObject   *next;           /* free, or of worker->closers */
     PyObject        *weakrefs;
     char small[AM_SMALL]; /* AM_RECV: the bytes of a short message */
 };
@@ -709,8 +762,59 @@ RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
  * or NULL with its exception in `*exc_p`, which is NULL if that failed. */
 PyObject *request_take(RequestObject *req, PyObject **exc_p);
 
+/* libumx, or the worker's list of calls, has the memory that it was lent: the
+ * operation's part of the request lives on if the program drops it. */
+static inline bool
+request_is_in_flight(const RequestObject *req)
+{
+    return req->op != NULL || (req->many != NULL && req->many->pending != 0) ||
+           req->ep != NULL;
+}
+
+static inline bool
+request_is_channel_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
+           req->kind == REQUEST_MESSAGE_RECV ||
+           req->kind == REQUEST_STREAM_RECV ||
+           (req->kind == REQUEST_AM_RECV && req->message == NULL) ||
+           (req->kind == REQUEST_RECV_FRAMES && req->result != NULL);
+}
+
+static inline bool
+request_is_tag_recv(const RequestObject *req)
+{
+    return req->kind == REQUEST_TAG_RECV ||
+           req->kind == REQUEST_TAG_RECV_INTO ||
+           req->kind == REQUEST_TAG_MESSAGE_RECV;
+}
+
+/* Are the bytes of a whole message in the buffer? */
+static inline bool
+request_has_bytes(umx_status status)
+{
+    return status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH;
+}
+
+/* A message has come whose bytes it gets in a second step, once libumx has
+ * returned? */
+static inline bool
+request_has_second_step(const RequestObject *req, umx_status status)
+{
+    if (status != UMX_OK || req->state != REQUEST_PENDING ||
+        req->message == NULL || req->result != NULL) {
+        return false;
+    }
+    return req->kind == REQUEST_RECV_FRAMES ||
+           (req->kind == REQUEST_AM_RECV &&
+            umx_message_data(req->message) == NULL);
+}
+
 /* Have its callbacks run when the worker next runs callbacks. */
 void request_link_wake(RequestObject *req);
+
+/* It has callbacks: it lives until they have run. */
+void request_hold(RequestObject *req);
 
 /* Visible to the collector from now on: it is part of something. */
 void request_track(RequestObject *req);
@@ -725,20 +829,15 @@ rma_list *request_new_list(Py_ssize_t count);
  * succeeds: failures are the request's. Returns `req`. */
 PyObject *request_post(RequestObject *req);
 
-/* For an operation of `req`, which the caller posts; and what that returned:
- * as request_post(). */
-umx_op_params request_params(RequestObject *req);
-PyObject     *request_posted(RequestObject *req, umx_status status);
+/* What libumx returned for an operation that the caller has posted; as
+ * request_post(). */
+PyObject *request_posted(RequestObject *req, umx_status status);
 
 /* It was handed out, but could not be made. */
 void request_keep_unseen(RequestObject *req);
 
 /* The operation is over. */
 void request_settle(RequestObject *req, umx_status status);
-
-/* Run callbacks of settled requests: at once in their context when the loop
- * called us, by call_soon otherwise. */
-void request_run_wakes(WorkerObject *worker, bool is_direct);
 
 /* ---- low-level operations (callback.c) ------------------------------------
  */
@@ -753,6 +852,9 @@ extern PyMethodDef callback_methods[];
 /* A message that nobody took goes back to its queue. */
 void request_return_message(RequestObject *req);
 
+/* CONNECT: open, or not. */
+void request_connected(RequestObject *req);
+
 /* Hand `message` to libumx, to receive its bytes into req->hold, or
  * req->frames. */
 void request_post_message(RequestObject *req, umx_message *message);
@@ -760,19 +862,15 @@ void request_post_message(RequestObject *req, umx_message *message);
 /* ---- active messages (am.c) ----------------------------------------------
  */
 
-/* A message for AM_RECV: true if it is complete; else its bytes are fetched. */
-bool am_start(RequestObject *req);
-
 /* What am_recv() gives; NULL with an exception: the message stays. */
 PyObject *am_result(RequestObject *req);
 
-/* Forget the handlers, if libumx can: not while another thread has it. */
+/* Forget the handlers; and, with the worker, free what they are in. */
 void am_clear_handlers(WorkerObject *worker);
+void am_free_handlers(WorkerObject *worker);
 
-PyObject *request_fetch(PyObject *op, PyObject *ignored);
-
-/* Have request_fetch() called once libumx has returned. */
-void request_fetch_later(RequestObject *req);
+/* Its bytes are not here: get memory for them. */
+void am_fetch(RequestObject *req);
 
 /* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
  */
@@ -837,10 +935,14 @@ void         frames_list_free(frames_list *list);
 
 umx_status frames_post_send(RequestObject *req, const umx_op_params *params);
 
-/* As am_start(), am_result() and the middle of request_fetch(). */
+/* A message for RECV_FRAMES: true if it is complete, or the request settled;
+ * else its bytes are fetched. As am_result() and am_fetch(). */
 bool      frames_start(RequestObject *req);
 PyObject *frames_result(RequestObject *req);
-void      frames_fetch(RequestObject *req);
+
+/* Does making the memory run code of the program's? */
+bool frames_have_allocator(const RequestObject *req);
+void frames_fetch(RequestObject *req);
 
 /* A message whose bytes have been received returns to its queue. */
 void frames_unrecv(RequestObject *req);
@@ -882,14 +984,27 @@ void worker_schedule_drain(WorkerObject *worker);
 /* The same, after a call that may have left something to be done. */
 void worker_drain_if_due(WorkerObject *worker);
 
-/* After a call into libumx from a running task: callbacks by call_soon. */
+/* Settle what libumx has told. After each (P) call; it may close the worker. */
+void worker_settle_told(WorkerObject *worker);
+
+/* The same, and callbacks by call_soon: from a running task. */
 void worker_after_call(WorkerObject *worker);
 
 /* Keep the loop's timer in step with libumx's next deadline. */
 void worker_update_timer(WorkerObject *worker);
 
-/* Make a Python call once libumx has returned. */
-void worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg);
+/* Call `func` in the worker's thread, from where there may be a task, or libumx
+ * may have been called. */
+void worker_call_later(WorkerObject *worker, PyObject *func, PyObject *arg);
+
+/* As event_type.call(): func(arg), or func() if `arg` is NULL. */
+void worker_call(WorkerObject *worker, PyObject *func, PyObject *arg,
+                 bool is_direct);
+
+/* loop.call_soon(func, arg, context=context); the last two may be NULL. -1 with
+ * an exception. */
+int worker_call_soon(WorkerObject *worker, PyObject *func, PyObject *arg,
+                     PyObject *context);
 
 /* An exception nobody awaits: to the loop's exception handler, or kept if it
  * is to end the program. */
@@ -898,8 +1013,8 @@ void worker_report_exception(WorkerObject *worker, const char *message);
 /* Raise the exception that was kept: -1. */
 int worker_raise_kept(WorkerObject *worker);
 
-/* umx_worker_submit(); false if the worker is closed. Any thread. */
-bool worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg);
+/* Of a worker that has a loop. Clears the exception, if one is set. */
+bool worker_loop_is_closed(WorkerObject *worker);
 
 /* -1 with RuntimeError unless this thread owns the open worker. */
 int worker_check(WorkerObject *worker);
@@ -950,7 +1065,7 @@ bool      endpoint_is_closed(const EndpointObject *self);
 PyObject *listener_new(WorkerObject *worker, PyObject *sockaddr,
                        PyObject *on_accept, PyObject *backlog,
                        PyObject *timeout, PyObject *on_remote_close);
-/* Takes over `message`. */
+/* Takes over `message`. NULL with an exception: it has not. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
 PyObject *remote_new(EndpointObject *endpoint, const void *key, size_t len);
@@ -964,7 +1079,7 @@ void message_drop(WorkerObject *worker, umx_message *message);
 /* Back to its queue, by the worker's thread. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
-/* Takes over `message`. */
+/* Takes over `message`. NULL with an exception: it has not. */
 PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
 
 /* As message_give_back(). */
@@ -1003,13 +1118,23 @@ int       worker_set_on_addressed(PyObject *op, PyObject *value, void *closure);
 extern const char worker_get_address_doc[], worker_connect_address_doc[],
     worker_take_addressed_doc[], worker_withdraw_address_doc[];
 
+extern const event_type worker_addressed_event;
+
 extern PyType_Spec request_spec, context_spec, worker_spec, endpoint_spec,
     channel_spec, listener_spec, message_spec, tag_message_spec, memory_spec,
     remote_spec, address_spec, array_spec, pool_spec, pool_buffer_spec,
     loan_spec, message_sender_spec, message_listener_spec,
     message_receiver_spec;
 
-/* log.c */
+/* What libumx calls by event.c while it runs. */
+bool listener_route(MessageListenerObject *self, const umx_metadata *metadata);
+umx_status listener_alloc(MessageListenerObject *self,
+                          const umx_frames_info *info, umx_buffer *buffers);
+void       listener_finish(MessageListenerObject *self, umx_status status);
+void       listener_end(MessageListenerObject *self, umx_status status);
+
+/* log.c; the first without the GIL, in any thread. */
+void      log_put(int level, const char *text);
 void      log_deliver(mod_state *st);
 PyObject *log_set_handler(PyObject *module, PyObject *handler);
 PyObject *context_config_options(PyObject *module, PyObject *args,

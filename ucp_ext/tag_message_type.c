@@ -8,7 +8,6 @@ tag_message_new(WorkerObject *worker, umx_tag_message *message)
     TagMessageObject *self = (TagMessageObject *)type->tp_alloc(type, 0);
 
     if (self == NULL) {
-        umx_tag_message_return(message);
         return NULL;
     }
     self->worker = (WorkerObject *)Py_NewRef(worker);
@@ -26,14 +25,6 @@ tag_message_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-static void
-give_back(umx_worker *worker, umx_status status, void *arg)
-{
-    (void)worker;
-    (void)status;
-    umx_tag_message_return(arg);
-}
-
 void
 tag_message_give_back(WorkerObject *worker, umx_tag_message *message)
 {
@@ -41,7 +32,7 @@ tag_message_give_back(WorkerObject *worker, umx_tag_message *message)
         return; /* the parent's, which has it still */
     }
     if (worker->umx != NULL && !worker_is_mine(worker)) {
-        (void)worker_submit(worker, give_back, message);
+        (void)event_return_tag_message(worker, message);
         return;
     }
     umx_tag_message_return(message);

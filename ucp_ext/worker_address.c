@@ -113,15 +113,30 @@ worker_withdraw_address(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static void
-on_addressed(umx_worker *umx, void *arg)
+settle_addressed(event *self)
 {
-    WorkerObject *self = arg;
+    WorkerObject *worker = EVENT_OF(self, WorkerObject, addressed);
 
-    (void)umx;
-    if (self->on_addressed != NULL) {
-        worker_defer_call(self, self->on_addressed, NULL);
+    if (worker->on_addressed != NULL) {
+        event_append(&worker->calls, self);
     }
 }
+
+static void
+call_addressed(event *self, bool is_direct)
+{
+    WorkerObject *worker = EVENT_OF(self, WorkerObject, addressed);
+    PyObject     *func   = Py_XNewRef(worker->on_addressed);
+
+    Py_INCREF(worker);
+    if (func != NULL) {
+        worker_call(worker, func, NULL, is_direct);
+        Py_DECREF(func);
+    }
+    Py_DECREF(worker);
+}
+
+const event_type worker_addressed_event = {settle_addressed, call_addressed};
 
 PyObject *
 worker_get_on_addressed(PyObject *op, void *Py_UNUSED(closure))
@@ -145,6 +160,6 @@ worker_set_on_addressed(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
         return -1;
     }
     Py_XSETREF(self->on_addressed, value == Py_None ? NULL : Py_NewRef(value));
-    umx_worker_set_on_addressed(self->umx, on_addressed, self);
+    event_watch_addressed(self);
     return 0;
 }

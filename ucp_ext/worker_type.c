@@ -13,25 +13,62 @@
 /* ---- calls put off until libumx has returned ------------------------------
  */
 
-void
-worker_defer_call(WorkerObject *worker, PyObject *func, PyObject *arg)
+static void
+free_call(call *what)
 {
-    pending_call *call = PyMem_Malloc(sizeof(*call));
+    event_unlink(&what->event);
+    Py_DECREF(what->func);
+    Py_XDECREF(what->arg);
+    Py_DECREF(what->worker);
+    PyMem_Free(what);
+}
 
-    if (call == NULL) {
+static void
+settle_call(event *self)
+{
+    call *what = EVENT_OF(self, call, event);
+
+    event_append(&what->worker->calls, self);
+}
+
+static void
+run_call(event *self, bool is_direct)
+{
+    call *what = EVENT_OF(self, call, event);
+
+    worker_call(what->worker, what->func, what->arg, is_direct);
+    free_call(what);
+}
+
+static const event_type call_event = {settle_call, run_call};
+
+/* NULL with an exception. */
+static call *
+new_call(WorkerObject *worker, PyObject *func, PyObject *arg)
+{
+    call *what = PyMem_Calloc(1, sizeof(*what));
+
+    if (what == NULL) {
         PyErr_NoMemory();
+        return NULL;
+    }
+    what->event.type = &call_event;
+    what->worker     = (WorkerObject *)Py_NewRef(worker);
+    what->func       = Py_NewRef(func);
+    what->arg        = Py_XNewRef(arg);
+    return what;
+}
+
+void
+worker_call_later(WorkerObject *worker, PyObject *func, PyObject *arg)
+{
+    call *what = new_call(worker, func, arg);
+
+    if (what == NULL) {
         PyErr_WriteUnraisable(func);
         return;
     }
-    call->next = NULL;
-    call->func = Py_NewRef(func);
-    call->arg  = Py_XNewRef(arg);
-    if (worker->calls == NULL) {
-        worker->calls = call;
-    } else {
-        worker->calls_tail->next = call;
-    }
-    worker->calls_tail = call;
+    event_append(&worker->calls, &what->event);
 }
 
 /* As asyncio does: these end the program, not the callback. */
@@ -95,8 +132,8 @@ worker_report_exception(WorkerObject *worker, const char *message)
 }
 
 /* Clears the exception, if there is one. */
-static bool
-loop_is_closed(WorkerObject *self)
+bool
+worker_loop_is_closed(WorkerObject *self)
 {
     PyObject *result;
     int       is_closed;
@@ -115,7 +152,7 @@ static bool
 failed_as_loop_is_closed(WorkerObject *worker)
 {
     PyObject *exc       = PyErr_GetRaisedException();
-    bool      is_closed = loop_is_closed(worker);
+    bool      is_closed = worker_loop_is_closed(worker);
 
     if (is_closed) {
         Py_DECREF(exc);
@@ -125,43 +162,101 @@ failed_as_loop_is_closed(WorkerObject *worker)
     return is_closed;
 }
 
-static int
-call_one(WorkerObject *worker, const pending_call *call, bool is_direct)
+int
+worker_call_soon(WorkerObject *worker, PyObject *func, PyObject *arg,
+                 PyObject *context)
 {
-    PyObject *args[] = {call->func, call->arg};
+    PyObject *args[] = {func, arg, context};
+    PyObject *handle;
+
+    if (arg == NULL) {
+        args[1] = context;
+    }
+    handle = PyObject_Vectorcall(worker->call_soon, args, arg != NULL ? 2 : 1,
+                                 context != NULL ? worker->st->context_kwname :
+                                                   NULL);
+    Py_XDECREF(handle);
+    return (handle == NULL) ? -1 : 0;
+}
+
+static int
+call_one(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
+{
     PyObject *result;
 
-    if (is_direct) {
-        result = PyObject_Vectorcall(call->func, &args[1],
-                                     call->arg != NULL ? 1 : 0, NULL);
-    } else if (worker->call_soon != NULL) {
-        result = PyObject_Vectorcall(worker->call_soon, args,
-                                     call->arg != NULL ? 2 : 1, NULL);
-    } else {
-        return 0; /* closed, or no loop */
+    if (!is_direct) {
+        if (worker->call_soon == NULL ||
+            worker_call_soon(worker, func, arg, NULL) == 0 ||
+            failed_as_loop_is_closed(worker)) {
+            return 0; /* or closed, or no loop */
+        }
+        return -1;
     }
-    if (result == NULL) {
-        return (!is_direct && failed_as_loop_is_closed(worker)) ? 0 : -1;
+    result = PyObject_Vectorcall(func, &arg, arg != NULL ? 1 : 0, NULL);
+    Py_XDECREF(result);
+    return (result == NULL) ? -1 : 0;
+}
+
+void
+worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
+{
+    if (call_one(worker, func, arg, is_direct || worker->loop == NULL) < 0) {
+        worker_report_exception(worker, "a callback of ucp failed");
     }
-    Py_DECREF(result);
-    return 0;
+}
+
+/* Longest time of running callbacks directly before the rest are queued. */
+enum {
+    DIRECT_WAKES_NS = 1000000
+};
+
+static void
+run_wakes(WorkerObject *worker, bool is_direct)
+{
+    uint64_t start = is_direct ? compat_ticks() : 0;
+    event   *first;
+
+    while ((first = event_pop(&worker->wakes)) != NULL) {
+        is_direct = is_direct && worker->raised == NULL;
+        first->type->call(first, is_direct);
+        if (is_direct &&
+            compat_ticks() - start >
+                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
+            is_direct = false;
+        }
+    }
 }
 
 static void
 run_calls(WorkerObject *worker, bool is_direct)
 {
-    while (worker->calls != NULL) {
-        pending_call *call = worker->calls;
+    event *first;
 
-        worker->calls = call->next;
-        is_direct     = is_direct && worker->raised == NULL;
-        if (call_one(worker, call, is_direct || worker->loop == NULL) < 0) {
-            worker_report_exception(worker, "a callback of ucp failed");
-        }
-        Py_DECREF(call->func);
-        Py_XDECREF(call->arg);
-        PyMem_Free(call);
+    while ((first = event_pop(&worker->calls)) != NULL) {
+        is_direct = is_direct && worker->raised == NULL;
+        first->type->call(first, is_direct);
     }
+}
+
+void
+worker_settle_told(WorkerObject *worker)
+{
+    event *first;
+
+    while ((first = event_pop(&worker->told)) != NULL) {
+        first->type->settle(first);
+    }
+    if (UNLIKELY(event_has_freed())) {
+        memory_release_freed();
+    }
+}
+
+/* What is due in the worker's thread. */
+static inline bool
+has_due(const WorkerObject *worker)
+{
+    return !event_list_is_empty(&worker->wakes) ||
+           !event_list_is_empty(&worker->calls);
 }
 
 /* close_all() is done once nothing is closing any more. */
@@ -186,22 +281,24 @@ settle_closers(WorkerObject *worker)
 static inline void
 run_due(WorkerObject *worker)
 {
-    if (LIKELY(worker->wakes == NULL && worker->calls == NULL)) {
+    if (LIKELY(!has_due(worker))) {
         return;
     }
     if (worker_is_helper(worker)) {
         worker_schedule_drain(worker);
         return;
     }
-    request_run_wakes(worker, false);
+    run_wakes(worker, false);
     run_calls(worker, false);
 }
 
-/* What completions left to do. In the loop's own callback everything is run by
- * drive(); elsewhere a task is running, and it goes through call_soon(). */
+/* What libumx has told, and what that left to do. In the loop's own callback
+ * everything is run by drive(); elsewhere a task is running, and it goes
+ * through call_soon(). */
 void
 worker_after_call(WorkerObject *worker)
 {
+    worker_settle_told(worker);
     if (UNLIKELY(worker->closers != NULL)) {
         settle_closers(worker);
     }
@@ -215,6 +312,7 @@ worker_after_call(WorkerObject *worker)
 static void
 after_progress(WorkerObject *worker)
 {
+    worker_settle_told(worker);
     if (UNLIKELY(worker->closers != NULL)) {
         settle_closers(worker);
     }
@@ -341,7 +439,7 @@ set_timer(WorkerObject *worker, uint64_t deadline)
     {
         PyObject *exc = PyErr_GetRaisedException();
 
-        if (loop_is_closed(worker)) {
+        if (worker_loop_is_closed(worker)) {
             Py_XDECREF(exc); /* at exit: run_until_closed() keeps time */
             return;
         }
@@ -388,20 +486,21 @@ drive(WorkerObject *worker)
     worker->in_callback = true;
     while (worker->umx != NULL) {
         status = umx_worker_drain(worker->umx);
+        worker_settle_told(worker);
         settle_closers(worker);
-        request_run_wakes(worker, true);
+        run_wakes(worker, true);
         run_calls(worker, true);
         if (worker->umx == NULL || status != UMX_OK || worker->raised != NULL ||
             compat_ticks() - start > worker->st->fair_ticks) {
             break;
         }
-        if (umx_worker_is_armed(worker->umx) && worker->wakes == NULL) {
+        if (umx_worker_is_armed(worker->umx) && !has_due(worker)) {
             break;
         }
     }
     worker->in_callback = false;
     if (worker->umx != NULL) {
-        if (!umx_worker_is_armed(worker->umx) || worker->wakes != NULL) {
+        if (!umx_worker_is_armed(worker->umx) || has_due(worker)) {
             worker_schedule_drain(worker);
         }
         worker_update_timer(worker);
@@ -488,16 +587,17 @@ worker_shut(WorkerObject *self)
         return;
     }
     remove_reader(self);
-    if (self->loop != NULL && loop_is_closed(self)) {
+    if (self->loop != NULL && worker_loop_is_closed(self)) {
         Py_CLEAR(self->call_soon);
     }
     self->in_callback = true; /* collect what completes */
     self->is_shutting = true;
     umx_worker_destroy(umx);
     self->umx = NULL;
+    worker_settle_told(self);
     settle_closers(self);
     self->in_callback = false;
-    request_run_wakes(self, false);
+    run_wakes(self, false);
     run_calls(self, false);
     self->st->num_workers--;
     Py_CLEAR(self->call_soon);
@@ -532,7 +632,11 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) {
         return NULL;
     }
-    self->st             = st;
+    self->st = st;
+    event_list_init(&self->told);
+    event_list_init(&self->wakes);
+    event_list_init(&self->calls);
+    self->addressed.type = &worker_addressed_event;
     self->wake_fd        = -1;
     self->thread         = compat_thread_id();
     self->context        = (ContextObject *)Py_NewRef(context);
@@ -570,7 +674,10 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
     Py_VISIT(self->on_addressed);
-    Py_VISIT(self->am_handlers);
+    for (am_handler *handler = self->am_handlers; handler != NULL;
+         handler             = handler->next) {
+        Py_VISIT(handler->func);
+    }
     Py_VISIT(self->am_host_allocator);
     Py_VISIT(self->am_device_allocator);
     return 0;
@@ -618,6 +725,8 @@ worker_dealloc(PyObject *op)
         }
     }
     (void)worker_clear(op);
+    event_unlink(&self->addressed);
+    am_free_handlers(self);
     Py_CLEAR(self->context);
     Py_CLEAR(self->endpoint_class);
     Py_CLEAR(self->listener_class);
@@ -706,7 +815,8 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (worker_check(self) < 0) {
         return NULL;
     }
-    while (umx_worker_poll(self->umx) != 0 && self->wakes == NULL) {
+    while (umx_worker_poll(self->umx) != 0 &&
+           event_list_is_empty(&self->told) && !has_due(self)) {
     }
     after_progress(self);
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
@@ -761,25 +871,6 @@ worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- other threads and processes -----------------------------------------
  */
 
-bool
-worker_submit(WorkerObject *worker, umx_call_fn fn, void *arg)
-{
-    return worker->umx != NULL && !worker->is_shutting &&
-           umx_worker_submit(worker->umx, fn, arg) == UMX_OK;
-}
-
-static void
-on_submitted(umx_worker *umx, umx_status status, void *arg)
-{
-    PyObject *pair = arg; /* (worker, callable) */
-
-    (void)umx;
-    (void)status; /* once closed: the loop calls it, if there is one still */
-    worker_defer_call((WorkerObject *)PyTuple_GET_ITEM(pair, 0),
-                      PyTuple_GET_ITEM(pair, 1), NULL);
-    Py_DECREF(pair);
-}
-
 PyDoc_STRVAR(submit_doc, "_submit($self, callable, /)\n--\n\n"
                          "Have the worker's thread call it. Any thread.");
 
@@ -787,7 +878,7 @@ static PyObject *
 worker_submit_call(PyObject *op, PyObject *callable)
 {
     WorkerObject *self = (WorkerObject *)op;
-    PyObject     *pair;
+    call         *what;
 
     if (self->umx == NULL || self->is_shutting) {
         PyErr_SetString(PyExc_RuntimeError, "the worker is closed");
@@ -797,12 +888,12 @@ worker_submit_call(PyObject *op, PyObject *callable)
         (void)worker_check(self);
         return NULL;
     }
-    pair = PyTuple_Pack(2, op, callable);
-    if (pair == NULL) {
+    what = new_call(self, callable, NULL);
+    if (what == NULL) {
         return NULL;
     }
-    if (!worker_submit(self, on_submitted, pair)) {
-        Py_DECREF(pair);
+    if (!event_submit_call(self, what)) {
+        free_call(what);
         return PyErr_NoMemory();
     }
     Py_RETURN_NONE;
@@ -906,13 +997,14 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         check_not_shared(self) < 0) {
         return NULL;
     }
-    if (self->loop != NULL && loop_is_closed(self)) {
+    if (self->loop != NULL && worker_loop_is_closed(self)) {
         Py_CLEAR(self->call_soon);
     }
     /* Endpoints dropped just now start to close in this. */
     status = umx_worker_drain(self->umx);
-    while (status >= 0 && umx_worker_num_closing(self->umx) != 0 &&
-           now - start < timeout_ns) {
+    worker_after_call(self);
+    while (status >= 0 && self->umx != NULL &&
+           umx_worker_num_closing(self->umx) != 0 && now - start < timeout_ns) {
         uint64_t left = timeout_ns - (now - start);
 
         /* Not for long: a signal may have come just before. */
@@ -924,9 +1016,12 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
             Py_RETURN_NONE; /* a signal's handler closed it */
         }
         status = umx_worker_drain(self->umx);
-        now    = compat_clock_ns();
+        worker_after_call(self);
+        if (self->umx == NULL) {
+            Py_RETURN_NONE; /* so did a callback */
+        }
+        now = compat_clock_ns();
     }
-    worker_after_call(self);
     if (status < 0) {
         return errors_raise(self->st, status, "run_until_closed", NULL);
     }
@@ -1096,14 +1191,15 @@ refused_error(WorkerObject *self, PyObject *peer, umx_status status)
     return errors_new_at(self->st, status, "connect", &place, NULL);
 }
 
-static void
-on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+void
+request_connected(RequestObject *req)
 {
-    RequestObject *req = arg;
+    umx_ep    *ep     = req->ep;
+    umx_status status = req->status;
 
-    umx_ep_set_on_state(ep, NULL, NULL);
     req->ep = NULL;
-    if (state == UMX_EP_OPEN) {
+    event_watch_endpoint(ep, NULL);
+    if (req->info.length != 0) {
         req->result = endpoint_new(req->worker, ep);
         status      = UMX_OK;
     } else {
@@ -1115,7 +1211,6 @@ on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         status         = UMX_ERR_NO_MEMORY;
     }
     request_settle(req, status);
-    Py_DECREF(req);
 }
 
 typedef struct connect_args {
@@ -1179,9 +1274,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     req->peer = Py_NewRef(parsed.peer);
-    parsed.params.field_mask |= UMX_CONNECT_FIELD_ON_STATE;
-    parsed.params.on_state = on_connect_state;
-    parsed.params.arg      = req;
+    event_watch_connect(&parsed.params, req);
     (void)umx_take_errno();
     status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
     if (status != UMX_OK) {
@@ -1193,7 +1286,6 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         request_settle(req, status);
         return (PyObject *)req;
     }
-    Py_INCREF(req); /* for on_connect_state() */
     worker_schedule_drain(self);
     worker_update_timer(self);
     return (PyObject *)req;

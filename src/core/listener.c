@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/socket.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 enum {
@@ -19,6 +20,8 @@ enum {
     ACCEPTS_PER_CALL = 64, /* others have their turn, too */
     PAUSE_MS         = 100
 };
+
+#define COMPLAIN_NS (60 * UINT64_C(1000000000))
 
 void
 umi_listener_hold(umx_listener *listener)
@@ -84,6 +87,78 @@ resume_accepting(umi_timer *timer)
                         EPOLLIN, accept_ready) != UMX_OK) {
         pause_accepting(listener);
     }
+}
+
+/* ---- complaints ----------------------------------------------------------
+ */
+
+static void
+host_of(const struct sockaddr *addr, uint8_t host[16])
+{
+    memset(host, 0, 16);
+    if (addr->sa_family == AF_INET) {
+        memcpy(host,
+               &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);
+    } else if (addr->sa_family == AF_INET6) {
+        memcpy(host,
+               &((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr,
+               16);
+    }
+}
+
+/* The host's, or one that nobody needs any more; NULL: all are needed. */
+static umi_complaint *
+find_complaint(umx_listener *listener, const uint8_t host[16], uint64_t now)
+{
+    umi_complaint *unused = NULL;
+
+    for (int i = 0; i < UMI_COMPLAINTS; i++) {
+        umi_complaint *complaint = &listener->complaints[i];
+
+        if (complaint->until_ns != 0 &&
+            memcmp(complaint->host, host, 16) == 0) {
+            return complaint;
+        }
+        if (complaint->until_ns <= now) {
+            unused = complaint;
+        }
+    }
+    if (unused != NULL) {
+        memcpy(unused->host, host, 16);
+        unused->until_ns = 0;
+        unused->num_held = 0;
+    }
+    return unused;
+}
+
+void
+umi_listener_complain(umx_listener *listener, const umi_socket *sock,
+                      const char *why)
+{
+    struct sockaddr_storage addr = {0};
+    size_t                  len  = sizeof(addr);
+    uint64_t                now  = umi_clock_ns();
+    umi_complaint          *complaint;
+    uint8_t                 host[16];
+    char                    text[UMI_ADDRESS_TEXT], more[48] = "";
+
+    (void)!umi_socket_address(sock, true, (struct sockaddr *)&addr, &len);
+    host_of((struct sockaddr *)&addr, host);
+    complaint = find_complaint(listener, host, now);
+    if (complaint == NULL || complaint->until_ns > now) {
+        if (complaint != NULL) {
+            complaint->num_held++;
+        }
+        return;
+    }
+    if (complaint->num_held > 0) {
+        snprintf(more, sizeof(more), " (and %u times before)",
+                 complaint->num_held);
+    }
+    complaint->num_held = 0;
+    complaint->until_ns = now + COMPLAIN_NS;
+    umi_address_text((struct sockaddr *)&addr, text);
+    umi_log(UMI_LOG_WARN, "%s dropped: %s%s", text, why, more);
 }
 
 static void

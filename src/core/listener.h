@@ -7,8 +7,20 @@
 
 #include <umx/listener.h>
 
+#include "core/socket.h"
 #include "core/watch.h"
 #include "core/worker.h"
+
+enum {
+    UMI_COMPLAINTS = 16
+};
+
+/* A host that has sent what it should not. */
+typedef struct umi_complaint {
+    uint8_t  host[16];
+    uint64_t until_ns; /* 0: free; no line about it before */
+    unsigned num_held; /* that were not written */
+} umi_complaint;
 
 struct umx_listener {
     umi_watch     watch; /* its fd is the socket; -1 while not accepting */
@@ -25,11 +37,17 @@ struct umx_listener {
     uint64_t            timeout_ns;
     unsigned            backlog;
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
+    umi_complaint       complaints[UMI_COMPLAINTS];
     bool                is_destroyed;
     bool                is_dual; /* of both families */
     bool                is_any;  /* made without an address */
     unsigned            refs;    /* user's + one per handshake and endpoint */
 };
+
+/* Log why the peer of `sock` is dropped, with its address: a line for each host
+ * and minute, for UMI_COMPLAINTS hosts at a time. */
+void umi_listener_complain(umx_listener *listener, const umi_socket *sock,
+                           const char *why);
 
 void umi_listener_hold(umx_listener *listener);
 void umi_listener_release(umx_listener *listener);

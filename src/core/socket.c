@@ -3,10 +3,12 @@
 
 #include "core/socket.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,13 +25,14 @@ enum {
 };
 
 struct umi_socket_buffers {
-    size_t  in_len;
-    size_t  out_pos;
-    size_t  out_len;
-    bool    is_finishing; /* SHUT_WR once all is written */
-    bool    is_settling;  /* goes once all is written */
-    uint8_t in[BUFFER_SIZE];
-    uint8_t out[BUFFER_SIZE];
+    size_t                  in_len;
+    size_t                  out_pos;
+    size_t                  out_len;
+    bool                    is_finishing; /* SHUT_WR once all is written */
+    bool                    is_settling;  /* goes once all is written */
+    struct sockaddr_storage peer;
+    uint8_t                 in[BUFFER_SIZE];
+    uint8_t                 out[BUFFER_SIZE];
 };
 
 static void
@@ -133,7 +136,11 @@ take_messages(umi_socket *sock)
 
         umi_reader_init(&reader, buffers->in, buffers->in_len);
         len = umi_read_u32(&reader);
-        if (len > UMI_SOCKET_MESSAGE_MAX) {
+        if (len > UMI_SOCKET_MESSAGE_MAX ||
+            !sock->ops->may_begin(buffers->in + LENGTH_SIZE,
+                                  buffers->in_len - LENGTH_SIZE < len ?
+                                      buffers->in_len - LENGTH_SIZE :
+                                      len)) {
             return false;
         }
         used = LENGTH_SIZE + len;
@@ -204,6 +211,7 @@ read_in(umi_socket *sock)
             return UMX_OK;
         }
         if (n < 0) {
+            sock->error = errno;
             return umi_status_from_errno(errno);
         }
         if (n == 0) {
@@ -387,6 +395,8 @@ adopt(umi_socket *sock, int fd, uint32_t events)
     sock->buffers->out_len      = 0;
     sock->buffers->is_finishing = false;
     sock->buffers->is_settling  = false;
+    memset(&sock->buffers->peer, 0, sizeof(sock->buffers->peer));
+    sock->error = 0;
     set_option(fd, TCP_NODELAY, 1);
     if (keepalive_ns > 0) {
         keep_alive(fd, keepalive_ns);
@@ -402,13 +412,18 @@ adopt(umi_socket *sock, int fd, uint32_t events)
 umx_status
 umi_socket_take(umi_socket *sock, int fd)
 {
-    struct sockaddr_storage peer;
-    socklen_t               len = sizeof(peer);
+    struct sockaddr_storage peer = {0};
+    socklen_t               len  = sizeof(peer);
+    umx_status              status;
 
     if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0) {
         note_local(sock, fd, (struct sockaddr *)&peer, len);
     }
-    return adopt(sock, fd, EPOLLIN);
+    status = adopt(sock, fd, EPOLLIN);
+    if (status == UMX_OK) {
+        sock->buffers->peer = peer;
+    }
+    return status;
 }
 
 umx_status
@@ -416,6 +431,7 @@ umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
                    size_t addr_len, const struct sockaddr *local,
                    size_t local_len)
 {
+    umx_status result;
     int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
                     0);
 
@@ -432,7 +448,11 @@ umi_socket_connect(umi_socket *sock, const struct sockaddr *addr,
     }
     note_local(sock, fd, addr, (socklen_t)addr_len);
     sock->is_connecting = true;
-    return adopt(sock, fd, EPOLLIN | EPOLLOUT);
+    result              = adopt(sock, fd, EPOLLIN | EPOLLOUT);
+    if (result == UMX_OK) {
+        memcpy(&sock->buffers->peer, addr, addr_len);
+    }
+    return result;
 }
 
 void
@@ -509,4 +529,52 @@ umi_socket_address(const umi_socket *sock, bool is_peer, struct sockaddr *addr,
     memcpy(addr, &found, len);
     *len_p = len;
     return UMX_OK;
+}
+
+/* ---- for people ----------------------------------------------------------
+ */
+
+void
+umi_address_text(const struct sockaddr *addr, char *text)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    if (addr->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const void *)addr;
+
+        (void)inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+        snprintf(text, UMI_ADDRESS_TEXT, "%s:%u", host, ntohs(in->sin_port));
+    } else if (addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const void *)addr;
+
+        (void)inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+        snprintf(text, UMI_ADDRESS_TEXT, "[%s]:%u", host,
+                 ntohs(in6->sin6_port));
+    } else {
+        snprintf(text, UMI_ADDRESS_TEXT, "an unknown address");
+    }
+}
+
+void
+umi_socket_peer_text(const umi_socket *sock, char *text)
+{
+    struct sockaddr_storage found = {0};
+    size_t                  len   = sizeof(found);
+
+    if (sock->buffers != NULL) {
+        found = sock->buffers->peer;
+    } else {
+        (void)!umi_socket_address(sock, true, (struct sockaddr *)&found, &len);
+    }
+    umi_address_text((struct sockaddr *)&found, text);
+}
+
+size_t
+umi_socket_unread(const umi_socket *sock, const uint8_t **data_p)
+{
+    if (sock->buffers == NULL) {
+        return 0;
+    }
+    *data_p = sock->buffers->in;
+    return sock->buffers->in_len;
 }

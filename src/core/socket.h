@@ -21,6 +21,9 @@ typedef struct umi_socket umi_socket;
 typedef struct umi_socket_ops {
     /* A message; `data` is valid during the call. */
     void (*on_message)(umi_socket *sock, const void *data, size_t len);
+    /* False: no message begins with these bytes, `len` of them so far, so that
+     * the peer speaks something else. */
+    bool (*may_begin)(const void *data, size_t len);
     /* Nothing more will come; `status` says why: the connection could not be
      * made, or is over. The socket is still the owner's to close. */
     void (*on_end)(umi_socket *sock, umx_status status);
@@ -34,9 +37,9 @@ struct umi_socket {
     const umi_socket_ops *ops;
     umi_socket_buffers   *buffers;   /* NULL once settled */
     unsigned              num_heard; /* signs of life once settled; wraps */
-    int                   error;     /* errno of a connect that failed, or 0 */
     bool                  is_connecting;
     bool                  is_local; /* the peer is in our network namespace */
+    int                   error;    /* errno of what ended it; 0: none */
 };
 
 enum {
@@ -81,5 +84,19 @@ umx_status umi_socket_address(const umi_socket *sock, bool is_peer,
 
 /* An IPv4 or IPv6 address that is all there. */
 bool umi_address_is_valid(const struct sockaddr *addr, size_t len);
+
+enum {
+    UMI_ADDRESS_TEXT = 64 /* bytes of the longest, with the terminator */
+};
+
+/* "127.0.0.1:80", "[::1]:80". */
+void umi_address_text(const struct sockaddr *addr, char *text);
+
+/* Of the peer; also while it is being connected to, and when that has failed.
+ */
+void umi_socket_peer_text(const umi_socket *sock, char *text);
+
+/* What has come and was not understood, before the socket is closed. */
+size_t umi_socket_unread(const umi_socket *sock, const uint8_t **data_p);
 
 #endif

@@ -128,6 +128,7 @@ conn_free(umi_ep *base)
         umi_listener_release(ep->accepted_by);
     }
     free(ep->reason);
+    free(ep->foreign);
     free(ep->info);
     free(ep);
 }
@@ -165,6 +166,7 @@ on_timer(umi_timer *timer)
 
     umi_ep_hold(&ep->base);
     if (ep->state == UMX_EP_CONNECTING) {
+        umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
         umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
     } else if (ep->state == UMX_EP_DRAINING) {
         umi_conn_finish(ep, UMX_EP_CLOSED,
@@ -309,8 +311,12 @@ is_limited(uint32_t id)
 umi_channel *
 umi_conn_peers_channel(umx_ep *ep, uint32_t id)
 {
-    umi_channel *channel = umi_conn_find_channel(ep, id);
+    umi_channel *channel;
 
+    if (id == UMI_CHANNEL_0) {
+        return &ep->channel0;
+    }
+    channel = umi_conn_find_channel(ep, id);
     if (channel != NULL && channel->is_peers) {
         return channel;
     }
@@ -415,18 +421,17 @@ umi_conn_cannot_land(umx_ep *ep, umx_status status)
     }
 }
 
-umi_log_level
-umi_conn_blame(const umx_ep *ep)
-{
-    return umi_socket_is_over(&ep->socket) ? UMI_LOG_INFO : UMI_LOG_WARN;
-}
-
 static void
 drop_for_protocol(umx_ep *ep)
 {
     umi_conn_worker(ep)->stats.protocol_errors++;
-    umi_log(umi_conn_blame(ep), "endpoint %llu dropped: %s",
-            (unsigned long long)ep->base.id, ep->protocol_error);
+    if (ep->handshake != NULL && ep->handshake->listener != NULL) {
+        umi_listener_complain(ep->handshake->listener, &ep->socket,
+                              ep->protocol_error);
+    } else {
+        umi_log(UMI_LOG_WARN, "endpoint %llu dropped: %s",
+                (unsigned long long)ep->base.id, ep->protocol_error);
+    }
     umi_conn_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
     umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
 }

@@ -14,7 +14,6 @@
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
-#include "util/log.h"
 #include "util/hash.h"
 #include "util/table.h"
 #include "wire/channel.h"
@@ -101,9 +100,10 @@ struct umx_ep {
     uint64_t        pending_bytes; /* of sends that are not complete */
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
-    umi_list        asks;        /* what the peer has not answered */
-    unsigned        num_asked;   /* sent and not answered: given up, too */
-    uint64_t        last_ask;    /* token */
+    char           *foreign;   /* such an error that names what came; or NULL */
+    umi_list        asks;      /* what the peer has not answered */
+    unsigned        num_asked; /* sent and not answered: given up, too */
+    uint64_t        last_ask;  /* token */
     umx_listener   *accepted_by; /* held; NULL on the connecting side */
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
@@ -235,10 +235,6 @@ void umi_conn_visit(umi_ep *base);
  * static. */
 void umi_conn_protocol_error(umx_ep *ep, const char *why);
 
-/* How loud to be about what the peer said: what is wrong with one that has just
- * died is no fault of its own. */
-umi_log_level umi_conn_blame(const umx_ep *ep);
-
 /* What was announced cannot be received: its sender has ended, or has lied. As
  * above. */
 void umi_conn_cannot_land(umx_ep *ep, umx_status status);
@@ -257,6 +253,8 @@ void umi_handshake_init(umx_ep *ep);
 void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
+/* Why connecting fails, for people: with the peer's address. */
+void umi_handshake_explain(umx_ep *ep, umx_status status);
 
 /* close.c */
 /* `ep` is open; or connecting, then the close goes on once it is open. */

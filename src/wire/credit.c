@@ -150,30 +150,46 @@ umi_credit_unkeep(umi_channel *channel, umi_charge charge)
     }
 }
 
-/* More than half a window read since the last grant? */
-static bool
-is_grant_due(const umi_channel *channel)
+static void
+owe_credit(umi_channel *channel)
 {
-    const umi_limits *limits  = &channel->ep->own_limits;
-    const umi_counts *read    = &channel->rx_read;
-    const umi_counts *granted = &channel->rx_granted;
-    const umx_ep     *ep      = channel->ep;
-
-    return read->messages - granted->messages > limits->messages / 2 ||
-           read->reserve - granted->reserve > reserve_of(limits) / 2 ||
-           ep->rx_read.rndv - ep->rx_granted.rndv > limits->rndv / 2 ||
-           ep->rx_read.bytes - ep->rx_granted.bytes > limits->bytes / 2;
+    /* A peer that has said goodbye sends no more, and may be gone already. */
+    if (!channel->owes_credit && !channel->ep->has_goodbye) {
+        channel->owes_credit = true;
+        umi_conn_due(channel->ep, UMI_DUE_CREDIT);
+    }
 }
 
+/* A CREDIT is due once more than half a window has been read since the last. */
 void
 umi_credit_read(umi_channel *channel, umi_charge charge)
 {
-    add(&channel->ep->rx_read, &channel->rx_read, charge);
-    /* A peer that has said goodbye sends no more, and may be gone already. */
-    if (is_grant_due(channel) && !channel->owes_credit &&
-        !channel->ep->has_goodbye) {
-        channel->owes_credit = true;
-        umi_conn_due(channel->ep, UMI_DUE_CREDIT);
+    umx_ep           *ep      = channel->ep;
+    const umi_limits *limits  = &ep->own_limits;
+    umi_counts       *read    = &channel->rx_read;
+    const umi_counts *granted = &channel->rx_granted;
+    bool              is_due  = false;
+
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        read->messages++;
+        ep->rx_read.bytes += charge.bytes;
+        is_due = read->messages - granted->messages > limits->messages / 2 ||
+                 ep->rx_read.bytes - ep->rx_granted.bytes > limits->bytes / 2;
+        break;
+    case UMI_CHARGE_RNDV:
+        ep->rx_read.rndv++;
+        is_due = ep->rx_read.rndv - ep->rx_granted.rndv > limits->rndv / 2;
+        break;
+    case UMI_CHARGE_RESERVE:
+        read->reserve++;
+        is_due = read->reserve - granted->reserve > reserve_of(limits) / 2;
+        break;
+    case UMI_CHARGE_NONE:
+        break;
+    }
+    if (is_due) {
+        owe_credit(channel);
     }
 }
 

@@ -24,6 +24,7 @@
  * active beside shared memory, and its poll costs more than a message. The
  * socket stays open: the end of it is the end of the peer. What comes over UCX
  * before OPEN has been read waits. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -460,8 +461,11 @@ reject(umx_ep *ep, umx_status reason, const char *text)
 {
     umi_control control;
 
-    umi_log(umi_conn_blame(ep), "endpoint %llu rejected: %s",
-            (unsigned long long)ep->base.id, text);
+    /* One that has died cannot be reached, and that is no fault of its own. */
+    if (ep->handshake->listener != NULL &&
+        (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
+        umi_listener_complain(ep->handshake->listener, &ep->socket, text);
+    }
     umi_conn_worker(ep)->stats.protocol_errors++;
     fill_reject(&control, reason, text);
     ep->handshake->is_rejected = true;
@@ -797,6 +801,67 @@ on_message(umi_socket *sock, const void *data, size_t len)
     }
 }
 
+/* What the other side sent instead, as far as it can be shown. */
+static const char *
+name_foreign(umx_ep *ep)
+{
+    enum {
+        SHOWN = 32
+    };
+    char           text[40 + 4 * SHOWN];
+    const uint8_t *data = NULL;
+    size_t         len  = umi_socket_unread(&ep->socket, &data);
+    size_t         pos;
+
+    if (len == 0) {
+        return "not a byte of an open socket";
+    }
+    pos = (size_t)snprintf(text, sizeof(text), "not a ucp %s: it sent '",
+                           ep->is_server ? "client" : "server");
+
+    for (size_t i = 0; i < len && i < SHOWN; i++) {
+        bool is_plain = data[i] >= ' ' && data[i] < 0x7f;
+
+        pos += (size_t)snprintf(text + pos, sizeof(text) - pos,
+                                is_plain ? "%c" : "\\x%02x", data[i]);
+    }
+    snprintf(text + pos, sizeof(text) - pos, (len > SHOWN) ? "'..." : "'");
+    free(ep->foreign);
+    ep->foreign = strdup(text);
+    return (ep->foreign != NULL) ? ep->foreign : "not a ucp peer";
+}
+
+/* All messages begin alike. */
+static bool
+may_begin(const void *data, size_t len)
+{
+    uint32_t magic = UMI_CONTROL_MAGIC;
+
+    return memcmp(data, &magic, len < sizeof(magic) ? len : sizeof(magic)) == 0;
+}
+
+void
+umi_handshake_explain(umx_ep *ep, umx_status status)
+{
+    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
+
+    if (ep->is_server || umx_ep_reason(ep)[0] != '\0') {
+        return;
+    }
+    umi_socket_peer_text(&ep->socket, address);
+    if (ep->socket.error != 0) {
+        snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
+                 strerror(ep->socket.error), ep->socket.error);
+    } else if (status == UMX_ERR_TIMED_OUT) {
+        snprintf(text, sizeof(text), "%s: %s", address,
+                 ep->socket.is_connecting ? "no answer" :
+                                            "connected, but nothing was said");
+    } else {
+        snprintf(text, sizeof(text), "%s: it hung up", address);
+    }
+    umi_conn_set_reason(ep, text, strlen(text));
+}
+
 /* The end of the socket may have overtaken what came over UCX. */
 static void
 on_end(umi_socket *sock, umx_status status)
@@ -804,8 +869,11 @@ on_end(umi_socket *sock, umx_status status)
     umx_ep *ep = umi_container_of(sock, umx_ep, socket);
 
     if (status == UMX_ERR_PROTOCOL) {
-        umi_conn_protocol_error(ep, "not a message of the handshake");
+        umi_conn_protocol_error(ep, name_foreign(ep));
         return;
+    }
+    if (ep->state == UMX_EP_CONNECTING) {
+        umi_handshake_explain(ep, status);
     }
     for (int i = 0; i < LAST_POLLS; i++) {
         if (umi_worker_progress(umi_conn_worker(ep)) == 0) {
@@ -818,6 +886,7 @@ on_end(umi_socket *sock, umx_status status)
 
 static const umi_socket_ops socket_ops = {
     .on_message = on_message,
+    .may_begin  = may_begin,
     .on_end     = on_end,
 };
 
@@ -876,6 +945,18 @@ is_verdict(umx_status status)
     return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE;
 }
 
+/* The system knew without a socket. */
+static void
+explain_at_once(umx_ep *ep, const struct sockaddr *addr)
+{
+    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
+
+    umi_address_text(addr, address);
+    snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
+             strerror(ep->socket.error), ep->socket.error);
+    umi_conn_set_reason(ep, text, strlen(text));
+}
+
 umx_status
 umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                umx_ep **ep_p)
@@ -905,6 +986,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
         umi_timer_start(worker, &ep->timer, timeout_ns);
         umi_handshake_start(ep);
     } else if (is_verdict(status)) {
+        explain_at_once(ep, params->addr);
         umi_conn_finish(ep, UMX_EP_FAILED, status);
     } else {
         umx_ep_destroy(ep);

@@ -36,8 +36,12 @@ must_announce(umx_ep *ep, const umx_request *req)
 static umi_charge
 charge_eager(umx_request *req)
 {
-    uint8_t flags = (uint8_t)header_of(req)[offsetof(umi_header, flags)];
+    uint8_t flags;
 
+    if (req->u.send.longer == NULL) {
+        return umi_charge_eager(req->buf.len, 0); /* no header of the user's */
+    }
+    flags = (uint8_t)header_of(req)[offsetof(umi_header, flags)];
     return umi_charge_eager(req->buf.len,
                             req->u.send.header_len - umi_header_size(flags));
 }
@@ -213,8 +217,10 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
         return status;
     }
     *channel_p = umi_conn_channel(ep, what->channel);
-    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY :
-                                  umi_conn_use_channel(*channel_p);
+    if (*channel_p == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return (*channel_p)->is_ours ? UMX_OK : umi_conn_use_channel(*channel_p);
 }
 
 /* A connection whose peer is gone, and that has not heard of it, has none. */

@@ -234,6 +234,7 @@ test_a_landed_receive_cancelled_before_its_report_gives_back(void **state)
 
     assert_non_null(in);
     op_recv(&o, b->ep, 0, pair_tag(1), in, LARGE);
+    assert_int_equal(o.status, UMX_INPROGRESS);
     post_canceller(b, &byte);
     b->victim       = o.req;
     fake.is_pending = true;

@@ -194,6 +194,7 @@ test_operations_wait_for_the_handshake(void **state)
     tag_recv(&recv_op, p->client_worker, p->client, 2, UINT64_MAX, &back, 1);
     params          = op_params(&flush_op);
     flush_op.status = umx_ep_flush(p->client, &params, &flush_op.req);
+    assert_int_equal(withdrawn.status, UMX_INPROGRESS);
     assert_int_equal(send_op.status, UMX_INPROGRESS);
     assert_int_equal(recv_op.status, UMX_INPROGRESS);
     assert_int_equal(flush_op.status, UMX_INPROGRESS);
@@ -367,6 +368,7 @@ test_a_message_put_back_goes_to_who_waits_for_it(void **state)
     pair_open(p);
     send_three(p);
     tag_take(&t, p->server_worker, 2, UINT64_MAX);
+    assert_int_equal(t.o.status, UMX_OK);
     tag_recv(&others, p->server_worker, NULL, 9, UINT64_MAX, &other, 1);
     tag_recv(&recv_op, p->server_worker, NULL, 2, UINT64_MAX, &byte, 1);
     umx_tag_message_return(t.message);

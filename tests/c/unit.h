@@ -27,7 +27,21 @@ unit_limit_time(void)
     alarm(UNIT_TIME_LIMIT_S * (factor == NULL ? 1 : (unsigned)atoi(factor)));
 }
 
+#ifdef UNIT_NOMEM
+/* nomem.c: each test with each allocation of libumx failing; a test waits, and
+ * nothing comes; an operation has told it how it ended. */
+int  nomem_run(const struct CMUnitTest *tests, size_t num_tests);
+void nomem_idle(void);
+void nomem_told(int status);
+
+#define UNIT_RUN(tests) nomem_run(tests, sizeof(tests) / sizeof(*(tests)))
+#define UNIT_IDLE() nomem_idle()
+#define UNIT_TOLD(s) nomem_told(s)
+#else
 #define UNIT_RUN(tests) \
     (unit_limit_time(), cmocka_run_group_tests(tests, NULL, NULL))
+#define UNIT_IDLE() ((void)0)
+#define UNIT_TOLD(s) ((void)(s))
+#endif
 
 #endif
