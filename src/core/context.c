@@ -25,6 +25,30 @@ static const uint64_t ucx_features   = UCP_FEATURE_TAG | UCP_FEATURE_AM |
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
+/* UCX calls the end of a peer an error, in these words, wherever it meets it.
+ * It also reports it, and libumx passes that on to who needs to know. */
+static bool
+is_about_an_end(const char *text)
+{
+    static const char *const words[] = {
+        "failed: Connection refused",
+        "failed: Connection reset by peer",
+        "failed: Broken pipe",
+        "UCX_TCP_MAX_CONN_RETRIES",
+        "mm ep failed to connect to remote FIFO",
+        "was not returned to mpool",
+        "callbacks were not removed",
+        "shmat(shmid=",
+    };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strstr(text, words[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static ucs_log_func_rc_t
 take_ucx_line(const char *file, unsigned line, const char *function,
               ucs_log_level_t                   level,
@@ -48,6 +72,9 @@ take_ucx_line(const char *file, unsigned line, const char *function,
         our_level = UMI_LOG_DEBUG;
     }
     vsnprintf(text, sizeof(text), message, ap);
+    if (our_level <= UMI_LOG_WARN && is_about_an_end(text)) {
+        our_level = UMI_LOG_INFO;
+    }
     umi_log(our_level, "UCX: %s", text);
     return UCS_LOG_FUNC_RC_STOP;
 }

@@ -461,7 +461,9 @@ reject(umx_ep *ep, umx_status reason, const char *text)
 {
     umi_control control;
 
-    if (ep->handshake->listener != NULL) {
+    /* One that has died cannot be reached, and that is no fault of its own. */
+    if (ep->handshake->listener != NULL &&
+        (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
         umi_listener_complain(ep->handshake->listener, &ep->socket, text);
     }
     umi_conn_worker(ep)->stats.protocol_errors++;

@@ -8,6 +8,7 @@ the process with status 3.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -110,10 +111,11 @@ class Loop:
         self.port = None
 
     def describe_soon(self):
-        """From another thread."""
-        self._loop.call_soon_threadsafe(
-            lambda: print(self.watch.describe(), file=sys.stderr, flush=True)
-        )
+        """From another thread; nothing if the loop has ended."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(
+                lambda: print(self.watch.describe(), file=sys.stderr, flush=True)
+            )
 
     async def run(self, on_port):
         self._loop = asyncio.get_running_loop()
