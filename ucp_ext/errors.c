@@ -242,19 +242,45 @@ set_place(mod_state *st, PyObject *exc, const errors_place *place)
     return rc;
 }
 
+/* What follows "ADDRESS: " in `reason`; NULL if it does not begin so. */
+static const char *
+behind_address(const char *reason, PyObject *address)
+{
+    const char *name = PyUnicode_AsUTF8(address);
+    size_t      len;
+
+    if (reason == NULL || name == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    len = strlen(name);
+    if (strncmp(reason, name, len) != 0 ||
+        strncmp(reason + len, ": ", 2) != 0) {
+        return NULL;
+    }
+    return reason + len + 2;
+}
+
 PyObject *
 errors_new_at(mod_state *st, umx_status status, const char *op,
               const errors_place *place, const char *detail)
 {
-    PyObject *address = address_text(place->address), *text = NULL, *exc;
+    PyObject   *address = address_text(place->address), *text = NULL, *exc;
+    const char *cause;
 
     if (address == NULL) {
         return NULL;
     }
-    text = PyUnicode_FromFormat(
-        "%s %s %U: %s%s%s", op, place->preposition, address,
-        place->error != 0 ? strerror(place->error) : umx_status_string(status),
-        detail != NULL ? ": " : "", detail != NULL ? detail : "");
+    cause = behind_address(detail, address);
+    if (cause != NULL) {
+        detail = NULL; /* libumx has named the address, and says it all */
+    } else {
+        cause = place->error != 0 ? strerror(place->error) :
+                                    umx_status_string(status);
+    }
+    text = PyUnicode_FromFormat("%s %s %U: %s%s%s", op, place->preposition,
+                                address, cause, detail != NULL ? ": " : "",
+                                detail != NULL ? detail : "");
     Py_DECREF(address);
     if (text == NULL) {
         return NULL;
