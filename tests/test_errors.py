@@ -29,7 +29,8 @@ async def test_a_refused_connection_names_host_port_and_errno(closed_port):
 async def test_a_mute_server_is_named(mute_server):
     with pytest.raises(
         ucp.UCXTimeout,
-        match=rf"^connect to 127\.0\.0\.1:{mute_server}: connected, but nothing was said$",
+        match=rf"^connect to 127\.0\.0\.1:{mute_server}: "
+        "connected, but nothing was said$",
     ) as caught:
         await ucp.create_endpoint("127.0.0.1", mute_server, connect_timeout=0.05)
     assert caught.value.errno is None
