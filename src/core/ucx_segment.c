@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After src/uct/sm/mm/posix/mm_posix.c of UCX: an id is flags and, with PROCFS,
  * a descriptor and the pid of the process that has it; else a number in the
- * name.
+ * name. UCX leaves the transport out if the pid is of another namespace, or if
+ * it cannot open the segment.
  */
 #include "core/ucx_segment.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,62 +21,88 @@
 #define POSIX_FD_AT 30
 #define POSIX_PID ((UINT64_C(1) << POSIX_FD_AT) - 1)
 
+#define FIRST_PID_NS 0xEFFFFFFCu /* the inode that Linux gives it */
+
 static const char name_begin[] = "/dev/shm/ucx_shm_posix_";
 
-static size_t
-size_of(const char *path)
+static umx_status
+size_of(const char *path, size_t *size_p)
 {
     struct stat what;
 
-    if (stat(path, &what) != 0 || !S_ISREG(what.st_mode) ||
-        what.st_uid != geteuid()) {
-        return 0;
+    if (stat(path, &what) != 0) {
+        *size_p = SIZE_MAX; /* nor can UCX open it */
+        return UMX_OK;
     }
-    return (size_t)what.st_size;
+    if (!S_ISREG(what.st_mode) || what.st_uid != geteuid()) {
+        return UMX_ERR_PROTOCOL;
+    }
+    *size_p = (size_t)what.st_size;
+    return UMX_OK;
 }
 
-/* Does the descriptor lead to a segment of UCX's? */
+/* Does the descriptor lead to something else than a segment of UCX's? */
 static bool
-leads_to_segment(const char *path)
+leads_elsewhere(const char *path)
 {
     char    target[PATH_MAX];
     ssize_t len = readlink(path, target, sizeof(target) - 1);
 
     if (len < 0) {
-        return false;
+        return false; /* it cannot be opened either */
     }
     target[len] = '\0';
-    return strncmp(target, name_begin, strlen(name_begin)) == 0;
+    return strncmp(target, name_begin, strlen(name_begin)) != 0;
 }
 
-size_t
-umi_ucx_posix_size(uint64_t id)
+/* Are numbers of processes there numbers of processes here? */
+static bool
+is_own_namespace(uint32_t pid_ns)
+{
+    struct stat what;
+
+    if (stat("/proc/self/ns/pid", &what) != 0) {
+        return true; /* look, to be safe */
+    }
+    return (uint32_t)what.st_ino == (pid_ns != 0 ? pid_ns : FIRST_PID_NS);
+}
+
+umx_status
+umi_ucx_posix_size(uint64_t id, uint32_t pid_ns, size_t *size_p)
 {
     uint64_t number = id & POSIX_NUMBER;
     char     path[64];
 
-    if (!(id & POSIX_SHM_OPEN)) {
-        return SIZE_MAX; /* in a directory that only UCX knows */
+    if (!(id & POSIX_SHM_OPEN) || !is_own_namespace(pid_ns)) {
+        *size_p = SIZE_MAX; /* in a directory that only UCX knows; elsewhere */
+        return UMX_OK;
     }
     if (id & POSIX_PROCFS) {
         snprintf(path, sizeof(path), "/proc/%u/fd/%u",
                  (unsigned)(number & POSIX_PID),
                  (unsigned)(number >> POSIX_FD_AT));
-        return leads_to_segment(path) ? size_of(path) : 0;
+        return leads_elsewhere(path) ? UMX_ERR_PROTOCOL : size_of(path, size_p);
     }
     snprintf(path, sizeof(path), "%s%llx", name_begin,
              (unsigned long long)number);
-    return size_of(path);
+    return size_of(path, size_p);
 }
 
-size_t
-umi_ucx_sysv_size(uint64_t id)
+umx_status
+umi_ucx_sysv_size(uint64_t id, size_t *size_p)
 {
     struct shmid_ds what;
 
-    if (id > INT_MAX || shmctl((int)id, IPC_STAT, &what) != 0 ||
-        what.shm_perm.cuid != geteuid()) {
-        return 0;
+    if (id > INT_MAX) {
+        return UMX_ERR_PROTOCOL;
     }
-    return what.shm_segsz;
+    if (shmctl((int)id, IPC_STAT, &what) != 0) {
+        return (errno == EINVAL || errno == EIDRM) ? UMX_ERR_CONNECTION_RESET :
+                                                     UMX_ERR_PROTOCOL;
+    }
+    if (what.shm_perm.cuid != geteuid()) {
+        return UMX_ERR_PROTOCOL;
+    }
+    *size_p = what.shm_segsz;
+    return UMX_OK;
 }

@@ -8,11 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the segment that UCX's posix transport means by `id`; 0 if it is
- * none of UCX's, or not of this user's; SIZE_MAX if that cannot be known. */
-size_t umi_ucx_posix_size(uint64_t id);
+#include <umx/status.h>
 
-/* The same of its sysv transport. */
-size_t umi_ucx_sysv_size(uint64_t id);
+/* Bytes of the segment that UCX's posix transport means by `id`, in a process
+ * whose process namespace is `pid_ns` (0: the first of the system). SIZE_MAX if
+ * this UCX will not map it, or if that cannot be known.
+ * UMX_ERR_PROTOCOL: it is no segment of UCX's, or not of this user's. */
+umx_status umi_ucx_posix_size(uint64_t id, uint32_t pid_ns, size_t *size_p);
+
+/* The same of its sysv transport.
+ * UMX_ERR_CONNECTION_RESET: it is gone, as it is once its process has ended. */
+umx_status umi_ucx_sysv_size(uint64_t id, size_t *size_p);
 
 #endif

@@ -225,38 +225,55 @@ share(umx_worker *worker, umi_peer_claim *claim)
     return umi_x25519_shared(worker->secret, claim->key, claim->shared);
 }
 
-static size_t
-segment_size(const umi_ucx_segment *segment)
+static umx_status
+segment_size(const umi_ucx_segment *segment, size_t *size_p)
 {
-    return segment->is_posix ? umi_ucx_posix_size(segment->id) :
-                               umi_ucx_sysv_size(segment->id);
+    return segment->is_posix ?
+               umi_ucx_posix_size(segment->id, segment->pid_ns, size_p) :
+               umi_ucx_sysv_size(segment->id, size_p);
 }
 
 /* UCX maps as much of a peer's segment as its own have. */
-static bool
-is_segment_safe(const umi_ucx_address *own, const umi_ucx_segment *segment)
+static umx_status
+check_segment(const umi_ucx_address *own, const umi_ucx_segment *segment)
 {
+    size_t     size, own_size;
+    umx_status status;
+
     for (unsigned i = 0; i < own->num_segments; i++) {
         const umi_ucx_segment *ours = &own->segments[i];
 
-        if (ours->is_posix == segment->is_posix &&
-            ours->host == segment->host &&
-            segment_size(segment) < segment_size(ours)) {
-            return false;
+        if (ours->is_posix != segment->is_posix ||
+            ours->host != segment->host) {
+            continue;
+        }
+        status = segment_size(segment, &size);
+        if (status != UMX_OK) {
+            return status;
+        }
+        if (segment_size(ours, &own_size) != UMX_OK || size < own_size) {
+            return UMX_ERR_PROTOCOL;
         }
     }
-    return true;
+    return UMX_OK;
 }
 
-static bool
-are_segments_safe(const umi_ucx_address *own, const umi_ucx_address *peers)
+/* A status and its reason. */
+static umx_status
+check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
+               const char **reason_p)
 {
-    for (unsigned i = 0; i < peers->num_segments; i++) {
-        if (!is_segment_safe(own, &peers->segments[i])) {
-            return false;
-        }
+    umx_status status = UMX_OK;
+
+    for (unsigned i = 0; status == UMX_OK && i < peers->num_segments; i++) {
+        status = check_segment(own, &peers->segments[i]);
     }
-    return true;
+    if (status == UMX_ERR_CONNECTION_RESET) {
+        *reason_p = "the peer's shared memory is gone";
+    } else if (status != UMX_OK) {
+        *reason_p = "UCX's address names memory that is no segment of UCX's";
+    }
+    return status;
 }
 
 /* Can UCX be given that address? What our own is like tells what this UCX
@@ -299,9 +316,9 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;
     }
-    if (!are_segments_safe(&own, &peers)) {
-        *reason_p = "UCX's address names memory that is no segment of UCX's";
-        return UMX_ERR_PROTOCOL;
+    status = check_segments(&own, &peers, reason_p);
+    if (status != UMX_OK) {
+        return status;
     }
     ep->handshake->claim.uuid = peers.uuid;
     return UMX_OK;

@@ -44,6 +44,9 @@ enum {
     MAX_ENTRIES = 128 /* UCP_MAX_RESOURCES */
 };
 
+/* In the id of a posix segment: its namespace of processes comes behind. */
+#define POSIX_HAS_PID_NS (UINT64_C(1) << 60)
+
 /* What is known of a transport: how long its addresses are at least. */
 typedef struct transport {
     const char *name;
@@ -171,7 +174,8 @@ check_attributes(decoder *d)
 }
 
 static bool
-note_segment(decoder *d, const transport *known, const uint8_t *iface)
+note_segment(decoder *d, const transport *known, const uint8_t *iface,
+             uint8_t len)
 {
     umi_ucx_address *address  = d->address;
     umi_ucx_segment *segment  = &address->segments[address->num_segments];
@@ -186,6 +190,14 @@ note_segment(decoder *d, const transport *known, const uint8_t *iface)
     segment->is_posix = is_posix;
     memcpy(&segment->host, d->device, sizeof(segment->host));
     memcpy(&segment->id, iface, sizeof(segment->id));
+    segment->pid_ns = 0;
+    if (is_posix && (segment->id & POSIX_HAS_PID_NS)) {
+        if (len < sizeof(segment->id) + sizeof(segment->pid_ns)) {
+            return refuse(d, "UCX's address has a transport that is too short");
+        }
+        memcpy(&segment->pid_ns, iface + sizeof(segment->id),
+               sizeof(segment->pid_ns));
+    }
     address->num_segments++;
     return true;
 }
@@ -224,7 +236,7 @@ read_transport(decoder *d, bool *is_last_p)
     if (strcmp(known->name, "tcp") == 0) {
         return check_tcp(d);
     }
-    return note_segment(d, known, iface);
+    return note_segment(d, known, iface, len);
 }
 
 /* ---- devices -------------------------------------------------------------

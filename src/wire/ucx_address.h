@@ -22,6 +22,7 @@ typedef struct umi_ucx_segment {
     bool     is_posix; /* else sysv */
     uint64_t host;
     uint64_t id;
+    uint32_t pid_ns; /* posix: of the pid in `id`; 0: the system's first */
 } umi_ucx_segment;
 
 typedef struct umi_ucx_address {

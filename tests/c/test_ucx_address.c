@@ -123,7 +123,7 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
     umi_ucx_address address;
     const void     *data;
     const char     *why;
-    size_t          len;
+    size_t          len, size;
 
     (void)state;
     assert_int_equal(umi_engine_address(worker->engine, true, &data, &len),
@@ -131,25 +131,34 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
     assert_true(decode(&address, data, len, &why));
     assert_true(address.num_segments > 0);
     for (unsigned i = 0; i < address.num_segments; i++) {
-        uint64_t id = address.segments[i].id;
+        uint64_t id     = address.segments[i].id;
+        uint32_t pid_ns = address.segments[i].pid_ns;
 
         if (address.segments[i].is_posix) {
-            assert_true(umi_ucx_posix_size(id) > 4096);
-            /* another descriptor of this process, none, and another name */
+            assert_int_equal(umi_ucx_posix_size(id, pid_ns, &size), UMX_OK);
+            assert_in_range(size, 4096, SIZE_MAX - 1);
+            /* A process of another namespace: UCX does not map it. */
+            assert_int_equal(umi_ucx_posix_size(id, 1, &size), UMX_OK);
+            assert_int_equal(size, SIZE_MAX);
+            /* Another descriptor of this process; one that is not there. */
             id = (id & ~(((UINT64_C(1) << 30) - 1) << 30)) | (uint64_t)fd << 30;
-            assert_int_equal(umi_ucx_posix_size(id), 0);
+            assert_int_equal(umi_ucx_posix_size(id, pid_ns, &size),
+                             UMX_ERR_PROTOCOL);
             id |= ((UINT64_C(1) << 30) - 1) << 30;
-            assert_int_equal(umi_ucx_posix_size(id), 0);
-            id = UINT64_C(1) << 62 | 12345;
-            assert_int_equal(umi_ucx_posix_size(id), 0);
+            assert_int_equal(umi_ucx_posix_size(id, pid_ns, &size), UMX_OK);
+            assert_int_equal(size, SIZE_MAX);
         } else {
-            assert_true(umi_ucx_sysv_size(id) > 4096);
-            assert_int_equal(umi_ucx_sysv_size(UINT64_MAX), 0);
+            assert_int_equal(umi_ucx_sysv_size(id, &size), UMX_OK);
+            assert_in_range(size, 4096, SIZE_MAX - 1);
+            assert_int_equal(umi_ucx_sysv_size(UINT64_MAX, &size),
+                             UMX_ERR_PROTOCOL);
         }
     }
-    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid), 4096);
+    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid, &size), UMX_OK);
+    assert_int_equal(size, 4096);
     shmctl(shmid, IPC_RMID, NULL);
-    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid), 0);
+    assert_int_equal(umi_ucx_sysv_size((uint64_t)shmid, &size),
+                     UMX_ERR_CONNECTION_RESET);
     close(fd);
     umx_worker_destroy(worker);
 }
