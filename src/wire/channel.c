@@ -977,8 +977,8 @@ cancel_landing(umx_request *req)
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
-    if (!umi_conn_may_read(ep)) {
-        return;
+    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, req->info.seq)) {
+        return; /* nobody receives it any more */
     }
     message = umi_message_copy(ep, NULL, 0);
     if (message == NULL) {

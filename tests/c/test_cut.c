@@ -367,6 +367,37 @@ test_no_hole_when_the_close_of_the_sender_times_out(void **state)
     free_all(p, &t);
 }
 
+/* A receive is cancelled after the connection has ended under its message: that
+ * one is not offered to the next receive, which would wait for it. */
+static void
+test_a_lost_message_returns_from_no_cancelled_receive(void **state)
+{
+    enum {
+        LEN = 3000000
+    };
+    pair *p   = *state;
+    char *out = calloc(1, LEN), *in = malloc(LEN);
+    op    sending, first, second;
+
+    pair_open(p);
+    op_send(&sending, p->client, 0, pair_tag(1), out, LEN);
+    PAIR_UNTIL(p, p->server->num_announced == 1);
+    op_recv(&first, p->server, 0, pair_any, in, LEN);
+    assert_false(op_is_done(&first));
+    umi_peer_close(p->server->base.peer);
+    umi_worker_run_events(p->server_worker);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_FAILED);
+    if (!op_is_done(&first)) {
+        umx_request_cancel(first.req);
+    }
+    op_recv(&second, p->server, 0, pair_any, in, LEN);
+    assert_int_equal(op_wait(p, &second), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
+    (void)op_wait(p, &sending);
+    free(out);
+    free(in);
+}
+
 /* ---- what is in hand -----------------------------------------------------
  */
 
@@ -440,6 +471,7 @@ main(void)
         PAIR_TEST(test_no_hole_when_ucx_reports_the_end),
         PAIR_TEST(test_no_hole_when_the_peer_breaks_the_protocol),
         PAIR_TEST(test_no_hole_when_the_close_of_the_sender_times_out),
+        PAIR_TEST(test_a_lost_message_returns_from_no_cancelled_receive),
         PAIR_TEST(test_nothing_behind_a_taken_message),
         PAIR_TEST(test_nothing_returns_behind_a_lost_message),
     };
