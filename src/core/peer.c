@@ -193,6 +193,7 @@ peer_new(umi_engine *engine, const umi_peer_claim *claim,
     memcpy(peer->address_hash, address_hash, UMI_SHA256_SIZE);
     peer->uuid = claim->uuid;
     umi_list_init(&peer->eps);
+    umi_list_init(&peer->former);
     umi_timer_init(&peer->linger, on_linger);
     status = open_handle(peer, claim->address);
     if (status != UMX_OK) {
@@ -222,8 +223,9 @@ umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim, umi_peer **peer_p)
                                peer_new(ep->engine, claim, hash, peer_p);
 }
 
-void
-umi_peer_close(umi_peer *peer)
+/* What libumx has at it ends. */
+static void
+end_use(umi_peer *peer)
 {
     while (!umi_list_is_empty(&peer->eps)) {
         umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_link);
@@ -237,10 +239,34 @@ umi_peer_close(umi_peer *peer)
     }
     umi_timer_stop(&peer->linger);
     umi_link_remove(&peer->link);
+}
+
+static void
+free_peer(umi_peer *peer)
+{
     close_handle(peer);
     umi_engine_release(peer->engine);
     explicit_bzero(peer->shared, sizeof(peer->shared));
     free(peer);
+}
+
+static void
+close_former(umi_peer *peer)
+{
+    while (!umi_list_is_empty(&peer->former)) {
+        umi_peer *former = umi_container_of(peer->former.next, umi_peer, link);
+
+        end_use(former);
+        free_peer(former);
+    }
+}
+
+void
+umi_peer_close(umi_peer *peer)
+{
+    close_former(peer);
+    end_use(peer);
+    free_peer(peer);
 }
 
 void
@@ -250,6 +276,40 @@ umi_peer_fail(umi_peer *peer, const char *reason)
         umi_container_of(link, umi_ep, peer_link)->reason = reason;
     }
     umi_peer_close(peer);
+}
+
+/* Has UCX requests that only the end of an endpoint gives back? */
+static bool
+has_requests(const umi_peer *peer)
+{
+    UMI_LIST_FOREACH(link, &peer->worker->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, link);
+
+        if ((ep->peer == peer || ep->peer == NULL) &&
+            !umi_list_is_empty(&ep->inflight)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* UCX pairs the endpoints of two workers by counting them, and the two count
+ * differently once a handshake has ended in its middle. So what the other side
+ * has made in place of the one that is gone may belong to `old`, in UCX's eyes,
+ * and its announcements would be dropped with it. Hence `old` stays until
+ * `peer` goes. */
+static void
+supersede(umi_peer *old, umi_peer *peer)
+{
+    bool is_idle = !old->is_failed && !has_requests(old);
+
+    close_former(old); /* was for the one that is gone */
+    end_use(old);
+    if (is_idle) {
+        umi_list_append(&peer->former, &old->link);
+    } else {
+        free_peer(old);
+    }
 }
 
 umx_status
@@ -273,7 +333,7 @@ umi_peer_renew(umi_peer *old, const umi_ep *ep, const umi_peer_claim *claim,
             umi_peer_attach(*peer_p, other);
         }
     }
-    umi_peer_close(old);
+    supersede(old, *peer_p);
     return UMX_OK;
 }
 

@@ -34,6 +34,7 @@ typedef struct umi_peer {
     uint64_t    uuid;      /* in that address; 0: not known */
     bool        is_proven; /* a handshake has shown that the key is its own */
     umi_list    eps;       /* umi_ep.peer_link */
+    umi_list    former;    /* umi_peer.link: the one in whose place it is */
     umi_timer   linger;
     bool        is_failed; /* UCX's error handler ran */
     bool        has_shm;
@@ -73,9 +74,10 @@ void umi_peer_close(umi_peer *peer);
 void umi_peer_fail(umi_peer *peer, const char *reason);
 
 /* What `old` belonged to at the other side is gone: a new one takes its place,
- * in the engine that the handshake of `ep` tells of. `old` is closed but for
- * the connections that are not bound yet: they go over.
- */
+ * in the engine that the handshake of `ep` tells of. The connections of `old`
+ * that are not bound yet go over, the others fail. Its endpoint stays as long
+ * as the new one if nothing is under way there: UCX may have paired it with
+ * what the other side has now. */
 umx_status umi_peer_renew(umi_peer *old, const umi_ep *ep,
                           const umi_peer_claim *claim, umi_peer **peer_p);
 

@@ -169,6 +169,79 @@ test_the_listening_side_drops_its_endpoint(void **state)
     check_stale(*state, false);
 }
 
+/* The client has gone between WELCOME and OPEN: the server's worker has made
+ * one endpoint more of UCX's than the client's. */
+static void
+leave_in_the_middle(pair *p)
+{
+    pair_listen(p);
+    pair_connect(p, 0);
+    while (umi_list_is_empty(&p->server_worker->peers)) {
+        umx_worker_poll(p->client_worker);
+        umx_worker_poll(p->server_worker);
+    }
+    umx_ep_abort(p->client);
+    umx_ep_destroy(p->client);
+    PAIR_UNTIL(p, count_peers(p->server_worker) == 0);
+    p->client = NULL;
+}
+
+/* One more connection, of which the client has not seen WELCOME yet. */
+static void
+connect_up_to_welcome(pair *p)
+{
+    const umi_peer *peer = peer_of(p->server_worker);
+
+    p->server = NULL;
+    pair_connect(p, 0);
+    while (peer->eps.next == peer->eps.prev) {
+        umx_worker_poll(p->client_worker);
+        umx_worker_poll(p->server_worker);
+    }
+}
+
+/* What the client's new endpoint sends first overtakes OPEN, and UCX pairs it
+ * with the server's old one. That one must not go when OPEN has been read. */
+static void
+test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
+{
+    enum {
+        LEN   = 300000,
+        POLLS = 1000
+    };
+    pair   *p = *state;
+    umx_ep *client, *server;
+    char   *out = malloc(LEN), *in = malloc(LEN);
+    op      sending, receiving;
+
+    leave_in_the_middle(p);
+    connect_again(p);
+    client = p->client;
+    server = p->server;
+    connect_up_to_welcome(p);
+    umi_peer_close(peer_of(p->client_worker));
+    while (umx_ep_get_state(p->client) == UMX_EP_CONNECTING) {
+        umx_worker_poll(p->client_worker);
+    }
+    fill_pattern(out, LEN, 1);
+    op_send(&sending, p->client, 0, pair_tag(1), out, LEN);
+    for (int i = 0; i < POLLS; i++) {
+        umx_worker_poll(p->client_worker);
+        (void)umi_worker_progress(p->server_worker); /* UCX alone */
+    }
+    PAIR_UNTIL(p, p->server != NULL);
+    op_recv(&receiving, p->server, 0, pair_any, in, LEN);
+    assert_int_equal(op_wait(p, &receiving), UMX_OK);
+    assert_int_equal(op_wait(p, &sending), UMX_OK);
+    check_pattern(in, LEN, 1);
+    check_byte(p, p->server, p->client, 'b');
+    assert_int_equal(count_peers(p->server_worker), 1);
+    umx_ep_destroy(client);
+    umx_ep_destroy(server);
+    free(out);
+    free(in);
+}
+
 /* With connections that do not know it yet. */
 static void
 test_connections_on_a_dropped_endpoint_fail(void **state)
@@ -753,6 +826,7 @@ main(void)
         PAIR_TEST(test_after_an_abort_ucxs_endpoint_goes),
         PAIR_TEST(test_the_connecting_side_drops_its_endpoint),
         PAIR_TEST(test_the_listening_side_drops_its_endpoint),
+        PAIR_TEST(test_what_overtakes_the_renewal_of_an_endpoint_is_kept),
         PAIR_TEST(test_connections_on_a_dropped_endpoint_fail),
         PAIR_TEST(test_two_workers_connect_to_each_other_at_once),
         PAIR_TEST(test_a_worker_connects_to_itself),
