@@ -37,6 +37,7 @@ is_about_an_end(const char *text)
         "UCX_TCP_MAX_CONN_RETRIES",
         "mm ep failed to connect to remote FIFO",
         "was not returned to mpool",
+        "callback was not removed",
         "callbacks were not removed",
         "shmat(shmid=",
     };
