@@ -89,7 +89,7 @@ struct umx_ep {
     umi_list        control; /* arrived control messages (umx_message) */
     unsigned        num_control;
     unsigned        num_answers; /* ours, that UCX has not sent yet */
-    umi_timer       timer; /* handshake, then close */
+    umi_timer       timer;       /* handshake, then close */
     umi_timer       heartbeat;
     unsigned        num_arrivals; /* over UCX; wraps */
     unsigned        num_heard;    /* heartbeat: what there was last time */
