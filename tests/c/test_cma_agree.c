@@ -958,6 +958,23 @@ test_an_ask_that_comes_twice_gets_the_same_invitation(void **state)
     until_agreed(p);
 }
 
+/* Answers would pile up for one that takes none. */
+static void
+test_few_asks_are_answered(void **state)
+{
+    pair    *p = *state;
+    unsigned in_use;
+
+    open_invited_pair(p);
+    in_use = p->server_worker->cma.in_use;
+    for (int i = 0; i < 100000; i++) {
+        umi_cma_on_ask(&p->server->base);
+    }
+    assert_in_range(p->server_worker->cma.in_use, in_use, in_use + 16);
+    hear_invite(p);
+    until_agreed(p);
+}
+
 /* Calls `fn` while no descriptor is to be had. */
 static void
 without_descriptors(void (*fn)(pair *p), pair *p)
@@ -1073,6 +1090,7 @@ main(int argc, char **argv)
         PAIR_TEST_ONCE(test_an_invitation_is_answered_once),
         PAIR_TEST_ONCE(test_an_invitation_that_nobody_asked_for_is_ignored),
         PAIR_TEST_ONCE(test_an_ask_that_comes_twice_gets_the_same_invitation),
+        PAIR_TEST_ONCE(test_few_asks_are_answered),
         PAIR_TEST_ONCE(test_without_descriptors_nobody_is_invited),
         PAIR_TEST_ONCE(test_without_descriptors_nothing_is_lent),
         PAIR_TEST_ONCE(test_without_descriptors_an_invitation_ends),
