@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Programs in which the collector runs at nearly every allocation, and code of
 the program's in it: what a callback of libumx is about goes while it runs."""
 

@@ -74,8 +74,9 @@ def test_a_program_is_run_as_it_is(program):
 
 
 def test_a_module_is_run_as_it_is(program):
-    arguments = ("-m", "ucp.compat.ucxx", "-m", "program", "one", "two")
-    assert python(*arguments, cwd=program.parent) == OUTPUT
+    arguments = ("-P", "-m", "ucp.compat.ucxx", "-m", "program", "one", "two")
+    environment = {"PYTHONPATH": str(program.parent)}
+    assert python(*arguments, env=environment) == OUTPUT
 
 
 def test_a_directory_on_the_path_does_it_as_well(program):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: BSD-3-Clause
 """Requests that the program drops, or whose result it has taken."""
 
 import asyncio

@@ -7,6 +7,7 @@ import pytest
 from script import run_script
 
 import ucp
+from ucp._token import token_of_environment
 from ucp.testing import connected_pair, until
 
 pytestmark = pytest.mark.usefixtures("fresh_ucx")
@@ -267,6 +268,11 @@ def test_an_empty_variable_is_no_missing_token(monkeypatch, name):
     monkeypatch.setenv(name, "")
     with pytest.raises(ucp.UCXConfigError, match=f"^{name} is set, but empty$"):
         ucp.current_worker()
+
+
+def test_a_token_of_the_environment_is_any_bytes(monkeypatch):
+    monkeypatch.setenv("UCP_TOKEN", os.fsdecode(b"\xff\x80"))
+    assert token_of_environment() == b"\xff\x80"
 
 
 def test_two_tokens_are_refused(monkeypatch):

@@ -72,4 +72,4 @@ def token_of_environment() -> bytes | None:
             raise UCXConfigError(f"{name} is set, but empty")
     if path is not None:
         return read_token(path)
-    return value.encode() if value is not None else None
+    return os.fsencode(value) if value is not None else None

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* event.c: every callback that libumx has from this extension, and nothing
  * else: see event.h. No function here counts a reference, allocates an object
  * or calls Python; tests/test_layers.py keeps both rules. Those that libumx

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
 /* event.h: what libumx has told, and what is to be done about it.
  *
  * Nothing of Python runs inside a callback of libumx: to count a reference down

@@ -41,6 +41,7 @@ typedef struct umi_ep {
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
     umi_list    loans;         /* umi_loan.link: `inflight`, with the peer */
     unsigned    cma_step;      /* umi_cma_step */
+    unsigned    num_cma_asks;  /* that the peer has sent */
     umi_link    link;          /* worker->eps */
     umi_link    event_link;    /* worker->ep_events */
     umi_list    gathered;      /* umi_gathered.ep_link */

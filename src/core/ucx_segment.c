@@ -41,18 +41,59 @@ size_of(const char *path, size_t *size_p)
     return UMX_OK;
 }
 
+/* The link to the descriptor in an id with PROCFS. */
+static void
+link_path(uint64_t id, char *path, size_t size)
+{
+    uint64_t number = id & POSIX_NUMBER;
+
+    snprintf(path, size, "/proc/%u/fd/%u", (unsigned)(number & POSIX_PID),
+             (unsigned)(number >> POSIX_FD_AT));
+}
+
+static bool
+read_link(const char *path, char target[PATH_MAX])
+{
+    ssize_t len = readlink(path, target, PATH_MAX - 1);
+
+    if (len >= 0) {
+        target[len] = '\0';
+    }
+    return len >= 0;
+}
+
+/* Is `target` a segment in the directory of our own, if UCX was told another
+ * than the usual one? */
+static bool
+is_beside_own(const char *target, uint64_t own_id)
+{
+    const char *name = strrchr(name_begin, '/');
+    char        path[64], own[PATH_MAX];
+    const char *end;
+
+    if (!(own_id & POSIX_PROCFS)) {
+        return false;
+    }
+    link_path(own_id, path, sizeof(path));
+    if (!read_link(path, own)) {
+        return false;
+    }
+    end = strrchr(own, '/');
+    return end != NULL && strncmp(target, own, (size_t)(end - own)) == 0 &&
+           strncmp(target + (end - own), name, strlen(name)) == 0;
+}
+
 /* Does the descriptor lead to something else than a segment of UCX's? */
 static bool
-leads_elsewhere(const char *path)
+leads_elsewhere(const char *path, uint64_t own_id)
 {
-    char    target[PATH_MAX];
-    ssize_t len = readlink(path, target, sizeof(target) - 1);
+    char target[PATH_MAX];
 
-    if (len < 0) {
+    if (!read_link(path, target)) {
         return false; /* it cannot be opened either */
     }
-    target[len] = '\0';
-    return strncmp(target, name_begin, strlen(name_begin)) != 0;
+    return strncmp(target, name_begin, strlen(name_begin)) != 0 &&
+           !is_beside_own(target, own_id);
 }
 
 /* Are numbers of processes there numbers of processes here? */
@@ -68,23 +109,25 @@ is_own_namespace(uint32_t pid_ns)
 }
 
 umx_status
-umi_ucx_posix_size(uint64_t id, uint32_t pid_ns, size_t *size_p)
+umi_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
+                   size_t *size_p)
 {
-    uint64_t number = id & POSIX_NUMBER;
-    char     path[64];
+    char path[64];
 
-    if (!(id & POSIX_SHM_OPEN) || !is_own_namespace(pid_ns)) {
-        *size_p = SIZE_MAX; /* in a directory that only UCX knows; elsewhere */
+    if (!is_own_namespace(pid_ns)) {
+        *size_p = SIZE_MAX;
         return UMX_OK;
     }
-    if (id & POSIX_PROCFS) {
-        snprintf(path, sizeof(path), "/proc/%u/fd/%u",
-                 (unsigned)(number & POSIX_PID),
-                 (unsigned)(number >> POSIX_FD_AT));
-        return leads_elsewhere(path) ? UMX_ERR_PROTOCOL : size_of(path, size_p);
+    if (id & POSIX_PROCFS) { /* whatever the other flags say */
+        link_path(id, path, sizeof(path));
+        return leads_elsewhere(path, own_id) ? UMX_ERR_PROTOCOL :
+                                               size_of(path, size_p);
+    }
+    if (!(id & POSIX_SHM_OPEN)) {
+        return UMX_ERR_PROTOCOL; /* in a directory that the peer names */
     }
     snprintf(path, sizeof(path), "%s%llx", name_begin,
-             (unsigned long long)number);
+             (unsigned long long)(id & POSIX_NUMBER));
     return size_of(path, size_p);
 }
 

@@ -12,9 +12,11 @@
 
 /* Bytes of the segment that UCX's posix transport means by `id`, in a process
  * whose process namespace is `pid_ns` (0: the first of the system). SIZE_MAX if
- * this UCX will not map it, or if that cannot be known.
+ * this UCX will not map it. `own_id` is of a segment of this process: where UCX
+ * was told another directory, a peer's must be in the same one.
  * UMX_ERR_PROTOCOL: it is no segment of UCX's, or not of this user's. */
-umx_status umi_ucx_posix_size(uint64_t id, uint32_t pid_ns, size_t *size_p);
+umx_status umi_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
+                              size_t *size_p);
 
 /* The same of its sysv transport.
  * UMX_ERR_CONNECTION_RESET: it is gone, as it is once its process has ended. */

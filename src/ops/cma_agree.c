@@ -29,6 +29,7 @@
 enum {
     CALLER_MS   = 1000, /* a lender writes as soon as it is connected */
     MAX_REFUSED = 16,
+    MAX_ASKS    = 16, /* a peer asks once for each endpoint */
     BACKLOG     = 16
 };
 
@@ -469,9 +470,11 @@ umi_cma_on_ask(umi_ep *ep)
     umi_cma_note note = {.kind = UMI_CMA_INVITE};
     umi_cma     *cma;
 
-    if (ep->worker->context->config.cma_max == 0 || !peer->has_shm) {
+    if (ep->worker->context->config.cma_max == 0 || !peer->has_shm ||
+        ep->num_cma_asks >= MAX_ASKS) {
         return;
     }
+    ep->num_cma_asks++;
     cma = cma_of(peer);
     if (cma == NULL) {
         return;

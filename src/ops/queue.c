@@ -7,6 +7,7 @@
 #include "core/peer.h"
 #include "ops/am.h"
 #include "ops/tag.h"
+#include "util/hash.h"
 #include "util/log.h"
 
 /* Silence is counted in turns that have been waited for, so that a pause of our
@@ -23,8 +24,8 @@ struct umi_queue_probe {
     umx_worker *worker;
     umi_engine *engine; /* held while `handle` is open */
     ucp_ep_h    handle; /* to this worker itself; NULL: not open */
-    uint64_t    number; /* of the message; grows */
-    uint64_t    arrived;
+    uint64_t    number; /* in the message: random, so that no peer knows it */
+    bool        has_arrived;
     unsigned    turns;     /* that the message has taken so far */
     bool        is_needed; /* another end has followed */
     bool        is_off;    /* this worker has no shared memory */
@@ -33,13 +34,16 @@ struct umi_queue_probe {
 /* ---- the message ---------------------------------------------------------
  */
 
+/* Peers can send messages of this kind, too: they must neither hide that the
+ * queue is blocked nor make it look so. */
 static int
 on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
     umi_queue_probe *probe = worker->queue_probe;
 
-    if (probe != NULL && arrival->header_len == sizeof(probe->arrived)) {
-        memcpy(&probe->arrived, arrival->header, sizeof(probe->arrived));
+    if (probe != NULL && arrival->header_len == sizeof(probe->number) &&
+        memcmp(arrival->header, &probe->number, sizeof(probe->number)) == 0) {
+        probe->has_arrived = true;
     }
     return arrival->is_rndv ? UMI_AM_REFUSED : UMI_AM_CONSUMED;
 }
@@ -142,7 +146,7 @@ open_handle(umi_queue_probe *probe)
     return is_shared;
 }
 
-/* False: there is no memory for it. */
+/* False: there is no memory for it, or there are no random bytes. */
 static bool
 send_message(umi_queue_probe *probe)
 {
@@ -155,10 +159,12 @@ send_message(umi_queue_probe *probe)
     uint64_t        *number = malloc(sizeof(*number));
     ucs_status_ptr_t request;
 
-    if (number == NULL) {
+    if (number == NULL || !umi_random_bytes(number, sizeof(*number))) {
+        free(number);
         return false;
     }
-    *number                 = ++probe->number;
+    probe->number           = *number;
+    probe->has_arrived      = false;
     params.user_data        = number;
     probe->worker->is_armed = false;
     request = ucp_am_send_nbx(probe->handle, UMI_AM_PROBE, number,
@@ -261,7 +267,7 @@ on_turn(umi_timer *timer)
 
     if (probe->handle == NULL) {
         begin(probe);
-    } else if (probe->arrived == probe->number) {
+    } else if (probe->has_arrived) {
         close_handle(probe);
         if (probe->is_needed) {
             begin(probe);

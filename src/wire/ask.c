@@ -12,7 +12,10 @@
 #include "wire/conn.h"
 
 enum {
-    MAX_ASKED = 16
+    MAX_ASKED = 16,
+    /* Answers that may wait in UCX for a peer that does not take them. One that
+     * keeps to MAX_ASKED has asked for no more before it has taken some. */
+    MAX_ANSWERS = 256
 };
 
 static umx_request *
@@ -232,6 +235,10 @@ umi_ask_answer(umx_ep *ep, const umi_control *question)
     uint64_t    token  = question->u.ask.token;
     umi_control answer = {.kind = UMI_PONG, .u.ask.token = token};
 
+    if (ep->num_answers >= MAX_ANSWERS) {
+        umi_conn_protocol_error(ep, "questions whose answers are not taken");
+        return;
+    }
     if (question->kind == UMI_INFO_REQUEST) {
         send_info(ep, token);
         return;

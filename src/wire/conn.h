@@ -88,7 +88,8 @@ struct umx_ep {
     umi_socket      socket;  /* carries the handshake; its end is the peer's */
     umi_list        control; /* arrived control messages (umx_message) */
     unsigned        num_control;
-    umi_timer       timer; /* handshake, then close */
+    unsigned        num_answers; /* ours, that UCX has not sent yet */
+    umi_timer       timer;       /* handshake, then close */
     umi_timer       heartbeat;
     unsigned        num_arrivals; /* over UCX; wraps */
     unsigned        num_heard;    /* heartbeat: what there was last time */

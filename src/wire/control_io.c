@@ -28,6 +28,30 @@ static const umi_request_ops control_ops = {
     .finish = control_finish,
 };
 
+static bool
+answer_finish(umx_request *req)
+{
+    umi_conn_of(req->ep)->num_answers--;
+    return control_finish(req);
+}
+
+static const umi_request_ops answer_ops = {
+    .name   = "answer",
+    .finish = answer_finish,
+};
+
+/* Counts it if it is an answer. */
+static const umi_request_ops *
+ops_of(umx_ep *ep, const umi_control *control)
+{
+    if (control->kind != UMI_PONG && control->kind != UMI_INFO &&
+        control->kind != UMI_LISTENER_CLOSED) {
+        return &control_ops;
+    }
+    ep->num_answers++;
+    return &answer_ops;
+}
+
 static umx_status
 post_control(umx_ep *ep, const umi_control *control)
 {
@@ -49,13 +73,14 @@ post_control(umx_ep *ep, const umi_control *control)
         umi_message_free(message);
         return UMX_ERR_NO_MEMORY;
     }
+    req->ops = ops_of(ep, control);
     req->buf = (umx_buffer){
         .data = message->data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.message = message;
     status              = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
                                       sizeof(ep->base.remote_id), false);
     if (status != UMX_INPROGRESS) {
-        control_finish(req);
+        (void)req->ops->finish(req);
     }
     return status;
 }

@@ -225,12 +225,14 @@ share(umx_worker *worker, umi_peer_claim *claim)
     return umi_x25519_shared(worker->secret, claim->key, claim->shared);
 }
 
+/* `own` is one of ours, of the same transport. */
 static umx_status
-segment_size(const umi_ucx_segment *segment, size_t *size_p)
+segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
+             size_t *size_p)
 {
-    return segment->is_posix ?
-               umi_ucx_posix_size(segment->id, segment->pid_ns, size_p) :
-               umi_ucx_sysv_size(segment->id, size_p);
+    return segment->is_posix ? umi_ucx_posix_size(segment->id, own->id,
+                                                  segment->pid_ns, size_p) :
+                               umi_ucx_sysv_size(segment->id, size_p);
 }
 
 /* UCX maps as much of a peer's segment as its own have. */
@@ -247,11 +249,11 @@ check_segment(const umi_ucx_address *own, const umi_ucx_segment *segment)
             ours->host != segment->host) {
             continue;
         }
-        status = segment_size(segment, &size);
+        status = segment_size(segment, ours, &size);
         if (status != UMX_OK) {
             return status;
         }
-        if (segment_size(ours, &own_size) != UMX_OK || size < own_size) {
+        if (segment_size(ours, ours, &own_size) != UMX_OK || size < own_size) {
             return UMX_ERR_PROTOCOL;
         }
     }

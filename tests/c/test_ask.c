@@ -387,6 +387,25 @@ test_an_answer_of_another_kind_is_refused(void **state)
     assert_null(umx_ep_peer_info_text(p->client));
 }
 
+/* It asks, and never takes what it has asked for. */
+static void
+test_a_peer_that_takes_no_answers_is_dropped(void **state)
+{
+    pair       *p   = *state;
+    umi_control ask = {.kind = UMI_INFO_REQUEST, .u.ask.token = 1};
+
+    pair_open(p);
+    pair_settle(p);
+    for (int i = 0; umx_ep_get_state(p->server) == UMX_EP_OPEN; i++) {
+        assert_true(i < 100000);
+        (void)pair_feed_control(p->server, &ask);
+        assert_true(umx_worker_drain(p->server_worker) >= UMX_OK);
+    }
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
+    assert_string_equal(umx_ep_reason(p->server),
+                        "questions whose answers are not taken");
+}
+
 int
 main(void)
 {
@@ -408,6 +427,7 @@ main(void)
         PAIR_TEST_ONCE(test_an_answer_to_nothing_is_refused),
         PAIR_TEST_ONCE(test_an_answer_to_what_was_never_asked_is_refused),
         PAIR_TEST_ONCE(test_an_answer_of_another_kind_is_refused),
+        PAIR_TEST(test_a_peer_that_takes_no_answers_is_dropped),
     };
 
     return UNIT_RUN(tests);

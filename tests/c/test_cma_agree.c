@@ -469,6 +469,42 @@ test_callers_cannot_take_all_descriptors(void **state)
     check_rendezvous(p);
 }
 
+/* An introduction that carries one; the reader's end of it is closed. */
+static void
+test_no_descriptor_is_taken_from_a_caller(void **state)
+{
+    pair                *p = *state;
+    umi_cma_introduction self;
+    struct iovec         bytes = {&self, sizeof(self)};
+    union {
+        struct cmsghdr header;
+        char           space[CMSG_SPACE(sizeof(int))];
+    } control             = {.header = {.cmsg_len   = CMSG_LEN(sizeof(int)),
+                                        .cmsg_level = SOL_SOCKET,
+                                        .cmsg_type  = SCM_RIGHTS}};
+    struct msghdr message = {.msg_iov        = &bytes,
+                             .msg_iovlen     = 1,
+                             .msg_control    = &control,
+                             .msg_controllen = sizeof(control)};
+    int           fd, ends[2];
+    char          byte;
+
+    open_invited_pair(p);
+    self = introduction(p);
+    self.nonce[0] ^= 1;
+    assert_int_equal(pipe(ends), 0);
+    memcpy(CMSG_DATA(&control.header), &ends[1], sizeof(ends[1]));
+    fd = connect_to(kept_note.u.invite.name);
+    assert_true(fd >= 0);
+    assert_int_equal(sendmsg(fd, &message, MSG_NOSIGNAL), sizeof(self));
+    close(ends[1]);
+    PAIR_UNTIL(p, server_cma(p)->num_refused == 1);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* the last one is closed */
+    assert_false(is_welcomed(fd));
+    close(ends[0]);
+    close(fd);
+}
+
 /* Until nothing more comes of the invitation. */
 static void
 check_lender_is_refused(pair *p)
@@ -922,6 +958,23 @@ test_an_ask_that_comes_twice_gets_the_same_invitation(void **state)
     until_agreed(p);
 }
 
+/* Answers would pile up for one that takes none. */
+static void
+test_few_asks_are_answered(void **state)
+{
+    pair    *p = *state;
+    unsigned in_use;
+
+    open_invited_pair(p);
+    in_use = p->server_worker->cma.in_use;
+    for (int i = 0; i < 100000; i++) {
+        umi_cma_on_ask(&p->server->base);
+    }
+    assert_in_range(p->server_worker->cma.in_use, in_use, in_use + 16);
+    hear_invite(p);
+    until_agreed(p);
+}
+
 /* Calls `fn` while no descriptor is to be had. */
 static void
 without_descriptors(void (*fn)(pair *p), pair *p)
@@ -1010,6 +1063,7 @@ main(int argc, char **argv)
         PAIR_TEST_ONCE(test_who_says_nothing_is_dropped),
         PAIR_TEST_ONCE(test_who_goes_before_it_says_anything_is_forgotten),
         PAIR_TEST_ONCE(test_callers_cannot_take_all_descriptors),
+        PAIR_TEST_ONCE(test_no_descriptor_is_taken_from_a_caller),
         PAIR_TEST_ONCE(test_no_process_reads_its_own_memory),
         PAIR_TEST_ONCE(test_a_process_of_another_namespace_is_refused),
         PAIR_TEST_ONCE(test_a_reader_of_another_user_is_not_told),
@@ -1036,6 +1090,7 @@ main(int argc, char **argv)
         PAIR_TEST_ONCE(test_an_invitation_is_answered_once),
         PAIR_TEST_ONCE(test_an_invitation_that_nobody_asked_for_is_ignored),
         PAIR_TEST_ONCE(test_an_ask_that_comes_twice_gets_the_same_invitation),
+        PAIR_TEST_ONCE(test_few_asks_are_answered),
         PAIR_TEST_ONCE(test_without_descriptors_nobody_is_invited),
         PAIR_TEST_ONCE(test_without_descriptors_nothing_is_lent),
         PAIR_TEST_ONCE(test_without_descriptors_an_invitation_ends),

@@ -138,14 +138,21 @@ decode(umi_control *control, const uint8_t *data, size_t len,
     *why_p  = NULL;
     is_good = umi_control_decode(control, copy, len, why_p);
     if (is_good && control->kind == UMI_HELLO) {
-        control->u.hello.rest.data = data + (control->u.hello.rest.data - copy);
-        control->u.hello.where.address =
-            data + (control->u.hello.where.address - copy);
+        if (control->u.hello.major == UMX_WIRE_VERSION) {
+            control->u.hello.where.address =
+                data + (control->u.hello.where.address - copy);
+        } else {
+            control->u.hello.rest.data = data +
+                                         (control->u.hello.rest.data - copy);
+        }
     } else if (is_good && control->kind == UMI_WELCOME) {
-        control->u.welcome.rest.data = data +
-                                       (control->u.welcome.rest.data - copy);
-        control->u.welcome.where.address =
-            data + (control->u.welcome.where.address - copy);
+        if (control->u.welcome.major == UMX_WIRE_VERSION) {
+            control->u.welcome.where.address =
+                data + (control->u.welcome.where.address - copy);
+        } else {
+            control->u.welcome.rest.data =
+                data + (control->u.welcome.rest.data - copy);
+        }
     } else if (is_good && control->kind == UMI_REJECT) {
         control->u.reject.text = (const char *)data +
                                  (control->u.reject.text - (char *)copy);

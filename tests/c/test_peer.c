@@ -4,6 +4,7 @@
 #include "pair.h"
 #include "prove.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -651,6 +652,135 @@ test_a_proof_is_good_for_one_handshake(void **state)
     check_victim(p, &o, &in);
 }
 
+/* ---- claims that come first ----------------------------------------------
+ */
+
+static umx_ep *
+claim_raw(pair *p, const umi_where *where, int *fd_p)
+{
+    umx_ep *liar = connect_raw(p, fd_p);
+
+    claim(liar, where);
+    assert_true(liar->handshake->is_welcomed);
+    return liar;
+}
+
+/* Where the client is, which has not connected yet, as all its peers know. */
+static void
+listen_for(pair *p, umi_where *victim)
+{
+    const void *address;
+    size_t      len;
+
+    pair_listen(p);
+    assert_int_equal(
+        umi_engine_address(p->client_worker->engine, true, &address, &len),
+        UMX_OK);
+    memset(victim, 0, sizeof(*victim));
+    memcpy(victim->worker_id, p->client_worker->id, UMI_WHERE_ID_SIZE);
+    memcpy(victim->key, p->client_worker->key, UMI_KEY_SIZE);
+    victim->endpoint    = 77;
+    victim->address     = address;
+    victim->address_len = (uint16_t)len;
+}
+
+/* The true one connects while the claim stands, and outlives it. */
+static void
+check_outlives(pair *p, const umi_where *claimed)
+{
+    op   o;
+    char in = 0;
+    int  fd;
+
+    (void)claim_raw(p, claimed, &fd);
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL);
+    pair_settle(p);
+    op_recv(&o, p->server, 0, pair_any, &in, 1);
+    close(fd);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+    for (int i = 0; i < 100; i++) {
+        pair_settle(p);
+    }
+    check_victim(p, &o, &in);
+}
+
+static void
+test_who_repeats_a_claim_first_takes_nothing(void **state)
+{
+    umi_where victim;
+
+    listen_for(*state, &victim);
+    check_outlives(*state, &victim);
+}
+
+/* Under a key of its own. */
+static void
+test_an_address_that_was_claimed_first_is_still_its_owners(void **state)
+{
+    umi_where victim, liars;
+
+    listen_for(*state, &victim);
+    stranger(9, &liars);
+    liars.address     = victim.address;
+    liars.address_len = victim.address_len;
+    check_outlives(*state, &liars);
+}
+
+static unsigned
+count_descriptors(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) != -1;
+    }
+    return count;
+}
+
+/* Each with a key of its own, so that UCX gets an endpoint for each. */
+static void
+test_claims_leave_nothing_behind(void **state)
+{
+    enum {
+        ROUNDS = 20,
+        CLAIMS = 50
+    };
+    pair     *p = *state;
+    umi_where victim, liars;
+    int       fds[CLAIMS];
+    unsigned  open_first = 0;
+    op        o;
+    char      in = 0;
+
+    listen_for(p, &victim);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < CLAIMS; i++) {
+            stranger((uint8_t)(i + 1), &liars);
+            liars.address     = victim.address;
+            liars.address_len = victim.address_len;
+            (void)claim_raw(p, &liars, &fds[i]);
+        }
+        assert_int_equal(count_peers(p->server_worker), CLAIMS);
+        for (int i = 0; i < CLAIMS; i++) {
+            close(fds[i]);
+        }
+        PAIR_UNTIL(p, p->listener->num_handshakes == 0 &&
+                          p->server_worker->closes_in_ucx == 0);
+        assert_int_equal(count_peers(p->server_worker), 0);
+        if (round == 0) {
+            pair_step(p);
+            open_first = count_descriptors();
+        }
+    }
+    PAIR_UNTIL(p, count_descriptors() <= open_first);
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, p->server != NULL);
+    op_recv(&o, p->server, 0, pair_any, &in, 1);
+    pair_settle(p);
+    check_victim(p, &o, &in);
+}
+
 /* ---- out of descriptors --------------------------------------------------
  */
 
@@ -710,6 +840,9 @@ main(void)
         PAIR_TEST(test_shared_memory_of_another_host_is_refused),
         PAIR_TEST(test_a_number_that_a_connection_has_is_refused),
         PAIR_TEST(test_a_proof_is_good_for_one_handshake),
+        PAIR_TEST(test_who_repeats_a_claim_first_takes_nothing),
+        PAIR_TEST(test_an_address_that_was_claimed_first_is_still_its_owners),
+        PAIR_TEST(test_claims_leave_nothing_behind),
         PAIR_TEST_ONCE(test_accepting_goes_on_when_there_are_descriptors_again),
     };
 

@@ -578,14 +578,17 @@ test_put_back_is_checked(void **state)
 static void
 test_a_send_of_which_nothing_has_left_is_withdrawn(void **state)
 {
+    enum {
+        UNREAD = 2 + 2 + 2 /* eager, announced, and the reserve */
+    };
     static const size_t sizes[] = {100, BIG};
     pair               *p       = *state;
-    op                  fill[4], o[2], after;
+    op                  fill[UNREAD], o[2], after;
 
     p->config.credit_messages = 2;
     p->config.credit_rndv     = 2;
     pair_open(p);
-    for (int i = 0; i < 4; i++) { /* as much as may go unread */
+    for (int i = 0; i < UNREAD; i++) {
         op_write(&fill[i], p->client, out, 100);
     }
     for (int i = 0; i < 2; i++) {
@@ -595,7 +598,7 @@ test_a_send_of_which_nothing_has_left_is_withdrawn(void **state)
     op_write(&after, p->client, out + 200, 100);
     assert_int_equal(op_wait(p, &o[0]), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &o[1]), UMX_ERR_CANCELED);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < UNREAD; i++) {
         read_out(p, p->server, 0, 100, 100);
         assert_int_equal(op_wait(p, &fill[i]), UMX_OK);
     }

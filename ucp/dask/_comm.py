@@ -12,6 +12,7 @@ import asyncio
 import errno
 import logging
 import sys
+import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -90,6 +91,7 @@ class UCP(Comm):
         self._peer_addr = peer_address
         self._write_limit = _config.get_bytes("write-limit")
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         blocks.use(self._loop, blocks_limit())
         self._num_queued = 0  # messages since none was pending
         self._is_reading = False
@@ -236,13 +238,13 @@ class UCP(Comm):
         endpoint = self._end()
         if endpoint is None:
             return
-        try:
+        if threading.get_ident() == self._thread:
             _abort(endpoint)
-        except RuntimeError:  # of another thread's loop
-            try:
-                self._loop.call_soon_threadsafe(_abort, endpoint)
-            except RuntimeError:
-                pass  # which is closed, and has closed it
+            return
+        try:
+            self._loop.call_soon_threadsafe(_abort, endpoint)
+        except RuntimeError:
+            pass  # the loop is closed, and has closed the endpoint
 
     def _end(self) -> ucp.Endpoint | None:
         self._ahead = None
