@@ -22,7 +22,7 @@ is_valid(const uint8_t *data, size_t len)
 {
     size_t size = (len > 1 && (data[1] & UMI_FLAG_UNTAGGED)) ? 16 : 24;
 
-    if (len < size || data[1] > 3) {
+    if (len < size || data[1] > 7) { /* three flags */
         return false;
     }
     if (data[0] == UMI_KIND_AM) {
