@@ -415,8 +415,14 @@ async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
 async def _reach(endpoint: _ext.Endpoint) -> None:
     """Wait until it is open, or connected to a peer that is busy."""
     decided = asyncio.Event()
+
+    def decide(opening: _ext.Request[None]) -> None:
+        decided.set()
+        if not opening.cancelled():
+            opening.exception()  # looked at, also when nobody waits any more
+
     opening = endpoint.flush()
-    opening.add_done_callback(lambda _: decided.set())
+    opening.add_done_callback(decide)
     try:
         while not opening.done():
             try:
