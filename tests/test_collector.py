@@ -440,3 +440,37 @@ async def main():
 asyncio.run(main())
 """
     )
+
+
+def test_a_weak_reference_may_make_progress_when_its_request_goes():
+    run_program(
+        """
+import weakref
+from ucp.testing import live_objects, until
+
+async def main():
+    warnings.simplefilter("ignore", RuntimeWarning)  # it was dropped
+    async with connected_pair() as (client, server):
+        worker, calls = client.worker, []
+        def progress(_):
+            calls.append(worker.progress())
+            worker.drain()
+        for turns in range(12):
+            before = live_objects()["requests"]
+            sending = client.am_send(bytes(300_000))
+            request = server.am_recv()
+            reference = weakref.ref(request, progress)
+            for _ in range(turns):
+                worker.progress()
+            del request
+            assert reference() is None
+            assert len(calls) == turns + 1
+            # Nothing is lost, and nothing is there twice.
+            assert len(await server.am_recv()) == 300_000
+            await sending
+            del sending
+            await until(lambda: live_objects()["requests"] == before)
+
+asyncio.run(main())
+"""
+    )
