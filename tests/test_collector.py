@@ -359,3 +359,118 @@ async def main():
 asyncio.run(main())
 """
     )
+
+
+# ---- while something goes ------------------------------------------------------
+
+
+def test_a_worker_may_be_closed_while_it_closes():
+    run_program(
+        """
+class Loop(asyncio.SelectorEventLoop):
+    worker = None
+    def remove_reader(self, fd):
+        if self.worker is not None:
+            worker, self.worker = self.worker, None
+            worker.close()
+        return super().remove_reader(fd)
+
+async def main(loop):
+    async with connected_pair() as (client, server):
+        loop.worker = client.worker
+        client.worker.close()
+        assert loop.worker is None
+        assert client.worker.closed
+        assert client.closed()
+
+loop = Loop()
+loop.run_until_complete(main(loop))
+loop.close()
+"""
+    )
+
+
+def test_a_loop_may_close_the_worker_when_it_is_asked_whether_it_is_closed():
+    run_program(
+        """
+from ucp import _ext
+
+class Loop(asyncio.SelectorEventLoop):
+    worker = None
+    def is_closed(self):
+        if self.worker is not None:
+            worker, self.worker = self.worker, None
+            worker.close()
+        return super().is_closed()
+
+loop = Loop()
+worker = _ext.Worker(_ext.Context(), loop, _ext.Endpoint, _ext.Listener)
+loop.worker = worker
+worker.run_until_closed(1.0)
+assert worker.closed
+loop.close()
+"""
+    )
+
+
+def test_the_collector_may_close_a_sender_that_is_to_be_drained():
+    run_program(
+        FORCED
+        + """
+from ucp import _ext
+
+async def main():
+    async with connected_pair() as (client, server):
+        kept = [server.recv(bytearray(1)) for _ in range(300)]  # none is free
+        sender = _ext.MessageSender(client.worker)
+        gc.callbacks.append(lambda phase, info: sender._close())
+        brink()
+        try:
+            # gc.collect() has closed it: another one, closed by the next.
+            sender = _ext.MessageSender(client.worker)
+            while True:
+                kept.append(sender.drain())
+        except RuntimeError as exc:
+            assert "closed" in str(exc)
+        gc.callbacks.clear()
+        gc.set_threshold(700, 10, 10)
+        for request in kept:
+            request.cancel()
+
+asyncio.run(main())
+"""
+    )
+
+
+def test_a_weak_reference_may_make_progress_when_its_request_goes():
+    run_program(
+        """
+import weakref
+from ucp.testing import live_objects, until
+
+async def main():
+    warnings.simplefilter("ignore", RuntimeWarning)  # it was dropped
+    async with connected_pair() as (client, server):
+        worker, calls = client.worker, []
+        def progress(_):
+            calls.append(worker.progress())
+            worker.drain()
+        for turns in range(12):
+            before = live_objects()["requests"]
+            sending = client.am_send(bytes(300_000))
+            request = server.am_recv()
+            reference = weakref.ref(request, progress)
+            for _ in range(turns):
+                worker.progress()
+            del request
+            assert reference() is None
+            assert len(calls) == turns + 1
+            # Nothing is lost, and nothing is there twice.
+            assert len(await server.am_recv()) == 300_000
+            await sending
+            del sending
+            await until(lambda: live_objects()["requests"] == before)
+
+asyncio.run(main())
+"""
+    )

@@ -2,6 +2,7 @@
 """Requests that the program drops, or whose result it has taken."""
 
 import asyncio
+import contextvars
 import gc
 import threading
 import weakref
@@ -48,6 +49,29 @@ async def test_another_thread_may_hand_its_request_to_the_loop():
 
     async with connected_pair() as (client, server):
         await asyncio.gather(asyncio.to_thread(send, client), server.recv_obj())
+
+
+async def test_one_that_is_cancelled_before_it_starts_calls_back_when_it_is_dropped():
+    heard = []
+
+    def send(endpoint):
+        return endpoint.send(b"x")
+
+    async with connected_pair() as (client, server):
+        box = [await asyncio.to_thread(send, client)]
+        number = live_objects()["requests"]
+
+        def cancel(ep, message):  # by the loop's own callback: its calls wait
+            box[0].add_done_callback(lambda request: heard.append(request.cancelled()))
+            assert box[0].cancel()
+            box.clear()
+
+        server.worker.set_am_handler(30, cancel)
+        await client.am_send(b"", id=30)
+        await until(lambda: heard)
+        assert heard == [True]
+        await until(lambda: live_objects()["requests"] == number - 1)
+        server.worker.set_am_handler(30, None)
 
 
 async def test_one_that_never_started_warns():
@@ -347,3 +371,28 @@ async def test_a_cycle_through_a_finished_request_is_collected(receive):
         del array, request
         gc.collect()
         assert reference() is None
+
+
+async def test_bytes_that_may_be_put_back_cannot_be_made_shorter():
+    def shorten(request):
+        array = request.result()
+        try:
+            array.clear()
+        except BufferError:
+            held.append(len(array))
+        request.close()
+
+    async with connected_pair() as (client, server):
+        held, receiving = [], server.am_recv()
+        receiving.add_done_callback(shorten, context=contextvars.copy_context())
+        task = asyncio.ensure_future(result_of(receiving))
+        await asyncio.sleep(0)
+        sending = client.am_send(b"x" * 300_000)
+        await asyncio.wait([task])
+        assert held == [300_000]
+        assert await server.am_recv() == b"x" * 300_000
+        await sending
+
+
+async def result_of(request):
+    return await request

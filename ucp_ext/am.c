@@ -14,15 +14,15 @@
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* Nobody but the request has the bytearray before it is done: it needs no
- * export. */
+/* Held: result() gives it to callbacks that run before the task has it, and
+ * they could make it shorter while a message is to be put back from it. */
 static PyObject *
-make_bytearray(size_t len, buffer_hold *hold)
+make_bytearray(mod_state *st, size_t len, buffer_hold *hold)
 {
     PyObject *object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)len);
 
-    if (object != NULL) {
-        hold->buf = umx_host_buffer(PyByteArray_AS_STRING(object), len);
+    if (object != NULL && buffer_acquire(st, object, true, hold) < 0) {
+        Py_CLEAR(object);
     }
     return object;
 }
@@ -39,7 +39,7 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
         allocator = worker->am_host_allocator;
     }
     if (allocator == NULL) {
-        return make_bytearray(len, hold);
+        return make_bytearray(worker->st, len, hold);
     }
     Py_INCREF(allocator); /* it may be replaced while it runs */
     object = PyObject_CallFunction(allocator, "n", (Py_ssize_t)len);

@@ -309,11 +309,12 @@ sender_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     umx_op_params        params;
     RequestObject       *req;
 
-    if (check(self) < 0) {
-        return NULL;
-    }
     req = request_new(self->worker, NULL, REQUEST_DRAIN_SENDER);
     if (req == NULL) {
+        return NULL;
+    }
+    if (check(self) < 0) { /* the collector may have run until here */
+        Py_DECREF(req);
         return NULL;
     }
     params = event_op_params(req);

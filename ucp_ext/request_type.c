@@ -274,7 +274,7 @@ request_return_message(RequestObject *self)
 static bool
 keeps_bytes(const RequestObject *self)
 {
-    return (self->kind == REQUEST_AM_RECV && self->result == NULL) ||
+    return self->kind == REQUEST_AM_RECV ||
            (self->kind == REQUEST_RECV_FRAMES && !self->is_into);
 }
 
@@ -504,11 +504,9 @@ outlive(RequestObject *self)
     PyObject *exc = PyErr_GetRaisedException();
 
     compat_revive((PyObject *)self); /* ours: the program runs in this */
-    if (event_is_listed(&self->event)) {
-        event_unlink(&self->event);
-        if (self->is_settled) {
-            settle(self); /* of callbacks there are none */
-        }
+    event_unlink(&self->event);
+    if (self->is_settled) {
+        settle(self); /* of callbacks there are none */
     }
     if (request_is_in_flight(self) && !self->is_orphan) {
         self->is_orphan = true;
@@ -531,12 +529,27 @@ outlive(RequestObject *self)
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
-    if (self->is_orphan && !request_is_in_flight(self)) {
+    if (self->is_orphan && !request_is_in_flight(self) &&
+        !event_is_listed(&self->event)) {
         self->is_orphan = false;
         Py_DECREF(self); /* it could be withdrawn at once */
     }
     Py_SET_REFCNT((PyObject *)self, Py_REFCNT(self) - 1);
     return Py_REFCNT(self) != 0;
+}
+
+/* The callbacks of weak references run while nothing holds it: its event waits
+ * on a list of its own for outlive(), where nobody who settles finds it. */
+static NOINLINE void
+clear_weakrefs(RequestObject *self)
+{
+    event_list apart;
+
+    event_list_init(&apart);
+    event_unlink(&self->event);
+    event_append(&apart, &self->event);
+    PyObject_ClearWeakRefs((PyObject *)self);
+    event_unlink(&self->event);
 }
 
 static inline bool
@@ -558,7 +571,7 @@ request_dealloc(PyObject *op)
         PyObject_GC_UnTrack(op);
     }
     if (UNLIKELY(self->weakrefs != NULL)) {
-        PyObject_ClearWeakRefs(op);
+        clear_weakrefs(self);
     }
     if (UNLIKELY(!is_plain(self)) && outlive(self)) {
         return;
@@ -1778,6 +1791,10 @@ request_abandon(RequestObject *self)
     self->is_settled = true;
     Py_INCREF(self);
     cancel_operation(self);
+    self->is_deferred = false;
+    if (has_callbacks(self)) {
+        request_hold(self);
+    }
     request_link_wake(self);
     worker_after_call(self->worker);
     Py_DECREF(self);

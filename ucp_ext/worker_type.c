@@ -166,15 +166,17 @@ int
 worker_call_soon(WorkerObject *worker, PyObject *func, PyObject *arg,
                  PyObject *context)
 {
-    PyObject *args[] = {func, arg, context};
+    PyObject *call_soon = Py_NewRef(worker->call_soon); /* close() drops it */
+    PyObject *args[]    = {func, arg, context};
     PyObject *handle;
 
     if (arg == NULL) {
         args[1] = context;
     }
-    handle = PyObject_Vectorcall(worker->call_soon, args, arg != NULL ? 2 : 1,
+    handle = PyObject_Vectorcall(call_soon, args, arg != NULL ? 2 : 1,
                                  context != NULL ? worker->st->context_kwname :
                                                    NULL);
+    Py_DECREF(call_soon);
     Py_XDECREF(handle);
     return (handle == NULL) ? -1 : 0;
 }
@@ -339,13 +341,24 @@ schedule_drain_as_helper(WorkerObject *worker)
     Py_XDECREF(handle);
 }
 
+/* The collector may run in it, and with it code that closes the worker. */
+static PyObject *
+call_soon_drain(WorkerObject *worker)
+{
+    PyObject *call_soon = Py_NewRef(worker->call_soon);
+    PyObject *args[]    = {Py_NewRef(worker->drain_call)};
+    PyObject *handle    = PyObject_Vectorcall(call_soon, args, 1, NULL);
+
+    Py_DECREF(call_soon);
+    Py_DECREF(args[0]);
+    return handle;
+}
+
 static void
 schedule_drain_as_owner(WorkerObject *worker)
 {
-    PyObject *args[] = {worker->drain_call};
-    PyObject *handle;
+    PyObject *handle = call_soon_drain(worker);
 
-    handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
     if (UNLIKELY(handle == NULL)) {
         PyObject *exc = PyErr_GetRaisedException();
 
@@ -355,7 +368,7 @@ schedule_drain_as_owner(WorkerObject *worker)
         }
         /* A signal's handler raised in the middle of it. */
         keep_exception(worker, exc);
-        handle = PyObject_Vectorcall(worker->call_soon, args, 1, NULL);
+        handle = (worker->call_soon != NULL) ? call_soon_drain(worker) : NULL;
         if (handle == NULL) {
             PyErr_Clear();
             return;
@@ -418,7 +431,7 @@ set_timer(WorkerObject *worker, uint64_t deadline)
 {
     uint64_t  now   = compat_clock_ns();
     double    delay = (deadline > now) ? (double)(deadline - now) * 1e-9 : 0;
-    PyObject *seconds;
+    PyObject *seconds, *timer = NULL;
 
     cancel_timer(worker);
     if (deadline == UINT64_MAX || worker->call_soon == NULL) {
@@ -426,13 +439,16 @@ set_timer(WorkerObject *worker, uint64_t deadline)
     }
     seconds = PyFloat_FromDouble(delay);
     if (seconds != NULL) {
-        PyObject *args[] = {worker->loop, seconds, worker->drain_call};
+        PyObject *args[] = {worker->loop, seconds,
+                            Py_NewRef(worker->drain_call)};
 
-        worker->timer = PyObject_VectorcallMethod(NAME(worker->st, call_later),
-                                                  args, 3, NULL);
+        timer = PyObject_VectorcallMethod(NAME(worker->st, call_later), args, 3,
+                                          NULL);
+        Py_DECREF(args[2]);
         Py_DECREF(seconds);
     }
-    if (worker->timer != NULL) {
+    if (timer != NULL) {
+        Py_XSETREF(worker->timer, timer); /* another one that its code set */
         worker->timer_ns = deadline;
         return;
     }
@@ -583,15 +599,15 @@ worker_shut(WorkerObject *self)
 {
     umx_worker *umx = self->umx;
 
-    if (umx == NULL) {
+    if (umx == NULL || self->is_shutting) {
         return;
     }
+    self->is_shutting = true; /* the loop's code may close it again */
     remove_reader(self);
     if (self->loop != NULL && worker_loop_is_closed(self)) {
         Py_CLEAR(self->call_soon);
     }
     self->in_callback = true; /* collect what completes */
-    self->is_shutting = true;
     umx_worker_destroy(umx);
     self->umx = NULL;
     worker_settle_told(self);
@@ -999,6 +1015,9 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     }
     if (self->loop != NULL && worker_loop_is_closed(self)) {
         Py_CLEAR(self->call_soon);
+    }
+    if (self->umx == NULL) {
+        Py_RETURN_NONE; /* the loop's code closed it */
     }
     /* Endpoints dropped just now start to close in this. */
     status = umx_worker_drain(self->umx);
