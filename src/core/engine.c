@@ -6,6 +6,7 @@
 
 #include "core/socket.h"
 #include "core/worker.h"
+#include "util/log.h"
 
 /* Worker's descriptor is an epoll set that UCX's event fd is in, so that one
  * descriptor wakes the owner for UCX and for sockets of ours. */
@@ -93,6 +94,40 @@ umi_engine_release(umi_engine *engine)
     if (--engine->refs == 0 && engine != worker->engine) {
         worker->has_events = true;
         worker->is_armed   = false;
+    }
+}
+
+static void
+on_closed(void *request, ucs_status_t status, void *arg)
+{
+    umi_engine *engine = arg;
+
+    (void)status;
+    ucp_request_free(request);
+    engine->worker->closes_in_ucx--;
+    umi_engine_release(engine);
+}
+
+void
+umi_engine_close(umi_engine *engine, ucp_ep_h handle)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags     = UCP_EP_CLOSE_FLAG_FORCE,
+        .cb.send   = on_closed,
+        .user_data = engine,
+    };
+    ucs_status_ptr_t request;
+
+    engine->worker->is_armed = false;
+    request                  = ucp_ep_close_nbx(handle, &params);
+    if (UCS_PTR_IS_PTR(request)) {
+        engine->worker->closes_in_ucx++;
+        umi_engine_hold(engine);
+    } else if (UCS_PTR_IS_ERR(request)) {
+        umi_log(UMI_LOG_DEBUG, "closing UCX's endpoint: %s",
+                umx_status_string((umx_status)UCS_PTR_STATUS(request)));
     }
 }
 

@@ -44,6 +44,10 @@ umi_engine_hold(umi_engine *engine)
 /* From UCX's callbacks, too: umi_engines_collect() destroys it. */
 void umi_engine_release(umi_engine *engine);
 
+/* Close UCX's endpoint by force. What is in UCX's hands completes with an error
+ * in later progress calls; the engine is held until the endpoint is gone. */
+void umi_engine_close(umi_engine *engine, ucp_ep_h handle);
+
 /* UCX's address of it, for as long as it lives; `is_local`: for a peer in the
  * same network namespace. For others without shared memory: that may be in
  * reach, but UCX wakes its readers by a socket that is not. */

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/log.h"
-
 /* Making UCX's endpoint anew costs a millisecond at each side. */
 enum {
     LINGER_MS = 2000
@@ -95,41 +93,6 @@ open_handle(umi_peer *peer, const void *address)
 
     peer->worker->is_armed = false;
     return (umx_status)ucp_ep_create(peer->engine->ucp, &params, &peer->handle);
-}
-
-static void
-on_closed(void *request, ucs_status_t status, void *arg)
-{
-    umi_engine *engine = arg;
-
-    (void)status;
-    ucp_request_free(request);
-    engine->worker->closes_in_ucx--;
-    umi_engine_release(engine);
-}
-
-/* What is in UCX's hands completes with an error in later progress calls. */
-static void
-close_handle(umi_peer *peer)
-{
-    ucp_request_param_t params = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags     = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb.send   = on_closed,
-        .user_data = peer->engine,
-    };
-    ucs_status_ptr_t request;
-
-    peer->worker->is_armed = false;
-    request                = ucp_ep_close_nbx(peer->handle, &params);
-    if (UCS_PTR_IS_PTR(request)) {
-        peer->worker->closes_in_ucx++;
-        umi_engine_hold(peer->engine);
-    } else if (UCS_PTR_IS_ERR(request)) {
-        umi_log(UMI_LOG_DEBUG, "closing UCX's endpoint: %s",
-                umx_status_string((umx_status)UCS_PTR_STATUS(request)));
-    }
 }
 
 static void
@@ -244,7 +207,7 @@ end_use(umi_peer *peer)
 static void
 free_peer(umi_peer *peer)
 {
-    close_handle(peer);
+    umi_engine_close(peer->engine, peer->handle);
     umi_engine_release(peer->engine);
     explicit_bzero(peer->shared, sizeof(peer->shared));
     free(peer);

@@ -10,7 +10,7 @@
  *
  * Both sides must agree on which endpoint of theirs belongs to which of the
  * other's: over tcp they are two ends of one connection. Each has a number
- * that grows; the handshake compares them (see umi_peer_bind()). Thread: the
+ * that grows; the handshake compares them (handshake.c). Thread: the
  * worker's owner. */
 #ifndef UMI_PEER_H
 #define UMI_PEER_H

@@ -57,17 +57,6 @@ on_error(void *arg, ucp_ep_h handle, ucs_status_t status)
 }
 
 static void
-on_closed(void *request, ucs_status_t status, void *arg)
-{
-    umi_engine *engine = arg;
-
-    (void)status;
-    ucp_request_free(request);
-    engine->worker->closes_in_ucx--;
-    umi_engine_release(engine);
-}
-
-static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
     (void)status;
@@ -89,26 +78,12 @@ note_transport(const char *transport, const char *device, void *arg)
 static void
 close_handle(umi_queue_probe *probe)
 {
-    ucp_request_param_t params = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags     = UCP_EP_CLOSE_FLAG_FORCE,
-        .cb.send   = on_closed,
-        .user_data = probe->engine,
-    };
-    ucs_status_ptr_t request;
-
     if (probe->handle == NULL) {
         return;
     }
-    request       = ucp_ep_close_nbx(probe->handle, &params);
+    umi_engine_close(probe->engine, probe->handle);
     probe->handle = NULL;
-    if (UCS_PTR_IS_PTR(request)) {
-        probe->worker->closes_in_ucx++;
-    } else {
-        umi_engine_release(probe->engine);
-    }
-    probe->worker->is_armed = false;
+    umi_engine_release(probe->engine);
 }
 
 /* As endpoints to peers are, so that it takes the way that they take. False if
