@@ -39,10 +39,10 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_create(umx_context *context,
  * owner (umx_worker_submit(), umx_ep_retire()) wake it afterwards, and need the
  * worker for that. Those that callbacks make here are run here.
  *
- * UCX's own worker lasts as long as a message is in the caller's hands. If UCX
- * has not given an operation back by then (see umx_op_params.on_lost), networks
- * that write by themselves can reach its buffer until the last such message is
- * given back.
+ * UCX's own worker lasts as long as a message is in the caller's hands, and as
+ * long as UCX has an operation that it has not given back (see
+ * umx_op_params.on_lost), but no longer than the context. Networks that write by
+ * themselves can reach the buffer of such an operation until then.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);
 

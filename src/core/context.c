@@ -212,6 +212,7 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     context->generation = umi_fork_generation();
     pthread_mutex_init(&context->memhs_lock, NULL);
     umi_slots_init(&context->memhs);
+    umi_parked_init(&context->parked);
     if (!umi_random_bytes(&context->id, sizeof(context->id))) {
         status = UMX_ERR_IO_ERROR;
         goto free_context;
@@ -250,6 +251,7 @@ leave_fork:
 release_config:
     ucp_config_release(config);
 free_context:
+    umi_parked_fini(&context->parked);
     pthread_mutex_destroy(&context->memhs_lock);
     free(context);
     return status;
@@ -270,6 +272,7 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
+        umi_parked_fini(&context->parked);
         ucp_dt_destroy(context->gathered);
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);

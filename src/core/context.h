@@ -9,6 +9,7 @@
 #include <umx/context.h>
 
 #include "core/fork.h"
+#include "core/parked.h"
 #include "util/slots.h"
 
 enum {
@@ -28,6 +29,7 @@ struct umx_context {
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */
+    umi_parked      parked;
 };
 
 void umi_context_hold(umx_context *context);

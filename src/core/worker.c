@@ -39,6 +39,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->tag_waiters);
     umi_list_init(&worker->tag_returned);
     umi_list_init(&worker->tag_taken);
+    umi_link_init(&worker->parked_link);
     umi_mpsc_init(&worker->retired);
     umi_ids_init(&worker->eps_by_id);
     umi_nap_init(worker);
@@ -134,25 +135,27 @@ free_worker:
     return status;
 }
 
+static bool
+has_requests(const umx_worker *worker)
+{
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        if (!umi_list_is_empty(
+                &umi_container_of(link, umi_ep, link)->inflight)) {
+            return true;
+        }
+    }
+    return !umi_list_is_empty(&worker->orphans) ||
+           !umi_list_is_empty(&worker->tag_recvs);
+}
+
 /* Progress until UCX has handed every buffer back, for a bounded time. */
 static void
 settle(umx_worker *worker)
 {
     uint64_t deadline = umi_clock_ns() + DESTROY_GRACE_MS * UINT64_C(1000000);
 
-    for (;;) {
-        bool is_settled = worker->closes_in_ucx == 0 &&
-                          umi_list_is_empty(&worker->orphans) &&
-                          umi_list_is_empty(&worker->tag_recvs);
-
-        UMI_LIST_FOREACH(link, &worker->eps) {
-            umi_ep *ep = umi_container_of(link, umi_ep, link);
-
-            is_settled = is_settled && umi_list_is_empty(&ep->inflight);
-        }
-        if (is_settled || umi_clock_ns() >= deadline) {
-            return;
-        }
+    while ((worker->closes_in_ucx != 0 || has_requests(worker)) &&
+           umi_clock_ns() < deadline) {
         umi_worker_progress(worker);
         umi_worker_run_events(worker);
     }
@@ -169,8 +172,7 @@ complete_list(umx_worker *worker, umi_list *list)
     }
 }
 
-/* UCX will not complete these in time: it is gone, or stays for messages only,
- * and then calls back when it goes. */
+/* UCX will not complete these in time. It calls back later if it stays. */
 static void
 complete_leftovers(umx_worker *worker)
 {
@@ -250,11 +252,9 @@ fini_engines(umx_worker *worker)
     }
 }
 
-static void
-free_memory(umx_worker *worker)
+void
+umi_worker_free(umx_worker *worker)
 {
-    umx_context *context = worker->context;
-
     fini_engines(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
@@ -271,6 +271,20 @@ free_memory(umx_worker *worker)
     umi_pool_fini(&worker->cma);
     explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
+}
+
+/* Nobody but UCX can have anything of it any more. */
+static void
+give_up(umx_worker *worker)
+{
+    umx_context *context = worker->context;
+
+    if (umi_worker_is_in_ucx(worker)) {
+        umi_parked_add(&context->parked, worker);
+    } else {
+        umi_worker_free(worker);
+    }
+    umi_parked_progress(&context->parked);
     umx_context_release(context);
 }
 
@@ -278,7 +292,7 @@ void
 umi_worker_release_memory(umx_worker *worker)
 {
     if (--worker->num_memory_holds == 0 && worker->is_ended) {
-        free_memory(worker);
+        give_up(worker);
     }
 }
 
@@ -291,7 +305,8 @@ forget_eps(umx_worker *worker)
         umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
 
         umi_link_remove(&ep->link);
-        ep->worker = NULL;
+        ep->worker      = NULL;
+        ep->is_draining = false; /* no event follows its last operation */
     }
 }
 
@@ -309,7 +324,7 @@ umi_worker_end(umx_worker *worker)
     pthread_mutex_unlock(&worker->signal_lock);
     close(worker->fd);
     worker->fd = -1;
-    if (worker->num_memory_holds == 0) {
+    if (worker->num_memory_holds == 0 && !has_requests(worker)) {
         fini_engines(worker);
     }
     complete_leftovers(worker);
@@ -319,7 +334,7 @@ umi_worker_end(umx_worker *worker)
     umi_ids_fini(&worker->eps_by_id);
     worker->is_ended = true;
     if (worker->num_memory_holds == 0) {
-        free_memory(worker);
+        give_up(worker);
     }
 }
 

@@ -158,9 +158,10 @@ struct umx_worker {
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    uint64_t                num_armed;  /* times */
-    uint64_t                seen_armed; /* by umx_worker_overslept() */
-    umi_link                fork_link;  /* fork.c's */
+    uint64_t                num_armed;   /* times */
+    uint64_t                seen_armed;  /* by umx_worker_overslept() */
+    umi_link                fork_link;   /* fork.c's */
+    umi_link                parked_link; /* parked.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -190,6 +191,16 @@ umi_worker_enter(umx_worker *worker)
     worker->is_inside = true;
     return true;
 }
+
+/* Destroyed, and UCX has operations of it that are over for the user. */
+static inline bool
+umi_worker_is_in_ucx(const umx_worker *worker)
+{
+    return !umi_list_is_empty(&worker->stuck);
+}
+
+/* The last of a destroyed worker. */
+void umi_worker_free(umx_worker *worker);
 
 /* The whole of umx_worker_destroy(). */
 void umi_worker_end(umx_worker *worker);

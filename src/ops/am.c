@@ -74,6 +74,22 @@ umi_am_copy_handlers(umi_engine *engine)
     return status;
 }
 
+static int
+refuse(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    (void)worker;
+    (void)arrival;
+    return UMI_AM_REFUSED;
+}
+
+void
+umi_am_refuse_all(umx_worker *worker)
+{
+    for (unsigned id = 0; id < UMI_AM_HANDLERS; id++) {
+        worker->am_handlers[id].fn = refuse;
+    }
+}
+
 /* What UCX is given instead of `data` if the memory is not contiguous; see
  * core/datatype.h. */
 static void *

@@ -47,6 +47,7 @@ fail_handshake(umi_ep *base, const char *reason)
 static void
 fini_worker(umx_worker *worker)
 {
+    umi_am_refuse_all(worker);
     umi_am_users_fini(worker);
     umi_addressed_fini(worker);
 }

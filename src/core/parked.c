@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/parked.h"
+
+#include "core/worker.h"
+#include "util/clock.h"
+
+/* How long the last of them have. Nothing is in their way any more, but for
+ * connections that UCX does not get closed. */
+enum {
+    LAST_GRACE_MS = 1000
+};
+
+void
+umi_parked_init(umi_parked *parked)
+{
+    pthread_mutex_init(&parked->lock, NULL);
+    umi_list_init(&parked->workers);
+}
+
+void
+umi_parked_add(umi_parked *parked, umx_worker *worker)
+{
+    pthread_mutex_lock(&parked->lock);
+    umi_list_append(&parked->workers, &worker->parked_link);
+    pthread_mutex_unlock(&parked->lock);
+}
+
+void
+umi_parked_progress(umi_parked *parked)
+{
+    pthread_mutex_lock(&parked->lock);
+    UMI_LIST_FOREACH_SAFE(link, &parked->workers) {
+        umx_worker *worker = umi_container_of(link, umx_worker, parked_link);
+
+        (void)ucp_worker_progress(worker->engine->ucp);
+        (void)umi_engines_progress(worker);
+        if (!umi_worker_is_in_ucx(worker)) {
+            umi_link_remove(link);
+            umi_worker_free(worker);
+        }
+    }
+    pthread_mutex_unlock(&parked->lock);
+}
+
+void
+umi_parked_fini(umi_parked *parked)
+{
+    uint64_t  deadline = umi_clock_ns() + LAST_GRACE_MS * UINT64_C(1000000);
+    umi_link *link;
+
+    while (!umi_list_is_empty(&parked->workers) && umi_clock_ns() < deadline) {
+        umi_parked_progress(parked);
+    }
+    while ((link = umi_list_pop(&parked->workers)) != NULL) {
+        umi_worker_free(umi_container_of(link, umx_worker, parked_link));
+    }
+    pthread_mutex_destroy(&parked->lock);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* parked.h: destroyed workers whose UCX has operations still.
+ *
+ * UCX completes an operation that failed when its memory's registration is
+ * given up, and that is the context's: it waits for the operations of other
+ * workers on the same memory. The last of them then tells UCX's worker of the
+ * first one, which must exist. Thread: any. */
+#ifndef UMI_PARKED_H
+#define UMI_PARKED_H
+
+#include <pthread.h>
+
+#include <umx/types.h>
+
+#include "util/list.h"
+
+typedef struct umi_parked {
+    pthread_mutex_t lock;
+    umi_list        workers; /* umx_worker.parked_link */
+} umi_parked;
+
+void umi_parked_init(umi_parked *parked);
+
+/* `worker` is destroyed but for its memory, and is the context's now. */
+void umi_parked_add(umi_parked *parked, umx_worker *worker);
+
+/* Progress all of them; free those that UCX has no operations of any more. */
+void umi_parked_progress(umi_parked *parked);
+
+/* Free all of them. No other worker of the context is left. */
+void umi_parked_fini(umi_parked *parked);
+
+#endif
