@@ -33,7 +33,7 @@ event_mark_done(RequestObject *req, umx_status status)
     req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    req->can_unrecv = request_has_bytes(status) &&
+    req->can_unrecv = req->kind >= REQUEST_RECV && request_has_bytes(status) &&
                       (request_is_channel_recv(req) ||
                        request_is_tag_recv(req));
 }
@@ -42,10 +42,16 @@ event_mark_done(RequestObject *req, umx_status status)
 static bool
 wants_message(const RequestObject *req)
 {
-    return req->kind == REQUEST_RECV_MESSAGE ||
-           req->kind == REQUEST_AM_RECV_MESSAGE ||
-           req->kind == REQUEST_RECV_FRAMES ||
-           (req->kind == REQUEST_AM_RECV && req->result == NULL);
+    switch ((request_kind)req->kind) {
+    case REQUEST_RECV_MESSAGE:
+    case REQUEST_AM_RECV_MESSAGE:
+    case REQUEST_RECV_FRAMES:
+        return true;
+    case REQUEST_AM_RECV:
+        return req->result == NULL;
+    default:
+        return false;
+    }
 }
 
 void

@@ -131,18 +131,15 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->num_wakers    = 0;
     req->is_deferred   = false;
     req->is_refused    = false;
-    req->is_withdrawn  = false;
-    req->is_returning  = false;
     req->has_yielded   = false;
     req->is_blocking   = false;
     req->has_let_loop  = false;
     req->is_handed_out = false;
     req->is_seen       = false;
     req->is_held       = false;
-    req->is_landed     = false;
-    req->is_orphan     = false;
     req->can_unrecv    = false;
     req->is_into       = false;
+    req->has_odd_end   = 0;
     req->channel       = 0;
     return req;
 }
@@ -278,6 +275,18 @@ keeps_bytes(const RequestObject *self)
            (self->kind == REQUEST_RECV_FRAMES && !self->is_into);
 }
 
+/* What a request that sends or receives one buffer never had. */
+static inline bool
+has_extras(const RequestObject *self)
+{
+    return ((uintptr_t)self->peer | (uintptr_t)self->thread |
+            (uintptr_t)self->exception | (uintptr_t)self->cancel_message |
+            (uintptr_t)self->header | (uintptr_t)self->allocator |
+            (uintptr_t)self->many | (uintptr_t)self->sent |
+            (uintptr_t)self->more_callbacks | (uintptr_t)self->low_level |
+            (uintptr_t)self->message | (uintptr_t)self->tag_message) != 0;
+}
+
 /* Memory that libumx has, or that a message is to be put back from, stays. */
 static int
 request_clear(PyObject *op)
@@ -302,6 +311,16 @@ request_clear(PyObject *op)
         sender_release(self);
     }
     return 0;
+}
+
+/* request_clear() of most: the operation is over, and there is little. */
+static inline void
+clear_few(RequestObject *self)
+{
+    Py_CLEAR(self->callback);
+    Py_CLEAR(self->context);
+    Py_CLEAR(self->result);
+    release_buffers(self);
 }
 
 static umx_status
@@ -573,13 +592,15 @@ request_dealloc(PyObject *op)
     if (UNLIKELY(self->weakrefs != NULL)) {
         clear_weakrefs(self);
     }
-    if (UNLIKELY(!is_plain(self)) && outlive(self)) {
-        return;
-    }
-    if (UNLIKELY(self->message != NULL || self->tag_message != NULL)) {
+    if (LIKELY(is_plain(self) && !has_extras(self))) {
+        clear_few(self);
+    } else {
+        if (!is_plain(self) && outlive(self)) {
+            return;
+        }
         request_return_message(self);
+        (void)request_clear(op);
     }
-    (void)request_clear(op);
     Py_CLEAR(self->remote);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);
@@ -786,6 +807,16 @@ release_told(RequestObject *req)
     }
 }
 
+/* The operation is over, and nothing is left but to say so. */
+static inline void
+release_done(RequestObject *req)
+{
+    if (!req->can_unrecv) {
+        release_buffers(req);
+    }
+    request_link_wake(req);
+}
+
 static void
 settle(RequestObject *req)
 {
@@ -818,6 +849,12 @@ settle_told(event *self)
     RequestObject *req = EVENT_OF(self, RequestObject, event);
 
     Py_INCREF(req);
+    if (LIKELY(req->state == REQUEST_DONE && req->has_odd_end == 0 &&
+               !request_is_in_flight(req))) {
+        release_done(req);
+        Py_DECREF(req);
+        return;
+    }
     settle(req);
     if (UNLIKELY(req->is_orphan) && !request_is_in_flight(req)) {
         req->is_orphan = false;
@@ -830,6 +867,11 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     event_mark_done(req, status);
+    if (LIKELY(req->state == REQUEST_DONE && !req->is_landed &&
+               !request_is_in_flight(req))) {
+        release_done(req);
+        return;
+    }
     release_told(req);
     request_link_wake(req);
 }
@@ -1152,8 +1194,8 @@ track_if_due(RequestObject *req)
 {
     const buffer_hold *hold = &req->hold;
 
-    if ((hold->owner != NULL && PyObject_IS_GC(hold->owner)) ||
-        (hold->view.obj != NULL && PyObject_IS_GC(hold->view.obj)) ||
+    if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
+        (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
         req->many != NULL || req->frames != NULL || req->list != NULL) {
         request_track(req);
     }

@@ -708,19 +708,25 @@ struct RequestObject {
                                             result() */
     bool is_deferred;  /* not posted yet: made in another thread */
     bool is_refused;   /* ... and awaited in a foreign loop */
-    bool is_withdrawn; /* dropped in a foreign thread: to be cancelled, ... */
-    bool is_returning; /* ... or its bytes to be put back */
     bool has_yielded;  /* itself, to a task */
     bool is_blocking;  /* _asyncio_future_blocking */
     bool has_let_loop; /* a bare None was yielded for fairness */
     bool is_handed_out;
-    bool is_seen;             /* the exception has been handed out, ... */
-    bool is_held;             /* ... a reference for the callbacks */
-    bool is_landed;           /* given up, and received after all */
-    bool is_orphan;           /* dropped; a reference is the operation's */
-    bool can_unrecv;          /* the message may go back to its queue */
-    bool is_into;             /* RECV_FRAMES: the memory is the user's */
-    bool is_making;           /* its result, which may run an allocator */
+    bool is_seen;    /* the exception has been handed out, ... */
+    bool is_held;    /* ... a reference for the callbacks */
+    bool can_unrecv; /* the message may go back to its queue */
+    bool is_into;    /* RECV_FRAMES: the memory is the user's */
+    bool is_making;  /* its result, which may run an allocator */
+    union {
+        uint32_t has_odd_end; /* any of these */
+        struct {
+            bool is_withdrawn; /* dropped in a foreign thread: to be cancelled,
+                                */
+            bool is_returning; /* ... or its bytes to be put back */
+            bool is_landed;    /* given up, and received after all */
+            bool is_orphan;    /* dropped; a reference is the operation's */
+        };
+    };
     uint16_t         channel; /* or the id of active messages */
     umx_status       status;
     umx_match        match;
@@ -774,11 +780,19 @@ request_is_in_flight(const RequestObject *req)
 static inline bool
 request_is_channel_recv(const RequestObject *req)
 {
-    return req->kind == REQUEST_RECV || req->kind == REQUEST_RECV_INTO ||
-           req->kind == REQUEST_MESSAGE_RECV ||
-           req->kind == REQUEST_STREAM_RECV ||
-           (req->kind == REQUEST_AM_RECV && req->message == NULL) ||
-           (req->kind == REQUEST_RECV_FRAMES && req->result != NULL);
+    switch ((request_kind)req->kind) {
+    case REQUEST_RECV:
+    case REQUEST_RECV_INTO:
+    case REQUEST_MESSAGE_RECV:
+    case REQUEST_STREAM_RECV:
+        return true;
+    case REQUEST_AM_RECV:
+        return req->message == NULL;
+    case REQUEST_RECV_FRAMES:
+        return req->result != NULL;
+    default:
+        return false;
+    }
 }
 
 static inline bool
