@@ -58,6 +58,87 @@ free_engine:
     return status;
 }
 
+/* ---- what UCX counts -----------------------------------------------------
+ */
+
+/* In the table by the lower half of its uuid; several may have the same. */
+typedef struct count {
+    struct count *next;
+    uint64_t      uuid;
+    uint64_t      made;
+} count;
+
+static count *
+find_count(const umi_engine *engine, uint64_t uuid)
+{
+    count *each = umi_table_get(&engine->counts, (uint32_t)uuid);
+
+    while (each != NULL && each->uuid != uuid) {
+        each = each->next;
+    }
+    return each;
+}
+
+static count *
+add_count(umi_engine *engine, uint64_t uuid)
+{
+    count *first = umi_table_get(&engine->counts, (uint32_t)uuid);
+    count *added = calloc(1, sizeof(*added));
+
+    if (added == NULL) {
+        return NULL;
+    }
+    added->uuid = uuid;
+    if (first != NULL) {
+        added->next = first->next;
+        first->next = added;
+    } else if (!umi_table_add(&engine->counts, (uint32_t)uuid, added)) {
+        free(added);
+        return NULL;
+    }
+    return added;
+}
+
+static void
+free_counts(umi_table *counts)
+{
+    size_t size = (counts->places == NULL) ? 0 : (size_t)1 << counts->bits;
+
+    for (size_t i = 0; i < size; i++) {
+        count *each = counts->places[i].value;
+
+        while (each != NULL) {
+            count *next = each->next;
+
+            free(each);
+            each = next;
+        }
+    }
+    umi_table_fini(counts);
+}
+
+uint64_t
+umi_engine_counted(const umi_engine *engine, uint64_t uuid)
+{
+    const count *found = find_count(engine, uuid);
+
+    return (found != NULL) ? found->made : 0;
+}
+
+uint64_t
+umi_engine_count(umi_engine *engine, uint64_t uuid)
+{
+    count *found = find_count(engine, uuid);
+
+    if (found == NULL) {
+        found = add_count(engine, uuid);
+    }
+    return (found != NULL) ? ++found->made : 0;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
 void
 umi_engine_fini(umi_engine *engine)
 {
@@ -83,6 +164,7 @@ umi_engine_destroy(umi_engine *engine)
 {
     umi_link_remove(&engine->link);
     umi_engine_fini(engine);
+    free_counts(&engine->counts);
     free(engine);
 }
 

@@ -13,6 +13,7 @@
 #include <umx/types.h>
 
 #include "util/list.h"
+#include "util/table.h"
 
 typedef struct umi_engine {
     umi_link       link; /* worker->old_engines; by itself if it is not old */
@@ -24,6 +25,7 @@ typedef struct umi_engine {
     unsigned       refs;         /* of all that lives in it */
     ucp_address_t *addresses[2]; /* [is_local]; NULL until needed */
     size_t         address_lens[2];
+    umi_table      counts; /* umi_engine_count() */
 } umi_engine;
 
 /* Its event fd goes into worker->fd. */
@@ -53,6 +55,12 @@ void umi_engine_close(umi_engine *engine, ucp_ep_h handle);
  * reach, but UCX wakes its readers by a socket that is not. */
 umx_status umi_engine_address(umi_engine *engine, bool is_local,
                               const void **address_p, size_t *len_p);
+
+/* How many endpoints have been made to UCX's worker `uuid`: UCX counts them in
+ * the same way, as long as it lives, and pairs by that. */
+uint64_t umi_engine_counted(const umi_engine *engine, uint64_t uuid);
+/* One more is made now, which is its number; 0: no memory. */
+uint64_t umi_engine_count(umi_engine *engine, uint64_t uuid);
 
 /* `engine` is what is new in the worker from now on. */
 void umi_engine_use(umi_engine *engine);

@@ -4,39 +4,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Making UCX's endpoint anew costs a millisecond at each side. */
 enum {
-    LINGER_MS = 2000
+    /* Making UCX's endpoint anew costs a millisecond at each side. */
+    LINGER_MS = 2000,
+    /* So long may a peer keep us at it whose number is far ahead. */
+    MAX_SKIPS = 2048
 };
 
-umi_peer *
-umi_peer_find(umx_worker *worker, const uint8_t *key)
+const umi_peer *
+umi_peer_with_key(const umx_worker *worker, const uint8_t *key)
 {
     UMI_LIST_FOREACH(link, &worker->peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+        const umi_peer *peer = umi_container_of(link, umi_peer, link);
 
-        if (peer->is_proven && !peer->is_failed &&
-            memcmp(peer->key, key, UMI_X25519_SIZE) == 0) {
+        if (peer->is_proven && memcmp(peer->key, key, UMI_X25519_SIZE) == 0) {
             return peer;
         }
     }
     return NULL;
 }
 
-/* Made for the same claim by another handshake: if one of them is true, so is
- * the other. */
-static umi_peer *
-find_claimed(umi_engine *engine, const umi_peer_claim *claim,
-             const uint8_t *address_hash)
+/* One that was made for the same claim by another handshake will do: if one of
+ * them is true, so is the other. */
+umi_peer *
+umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
 {
-    UMI_LIST_FOREACH(link, &engine->worker->peers) {
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    umi_sha256(claim->address, claim->address_len, hash);
+    UMI_LIST_FOREACH(link, &ep->worker->peers) {
         umi_peer *peer = umi_container_of(link, umi_peer, link);
 
-        if (!peer->is_failed && peer->engine == engine &&
+        if (!peer->is_failed && peer->engine == ep->engine &&
+            peer->uuid == claim->uuid &&
             memcmp(peer->key, claim->key, UMI_X25519_SIZE) == 0 &&
-            memcmp(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE) ==
-                0 &&
-            memcmp(peer->address_hash, address_hash, UMI_SHA256_SIZE) == 0) {
+            (peer->is_proven ||
+             memcmp(peer->address_hash, hash, UMI_SHA256_SIZE) == 0)) {
             return peer;
         }
     }
@@ -92,7 +95,30 @@ open_handle(umi_peer *peer, const void *address)
     };
 
     peer->worker->is_armed = false;
+    peer->id               = umi_engine_count(peer->engine, peer->uuid);
+    if (peer->id == 0) {
+        return UMX_ERR_NO_MEMORY;
+    }
     return (umx_status)ucp_ep_create(peer->engine->ucp, &params, &peer->handle);
+}
+
+/* Endpoints that nobody uses, until the next one has the number `id`. */
+static umx_status
+skip_to(umi_peer *peer, const void *address, uint64_t id)
+{
+    uint64_t made = umi_engine_counted(peer->engine, peer->uuid);
+
+    for (int i = 0; made + 1 < id; i++, made++) {
+        umx_status status = (i < MAX_SKIPS) ? open_handle(peer, address) :
+                                              UMX_ERR_CONNECTION_RESET;
+
+        if (status != UMX_OK) {
+            return status;
+        }
+        umi_engine_close(peer->engine, peer->handle);
+        (void)ucp_worker_progress(peer->engine->ucp); /* close descriptors */
+    }
+    return UMX_OK;
 }
 
 static void
@@ -120,12 +146,13 @@ on_linger(umi_timer *timer)
 }
 
 static bool
-is_anothers(umx_worker *worker, const umi_peer_claim *claim)
+is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
 {
     UMI_LIST_FOREACH(link, &worker->peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+        const umi_peer *peer = umi_container_of(link, umi_peer, link);
 
-        if (peer->is_proven && !peer->is_failed && peer->uuid == claim->uuid &&
+        if (claim->uuid != 0 && peer->is_proven && !peer->is_failed &&
+            peer->uuid == claim->uuid &&
             memcmp(peer->key, claim->key, UMI_X25519_SIZE) != 0) {
             return true;
         }
@@ -134,14 +161,14 @@ is_anothers(umx_worker *worker, const umi_peer_claim *claim)
 }
 
 static umx_status
-peer_new(umi_engine *engine, const umi_peer_claim *claim,
-         const uint8_t *address_hash, umi_peer **peer_p)
+peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+         umi_peer **peer_p)
 {
-    umx_worker *worker = engine->worker;
+    umx_worker *worker = ep->worker;
     umi_peer   *peer;
     umx_status  status;
 
-    if (claim->uuid != 0 && is_anothers(worker, claim)) {
+    if (is_anothers(worker, claim)) {
         return UMX_ERR_REJECTED;
     }
     peer = calloc(1, sizeof(*peer));
@@ -149,41 +176,28 @@ peer_new(umi_engine *engine, const umi_peer_claim *claim,
         return UMX_ERR_NO_MEMORY;
     }
     peer->worker = worker;
-    peer->engine = engine;
+    peer->engine = ep->engine;
     memcpy(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
     memcpy(peer->key, claim->key, UMI_X25519_SIZE);
     memcpy(peer->shared, claim->shared, UMI_X25519_SIZE);
-    memcpy(peer->address_hash, address_hash, UMI_SHA256_SIZE);
+    umi_sha256(claim->address, claim->address_len, peer->address_hash);
     peer->uuid = claim->uuid;
     umi_list_init(&peer->eps);
-    umi_list_init(&peer->former);
     umi_timer_init(&peer->linger, on_linger);
-    status = open_handle(peer, claim->address);
+    status = skip_to(peer, claim->address, id);
+    if (status == UMX_OK) {
+        status = open_handle(peer, claim->address);
+    }
     if (status != UMX_OK) {
+        explicit_bzero(peer->shared, sizeof(peer->shared));
         free(peer);
         return status;
     }
-    umi_engine_hold(engine);
-    peer->id = ++worker->last_peer_id;
+    umi_engine_hold(peer->engine);
     (void)!umi_transports(peer->handle, note_transport, peer);
     umi_list_append(&worker->peers, &peer->link);
     *peer_p = peer;
     return UMX_OK;
-}
-
-umx_status
-umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim, umi_peer **peer_p)
-{
-    uint8_t hash[UMI_SHA256_SIZE];
-
-    *peer_p = umi_peer_find(ep->worker, claim->key);
-    if (*peer_p != NULL) {
-        return UMX_OK;
-    }
-    umi_sha256(claim->address, claim->address_len, hash);
-    *peer_p = find_claimed(ep->engine, claim, hash);
-    return (*peer_p != NULL) ? UMX_OK :
-                               peer_new(ep->engine, claim, hash, peer_p);
 }
 
 /* What libumx has at it ends. */
@@ -213,21 +227,9 @@ free_peer(umi_peer *peer)
     free(peer);
 }
 
-static void
-close_former(umi_peer *peer)
-{
-    while (!umi_list_is_empty(&peer->former)) {
-        umi_peer *former = umi_container_of(peer->former.next, umi_peer, link);
-
-        end_use(former);
-        free_peer(former);
-    }
-}
-
 void
 umi_peer_close(umi_peer *peer)
 {
-    close_former(peer);
     end_use(peer);
     free_peer(peer);
 }
@@ -241,71 +243,63 @@ umi_peer_fail(umi_peer *peer, const char *reason)
     umi_peer_close(peer);
 }
 
-/* Has UCX requests that only the end of an endpoint gives back? */
-static bool
-has_requests(const umi_peer *peer)
-{
-    UMI_LIST_FOREACH(link, &peer->worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
-
-        if ((ep->peer == peer || ep->peer == NULL) &&
-            !umi_list_is_empty(&ep->inflight)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* UCX pairs the endpoints of two workers by counting them, and the two count
- * differently once a handshake has ended in its middle. So what the other side
- * has made in place of the one that is gone may belong to `old`, in UCX's eyes,
- * and its announcements would be dropped with it. Hence `old` stays until
- * `peer` goes. */
+/* What `old` belonged to at the other side is gone. The connections that are
+ * not bound yet go over. */
 static void
 supersede(umi_peer *old, umi_peer *peer)
 {
-    bool is_idle = !old->is_failed && !has_requests(old);
+    UMI_LIST_FOREACH_SAFE(link, &old->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
 
-    close_former(old); /* was for the one that is gone */
-    end_use(old);
-    if (is_idle) {
-        umi_list_append(&peer->former, &old->link);
-    } else {
-        free_peer(old);
+        if (!ep->is_bound) {
+            unlink_ep(ep);
+            umi_peer_attach(peer, ep);
+        }
     }
+    umi_peer_close(old);
 }
 
 umx_status
-umi_peer_renew(umi_peer *old, const umi_ep *ep, const umi_peer_claim *claim,
-               umi_peer **peer_p)
+umi_peer_claim_one(const umi_ep *ep, const umi_peer_claim *claim,
+                   umi_peer **peer_p)
 {
-    uint8_t    hash[UMI_SHA256_SIZE];
+    *peer_p = umi_peer_find(ep, claim);
+    return (*peer_p != NULL) ?
+               UMX_OK :
+               peer_new(ep, claim,
+                        umi_engine_counted(ep->engine, claim->uuid) + 1,
+                        peer_p);
+}
+
+umx_status
+umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+             umi_peer **peer_p)
+{
+    umi_peer  *old = umi_peer_find(ep, claim);
     umx_status status;
 
-    umi_sha256(claim->address, claim->address_len, hash);
-    status = peer_new(ep->engine, claim, hash, peer_p);
+    if (old != NULL && old->id == id) {
+        old->is_proven = true;
+        *peer_p        = old;
+        return UMX_OK;
+    }
+    if (id <= umi_engine_counted(ep->engine, claim->uuid)) {
+        return UMX_ERR_CONNECTION_RESET;
+    }
+    status = peer_new(ep, claim, id, peer_p);
     if (status != UMX_OK) {
         return status;
     }
     (*peer_p)->is_proven = true;
-    UMI_LIST_FOREACH_SAFE(link, &old->eps) {
-        umi_ep *other = umi_container_of(link, umi_ep, peer_link);
-
-        if (!other->is_bound && other->engine == ep->engine) {
-            unlink_ep(other);
-            umi_peer_attach(*peer_p, other);
-        }
+    if (old != NULL) {
+        supersede(old, *peer_p);
     }
-    supersede(old, *peer_p);
     return UMX_OK;
 }
 
 void
 umi_peer_attach(umi_peer *peer, umi_ep *ep)
 {
-    umi_engine_hold(peer->engine);
-    umi_engine_release(ep->engine);
-    ep->engine = peer->engine;
     ep->peer   = peer;
     ep->handle = peer->handle;
     umi_list_append(&peer->eps, &ep->peer_link);

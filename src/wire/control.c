@@ -190,7 +190,7 @@ write_welcome(umi_writer *w, const umi_control *control)
         return false;
     }
     umi_write_u64(w, control->u.welcome.peer);
-    umi_write_u64(w, control->u.welcome.known);
+    umi_write_u64(w, control->u.welcome.made);
     umi_write_bytes(w, control->u.welcome.mac, UMI_MAC_SIZE);
     return true;
 }
@@ -212,7 +212,7 @@ read_welcome(umi_reader *r, umi_control *control)
     control->u.welcome.channels = read_channels(r, &why);
     where_why                   = read_where(r, &control->u.welcome.where);
     control->u.welcome.peer     = umi_read_u64(r);
-    control->u.welcome.known    = umi_read_u64(r);
+    control->u.welcome.made     = umi_read_u64(r);
     read_array(r, control->u.welcome.mac, UMI_MAC_SIZE);
     return (why != NULL) ? why : where_why;
 }

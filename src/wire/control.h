@@ -18,12 +18,13 @@
  *   AUTH          mac 32: HMAC(token, "umx token " | nonce of CHALLENGE |
  *                 SHA-256 of HELLO)
  *   WELCOME       major u16, minor u16, features u64, nonce 16, limits,
- *                 channels u32, where, peer u64, known u64 (the numbers of
- *                 umi_peer: ours, and the one of yours that it belongs to, or
- *                 0), mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
+ *                 channels u32, where, peer u64 (the number of our umi_peer
+ *                 for you), made u64 (the highest that one has had),
+ *                 mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
  *                 SHA-256 of WELCOME without the mac)
- *   OPEN          peer u64, mac 32: HMAC(secret, "umx client" | SHA-256 of
- *                 HELLO | SHA-256 of WELCOME | peer)
+ *   OPEN          peer u64 (the number of umi_peer on both sides), mac 32:
+ *                 HMAC(secret, "umx client" | SHA-256 of HELLO | SHA-256 of
+ *                 WELCOME | peer)
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
  *   GOODBYE       code i32, raw_tags u64 (raw tag sends), count u16 (0 to
  *                 UMI_GOODBYE_MAX), is_last u8 (0, 1: a long list takes
@@ -143,7 +144,7 @@ typedef struct umi_control {
             uint32_t   channels;
             umi_where  where;
             uint64_t   peer;
-            uint64_t   known;
+            uint64_t   made;
             uint8_t    mac[UMI_MAC_SIZE];
             umi_rest   rest;
         } welcome;

@@ -216,7 +216,7 @@ client_mac(const umx_ep *ep, uint64_t peer, uint8_t *mac)
 static bool
 share(umx_worker *worker, umi_peer_claim *claim)
 {
-    const umi_peer *peer = umi_peer_find(worker, claim->key);
+    const umi_peer *peer = umi_peer_with_key(worker, claim->key);
 
     if (peer != NULL) {
         memcpy(claim->shared, peer->shared, sizeof(claim->shared));
@@ -510,15 +510,17 @@ say_welcome(umx_ep *ep, const umi_control *control)
 static void
 welcome(umx_ep *ep)
 {
-    umi_control control = {.kind = UMI_WELCOME};
-    umi_peer   *peer;
-    umx_status  status;
+    const umi_peer_claim *claim   = &ep->handshake->claim;
+    umi_control           control = {.kind = UMI_WELCOME};
+    umi_peer             *peer;
+    umx_status            status;
 
     if (!umi_random_bytes(control.u.welcome.nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = umi_peer_get(&ep->base, &ep->handshake->claim, &peer);
+    /* Now, so that it is there when UCX hears of the other side's. */
+    status = umi_peer_claim_one(&ep->base, claim, &peer);
     if (status != UMX_OK) {
         reject(ep, status,
                (status == UMX_ERR_REJECTED) ?
@@ -532,7 +534,7 @@ welcome(umx_ep *ep)
     control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = config_of(ep)->channels_max;
     control.u.welcome.peer     = peer->id;
-    control.u.welcome.known    = peer->remote_id;
+    control.u.welcome.made = umi_engine_counted(ep->base.engine, claim->uuid);
     if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
         ep->handshake->is_welcomed = true;
     }
@@ -599,33 +601,16 @@ on_auth(umx_ep *ep, const umi_control *control)
     }
 }
 
-/* UCX's endpoint of ours that belongs to the peer's number `remote_id`. */
+/* The peer has shown who it is, and both know the number of the endpoints. */
 static umx_status
-bind_server(umx_ep *ep, uint64_t remote_id)
+bind_ep(umx_ep *ep, uint64_t id)
 {
-    const umi_peer_claim *claim  = &ep->handshake->claim;
-    umi_peer             *peer   = ep->base.peer;
-    umx_status            status = UMX_OK;
+    umi_peer  *peer;
+    umx_status status = umi_peer_get(&ep->base, &ep->handshake->claim, id,
+                                     &peer);
 
-    if (peer == NULL) { /* it failed meanwhile */
-        status = umi_peer_get(&ep->base, claim, &peer);
-        if (status != UMX_OK) {
-            return status;
-        }
-        if (peer->engine != ep->base.engine) {
-            return UMX_ERR_CONNECTION_RESET; /* the peer was told of another */
-        }
+    if (status == UMX_OK && ep->base.peer == NULL) {
         umi_peer_attach(peer, &ep->base);
-    }
-    peer->is_proven = true;
-    if (remote_id < peer->remote_id) {
-        return UMX_ERR_CONNECTION_RESET; /* the peer has dropped that one */
-    }
-    if (remote_id > peer->remote_id && peer->remote_id != 0) {
-        status = umi_peer_renew(peer, &ep->base, claim, &peer);
-    }
-    if (status == UMX_OK) {
-        peer->remote_id = remote_id;
     }
     return status;
 }
@@ -645,7 +630,7 @@ on_open(umx_ep *ep, const umi_control *control)
         umi_conn_protocol_error(ep, "not the worker that it says it is");
         return;
     }
-    status = bind_server(ep, control->u.open.peer);
+    status = bind_ep(ep, control->u.open.peer);
     if (status == UMX_OK) {
         open_with(ep);
     } else {
@@ -707,33 +692,39 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
     return UMX_OK;
 }
 
-/* UCX's endpoint of ours that belongs to the one that WELCOME names. */
-static umx_status
-bind_client(umx_ep *ep, const umi_control *control)
+/* The number of the endpoints to use, which both sides can have: that of the
+ * newest one that either has if the other has it, too, or has not come so far
+ * yet, else a new one. */
+static uint64_t
+choose_endpoint(const umx_ep *ep, const umi_control *control)
 {
-    const umi_peer_claim *claim = &ep->handshake->claim;
-    uint64_t              known = control->u.welcome.known;
-    uint64_t              named = control->u.welcome.peer;
-    umi_peer             *peer;
-    umx_status            status;
+    const umi_peer_claim *claim  = &ep->handshake->claim;
+    const umi_peer       *peer   = umi_peer_find(&ep->base, claim);
+    uint64_t              theirs = control->u.welcome.peer;
+    uint64_t              made   = control->u.welcome.made;
+    uint64_t              ours   = (peer != NULL) ? peer->id : 0;
+    uint64_t counted = umi_engine_counted(ep->base.engine, claim->uuid);
 
-    status = umi_peer_get(&ep->base, claim, &peer);
-    if (status != UMX_OK) {
-        return status;
+    if (ours != 0 && (ours == theirs || ours > made)) {
+        return ours;
     }
-    peer->is_proven = true;
-    if (known == 0 && peer->remote_id != 0 && named > peer->remote_id) {
-        /* Theirs is newer than the one that ours belongs to. */
-        status = umi_peer_renew(peer, &ep->base, claim, &peer);
-        if (status != UMX_OK) {
-            return status;
-        }
+    if (theirs > counted) {
+        return theirs;
     }
-    if (named > peer->remote_id) {
-        peer->remote_id = named;
+    return (counted > made ? counted : made) + 1;
+}
+
+static const char *
+why_unbound(umx_status status)
+{
+    switch (status) {
+    case UMX_ERR_REJECTED:
+        return "UCX's address is that of another worker";
+    case UMX_ERR_CONNECTION_RESET:
+        return "the two sides count UCX's endpoints differently";
+    default:
+        return "no transport leads to the listening side";
     }
-    umi_peer_attach(peer, &ep->base);
-    return UMX_OK;
 }
 
 static void
@@ -747,17 +738,14 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
         fail(ep, status, reason);
         return;
     }
-    status = bind_client(ep, control);
+    answer.u.open.peer = choose_endpoint(ep, control);
+    status             = bind_ep(ep, answer.u.open.peer);
     if (status != UMX_OK) {
-        fail(ep, status,
-             (status == UMX_ERR_REJECTED) ?
-                 "UCX's address is that of another worker" :
-                 "no transport leads to the listening side");
+        fail(ep, status, why_unbound(status));
         return;
     }
     set_peer_limits(ep, &control->u.welcome.limits,
                     control->u.welcome.channels);
-    answer.u.open.peer = ep->base.peer->id;
     client_mac(ep, answer.u.open.peer, answer.u.open.mac);
     if (say(ep, &answer)) {
         open_with(ep);

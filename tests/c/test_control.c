@@ -73,7 +73,7 @@ make(int kind)
         c.u.welcome.limits   = limits;
         c.u.welcome.where    = where;
         c.u.welcome.peer     = 0x9192939495969798u;
-        c.u.welcome.known    = 0xa1a2a3a4a5a6a7a8u;
+        c.u.welcome.made     = 0xa1a2a3a4a5a6a7a8u;
         fill(c.u.welcome.nonce, UMI_NONCE_SIZE, 0x50);
         fill(c.u.welcome.mac, UMI_MAC_SIZE, 0x70);
         break;
@@ -251,7 +251,7 @@ assert_welcome_equal(const umi_control *a, const umi_control *b)
     assert_int_equal(a->u.welcome.channels, b->u.welcome.channels);
     assert_where_equal(&a->u.welcome.where, &b->u.welcome.where);
     assert_int_equal(a->u.welcome.peer, b->u.welcome.peer);
-    assert_int_equal(a->u.welcome.known, b->u.welcome.known);
+    assert_int_equal(a->u.welcome.made, b->u.welcome.made);
 }
 
 static void

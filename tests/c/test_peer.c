@@ -152,7 +152,7 @@ check_stale(pair *p, bool is_client)
         pair_settle(p);
         assert_int_equal(count_peers(p->client_worker), 1);
         assert_int_equal(count_peers(p->server_worker), 1);
-        assert_int_equal(peer_of(p->server_worker)->remote_id,
+        assert_int_equal(peer_of(p->server_worker)->id,
                          peer_of(p->client_worker)->id);
     }
 }
@@ -169,21 +169,29 @@ test_the_listening_side_drops_its_endpoint(void **state)
     check_stale(*state, false);
 }
 
-/* The client has gone between WELCOME and OPEN: the server's worker has made
- * one endpoint more of UCX's than the client's. */
+/* Messages that announce, both ways: UCX drops the announcements of endpoints
+ * that do not belong together. */
 static void
-leave_in_the_middle(pair *p)
+check_announced(pair *p, umx_ep *from, umx_ep *to)
 {
-    pair_listen(p);
-    pair_connect(p, 0);
-    while (umi_list_is_empty(&p->server_worker->peers)) {
-        umx_worker_poll(p->client_worker);
-        umx_worker_poll(p->server_worker);
+    enum {
+        LEN = 300000
+    };
+    char *out = malloc(LEN), *in = malloc(LEN);
+
+    fill_pattern(out, LEN, 1);
+    for (int i = 0; i < 2; i++) {
+        op sending, receiving;
+
+        memset(in, 0, LEN);
+        op_send(&sending, i == 0 ? from : to, 0, pair_tag(1), out, LEN);
+        op_recv(&receiving, i == 0 ? to : from, 0, pair_any, in, LEN);
+        assert_int_equal(op_wait(p, &receiving), UMX_OK);
+        assert_int_equal(op_wait(p, &sending), UMX_OK);
+        check_pattern(in, LEN, 1);
     }
-    umx_ep_abort(p->client);
-    umx_ep_destroy(p->client);
-    PAIR_UNTIL(p, count_peers(p->server_worker) == 0);
-    p->client = NULL;
+    free(out);
+    free(in);
 }
 
 /* One more connection, of which the client has not seen WELCOME yet. */
@@ -200,8 +208,8 @@ connect_up_to_welcome(pair *p)
     }
 }
 
-/* What the client's new endpoint sends first overtakes OPEN, and UCX pairs it
- * with the server's old one. That one must not go when OPEN has been read. */
+/* What the client's new endpoint sends first overtakes OPEN, and UCX makes an
+ * endpoint for it at the server. That is the one that the server gets then. */
 static void
 test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
 {
@@ -214,8 +222,8 @@ test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
     char   *out = malloc(LEN), *in = malloc(LEN);
     op      sending, receiving;
 
-    leave_in_the_middle(p);
-    connect_again(p);
+    pair_open(p);
+    pair_settle(p);
     client = p->client;
     server = p->server;
     connect_up_to_welcome(p);
@@ -240,6 +248,76 @@ test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
     umx_ep_destroy(server);
     free(out);
     free(in);
+}
+
+/* Without connections and endpoints of UCX's; the counts are equal. */
+static umi_peer_claim
+forget_each_other(pair *p, umx_worker *worker)
+{
+    const umi_peer *peer  = peer_of(worker);
+    umi_peer_claim  claim = {.uuid = peer->uuid};
+
+    memcpy(claim.worker_id, peer->worker_id, sizeof(claim.worker_id));
+    memcpy(claim.key, peer->key, sizeof(claim.key));
+    memcpy(claim.shared, peer->shared, sizeof(claim.shared));
+    close_both(p);
+    umi_peer_close(peer_of(p->client_worker));
+    umi_peer_close(peer_of(p->server_worker));
+    return claim;
+}
+
+/* `worker` makes endpoints that the other one knows nothing of. */
+static void
+get_ahead(pair *p, umx_worker *worker, int num)
+{
+    umi_peer_claim claim = forget_each_other(p, worker);
+    umi_ep         ep    = {.worker = worker, .engine = worker->engine};
+    umx_worker    *other = (worker == p->client_worker) ? p->server_worker :
+                                                          p->client_worker;
+    umi_peer      *peer;
+
+    assert_int_equal(umi_engine_address(other->engine, true, &claim.address,
+                                        &claim.address_len),
+                     UMX_OK);
+    for (int i = 0; i < num; i++) {
+        uint64_t id = umi_engine_counted(worker->engine, claim.uuid) + 1;
+
+        assert_int_equal(umi_peer_get(&ep, &claim, id, &peer), UMX_OK);
+        umi_peer_close(peer);
+    }
+}
+
+static void
+test_who_has_made_fewer_endpoints_catches_up(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    for (int i = 0; i < 4; i++) {
+        get_ahead(p, (i % 2 == 0) ? p->client_worker : p->server_worker, 2 * i);
+        connect_again(p);
+        assert_int_equal(peer_of(p->server_worker)->id,
+                         peer_of(p->client_worker)->id);
+        check_announced(p, p->client, p->server);
+    }
+}
+
+/* In several connections: none keeps a worker at it for long. */
+static void
+test_who_is_far_behind_catches_up_step_by_step(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    pair_settle(p);
+    get_ahead(p, p->client_worker, 2100);
+    p->server = NULL;
+    pair_connect(p, 0);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_FAILED);
+    assert_int_equal(umx_ep_error(p->client), UMX_ERR_CONNECTION_RESET);
+    umx_ep_destroy(p->client);
+    connect_again(p);
+    check_announced(p, p->client, p->server);
 }
 
 /* With connections that do not know it yet. */
@@ -271,30 +349,49 @@ take_ep(umx_listener *listener, umx_ep *ep, void *arg)
     *(umx_ep **)arg = ep;
 }
 
+/* The other way round: the client's worker listens, too. */
+static umx_listener *
+listen_back(pair *p, struct sockaddr_in *addr, umx_ep **there_p)
+{
+    size_t              len    = sizeof(*addr);
+    umx_listener_params params = {.addr      = (void *)addr,
+                                  .addr_len  = sizeof(*addr),
+                                  .on_accept = take_ep,
+                                  .arg       = there_p};
+    umx_listener       *listener;
+
+    *addr = (struct sockaddr_in){.sin_family      = AF_INET,
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(umx_listener_create(p->client_worker, &params, &listener),
+                     UMX_OK);
+    assert_int_equal(umx_listener_address(listener, (void *)addr, &len),
+                     UMX_OK);
+    return listener;
+}
+
+static umx_ep *
+connect_back(pair *p, struct sockaddr_in *addr)
+{
+    umx_connect_params params = {.addr     = (void *)addr,
+                                 .addr_len = sizeof(*addr)};
+    umx_ep            *back;
+
+    assert_int_equal(umx_ep_connect(p->server_worker, &params, &back), UMX_OK);
+    return back;
+}
+
 static void
 test_two_workers_connect_to_each_other_at_once(void **state)
 {
-    pair               *p          = *state;
-    umx_ep             *there      = NULL, *back;
-    struct sockaddr_in  addr       = {.sin_family = AF_INET};
-    size_t              len        = sizeof(addr);
-    umx_connect_params  connecting = {.addr     = (void *)&addr,
-                                      .addr_len = sizeof(addr)};
-    umx_listener_params listening  = {.addr      = (void *)&addr,
-                                      .addr_len  = sizeof(addr),
-                                      .on_accept = take_ep,
-                                      .arg       = &there};
-    umx_listener       *listener;
+    pair              *p     = *state;
+    umx_ep            *there = NULL, *back;
+    struct sockaddr_in addr;
+    umx_listener      *listener;
 
     pair_listen(p);
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(
-        umx_listener_create(p->client_worker, &listening, &listener), UMX_OK);
-    assert_int_equal(umx_listener_address(listener, (void *)&addr, &len),
-                     UMX_OK);
+    listener = listen_back(p, &addr, &there);
     pair_connect(p, 0);
-    assert_int_equal(umx_ep_connect(p->server_worker, &connecting, &back),
-                     UMX_OK);
+    back = connect_back(p, &addr);
     PAIR_UNTIL(p, p->server != NULL && there != NULL);
     PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN &&
                       umx_ep_get_state(back) == UMX_EP_OPEN);
@@ -303,6 +400,37 @@ test_two_workers_connect_to_each_other_at_once(void **state)
     check_byte(p, p->client, p->server, 'a');
     check_byte(p, back, there, 'b');
     check_byte(p, there, back, 'c');
+    umx_ep_destroy(back);
+    umx_ep_destroy(there);
+    umx_listener_destroy(listener);
+}
+
+/* Both have a new endpoint then, and neither takes the other's for one that it
+ * has missed. */
+static void
+test_a_renewal_is_not_answered_by_another(void **state)
+{
+    pair              *p     = *state;
+    umx_ep            *there = NULL, *back, *client, *server;
+    struct sockaddr_in addr;
+    umx_listener      *listener;
+
+    pair_open(p);
+    pair_settle(p);
+    client   = p->client;
+    server   = p->server;
+    listener = listen_back(p, &addr, &there);
+    umi_peer_close(peer_of(p->client_worker));
+    connect_again(p);
+    pair_settle(p);
+    back = connect_back(p, &addr);
+    PAIR_UNTIL(p, there != NULL && umx_ep_get_state(back) == UMX_EP_OPEN);
+    check_announced(p, p->client, p->server);
+    check_announced(p, back, there);
+    assert_int_equal(peer_of(p->server_worker)->id,
+                     peer_of(p->client_worker)->id);
+    umx_ep_destroy(client);
+    umx_ep_destroy(server);
     umx_ep_destroy(back);
     umx_ep_destroy(there);
     umx_listener_destroy(listener);
@@ -827,6 +955,9 @@ main(void)
         PAIR_TEST(test_the_connecting_side_drops_its_endpoint),
         PAIR_TEST(test_the_listening_side_drops_its_endpoint),
         PAIR_TEST(test_what_overtakes_the_renewal_of_an_endpoint_is_kept),
+        PAIR_TEST(test_who_has_made_fewer_endpoints_catches_up),
+        PAIR_TEST(test_who_is_far_behind_catches_up_step_by_step),
+        PAIR_TEST(test_a_renewal_is_not_answered_by_another),
         PAIR_TEST(test_connections_on_a_dropped_endpoint_fail),
         PAIR_TEST(test_two_workers_connect_to_each_other_at_once),
         PAIR_TEST(test_a_worker_connects_to_itself),
