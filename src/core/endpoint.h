@@ -35,6 +35,7 @@ typedef struct umi_ep {
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
     umi_link    peer_link; /* peer->eps */
     bool        is_bound;  /* the handshake has settled on `peer` */
+    bool        is_cut;    /* it has ended, and not by agreement */
     unsigned    refs;
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */

@@ -7,6 +7,8 @@
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
     LINGER_MS = 2000,
+    /* What UCX's tcp has begun to send has so long to go out. */
+    DRAIN_MS = 200,
     /* So long may a peer keep us at it whose number is far ahead. */
     MAX_SKIPS = 2048
 };
@@ -130,6 +132,9 @@ note_transport(const char *transport, const char *device, void *arg)
     if (umi_transport_is_shm(transport)) {
         peer->has_shm = true;
     }
+    if (strcmp(transport, "tcp") == 0) {
+        peer->has_tcp = true;
+    }
     if (strncmp(transport, "rc_", 3) == 0 ||
         strncmp(transport, "dc_", 3) == 0) {
         peer->has_rdma = true;
@@ -139,10 +144,18 @@ note_transport(const char *transport, const char *device, void *arg)
 /* ---- life ----------------------------------------------------------------
  */
 
+static void free_peer(umi_peer *peer);
+
 static void
 on_linger(umi_timer *timer)
 {
-    umi_peer_close(umi_container_of(timer, umi_peer, linger));
+    umi_peer *peer = umi_container_of(timer, umi_peer, linger);
+
+    if (peer->is_ending) {
+        free_peer(peer);
+    } else {
+        umi_peer_close(peer);
+    }
 }
 
 static bool
@@ -221,17 +234,41 @@ end_use(umi_peer *peer)
 static void
 free_peer(umi_peer *peer)
 {
+    umi_timer_stop(&peer->linger);
+    umi_link_remove(&peer->link);
     umi_engine_close(peer->engine, peer->handle);
     umi_engine_release(peer->engine);
     explicit_bzero(peer->shared, sizeof(peer->shared));
     free(peer);
 }
 
+/* UCX's tcp (1.22) may not be closed while its socket is full. It then owes the
+ * peer a goodbye (uct_tcp_ep_destroy), and waits until the socket takes it. If
+ * the socket does when the peer's own goodbye has come as well, UCX frees its
+ * endpoint for the one and goes on to use it for the other
+ * (uct_tcp_iface_handle_events). So both sides wait until what has been begun
+ * is out; a peer that takes nothing is not waited for any longer. A worker that
+ * ends polls its sockets no more. */
+static void
+end_peer(umi_peer *peer)
+{
+    umx_worker *worker = peer->worker;
+
+    if (!peer->has_tcp || !peer->is_proven || peer->is_failed ||
+        worker->is_ending) {
+        free_peer(peer);
+        return;
+    }
+    peer->is_ending = true;
+    umi_list_append(&worker->ending_peers, &peer->link);
+    umi_timer_start(worker, &peer->linger, DRAIN_MS * UINT64_C(1000000));
+}
+
 void
 umi_peer_close(umi_peer *peer)
 {
     end_use(peer);
-    free_peer(peer);
+    end_peer(peer);
 }
 
 void
@@ -312,6 +349,7 @@ umi_peer_detach(umi_ep *ep, bool is_graceful)
     umi_peer *peer    = ep->peer;
     bool      is_well = is_graceful || !ep->is_bound;
 
+    ep->is_cut = !is_graceful;
     if (peer == NULL) {
         return;
     }
@@ -324,5 +362,16 @@ umi_peer_detach(umi_ep *ep, bool is_graceful)
                         LINGER_MS * UINT64_C(1000000));
     } else {
         umi_peer_close(peer);
+    }
+}
+
+void
+umi_peers_free(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->peers)) {
+        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, link));
+    }
+    while (!umi_list_is_empty(&worker->ending_peers)) {
+        free_peer(umi_container_of(worker->ending_peers.next, umi_peer, link));
     }
 }

@@ -36,9 +36,11 @@ typedef struct umi_peer {
     uint64_t    uuid;      /* UCX's number of its worker; 0: not known */
     bool        is_proven; /* a handshake has shown that the key is its own */
     umi_list    eps;       /* umi_ep.peer_link */
-    umi_timer   linger;
+    umi_timer   linger;    /* until it is closed, or freed */
     bool        is_failed; /* UCX's error handler ran */
+    bool        is_ending; /* worker->ending_peers: nobody uses it */
     bool        has_shm;
+    bool        has_tcp;
     bool        has_rdma;
     /* What ops/cma_agree.c keeps of the peer; NULL until it does. */
     struct umi_cma *cma;
@@ -76,7 +78,8 @@ umx_status umi_peer_claim_one(const umi_ep *ep, const umi_peer_claim *claim,
 umx_status umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim,
                         uint64_t id, umi_peer **peer_p);
 
-/* Its connections fail with CONNECTION_RESET. */
+/* Its connections fail with CONNECTION_RESET. UCX's endpoint is closed by
+ * force, over tcp after a while. */
 void umi_peer_close(umi_peer *peer);
 
 /* And so do they, with that reason, which is static. */
@@ -89,5 +92,8 @@ void umi_peer_attach(umi_peer *peer, umi_ep *ep);
  * gives all buffers back. The end of a handshake says nothing of a peer that is
  * well. */
 void umi_peer_detach(umi_ep *ep, bool is_graceful);
+
+/* The worker ends: close all, at once. */
+void umi_peers_free(umx_worker *worker);
 
 #endif

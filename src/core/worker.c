@@ -27,6 +27,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->dependents);
     umi_list_init(&worker->peers);
+    umi_list_init(&worker->ending_peers);
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
@@ -237,9 +238,7 @@ abort_all(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
     }
-    while (!umi_list_is_empty(&worker->peers)) {
-        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, link));
-    }
+    umi_peers_free(worker);
     umi_worker_run_events(worker);
 }
 

@@ -113,7 +113,7 @@ static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
     ucp_request_free(request);
-    umi_request_complete(arg, umi_ep_status(status));
+    umi_request_complete(arg, umi_post_status(arg, status));
 }
 
 umx_status
@@ -149,7 +149,7 @@ on_received(void *request, ucs_status_t status, size_t len, void *arg)
 {
     (void)len;
     ucp_request_free(request);
-    umi_request_complete(arg, umi_ep_status(status));
+    umi_request_complete(arg, umi_post_status(arg, status));
 }
 
 umx_status

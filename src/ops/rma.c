@@ -9,8 +9,8 @@ on_moved(void *request, ucs_status_t status, void *arg)
     umx_request *req = arg;
 
     ucp_request_free(request);
-    if (status != UCS_OK && req->u.rma.status == UMX_OK) {
-        req->u.rma.status = umi_ep_status(status);
+    if (req->u.rma.status == UMX_OK) {
+        req->u.rma.status = umi_post_status(req, status);
     }
     if (--req->u.rma.num_parts == 0) {
         umi_request_complete(req, req->u.rma.status);

@@ -16,7 +16,7 @@ on_sent(void *request, ucs_status_t status, void *arg)
     if (--req->ep->num_tag_sends == 0 && req->ep->is_draining) {
         umi_ep_raise(req->ep, UMI_EP_EVENT_LAYER); /* the close may go on */
     }
-    umi_request_complete(req, umi_ep_status(status));
+    umi_request_complete(req, umi_post_status(req, status));
 }
 
 static umx_status

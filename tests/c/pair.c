@@ -21,9 +21,9 @@ enum {
 };
 
 static bool
-is_linger(umx_worker *worker, const umi_timer *timer)
+is_linger(const umi_list *peers, const umi_timer *timer)
 {
-    UMI_LIST_FOREACH(link, &worker->peers) {
+    UMI_LIST_FOREACH(link, peers) {
         if (&umi_container_of(link, umi_peer, link)->linger == timer) {
             return true;
         }
@@ -51,8 +51,9 @@ check_worker_is_clean(umx_worker *worker)
     UMI_LIST_FOREACH(link, &worker->timers) {
         umi_timer *timer = umi_container_of(link, umi_timer, link);
 
-        assert_true(is_linger(worker, timer) || timer == &worker->nap ||
-                    timer == &worker->queue_timer);
+        assert_true(is_linger(&worker->peers, timer) ||
+                    is_linger(&worker->ending_peers, timer) ||
+                    timer == &worker->nap || timer == &worker->queue_timer);
     }
 }
 

@@ -419,7 +419,8 @@ test_a_peer_that_does_not_progress(void **state)
     for (int i = 0; i < 4; i++) {
         assert_true(op_wait(p, &sends[i]) < 0);
     }
-    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    /* Over tcp the goodbye may still have got through. */
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
     free(data);
 }
 
