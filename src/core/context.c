@@ -251,7 +251,7 @@ leave_fork:
 release_config:
     ucp_config_release(config);
 free_context:
-    umi_parked_fini(&context->parked);
+    (void)umi_parked_fini(&context->parked);
     pthread_mutex_destroy(&context->memhs_lock);
     free(context);
     return status;
@@ -272,7 +272,9 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
-        umi_parked_fini(&context->parked);
+        if (!umi_parked_fini(&context->parked)) {
+            return; /* UCX cannot be given up */
+        }
         ucp_dt_destroy(context->gathered);
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);

@@ -658,7 +658,8 @@ retire_ep(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     assert_int_equal(status, UMX_ERR_CANCELED);
-    assert_null(b->worker->ucp); /* that UCX's worker cannot be woken any more */
+    assert_null(
+        b->worker->ucp); /* that UCX's worker cannot be woken any more */
     umx_ep_retire(b->ep);
     b->ep = NULL;
 }
@@ -706,6 +707,71 @@ test_a_message_outlives_a_worker_with_a_stuck_send(void **state)
     assert_int_equal(num_done, 1);
 }
 
+/* ---- parking -------------------------------------------------------------
+ */
+
+static void
+flush_for_ever(umx_worker *worker, op *o)
+{
+    umx_op_params params = op_params(o);
+
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    assert_int_equal(umx_worker_flush(worker, &params, &o->req),
+                     UMX_INPROGRESS);
+}
+
+static void
+test_a_worker_that_ucx_needs_is_kept(void **state)
+{
+    burst      *b      = *state;
+    umi_parked *parked = &b->context->parked;
+    unsigned    live;
+    op          o;
+
+    flush_for_ever(b->worker, &o);
+    umx_ep_abort(b->ep);
+    umx_ep_destroy(b->ep);
+    b->ep = NULL;
+    destroy_worker(b);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    assert_false(umi_list_is_empty(&parked->workers));
+    live = fake.live;
+    umi_parked_progress(parked);
+    assert_int_equal(fake.live, live);
+    fake.is_wedged = false;
+    umi_parked_progress(parked);
+    assert_true(umi_list_is_empty(&parked->workers));
+    assert_true(fake.live < live);
+}
+
+/* The last one goes with its context; of several none can be the first. */
+static void
+test_workers_that_ucx_needs_at_the_end(void **state)
+{
+    burst      *b      = *state;
+    umi_parked *parked = &b->context->parked;
+    umx_worker *others[2];
+    op          ops[2];
+    unsigned    live;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(umx_worker_create(b->context, &others[i]), UMX_OK);
+        flush_for_ever(others[i], &ops[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        umx_worker_destroy(others[i]);
+        assert_int_equal(ops[i].status, UMX_ERR_CANCELED);
+    }
+    live = fake.live;
+    assert_false(umi_parked_fini(parked));
+    assert_int_equal(fake.live, live);
+    fake.is_wedged = false;
+    umi_parked_progress(parked);
+    assert_true(fake.live < live);
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -733,6 +799,8 @@ main(void)
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
         BURST_TEST(test_an_endpoint_is_retired_at_the_end_of_a_worker),
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
+        BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
+        BURST_TEST(test_workers_that_ucx_needs_at_the_end),
     };
 
     return UNIT_RUN(tests);
