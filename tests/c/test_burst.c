@@ -13,6 +13,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
+#include "wire/frames.h"
 
 enum {
     LARGE = 4000
@@ -624,6 +625,100 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     fake.is_pending = false;
 }
 
+typedef umx_status (*recv_fn)(burst *b, op *o, void *data);
+
+static umx_status
+recv_stream(burst *b, op *o, void *data)
+{
+    umx_buffer    buf    = umx_host_buffer(data, LARGE);
+    umx_op_params params = op_params(o);
+
+    return umx_stream_recv(b->ep, &buf, 0, &params, &o->req, &o->info);
+}
+
+static umx_status
+recv_frames(burst *b, op *o, void *data)
+{
+    static umx_buffer buf; /* until the frames are there */
+
+    umx_op_params     params = op_params(o);
+    umx_frames_target target = {.buffers = &buf, .count = 1};
+
+    buf = umx_host_buffer(data, LARGE);
+    return umx_frames_recv(b->ep, 0, &target, &params, &o->req);
+}
+
+static void
+give_kind(burst *b, unsigned kind, uint32_t seq, const void *data, size_t len,
+          bool is_rndv)
+{
+    umi_header header = {.kind     = (uint8_t)kind,
+                         .flags    = UMI_FLAG_UNTAGGED,
+                         .seq      = seq,
+                         .endpoint = b->ep->base.wire_id};
+
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_DATA, &header, UMI_HEADER_MIN,
+                data, len, is_rndv);
+    run(b);
+}
+
+/* A receive was cancelled while bytes landed, and UCX keeps them when the peer
+ * has ended: the next one does not wait for them. */
+static void
+check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
+{
+    static char data[2][LARGE];
+
+    int peer = accept(b->peer, NULL, NULL);
+    op  first, next;
+
+    assert_true(peer >= 0);
+    first.status = recv(b, &first, data[0]);
+    assert_int_equal(first.status, UMX_INPROGRESS);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    give_kind(b, kind, seq, bytes, LARGE, true);
+    umx_request_cancel(first.req);
+    run(b);
+    assert_false(op_is_done(&first));
+    close(peer);
+    while (umx_ep_get_state(b->ep) == UMX_EP_OPEN) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    next.req    = NULL;
+    next.status = recv(b, &next, data[1]);
+    while (next.status == UMX_INPROGRESS) {
+        assert_true(umx_worker_wait(b->worker, 2 * SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(next.status, UMX_ERR_CONNECTION_RESET);
+    assert_false(op_is_done(&first));
+    fake.is_wedged = false;
+    while (!op_is_done(&first)) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(first.status, UMX_ERR_CANCELED);
+    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
+    fake.is_pending = false;
+}
+
+static void
+test_a_stream_does_not_wait_for_what_ucx_keeps(void **state)
+{
+    check_lost_after_cancel(*state, recv_stream, UMI_KIND_STREAM, 0);
+}
+
+static void
+test_frames_do_not_wait_for_what_ucx_keeps(void **state)
+{
+    burst   *b        = *state;
+    uint8_t  head[16] = {1, 0}; /* a frame, which comes in a part; no header */
+    uint8_t *end      = umi_varint_write(
+             head + 2, umi_frame_entry(LARGE, UMI_FRAME_BEGINS, false));
+
+    give_kind(b, UMI_KIND_FRAMES, 0, head, (size_t)(end - head), false);
+    check_lost_after_cancel(b, recv_frames, UMI_KIND_FRAMES, 1);
+}
+
 /* ---- destroying ----------------------------------------------------------
  */
 
@@ -797,6 +892,8 @@ main(void)
         BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
         BURST_TEST(
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
+        BURST_TEST(test_a_stream_does_not_wait_for_what_ucx_keeps),
+        BURST_TEST(test_frames_do_not_wait_for_what_ucx_keeps),
         BURST_TEST(test_an_endpoint_is_retired_at_the_end_of_a_worker),
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
         BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
