@@ -442,23 +442,35 @@ asyncio.run(main())
     )
 
 
-def test_a_weak_reference_may_make_progress_when_its_request_goes():
+@pytest.mark.parametrize(
+    ("send", "recv", "length"),
+    [
+        ("am_send(data)", "am_recv()", "len(it)"),
+        ("send_frames([data])", "recv_frames()", "len(it[1][0])"),
+        ("send_frames([data])", "recv_frames(bytearray)", "len(it[1][0])"),
+        ("send(data)", "recv_message()", "await it.recv(bytearray(it.length))"),
+    ],
+)
+@pytest.mark.parametrize("size", [8, 300_000])
+def test_a_weak_reference_may_make_progress_when_its_request_goes(
+    send, recv, length, size
+):
     run_program(
-        """
+        f"""
 import weakref
 from ucp.testing import live_objects, until
 
 async def main():
     warnings.simplefilter("ignore", RuntimeWarning)  # it was dropped
     async with connected_pair() as (client, server):
-        worker, calls = client.worker, []
+        worker, calls, data = client.worker, [], bytes({size})
         def progress(_):
             calls.append(worker.progress())
             worker.drain()
         for turns in range(12):
             before = live_objects()["requests"]
-            sending = client.am_send(bytes(300_000))
-            request = server.am_recv()
+            sending = client.{send}
+            request = server.{recv}
             reference = weakref.ref(request, progress)
             for _ in range(turns):
                 worker.progress()
@@ -466,9 +478,10 @@ async def main():
             assert reference() is None
             assert len(calls) == turns + 1
             # Nothing is lost, and nothing is there twice.
-            assert len(await server.am_recv()) == 300_000
+            it = await server.{recv}
+            assert {length} == {size}
             await sending
-            del sending
+            del sending, it
             await until(lambda: live_objects()["requests"] == before)
 
 asyncio.run(main())

@@ -282,3 +282,20 @@ def test_two_tokens_are_refused(monkeypatch):
     monkeypatch.setenv("UCP_TOKEN_FILE", "b")
     with pytest.raises(ucp.UCXConfigError, match="both UCP_TOKEN and UCP_TOKEN_FILE"):
         ucp.init()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [
+        ("credit_rndv", 1, "2 or more"),
+        ("channels_max", 16001, "1 to 16000"),
+        ("heartbeat_ns", 5, "1000000 (a millisecond) or more"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(field, value, limit):
+    with pytest.raises(ucp.UCXConfigError) as caught:
+        ucp.init(config=ucp.Config(**{field: value}))
+    text = str(caught.value)
+    assert field in text
+    assert limit in text
+    assert text.endswith(f", not {value}")

@@ -148,6 +148,32 @@ set_config_field(umx_config *config, const config_field *field, PyObject *value)
     return 0;
 }
 
+/* What is wrong with it, and the number that was given. */
+static void
+raise_config_error(mod_state *st, const umx_config *config)
+{
+    const char *text = umx_config_check(config);
+    PyObject   *type = st->exceptions[EXC_UCXConfigError];
+
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(config_fields); i++) {
+        const config_field *field   = &config_fields[i];
+        size_t              len     = strlen(field->name);
+        const char         *address = (const char *)config + field->offset;
+        uint64_t            number;
+        uint32_t            small;
+
+        if (strncmp(text, field->name, len) == 0 && text[len] == ' ') {
+            memcpy(&small, address, sizeof(small));
+            memcpy(&number, address, field->size == 4 ? 0 : sizeof(number));
+            PyErr_Format(type, "config: %s, not %llu", text,
+                         field->size == 4 ? (unsigned long long)small :
+                                            (unsigned long long)number);
+            return;
+        }
+    }
+    PyErr_Format(type, "config: %s", text);
+}
+
 static int
 set_token(umx_config *config, PyObject *value)
 {
@@ -232,9 +258,8 @@ context_open(ContextObject *self, PyObject *options, int env_first,
     }
     params.config = &config;
     status        = umx_context_create(&params, &self->umx, &bad_option);
-    if (status == UMX_ERR_INVALID_PARAM && bad_option < 0) {
-        PyErr_SetString(self->st->exceptions[EXC_UCXConfigError],
-                        "a setting of config is out of range");
+    if (status == UMX_ERR_INVALID_PARAM && umx_config_check(&config) != NULL) {
+        raise_config_error(self->st, &config);
     } else if (status != UMX_OK) {
         raise_option_error(self->st, status, &params, bad_option);
     }

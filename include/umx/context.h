@@ -85,6 +85,10 @@ typedef struct umx_config {
 
 UMX_API void umx_config_default(umx_config *config);
 
+/** NULL if umx_context_create() takes `config`, or else what is wrong with it:
+ * the name of the first field that is out of range, and its limits. Static. */
+UMX_API const char *umx_config_check(const umx_config *config);
+
 enum umx_context_field {
     UMX_CONTEXT_FIELD_OPTIONS = 1u << 0, /* absent: UCX's environment only */
     UMX_CONTEXT_FIELD_CONFIG  = 1u << 1, /* absent: umx_config_default() */

@@ -72,6 +72,42 @@ umx_config_default(umx_config *config)
     config->frames_bytes_max = UINT64_C(64) << 30;
 }
 
+const char *
+umx_config_check(const umx_config *config)
+{
+    const struct {
+        bool        is_good;
+        const char *text;
+    } checks[] = {
+        {config->credit_bytes > 0, "credit_bytes must be 1 or more"},
+        {config->credit_messages > 1, "credit_messages must be 2 or more"},
+        {config->credit_rndv > 1, "credit_rndv must be 2 or more"},
+        {config->channels_max > 0 && config->channels_max <= UMX_CHANNELS_MAX,
+         "channels_max must be 1 to 16000"},
+        {config->rndv_thresh_shm > 0, "rndv_thresh_shm must be 1 or more"},
+        {config->rndv_thresh_net > 0, "rndv_thresh_net must be 1 or more"},
+        {config->connect_timeout_ns > 0,
+         "connect_timeout_ns must be 1 or more"},
+        {config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000,
+         "heartbeat_ns must be 0, or 1000000 (a millisecond) or more"},
+        {config->rma_ucx <= UMX_RMA_UCX_ALWAYS, "rma_ucx must be 0, 1 or 2"},
+        {config->frames_max > 0, "frames_max must be 1 or more"},
+        {config->frames_bytes_max > 0, "frames_bytes_max must be 1 or more"},
+        {config->token == NULL ||
+             (config->token_len >= 1 && config->token_len <= UMI_TOKEN_MAX),
+         "token must be 1 to 256 bytes"},
+    };
+
+    _Static_assert(UMX_CHANNELS_MAX == 16000 && UMI_TOKEN_MAX == 256,
+                   "the texts have other numbers");
+    for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
+        if (!checks[i].is_good) {
+            return checks[i].text;
+        }
+    }
+    return NULL;
+}
+
 /* True if the environment has UCX_<key>. */
 static bool
 env_has(const char *key)

@@ -6,6 +6,10 @@
 #include <ucp/api/ucp.h>
 #include <umx/context.h>
 
+enum {
+    UMI_TOKEN_MAX = 256
+};
+
 /* Read UCX's environment and apply, weakest first: libumx's settings, the
  * environment, `params->options` (the last two change places with
  * UMX_CONTEXT_FLAG_ENV_FIRST). The caller releases `*config_p`. */

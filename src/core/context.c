@@ -98,24 +98,6 @@ umx_ucx_version(unsigned *major_p, unsigned *minor_p, unsigned *release_p)
     ucp_get_version(major_p, minor_p, release_p);
 }
 
-/* Everything a config can get wrong. */
-static bool
-config_is_valid(const umx_config *config)
-{
-    if (config->token != NULL &&
-        (config->token_len < 1 || config->token_len > UMI_TOKEN_MAX)) {
-        return false;
-    }
-    return config->credit_bytes > 0 && config->credit_messages > 1 &&
-           config->credit_rndv > 1 && config->channels_max > 0 &&
-           config->channels_max <= UMX_CHANNELS_MAX &&
-           config->rndv_thresh_shm > 0 && config->rndv_thresh_net > 0 &&
-           config->connect_timeout_ns > 0 &&
-           config->rma_ucx <= UMX_RMA_UCX_ALWAYS && config->frames_max > 0 &&
-           config->frames_bytes_max > 0 &&
-           (config->heartbeat_ns == 0 || config->heartbeat_ns >= 1000000);
-}
-
 /* What UCX, as it is here, can do. */
 static umx_status
 learn(umx_context *context)
@@ -148,7 +130,7 @@ context_set_config(umx_context *context, const umx_context_params *params)
         umx_config_default(config);
         return UMX_OK;
     }
-    if (params->config == NULL || !config_is_valid(params->config)) {
+    if (params->config == NULL || umx_config_check(params->config) != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
     *config = *params->config;
@@ -251,7 +233,7 @@ leave_fork:
 release_config:
     ucp_config_release(config);
 free_context:
-    umi_parked_fini(&context->parked);
+    (void)umi_parked_fini(&context->parked);
     pthread_mutex_destroy(&context->memhs_lock);
     free(context);
     return status;
@@ -272,7 +254,9 @@ umx_context_release(umx_context *context)
     }
     /* UCX's threads and descriptors did not come along into a forked child. */
     if (context->generation == umi_fork_generation()) {
-        umi_parked_fini(&context->parked);
+        if (!umi_parked_fini(&context->parked)) {
+            return; /* UCX cannot be given up */
+        }
         ucp_dt_destroy(context->gathered);
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);

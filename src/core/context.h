@@ -8,13 +8,10 @@
 #include <ucp/api/ucp.h>
 #include <umx/context.h>
 
+#include "core/config.h"
 #include "core/fork.h"
 #include "core/parked.h"
 #include "util/slots.h"
-
-enum {
-    UMI_TOKEN_MAX = 256
-};
 
 struct umx_context {
     ucp_context_h   ucp;

@@ -3,6 +3,7 @@
 
 #include "core/worker.h"
 #include "util/clock.h"
+#include "util/log.h"
 
 /* How long the last of them have. Nothing is in their way any more, but for
  * connections that UCX does not get closed. */
@@ -42,17 +43,28 @@ umi_parked_progress(umi_parked *parked)
     pthread_mutex_unlock(&parked->lock);
 }
 
-void
+/* UCX gives the operations of a connection up after its worker has closed it,
+ * or has gone. Connections that it does not get closed, to processes that died
+ * with their queues full, may be of several workers, each with operations that
+ * wait for the others': none of these workers can be the first to go. */
+bool
 umi_parked_fini(umi_parked *parked)
 {
     uint64_t  deadline = umi_clock_ns() + LAST_GRACE_MS * UINT64_C(1000000);
-    umi_link *link;
+    umi_link *last;
 
     while (!umi_list_is_empty(&parked->workers) && umi_clock_ns() < deadline) {
         umi_parked_progress(parked);
     }
-    while ((link = umi_list_pop(&parked->workers)) != NULL) {
-        umi_worker_free(umi_container_of(link, umx_worker, parked_link));
+    if (parked->workers.next != parked->workers.prev) {
+        umi_log(UMI_LOG_INFO, "UCX keeps operations of several workers, which "
+                              "stay until the process ends");
+        return false;
+    }
+    last = umi_list_pop(&parked->workers);
+    if (last != NULL) {
+        umi_worker_free(umi_container_of(last, umx_worker, parked_link));
     }
     pthread_mutex_destroy(&parked->lock);
+    return true;
 }

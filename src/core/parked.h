@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* parked.h: destroyed workers whose UCX has operations still.
  *
- * UCX completes an operation that failed when its memory's registration is
- * given up, and that is the context's: it waits for the operations of other
- * workers on the same memory. The last of them then tells UCX's worker of the
- * first one, which must exist. Thread: any. */
+ * Where UCX keeps registrations of memory, it completes an operation that
+ * failed when that of its memory is given up, and this is the context's: it
+ * waits for the operations of other workers on the same memory. The last of
+ * them then tells UCX's worker of the first one, which must exist. Thread: any.
+ */
 #ifndef UMI_PARKED_H
 #define UMI_PARKED_H
 
 #include <pthread.h>
-
+#include <stdbool.h>
 #include <umx/types.h>
 
 #include "util/list.h"
@@ -27,7 +28,8 @@ void umi_parked_add(umi_parked *parked, umx_worker *worker);
 /* Progress all of them; free those that UCX has no operations of any more. */
 void umi_parked_progress(umi_parked *parked);
 
-/* Free all of them. No other worker of the context is left. */
-void umi_parked_fini(umi_parked *parked);
+/* Free all of them; no other worker of the context is left. False: that cannot
+ * be done, and they stay, as the context must. */
+bool umi_parked_fini(umi_parked *parked);
 
 #endif

@@ -46,12 +46,16 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     return req;
 }
 
-/* Reported, but UCX has it until its worker goes. Apart, so that the rest needs
- * no frame. */
-static __attribute__((noinline, cold)) void
-keep_stuck(umx_request *req)
+/* What few requests need before they are freed. False: not now. */
+static __attribute__((noinline, cold)) bool
+end_lost(umx_request *req)
 {
-    umi_list_append(&req->worker->stuck, &req->link);
+    if (req->is_posted) { /* reported, but UCX has it until its worker goes */
+        umi_list_append(&req->worker->stuck, &req->link);
+        return false;
+    }
+    req->worker->stats.requests_lost -= req->is_lost;
+    return true;
 }
 
 void
@@ -59,12 +63,10 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
-    if (req->is_posted) {
-        keep_stuck(req);
+    if ((req->is_posted || req->is_lost) && !end_lost(req)) {
         return;
     }
     umi_request_end_loan(req);
-    req->worker->stats.requests_lost -= req->is_lost;
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
         umi_ep_release(ep);

@@ -132,6 +132,24 @@ free_lander(umx_request *lander)
     umi_request_free(lander);
 }
 
+/* UCX keeps bytes of the message, for which those behind a cancelled receive
+ * wait. */
+static void
+on_lost(umx_request *lander, umx_status status, void *arg)
+{
+    umx_request *req     = arg;
+    umi_channel *channel = req->u.frames.channel;
+
+    (void)lander;
+    umi_request_lose(req, status);
+    if (req->u.frames.is_returning) {
+        req->u.frames.is_returning = false;
+        channel->num_returning--;
+        umi_channel_lose(channel, req->info.seq, status);
+        umi_frames_advance(channel);
+    }
+}
+
 static umx_request *
 new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
 {
@@ -143,7 +161,7 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
     if (lander == NULL) {
         return NULL;
     }
-    lander->on_lost       = umi_request_lose_whole;
+    lander->on_lost       = on_lost;
     lander->arg           = req;
     lander->u.part.target = req;
     lander->u.part.staged = NULL;
@@ -517,7 +535,8 @@ recv_cancel(umx_request *req)
         return;
     }
     req->u.frames.is_ended = true;
-    if (req->u.frames.num_landing != 0) {
+    if (req->u.frames.num_landing != 0 &&
+        !umi_channel_is_lost(req->u.frames.channel, req->info.seq)) {
         req->u.frames.is_returning = true;
         req->u.frames.channel->num_returning++;
     }

@@ -116,6 +116,35 @@ on_sent(umx_request *sending, umx_status status, void *arg)
     }
 }
 
+/* UCX keeps a buffer of a part: that ends the operation for the user, and the
+ * flushes that wait for it. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    part    *p   = arg;
+    umi_rma *rma = umi_conn_of(p->req->ep)->rma;
+
+    (void)op;
+    umi_request_lose(p->req, status);
+    UMI_LIST_FOREACH(link, &rma->flushes) {
+        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+
+        if (p->number < flush->number) {
+            umi_request_lose(flush->req, status);
+        }
+    }
+}
+
+static umx_op_params
+part_params(part *p, umx_done_fn on_done)
+{
+    return (umx_op_params){.field_mask = UMX_OP_FIELD_ON_DONE |
+                                         UMX_OP_FIELD_ON_LOST,
+                           .on_done = on_done,
+                           .arg     = p,
+                           .on_lost = on_lost};
+}
+
 static part *
 part_new(umx_request *req)
 {
@@ -141,9 +170,8 @@ part_new(umx_request *req)
 static void
 send_part(part *p)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = p};
-    umx_status status;
+    umx_op_params params = part_params(p, on_sent);
+    umx_status    status;
 
     status = umi_am_message_send(umi_conn_of(p->req->ep), UMI_AM_ID_RMA_REQUEST,
                                  &p->request, sizeof(p->request), &p->payload,
@@ -354,10 +382,9 @@ on_received(umx_request *receiving, umx_status status, void *arg)
 static void
 receive(part *p, umx_message *message)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_received, .arg = p};
-    umx_status status = umx_message_recv(&message, &p->buf, &params,
-                                         &p->receiving);
+    umx_op_params params = part_params(p, on_received);
+    umx_status    status = umx_message_recv(&message, &p->buf, &params,
+                                            &p->receiving);
 
     if (message != NULL) {
         umx_message_drop(message); /* its operation fails */

@@ -125,6 +125,25 @@ end(umx_request *req, umx_status status)
     }
 }
 
+static void advance(umi_channel *channel);
+
+/* UCX keeps bytes, for which those behind a cancelled receive wait. */
+static void
+on_lost(umx_request *lander, umx_status status, void *arg)
+{
+    umx_request *req     = arg;
+    umi_channel *channel = req->u.stream.channel;
+
+    (void)lander;
+    umi_request_lose(req, status);
+    if (req->u.stream.is_returning) {
+        req->u.stream.is_returning = false;
+        channel->num_returning--;
+        umi_channel_lose(channel, req->u.stream.place, status);
+        advance(channel);
+    }
+}
+
 /* ---- filling -------------------------------------------------------------
  */
 
@@ -151,7 +170,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     if (lander == NULL) {
         return false;
     }
-    lander->on_lost = umi_request_lose_whole;
+    lander->on_lost = on_lost;
     lander->arg     = req;
     if (req->u.stream.filled == 0) {
         req->u.stream.place = place;
@@ -421,7 +440,8 @@ recv_cancel(umx_request *req)
 {
     umi_channel *channel = req->u.stream.channel;
 
-    if (req->u.stream.num_landing != 0) {
+    if (req->u.stream.num_landing != 0 &&
+        !umi_channel_is_lost(channel, req->u.stream.place)) {
         req->u.stream.is_returning = true;
         channel->num_returning++;
     }

@@ -13,6 +13,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
+#include "wire/frames.h"
 
 enum {
     LARGE = 4000
@@ -624,6 +625,100 @@ test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core(void **state)
     fake.is_pending = false;
 }
 
+typedef umx_status (*recv_fn)(burst *b, op *o, void *data);
+
+static umx_status
+recv_stream(burst *b, op *o, void *data)
+{
+    umx_buffer    buf    = umx_host_buffer(data, LARGE);
+    umx_op_params params = op_params(o);
+
+    return umx_stream_recv(b->ep, &buf, 0, &params, &o->req, &o->info);
+}
+
+static umx_status
+recv_frames(burst *b, op *o, void *data)
+{
+    static umx_buffer buf; /* until the frames are there */
+
+    umx_op_params     params = op_params(o);
+    umx_frames_target target = {.buffers = &buf, .count = 1};
+
+    buf = umx_host_buffer(data, LARGE);
+    return umx_frames_recv(b->ep, 0, &target, &params, &o->req);
+}
+
+static void
+give_kind(burst *b, unsigned kind, uint32_t seq, const void *data, size_t len,
+          bool is_rndv)
+{
+    umi_header header = {.kind     = (uint8_t)kind,
+                         .flags    = UMI_FLAG_UNTAGGED,
+                         .seq      = seq,
+                         .endpoint = b->ep->base.wire_id};
+
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_DATA, &header, UMI_HEADER_MIN,
+                data, len, is_rndv);
+    run(b);
+}
+
+/* A receive was cancelled while bytes landed, and UCX keeps them when the peer
+ * has ended: the next one does not wait for them. */
+static void
+check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
+{
+    static char data[2][LARGE];
+
+    int peer = accept(b->peer, NULL, NULL);
+    op  first, next;
+
+    assert_true(peer >= 0);
+    first.status = recv(b, &first, data[0]);
+    assert_int_equal(first.status, UMX_INPROGRESS);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    give_kind(b, kind, seq, bytes, LARGE, true);
+    umx_request_cancel(first.req);
+    run(b);
+    assert_false(op_is_done(&first));
+    close(peer);
+    while (umx_ep_get_state(b->ep) == UMX_EP_OPEN) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    next.req    = NULL;
+    next.status = recv(b, &next, data[1]);
+    while (next.status == UMX_INPROGRESS) {
+        assert_true(umx_worker_wait(b->worker, 2 * SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(next.status, UMX_ERR_CONNECTION_RESET);
+    assert_false(op_is_done(&first));
+    fake.is_wedged = false;
+    while (!op_is_done(&first)) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(first.status, UMX_ERR_CANCELED);
+    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
+    fake.is_pending = false;
+}
+
+static void
+test_a_stream_does_not_wait_for_what_ucx_keeps(void **state)
+{
+    check_lost_after_cancel(*state, recv_stream, UMI_KIND_STREAM, 0);
+}
+
+static void
+test_frames_do_not_wait_for_what_ucx_keeps(void **state)
+{
+    burst   *b        = *state;
+    uint8_t  head[16] = {1, 0}; /* a frame, which comes in a part; no header */
+    uint8_t *end      = umi_varint_write(
+             head + 2, umi_frame_entry(LARGE, UMI_FRAME_BEGINS, false));
+
+    give_kind(b, UMI_KIND_FRAMES, 0, head, (size_t)(end - head), false);
+    check_lost_after_cancel(b, recv_frames, UMI_KIND_FRAMES, 1);
+}
+
 /* ---- destroying ----------------------------------------------------------
  */
 
@@ -658,7 +753,8 @@ retire_ep(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     assert_int_equal(status, UMX_ERR_CANCELED);
-    assert_null(b->worker->ucp); /* that UCX's worker cannot be woken any more */
+    assert_null(
+        b->worker->ucp); /* that UCX's worker cannot be woken any more */
     umx_ep_retire(b->ep);
     b->ep = NULL;
 }
@@ -706,6 +802,71 @@ test_a_message_outlives_a_worker_with_a_stuck_send(void **state)
     assert_int_equal(num_done, 1);
 }
 
+/* ---- parking -------------------------------------------------------------
+ */
+
+static void
+flush_for_ever(umx_worker *worker, op *o)
+{
+    umx_op_params params = op_params(o);
+
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    assert_int_equal(umx_worker_flush(worker, &params, &o->req),
+                     UMX_INPROGRESS);
+}
+
+static void
+test_a_worker_that_ucx_needs_is_kept(void **state)
+{
+    burst      *b      = *state;
+    umi_parked *parked = &b->context->parked;
+    unsigned    live;
+    op          o;
+
+    flush_for_ever(b->worker, &o);
+    umx_ep_abort(b->ep);
+    umx_ep_destroy(b->ep);
+    b->ep = NULL;
+    destroy_worker(b);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.status, UMX_ERR_CANCELED);
+    assert_false(umi_list_is_empty(&parked->workers));
+    live = fake.live;
+    umi_parked_progress(parked);
+    assert_int_equal(fake.live, live);
+    fake.is_wedged = false;
+    umi_parked_progress(parked);
+    assert_true(umi_list_is_empty(&parked->workers));
+    assert_true(fake.live < live);
+}
+
+/* The last one goes with its context; of several none can be the first. */
+static void
+test_workers_that_ucx_needs_at_the_end(void **state)
+{
+    burst      *b      = *state;
+    umi_parked *parked = &b->context->parked;
+    umx_worker *others[2];
+    op          ops[2];
+    unsigned    live;
+
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(umx_worker_create(b->context, &others[i]), UMX_OK);
+        flush_for_ever(others[i], &ops[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        umx_worker_destroy(others[i]);
+        assert_int_equal(ops[i].status, UMX_ERR_CANCELED);
+    }
+    live = fake.live;
+    assert_false(umi_parked_fini(parked));
+    assert_int_equal(fake.live, live);
+    fake.is_wedged = false;
+    umi_parked_progress(parked);
+    assert_true(fake.live < live);
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -731,8 +892,12 @@ main(void)
         BURST_TEST(test_a_close_during_a_drain_is_progressed_by_it),
         BURST_TEST(
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
+        BURST_TEST(test_a_stream_does_not_wait_for_what_ucx_keeps),
+        BURST_TEST(test_frames_do_not_wait_for_what_ucx_keeps),
         BURST_TEST(test_an_endpoint_is_retired_at_the_end_of_a_worker),
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
+        BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
+        BURST_TEST(test_workers_that_ucx_needs_at_the_end),
     };
 
     return UNIT_RUN(tests);

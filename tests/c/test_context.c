@@ -258,23 +258,29 @@ test_limits_that_make_no_sense(void **state)
     (void)state;
     umx_config_default(&good);
     assert_int_equal(create_with(&good), UMX_OK);
+    assert_null(umx_config_check(&good));
     assert_int_equal(create_with(NULL), UMX_ERR_INVALID_PARAM);
-#define CHECK_BAD(change)                                           \
+#define CHECK_BAD(name, change)                                     \
     do {                                                            \
         bad = good;                                                 \
         change;                                                     \
         assert_int_equal(create_with(&bad), UMX_ERR_INVALID_PARAM); \
+        assert_non_null(strstr(umx_config_check(&bad), #name));     \
     } while (0)
-    CHECK_BAD(bad.credit_bytes = 0);
-    CHECK_BAD(bad.credit_messages = 1);
-    CHECK_BAD(bad.credit_rndv = 1);
-    CHECK_BAD(bad.channels_max = 0);
-    CHECK_BAD(bad.channels_max = UMX_CHANNELS_MAX + 1);
-    CHECK_BAD(bad.rndv_thresh_shm = 0);
-    CHECK_BAD(bad.rndv_thresh_net = 0);
-    CHECK_BAD(bad.connect_timeout_ns = 0);
-    CHECK_BAD((bad.token = token, bad.token_len = 0));
-    CHECK_BAD((bad.token = token, bad.token_len = 257));
+    CHECK_BAD(credit_bytes, bad.credit_bytes = 0);
+    CHECK_BAD(credit_messages, bad.credit_messages = 1);
+    CHECK_BAD(credit_rndv, bad.credit_rndv = 1);
+    CHECK_BAD(channels_max, bad.channels_max = 0);
+    CHECK_BAD(channels_max, bad.channels_max = UMX_CHANNELS_MAX + 1);
+    CHECK_BAD(rndv_thresh_shm, bad.rndv_thresh_shm = 0);
+    CHECK_BAD(rndv_thresh_net, bad.rndv_thresh_net = 0);
+    CHECK_BAD(connect_timeout_ns, bad.connect_timeout_ns = 0);
+    CHECK_BAD(heartbeat_ns, bad.heartbeat_ns = 999999);
+    CHECK_BAD(rma_ucx, bad.rma_ucx = 3);
+    CHECK_BAD(frames_max, bad.frames_max = 0);
+    CHECK_BAD(frames_bytes_max, bad.frames_bytes_max = 0);
+    CHECK_BAD(token, (bad.token = token, bad.token_len = 0));
+    CHECK_BAD(token, (bad.token = token, bad.token_len = 257));
 #undef CHECK_BAD
 }
 

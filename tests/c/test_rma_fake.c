@@ -164,6 +164,61 @@ test_ucx_is_used_where_there_is_rdma(void **state)
     memory_free(&m);
 }
 
+static void
+count_lost(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    assert_ptr_equal(req, o->req);
+    o->status = status;
+}
+
+static umx_op_params
+lost_params(op *o)
+{
+    umx_op_params params = op_params(o);
+
+    params.field_mask |= UMX_OP_FIELD_ON_LOST;
+    params.on_lost = count_lost;
+    return params;
+}
+
+/* The message to the owner stays in UCX's hands when the endpoint has ended. */
+static void
+test_what_ucx_keeps_of_an_operation_is_lost(void **state)
+{
+    pair         *p = *state;
+    memory        m;
+    umx_rma_item  item = item_of(0, local, sizeof(local));
+    op            put, flush;
+    umx_op_params params;
+
+    fake_reset();
+    p->config.rma_ucx = UMX_RMA_UCX_NEVER;
+    pair_open(p);
+    m               = memory_register(p, mem, sizeof(mem), 0);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    params          = lost_params(&put);
+    assert_int_equal(umx_rma_put(m.rkey, &item, &params, &put.req),
+                     UMX_INPROGRESS);
+    params = lost_params(&flush);
+    assert_int_equal(umx_ep_flush(p->client, &params, &flush.req),
+                     UMX_INPROGRESS);
+    put.status   = UMX_INPROGRESS;
+    flush.status = UMX_INPROGRESS;
+    umx_ep_abort(p->client);
+    while (put.status == UMX_INPROGRESS || flush.status == UMX_INPROGRESS) {
+        assert_true(umx_worker_wait(p->client_worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(put.calls, 0); /* the buffer is lent still */
+    fake.is_wedged = false;
+    while (put.calls == 0 || flush.calls == 0) {
+        assert_true(umx_worker_wait(p->client_worker, SECOND_NS) == UMX_OK);
+    }
+    close_memory(&m);
+}
+
 int
 main(void)
 {
@@ -174,6 +229,7 @@ main(void)
         PAIR_TEST_FAKE(test_each_failure_ends_the_operation),
         PAIR_TEST_FAKE(test_an_rkey_that_ucx_refuses_leaves_it_to_the_owner),
         PAIR_TEST_FAKE(test_ucx_is_used_where_there_is_rdma),
+        PAIR_TEST_FAKE(test_what_ucx_keeps_of_an_operation_is_lost),
     };
 
     return UNIT_RUN(tests);
