@@ -2,9 +2,11 @@
 """Requests that the program drops, or whose result it has taken."""
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -262,6 +264,28 @@ async def test_a_failure_that_was_seen_is_not_reported(look):
         except ucp.UCXBaseException:
             pass
         del request
+    assert not reports
+
+
+async def test_a_failure_that_a_cancelled_task_waited_for_is_not_reported():
+    reports = Reports()
+    async with connected_pair() as (client, server):
+        server.abort()
+        await until(client.closed)
+
+        async def send():
+            time.sleep(0.01)  # the loop is due: one of the awaits gives it a turn
+            while True:
+                with contextlib.suppress(ucp.UCXConnectionReset):
+                    await client.send(b"x")
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        del sending
+        gc.collect()
     assert not reports
 
 

@@ -1752,12 +1752,15 @@ unrecv_items(RequestObject *self)
     }
 }
 
-/* Nobody will take the result: messages go back to their queue. */
+/* Nobody will take the result: messages go back to their queue, and of a
+ * failure nobody needs to hear, as who waited for it has another reason to end.
+ */
 static void
 undo_result(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
+    self->is_seen = true;
     if (self->is_handed_out || self->is_making || worker->umx == NULL ||
         !worker_is_mine(worker)) {
         return;

@@ -701,6 +701,17 @@ check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
     fake.is_pending = false;
 }
 
+/* A message of one frame, which comes in a part. */
+static void
+give_head(burst *b, uint32_t seq)
+{
+    uint8_t  head[16] = {1, 0}; /* a frame; no header */
+    uint8_t *end      = umi_varint_write(
+             head + 2, umi_frame_entry(LARGE, UMI_FRAME_BEGINS, false));
+
+    give_kind(b, UMI_KIND_FRAMES, seq, head, (size_t)(end - head), false);
+}
+
 static void
 test_a_stream_does_not_wait_for_what_ucx_keeps(void **state)
 {
@@ -710,13 +721,43 @@ test_a_stream_does_not_wait_for_what_ucx_keeps(void **state)
 static void
 test_frames_do_not_wait_for_what_ucx_keeps(void **state)
 {
-    burst   *b        = *state;
-    uint8_t  head[16] = {1, 0}; /* a frame, which comes in a part; no header */
-    uint8_t *end      = umi_varint_write(
-             head + 2, umi_frame_entry(LARGE, UMI_FRAME_BEGINS, false));
+    burst *b = *state;
 
-    give_kind(b, UMI_KIND_FRAMES, 0, head, (size_t)(end - head), false);
+    give_head(b, 0);
     check_lost_after_cancel(b, recv_frames, UMI_KIND_FRAMES, 1);
+}
+
+/* Its bytes land when the peer ends; the message behind it is all there. */
+static void
+test_frames_behind_what_lands_at_the_end_are_not_handed_out(void **state)
+{
+    static const uint8_t empty[] = {0, 0}; /* no frames, no header */
+    static char          data[2][LARGE];
+
+    burst *b    = *state;
+    int    peer = accept(b->peer, NULL, NULL);
+    op     first, next;
+
+    assert_true(peer >= 0);
+    give_head(b, 0);
+    give_kind(b, UMI_KIND_FRAMES, 1, bytes, LARGE, true);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    first.status    = recv_frames(b, &first, data[0]);
+    assert_int_equal(first.status, UMX_INPROGRESS);
+    run(b);
+    give_kind(b, UMI_KIND_FRAMES, 2, empty, sizeof(empty), false);
+    close(peer);
+    while (umx_ep_get_state(b->ep) == UMX_EP_OPEN) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_false(op_is_done(&first));
+    assert_int_equal(recv_frames(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
+    fake.is_wedged = false;
+    while (!op_is_done(&first)) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    fake.is_pending = false;
 }
 
 /* ---- destroying ----------------------------------------------------------
@@ -894,6 +935,7 @@ main(void)
             test_what_ucx_keeps_of_a_dead_peer_is_lost_and_burns_no_core),
         BURST_TEST(test_a_stream_does_not_wait_for_what_ucx_keeps),
         BURST_TEST(test_frames_do_not_wait_for_what_ucx_keeps),
+        BURST_TEST(test_frames_behind_what_lands_at_the_end_are_not_handed_out),
         BURST_TEST(test_an_endpoint_is_retired_at_the_end_of_a_worker),
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
         BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
