@@ -68,6 +68,8 @@ class Watch:
                 for wait in self._waits.values():
                     wait.since += now - last
             last = now
+            for wait in self._waits.values():
+                wait.look()
             if any(now - wait.since > STALL_S for wait in self._waits.values()):
                 fault(f"STALL, {ucp.current_worker().stats()}\n{self.describe()}")
 
@@ -82,7 +84,16 @@ class Wait:
         self.what = what
         self.ep = ep
         self.talk = None
+        self._messages = 0
         self.touch()
+
+    def look(self):
+        """Has the other side moved something?"""
+        if self.talk is not None and self.talk.is_served:
+            messages = self.ep.stats()["received_messages"]
+            if messages != self._messages:
+                self._messages = messages
+                self.touch()
 
     def __str__(self):
         words = f"{time.monotonic() - self.since:.1f} s: {self.what}"

@@ -83,6 +83,9 @@ class Talk:
     # Each message that was sent before a graceful close arrives, and is counted.
     is_exact = True
 
+    # The other side's operations are served without the program.
+    is_served = False
+
     def __init__(self, ep, seed, side, touch):
         self.ep = ep
         self.side = side
@@ -448,6 +451,7 @@ class Memories(Talk):
         self._keys = ep.channel(8)
         self._nothing = ep.channel(9)
         self._memory = None
+        self.is_served = side == 1
         if side == 1:
             if seed % 2:
                 self._memory = ucp.Memory.allocate(8 + self._SIZE)
