@@ -26,22 +26,27 @@ umi_peer_with_key(const umx_worker *worker, const uint8_t *key)
     return NULL;
 }
 
+static bool
+has_address(const umi_peer *peer, const umi_peer_claim *claim)
+{
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    umi_sha256(claim->address, claim->address_len, hash);
+    return memcmp(peer->address_hash, hash, UMI_SHA256_SIZE) == 0;
+}
+
 /* One that was made for the same claim by another handshake will do: if one of
  * them is true, so is the other. */
 umi_peer *
 umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
 {
-    uint8_t hash[UMI_SHA256_SIZE];
-
-    umi_sha256(claim->address, claim->address_len, hash);
     UMI_LIST_FOREACH(link, &ep->worker->peers) {
         umi_peer *peer = umi_container_of(link, umi_peer, link);
 
         if (!peer->is_failed && peer->engine == ep->engine &&
             peer->uuid == claim->uuid &&
             memcmp(peer->key, claim->key, UMI_X25519_SIZE) == 0 &&
-            (peer->is_proven ||
-             memcmp(peer->address_hash, hash, UMI_SHA256_SIZE) == 0)) {
+            (peer->is_proven || has_address(peer, claim))) {
             return peer;
         }
     }

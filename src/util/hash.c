@@ -6,9 +6,15 @@
 #include "util/hash.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/types.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 
 /* ---- SipHash-2-4 ---- */
 
@@ -137,7 +143,7 @@ sha_expand(uint32_t w[64], const uint8_t block[SHA_BLOCK])
 }
 
 static void
-sha_compress(uint32_t state[8], const uint8_t block[SHA_BLOCK])
+sha_compress_plain(uint32_t state[8], const uint8_t block[SHA_BLOCK])
 {
     uint32_t w[64];
     uint32_t s[8]; /* the standard's a to h */
@@ -158,6 +164,92 @@ sha_compress(uint32_t state[8], const uint8_t block[SHA_BLOCK])
     for (int i = 0; i < 8; i++) {
         state[i] += s[i];
     }
+}
+
+#if defined(__x86_64__)
+/* A handshake hashes some 8 KiB, mostly UCX's addresses: with the CPU's own
+ * instructions that takes a tenth of the time. */
+static __attribute__((target("sha,sse4.1"))) void
+sha_compress_cpu(uint32_t state[8], const uint8_t block[SHA_BLOCK])
+{
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    __m128i       dcba = _mm_loadu_si128((const __m128i *)(void *)&state[0]);
+    __m128i       hgfe = _mm_loadu_si128((const __m128i *)(void *)&state[4]);
+    __m128i       cdab = _mm_shuffle_epi32(dcba, 0xb1);
+    __m128i       efgh = _mm_shuffle_epi32(hgfe, 0x1b);
+    __m128i       abef = _mm_alignr_epi8(cdab, efgh, 8);
+    __m128i       cdgh = _mm_blend_epi16(efgh, cdab, 0xf0);
+    const __m128i first_abef = abef, first_cdgh = cdgh;
+    __m128i       w[4]; /* the last 16 words */
+
+    for (int i = 0; i < 4; i++) {
+        w[i] = _mm_shuffle_epi8(
+            _mm_loadu_si128((const __m128i *)(const void *)(block + 16 * i)),
+            swap);
+    }
+    for (int i = 0; i < 16; i++) { /* four rounds each */
+        __m128i *oldest = &w[i % 4];
+        __m128i  newest = w[(i + 3) % 4];
+        __m128i  sum    = _mm_add_epi32(
+                *oldest, _mm_loadu_si128(
+                             (const __m128i *)(const void *)&sha_constants[4 * i]));
+
+        cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
+        abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+        *oldest = _mm_sha256msg1_epu32(*oldest, w[(i + 1) % 4]);
+        *oldest = _mm_add_epi32(*oldest,
+                                _mm_alignr_epi8(newest, w[(i + 2) % 4], 4));
+        *oldest = _mm_sha256msg2_epu32(*oldest, newest);
+    }
+    abef = _mm_add_epi32(abef, first_abef);
+    cdgh = _mm_add_epi32(cdgh, first_cdgh);
+    abef = _mm_shuffle_epi32(abef, 0x1b); /* feba */
+    cdgh = _mm_shuffle_epi32(cdgh, 0xb1); /* dchg */
+    _mm_storeu_si128((__m128i *)(void *)&state[0],
+                     _mm_blend_epi16(abef, cdgh, 0xf0));
+    _mm_storeu_si128((__m128i *)(void *)&state[4],
+                     _mm_alignr_epi8(cdgh, abef, 8));
+}
+
+static atomic_int cpu_sha; /* 0: not asked yet; 1: no; 2: yes */
+
+/* Asked once: in a virtual machine the answer takes longer than the hash. */
+static bool
+cpu_has_sha(void)
+{
+    int known = atomic_load_explicit(&cpu_sha, memory_order_relaxed);
+
+    if (known == 0) {
+        unsigned a, b, c, d;
+        bool     has = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_1) &&
+                   (c & bit_SSSE3) && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+                   (b & bit_SHA);
+
+        known = has ? 2 : 1;
+        atomic_store_explicit(&cpu_sha, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+#endif
+
+void
+umi_sha256_use_plain(void)
+{
+#if defined(__x86_64__)
+    atomic_store_explicit(&cpu_sha, 1, memory_order_relaxed);
+#endif
+}
+
+static void
+sha_compress(uint32_t state[8], const uint8_t block[SHA_BLOCK])
+{
+#if defined(__x86_64__)
+    if (cpu_has_sha()) {
+        sha_compress_cpu(state, block);
+        return;
+    }
+#endif
+    sha_compress_plain(state, block);
 }
 
 static void

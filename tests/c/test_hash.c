@@ -299,6 +299,20 @@ test_no_random_bytes_are_no_nonce(void **state)
     assert_false(umi_random_bytes(a, sizeof(a)));
 }
 
+/* From here on. */
+static int
+use_plain(void **state)
+{
+    (void)state;
+    umi_sha256_use_plain();
+    return 0;
+}
+
+#define PLAIN_TEST(f)                                     \
+    {                                                     \
+#f " without the CPU's", f, use_plain, NULL, NULL \
+    }
+
 int
 main(void)
 {
@@ -316,6 +330,9 @@ main(void)
         cmocka_unit_test(test_many_random_bytes),
         cmocka_unit_test(test_a_signal_does_not_stop_random_bytes),
         cmocka_unit_test(test_no_random_bytes_are_no_nonce),
+        PLAIN_TEST(test_sha256_published_vectors),
+        PLAIN_TEST(test_sha256_of_a_million_letters),
+        PLAIN_TEST(test_sha256_of_every_length),
     };
 
     return UNIT_RUN(tests);
