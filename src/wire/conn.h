@@ -44,6 +44,7 @@ typedef struct umi_handshake {
     umx_listener     *listener;    /* held; NULL on the connecting side */
     bool              has_hello;   /* connecting side: has had a CHALLENGE */
     bool              is_welcomed; /* listening side: WELCOME sent */
+    bool              is_checked;  /* UCX may map what `address` names */
     bool              is_rejected; /* listening side: the peer should go now */
     umi_peer_claim    claim;       /* who the peer says it is; of its ... */
     void             *address;     /* ... address; owned */

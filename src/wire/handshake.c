@@ -296,9 +296,11 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
         return status;
     }
     ep->handshake->claim.uuid = 0;
+    ep->handshake->is_checked = false;
     if (!umi_ucx_address_decode(&own, data, len, &why) || own.version > 2) {
         umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
                               "here, and are not checked");
+        ep->handshake->is_checked = true;
         return UMX_OK;
     }
     if (!umi_ucx_address_decode(&peers, where->address, where->address_len,
@@ -318,12 +320,42 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;
     }
-    status = check_segments(&own, &peers, reason_p);
-    if (status != UMX_OK) {
-        return status;
-    }
     ep->handshake->claim.uuid = peers.uuid;
     return UMX_OK;
+}
+
+/* May UCX map the memory that the peer's address names? That takes as long as
+ * the rest of a handshake, and is asked only if UCX is going to be given the
+ * address: not where the endpoint `id` of UCX's (0: any) to that worker is
+ * there. A status and its reason. */
+static umx_status
+check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
+{
+    umi_handshake        *handshake = ep->handshake;
+    const umi_peer_claim *claim     = &handshake->claim;
+    const umi_peer       *peer      = umi_peer_find(&ep->base, claim);
+    const void           *data;
+    size_t                len;
+    umi_ucx_address       own, peers;
+    umx_status            status;
+
+    if (handshake->is_checked ||
+        (peer != NULL && (id == 0 || peer->id == id))) {
+        return UMX_OK;
+    }
+    status = umi_engine_address(umi_conn_worker(ep)->engine, true, &data, &len);
+    if (status != UMX_OK) {
+        *reason_p = "no worker address";
+        return status;
+    }
+    if (!umi_ucx_address_decode(&own, data, len, reason_p) ||
+        !umi_ucx_address_decode(&peers, claim->address, claim->address_len,
+                                reason_p)) {
+        return UMX_ERR_PROTOCOL;
+    }
+    status                = check_segments(&own, &peers, reason_p);
+    handshake->is_checked = (status == UMX_OK);
+    return status;
 }
 
 /* Keep what the peer says of itself. A status and its reason. */
@@ -362,7 +394,7 @@ keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
     ep->base.remote_id = where->endpoint;
     ep->peer_pid       = where->pid;
     ep->peer_version   = where->version;
-    return UMX_OK;
+    return check_memory(ep, 0, reason_p);
 }
 
 void
@@ -513,10 +545,16 @@ welcome(umx_ep *ep)
     const umi_peer_claim *claim   = &ep->handshake->claim;
     umi_control           control = {.kind = UMI_WELCOME};
     umi_peer             *peer;
+    const char           *reason;
     umx_status            status;
 
     if (!umi_random_bytes(control.u.welcome.nonce, UMI_NONCE_SIZE)) {
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
+        return;
+    }
+    status = check_memory(ep, 0, &reason);
+    if (status != UMX_OK) {
+        fail(ep, status, reason);
         return;
     }
     /* Now, so that it is there when UCX hears of the other side's. */
@@ -605,10 +643,13 @@ on_auth(umx_ep *ep, const umi_control *control)
 static umx_status
 bind_ep(umx_ep *ep, uint64_t id)
 {
-    umi_peer  *peer;
-    umx_status status = umi_peer_get(&ep->base, &ep->handshake->claim, id,
-                                     &peer);
+    umi_peer   *peer;
+    const char *reason;
+    umx_status  status = check_memory(ep, id, &reason);
 
+    if (status == UMX_OK) {
+        status = umi_peer_get(&ep->base, &ep->handshake->claim, id, &peer);
+    }
     if (status == UMX_OK && ep->base.peer == NULL) {
         umi_peer_attach(peer, &ep->base);
     }
