@@ -99,22 +99,18 @@ add_count(umi_engine *engine, uint64_t uuid)
     return added;
 }
 
+/* Those of one place. */
 static void
-free_counts(umi_table *counts)
+free_counts(void *first)
 {
-    size_t size = (counts->places == NULL) ? 0 : (size_t)1 << counts->bits;
+    count *each = first;
 
-    for (size_t i = 0; i < size; i++) {
-        count *each = counts->places[i].value;
+    while (each != NULL) {
+        count *next = each->next;
 
-        while (each != NULL) {
-            count *next = each->next;
-
-            free(each);
-            each = next;
-        }
+        free(each);
+        each = next;
     }
-    umi_table_fini(counts);
 }
 
 uint64_t
@@ -164,7 +160,8 @@ umi_engine_destroy(umi_engine *engine)
 {
     umi_link_remove(&engine->link);
     umi_engine_fini(engine);
-    free_counts(&engine->counts);
+    umi_table_each(&engine->counts, free_counts);
+    umi_table_fini(&engine->counts);
     free(engine);
 }
 

@@ -218,24 +218,6 @@ peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
     return UMX_OK;
 }
 
-/* What libumx has at it ends. */
-static void
-end_use(umi_peer *peer)
-{
-    while (!umi_list_is_empty(&peer->eps)) {
-        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_link);
-
-        unlink_ep(ep);
-        ep->ucx_error = UMX_ERR_CONNECTION_RESET;
-        umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
-    }
-    if (peer->cma != NULL) {
-        peer->end_cma(peer);
-    }
-    umi_timer_stop(&peer->linger);
-    umi_link_remove(&peer->link);
-}
-
 static void
 free_peer(umi_peer *peer)
 {
@@ -265,6 +247,7 @@ end_peer(umi_peer *peer)
         return;
     }
     peer->is_ending = true;
+    umi_link_remove(&peer->link);
     umi_list_append(&worker->ending_peers, &peer->link);
     umi_timer_start(worker, &peer->linger, DRAIN_MS * UINT64_C(1000000));
 }
@@ -272,7 +255,16 @@ end_peer(umi_peer *peer)
 void
 umi_peer_close(umi_peer *peer)
 {
-    end_use(peer);
+    while (!umi_list_is_empty(&peer->eps)) {
+        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_link);
+
+        unlink_ep(ep);
+        ep->ucx_error = UMX_ERR_CONNECTION_RESET;
+        umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+    }
+    if (peer->cma != NULL) {
+        peer->end_cma(peer);
+    }
     end_peer(peer);
 }
 

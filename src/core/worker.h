@@ -138,7 +138,6 @@ struct umx_worker {
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     umi_list                peers;
     umi_list                ending_peers; /* umi_peer.link */
-    uint64_t                last_peer_id;
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;

@@ -21,6 +21,24 @@ umi_table_fini(umi_table *table)
     umi_table_init(table);
 }
 
+static size_t
+size_of(const umi_table *table)
+{
+    return (table->places == NULL) ? 0 : (size_t)1 << table->bits;
+}
+
+void
+umi_table_each(const umi_table *table, void (*fn)(void *value))
+{
+    size_t size = size_of(table);
+
+    for (size_t i = 0; i < size; i++) {
+        if (table->places[i].value != NULL) {
+            fn(table->places[i].value);
+        }
+    }
+}
+
 static void
 put(umi_table *table, uint32_t number, void *value)
 {
@@ -42,7 +60,7 @@ grow(umi_table *table)
         .bits  = (table->places == NULL) ? MIN_BITS : table->bits + 1,
         .count = table->count,
     };
-    size_t old_size = (table->places == NULL) ? 0 : (size_t)1 << table->bits;
+    size_t old_size = size_of(table);
 
     grown.places = calloc((size_t)1 << grown.bits, sizeof(*grown.places));
     if (grown.places == NULL) {
@@ -61,9 +79,7 @@ grow(umi_table *table)
 bool
 umi_table_add(umi_table *table, uint32_t number, void *value)
 {
-    size_t size = (table->places == NULL) ? 0 : (size_t)1 << table->bits;
-
-    if (2 * ((size_t)table->count + 1) > size && !grow(table)) {
+    if (2 * ((size_t)table->count + 1) > size_of(table) && !grow(table)) {
         return false;
     }
     put(table, number, value);

@@ -30,6 +30,9 @@ void umi_table_fini(umi_table *table);
 /* `number` must not be in the table. False when out of memory. */
 bool umi_table_add(umi_table *table, uint32_t number, void *value);
 
+/* Call `fn` for each value, which it may free if the table ends then. */
+void umi_table_each(const umi_table *table, void (*fn)(void *value));
+
 /* Where the search for `number` begins: the upper bits of its product with
  * 2^32 divided by the golden ratio, which spreads neighbours. */
 static inline uint32_t
