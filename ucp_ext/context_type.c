@@ -148,6 +148,21 @@ set_config_field(umx_config *config, const config_field *field, PyObject *value)
     return 0;
 }
 
+static unsigned long long
+config_number(const umx_config *config, const config_field *field)
+{
+    const char *at = (const char *)config + field->offset;
+    uint64_t    number;
+    uint32_t    small;
+
+    if (field->size == 4) {
+        memcpy(&small, at, sizeof(small));
+        return small;
+    }
+    memcpy(&number, at, sizeof(number));
+    return number;
+}
+
 /* What is wrong with it, and the number that was given. */
 static void
 raise_config_error(mod_state *st, const umx_config *config)
@@ -156,18 +171,12 @@ raise_config_error(mod_state *st, const umx_config *config)
     PyObject   *type = st->exceptions[EXC_UCXConfigError];
 
     for (size_t i = 0; i < Py_ARRAY_LENGTH(config_fields); i++) {
-        const config_field *field   = &config_fields[i];
-        size_t              len     = strlen(field->name);
-        const char         *address = (const char *)config + field->offset;
-        uint64_t            number;
-        uint32_t            small;
+        const config_field *field = &config_fields[i];
+        size_t              len   = strlen(field->name);
 
         if (strncmp(text, field->name, len) == 0 && text[len] == ' ') {
-            memcpy(&small, address, sizeof(small));
-            memcpy(&number, address, field->size == 4 ? 0 : sizeof(number));
             PyErr_Format(type, "config: %s, not %llu", text,
-                         field->size == 4 ? (unsigned long long)small :
-                                            (unsigned long long)number);
+                         config_number(config, field));
             return;
         }
     }
@@ -350,19 +359,9 @@ static int
 add_config_item(PyObject *dict, const umx_config *config,
                 const config_field *field)
 {
-    const char *at = (const char *)config + field->offset;
-    uint64_t    number;
-    uint32_t    small;
-    PyObject   *value;
-    int         rc;
+    PyObject *value = PyLong_FromUnsignedLongLong(config_number(config, field));
+    int       rc;
 
-    if (field->size == 4) {
-        memcpy(&small, at, sizeof(small));
-        number = small;
-    } else {
-        memcpy(&number, at, sizeof(number));
-    }
-    value = PyLong_FromUnsignedLongLong(number);
     if (value == NULL) {
         return -1;
     }

@@ -807,7 +807,14 @@ release_told(RequestObject *req)
     }
 }
 
-/* The operation is over, and nothing is left but to say so. */
+/* Is nothing left but to say so? */
+static inline bool
+is_just_done(const RequestObject *req)
+{
+    return req->state == REQUEST_DONE && req->has_odd_end == 0 &&
+           !request_is_in_flight(req);
+}
+
 static inline void
 release_done(RequestObject *req)
 {
@@ -849,8 +856,7 @@ settle_told(event *self)
     RequestObject *req = EVENT_OF(self, RequestObject, event);
 
     Py_INCREF(req);
-    if (LIKELY(req->state == REQUEST_DONE && req->has_odd_end == 0 &&
-               !request_is_in_flight(req))) {
+    if (LIKELY(is_just_done(req))) {
         release_done(req);
         Py_DECREF(req);
         return;
@@ -867,8 +873,7 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     event_mark_done(req, status);
-    if (LIKELY(req->state == REQUEST_DONE && !req->is_landed &&
-               !request_is_in_flight(req))) {
+    if (LIKELY(is_just_done(req))) {
         release_done(req);
         return;
     }

@@ -720,8 +720,8 @@ struct RequestObject {
     union {
         uint32_t has_odd_end; /* any of these */
         struct {
-            bool is_withdrawn; /* dropped in a foreign thread: to be cancelled,
-                                */
+            /* Dropped in a foreign thread: to be cancelled, ... */
+            bool is_withdrawn;
             bool is_returning; /* ... or its bytes to be put back */
             bool is_landed;    /* given up, and received after all */
             bool is_orphan;    /* dropped; a reference is the operation's */
