@@ -256,6 +256,12 @@ umi_conn_may_read(const umx_ep *ep)
            (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
 }
 
+bool
+umi_conn_reads_on(const umx_ep *ep)
+{
+    return umi_conn_may_read(ep) && !ep->is_closing && !ep->is_dropped;
+}
+
 /* ---- channels ------------------------------------------------------------
  */
 
@@ -460,6 +466,18 @@ take_due(umx_ep *ep, unsigned bit)
     return false;
 }
 
+/* To the receives that wait for it. */
+static void
+hand_out(umx_ep *ep)
+{
+    if (take_due(ep, UMI_DUE_STREAM)) {
+        umi_stream_run(ep);
+    }
+    if (take_due(ep, UMI_DUE_FRAMES)) {
+        umi_frames_run(ep);
+    }
+}
+
 /* One round over what is due, in the order in which it must be seen. */
 static void
 visit_due(umx_ep *ep)
@@ -488,12 +506,7 @@ visit_due(umx_ep *ep)
         }
         umi_close_advance(ep);
     }
-    if (take_due(ep, UMI_DUE_STREAM)) {
-        umi_stream_run(ep);
-    }
-    if (take_due(ep, UMI_DUE_FRAMES)) {
-        umi_frames_run(ep);
-    }
+    hand_out(ep);
     if (take_due(ep, UMI_DUE_GOODBYE)) {
         umi_close_peer_done(ep);
     }
@@ -569,13 +582,13 @@ settle_channel(umi_channel *channel)
 {
     umx_ep *ep = channel->ep;
 
-    umi_channel_fail_posted(channel, pending_status(ep));
     umi_channel_fail_waiting(channel, pending_status(ep));
-    if (ep->is_dropped || ep->is_closing ||
-        (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed)) {
-        umi_channel_discard(channel);
-    } else {
+    if (umi_conn_reads_on(ep)) {
         umi_channel_cut_at_end(channel, pending_status(ep));
+        umi_channel_fail_posted(channel, pending_status(ep));
+    } else {
+        umi_channel_fail_posted(channel, pending_status(ep));
+        umi_channel_discard(channel);
     }
 }
 
@@ -604,6 +617,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
         return;
     }
+    hand_out(ep); /* what has come was before the end */
     if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
         umi_queue_doubt(umi_conn_worker(ep));
     }

@@ -167,8 +167,10 @@ umi_conn_find(const umx_worker *worker, uint64_t id)
     return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
-/* True if the user may read what has arrived. */
+/* True if the user may read what has arrived; if receives that wait may have
+ * it. */
 bool umi_conn_may_read(const umx_ep *ep);
+bool umi_conn_reads_on(const umx_ep *ep);
 
 /* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
  * what umi_worker_check() says. */

@@ -96,6 +96,7 @@ first_landing(const umi_channel *channel, const umi_list *requests,
 
         if (req->status != UMX_OK &&
             (umi_channel_is_landing(channel, req, &place) ||
+             umi_frames_is_landing(channel, req, &place) ||
              umi_stream_is_landing(channel, req, &place))) {
             first = first_of(channel, place, first);
         }

@@ -150,6 +150,11 @@ void umi_frames_read_part(umx_request *req, umx_message *message,
 /* No part is missing any more, or none will come. */
 void umi_frames_check_read(umx_request *req);
 
+/* Is it a part of a message, on its way to memory of the user's? `*place_p` is
+ * where the message is. */
+bool umi_frames_is_landing(const umi_channel *channel, const umx_request *req,
+                           uint64_t *place_p);
+
 /* The connection ends: so does it. */
 void umi_frames_fail(umx_request *req, umx_status status);
 

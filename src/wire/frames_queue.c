@@ -304,9 +304,7 @@ umi_frames_run(umx_ep *ep)
 void
 umi_frames_fail_posted(umi_channel *channel, umx_status status)
 {
-    umx_ep *ep = channel->ep;
-
-    if (ep->is_peer_closed && ep->state == UMX_EP_OPEN && !ep->is_closing) {
+    if (umi_conn_reads_on(channel->ep)) {
         umi_frames_advance(channel); /* what has come can be read */
         return;
     }
@@ -360,8 +358,7 @@ umi_frames_is_unsafe(const umx_message *head)
     if (frames->is_dropped) {
         return false; /* nobody wants them */
     }
-    if (frames->num_missing != 0 ||
-        (frames->reader != NULL && frames->reader->u.frames.num_landing != 0)) {
+    if (frames->num_missing != 0) {
         return true;
     }
     UMI_LIST_FOREACH(link, &frames->parts) {

@@ -268,6 +268,19 @@ static const umi_request_ops part_ops = {
     .finish = part_finish,
 };
 
+bool
+umi_frames_is_landing(const umi_channel *channel, const umx_request *req,
+                      uint64_t *place_p)
+{
+    const umx_request *target = req->u.part.target;
+
+    if (req->ops != &part_ops || target->u.frames.channel != channel) {
+        return false;
+    }
+    *place_p = target->info.seq;
+    return true;
+}
+
 /* ---- reading -------------------------------------------------------------
  */
 

@@ -458,8 +458,8 @@ static const umi_request_ops recv_ops = {
 void
 umi_stream_fail_posted(umi_channel *channel, umx_status status)
 {
-    if (channel->ep->is_peer_closed && channel->ep->state == UMX_EP_OPEN) {
-        advance(channel); /* that is the end of the stream, no failure */
+    if (umi_conn_reads_on(channel->ep)) {
+        advance(channel); /* to the end of the stream, or a failure */
         return;
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {

@@ -636,6 +636,19 @@ recv_stream(burst *b, op *o, void *data)
     return umx_stream_recv(b->ep, &buf, 0, &params, &o->req, &o->info);
 }
 
+static void
+on_frames(umx_request *req, umx_status status, void *arg)
+{
+    op *o = arg;
+
+    o->calls++;
+    o->req    = NULL;
+    o->status = status;
+    if (status == UMX_OK) {
+        umx_message_drop(umx_request_message(req));
+    }
+}
+
 static umx_status
 recv_frames(burst *b, op *o, void *data)
 {
@@ -644,7 +657,8 @@ recv_frames(burst *b, op *o, void *data)
     umx_op_params     params = op_params(o);
     umx_frames_target target = {.buffers = &buf, .count = 1};
 
-    buf = umx_host_buffer(data, LARGE);
+    params.on_done = on_frames;
+    buf            = umx_host_buffer(data, LARGE);
     return umx_frames_recv(b->ep, 0, &target, &params, &o->req);
 }
 
@@ -758,6 +772,105 @@ test_frames_behind_what_lands_at_the_end_are_not_handed_out(void **state)
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
     fake.is_pending = false;
+}
+
+/* With it a ping comes, and the answer finds that the connection is broken. */
+static void
+check_had_before_the_end(burst *b, recv_fn recv, unsigned kind,
+                         const void *message, size_t len, int num_left)
+{
+    static char data[2][LARGE];
+
+    const umi_header header = {.kind     = (uint8_t)kind,
+                               .flags    = UMI_FLAG_UNTAGGED,
+                               .endpoint = b->ep->base.wire_id};
+
+    umi_control control  = {.kind = UMI_PING};
+    int         num_more = 0;
+    op          first, next;
+
+    first.status = recv(b, &first, data[0]);
+    assert_int_equal(first.status, UMX_INPROGRESS);
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_DATA, &header, UMI_HEADER_MIN,
+                message, len, false);
+    say(b, &control);
+    fake.fail_status = UCS_ERR_CONNECTION_RESET;
+    fake.fail_at     = fake.calls + 1;
+    run(b);
+    assert_string_equal(fake.failed, "ucp_am_send_nbx");
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(first.calls, 1);
+    assert_int_equal(first.status, UMX_OK);
+    while ((next.status = recv(b, &next, data[1])) == UMX_OK) {
+        num_more++;
+    }
+    assert_int_equal(next.status, UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(num_more, num_left);
+}
+
+static void
+test_frames_that_have_come_are_had_before_the_end(void **state)
+{
+    static const uint8_t message[] = {0, 0}; /* no frames, no header */
+
+    check_had_before_the_end(*state, recv_frames, UMI_KIND_FRAMES, message,
+                             sizeof(message), 0);
+}
+
+/* More than the receive has room for, which is read in two parts. */
+static void
+test_a_stream_that_has_come_is_had_before_the_end(void **state)
+{
+    static const char message[LARGE + 1];
+
+    check_had_before_the_end(*state, recv_stream, UMI_KIND_STREAM, message,
+                             sizeof(message), 1);
+}
+
+/* The bytes of a cancelled receive are in as the endpoint ends: its message is
+ * for the receive behind it. */
+static void
+check_returned_at_the_end(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
+{
+    static char data[3][LARGE];
+
+    umi_control control = {.kind = UMI_PING};
+    op          first, second, next;
+
+    first.status = recv(b, &first, data[0]);
+    assert_int_equal(first.status, UMX_INPROGRESS);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    give_kind(b, kind, seq, bytes, LARGE, true);
+    umx_request_cancel(first.req);
+    second.status = recv(b, &second, data[1]);
+    assert_int_equal(second.status, UMX_INPROGRESS);
+    fake.is_wedged = false;
+    say(b, &control);
+    fake.fail_status = UCS_ERR_CONNECTION_RESET;
+    fake.fail_at     = fake.calls + 1;
+    run(b);
+    assert_string_equal(fake.failed, "ucp_am_send_nbx");
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    assert_int_equal(first.status, UMX_ERR_CANCELED);
+    assert_int_equal(second.status, UMX_OK);
+    assert_int_equal(recv(b, &next, data[2]), UMX_ERR_CONNECTION_RESET);
+    fake.is_pending = false;
+}
+
+static void
+test_frames_that_are_returned_at_the_end(void **state)
+{
+    burst *b = *state;
+
+    give_head(b, 0);
+    check_returned_at_the_end(b, recv_frames, UMI_KIND_FRAMES, 1);
+}
+
+static void
+test_bytes_of_a_stream_that_are_returned_at_the_end(void **state)
+{
+    check_returned_at_the_end(*state, recv_stream, UMI_KIND_STREAM, 0);
 }
 
 /* ---- destroying ----------------------------------------------------------
@@ -936,6 +1049,10 @@ main(void)
         BURST_TEST(test_a_stream_does_not_wait_for_what_ucx_keeps),
         BURST_TEST(test_frames_do_not_wait_for_what_ucx_keeps),
         BURST_TEST(test_frames_behind_what_lands_at_the_end_are_not_handed_out),
+        BURST_TEST(test_frames_that_have_come_are_had_before_the_end),
+        BURST_TEST(test_a_stream_that_has_come_is_had_before_the_end),
+        BURST_TEST(test_frames_that_are_returned_at_the_end),
+        BURST_TEST(test_bytes_of_a_stream_that_are_returned_at_the_end),
         BURST_TEST(test_an_endpoint_is_retired_at_the_end_of_a_worker),
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
         BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
