@@ -61,6 +61,23 @@ async def test_a_peer_killed_before_ucx_has_mapped_its_memory_is_gone(connect_pe
         await receiving
 
 
+async def test_a_peer_killed_with_a_full_queue_does_not_stop_a_flush(connect_peer):
+    """UCX does not get done with such an endpoint."""
+    peer, ep = await connect_peer()
+    other, to_other = await connect_peer()
+    peer.stop()
+    sends = [ep.send(bytes(8)) for _ in range(20000)]
+    await until(lambda: ep.stats()["waiting_sends"] and ep.stats()["sent_messages"])
+    flushing = asyncio.ensure_future(ucp.flush())
+    peer.kill()
+    await asyncio.gather(*sends, return_exceptions=True)
+    await flushing
+    sending = to_other.send(bytes(100_000))
+    await ucp.flush()
+    assert await other.do("bytes(await ep.recv_obj()) == bytes(100_000)")
+    await sending
+
+
 async def test_a_killed_peer_calls_the_close_callback(connect_peer):
     peer, ep = await connect_peer()
     calls = []

@@ -271,9 +271,6 @@ umi_engines_progress(umx_worker *worker)
 void
 umi_engines_collect(umx_worker *worker)
 {
-    if (!umi_list_is_empty(&worker->orphans)) {
-        return; /* flushes of the whole worker are in all of them */
-    }
     UMI_LIST_FOREACH_SAFE(link, &worker->old_engines) {
         umi_engine *engine = umi_container_of(link, umi_engine, link);
 

@@ -81,9 +81,9 @@ struct umx_request {
             bool                    is_moving; /* to another engine */
         } raw;
         struct {
-            unsigned   num_left; /* engines */
-            umx_status status;   /* the first failure */
-        } flush;
+            unsigned   num_left; /* endpoints */
+            umx_status status;   /* of posting */
+        } flush;                 /* of a worker */
         struct {
             size_t           num_parts; /* that are not complete */
             umx_status       status;    /* the first failure */

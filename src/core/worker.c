@@ -33,7 +33,6 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->old_engines);
-    umi_list_init(&worker->orphans);
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->am_users);
     umi_list_init(&worker->tag_recvs);
@@ -145,8 +144,7 @@ has_requests(const umx_worker *worker)
             return true;
         }
     }
-    return !umi_list_is_empty(&worker->orphans) ||
-           !umi_list_is_empty(&worker->tag_recvs);
+    return !umi_list_is_empty(&worker->tag_recvs);
 }
 
 /* Progress until UCX has handed every buffer back, for a bounded time. */
@@ -177,7 +175,6 @@ complete_list(umx_worker *worker, umi_list *list)
 static void
 complete_leftovers(umx_worker *worker)
 {
-    complete_list(worker, &worker->orphans);
     complete_list(worker, &worker->tag_recvs);
     UMI_LIST_FOREACH(link, &worker->eps) {
         complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
@@ -232,7 +229,6 @@ abort_all(umx_worker *worker)
         worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
-    cancel_list(&worker->orphans);
     cancel_list(&worker->tag_recvs);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {

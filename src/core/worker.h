@@ -148,7 +148,6 @@ struct umx_worker {
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
     unsigned                num_memory_holds;
-    umi_list                orphans;      /* requests without endpoint in UCX */
     umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                tag_recvs;    /* with UCX's tags, in order */
     umi_list                tag_waiters;  /* requests, see ops/tag.h */

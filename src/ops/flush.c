@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/flush.h"
 
+#include "core/peer.h"
 #include "ops/post.h"
 
 /* Of an endpoint. */
@@ -11,59 +12,91 @@ on_flushed(void *request, ucs_status_t status, void *arg)
     umi_request_complete(arg, umi_ep_status(status));
 }
 
+/* ---- a whole worker ------------------------------------------------------
+ */
+
+/* A flush of one endpoint is over, or is not waited for any longer. What fails
+ * there is told by the endpoint. */
 static void
-end_engine(umx_request *req, umx_status status)
+end_part(umx_request *part)
 {
-    req->u.flush.num_left--;
-    if (status != UMX_OK && req->u.flush.status == UMX_OK) {
-        req->u.flush.status = status;
+    umx_request *req = part->arg;
+
+    if (req != NULL) {
+        part->arg = NULL;
+        if (--req->u.flush.num_left == 0) {
+            umi_request_complete(req, req->worker->is_ending ?
+                                          UMX_ERR_CANCELED :
+                                          req->u.flush.status);
+        }
     }
 }
 
 static void
-on_engine_flushed(void *request, ucs_status_t status, void *arg)
+on_part_lost(umx_request *part, umx_status status, void *arg)
 {
-    umx_request *req = arg;
-
-    ucp_request_free(request);
-    end_engine(req, umi_ep_status(status));
-    if (req->u.flush.num_left == 0) {
-        umi_request_complete(req, req->u.flush.status);
-    }
+    (void)status;
+    (void)arg;
+    end_part(part);
 }
 
-static void
-flush_engine(umx_request *req, const umi_engine *engine)
+static bool
+part_finish(umx_request *part)
 {
-    ucp_request_param_t params;
-    ucs_status_ptr_t    result;
-
-    umi_post_params(&params, req);
-    params.cb.send = on_engine_flushed;
-    req->u.flush.num_left++;
-    result = ucp_worker_flush_nbx(engine->ucp, &params);
-    if (!UCS_PTR_IS_PTR(result)) {
-        end_engine(req, umi_ep_status(UCS_PTR_STATUS(result)));
-    }
+    end_part(part);
+    umi_request_free(part);
+    return false;
 }
 
+static const umi_request_ops part_ops = {.name   = "flush_part",
+                                         .finish = part_finish};
+
+static umx_status
+post_part(umx_request *req, umi_ep *ep)
+{
+    umx_request *part = umi_request_new(req->worker, ep, &part_ops, NULL);
+
+    if (part == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    part->buf     = (umx_buffer){0};
+    part->on_lost = on_part_lost;
+    part->arg     = req;
+    if (umi_flush_post(part) == UMX_INPROGRESS) {
+        req->u.flush.num_left++;
+    } else {
+        umi_request_free(part);
+    }
+    return UMX_OK;
+}
+
+/* Many may share one of UCX. */
+static bool
+is_first_of_peer(const umi_ep *ep)
+{
+    return ep->peer == NULL || ep->peer->eps.next == &ep->peer_link;
+}
+
+/* Endpoint by endpoint: UCX's own flush of a worker waits for those that are
+ * closed, too, and with one whose peer has died with a full queue it never
+ * ends. */
 static umx_status
 flush_worker(umx_request *req)
 {
-    umx_worker *worker = req->worker;
-
     req->u.flush.num_left = 1; /* this call's own */
     req->u.flush.status   = UMX_OK;
-    flush_engine(req, worker->engine);
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
-        flush_engine(req, umi_container_of(link, umi_engine, link));
+    UMI_LIST_FOREACH(link, &req->worker->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, link);
+
+        if (ep->handle != NULL && is_first_of_peer(ep) &&
+            req->u.flush.status == UMX_OK) {
+            req->u.flush.status = post_part(req, ep);
+        }
     }
     if (--req->u.flush.num_left == 0) {
         return req->u.flush.status;
     }
-    worker->is_armed = false;
-    req->is_posted   = true;
-    umi_list_append(&worker->orphans, &req->link);
+    req->is_posted = true;
     return UMX_INPROGRESS;
 }
 

@@ -738,12 +738,6 @@ ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
     return post(__func__, ep->worker, ep, param);
 }
 
-ucs_status_ptr_t
-ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t *param)
-{
-    return post(__func__, worker, NULL, param);
-}
-
 ucs_status_t
 ucp_ep_rkey_unpack(ucp_ep_h ep, const void *packed, ucp_rkey_h *rkey_p)
 {
@@ -958,7 +952,13 @@ ucp_request_cancel(ucp_worker_h worker, void *handle)
     request *req = handle;
 
     (void)worker;
-    if (req->is_live && !req->is_over) {
+    if (!req->is_live || req->is_over) {
+        return;
+    }
+    if (fake.is_wedged) {
+        req->is_waiting = false;
+        req->status     = UCS_ERR_CANCELED;
+    } else {
         finish_request(req, UCS_ERR_CANCELED);
     }
 }
