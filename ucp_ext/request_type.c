@@ -1059,7 +1059,7 @@ post_one(RequestObject *req, const umx_op_params *params)
     return UMX_ERR_INVALID_PARAM;
 }
 
-static umx_status
+static inline umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
     umx_ep *ep = req->endpoint->umx;
@@ -1072,15 +1072,16 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
                             params, &item->op, &item->info);
 }
 
-static void
+static NOINLINE void
 post_many(RequestObject *req)
 {
-    many *all = req->many;
+    many         *all    = req->many;
+    umx_op_params params = event_item_params(all->items);
 
     for (Py_ssize_t i = 0; i < all->count; i++) {
-        many_item    *item   = &all->items[i];
-        umx_op_params params = event_item_params(item);
+        many_item *item = &all->items[i];
 
+        params.arg   = item;
         item->status = post_item(req, item, &params);
         if (item->status == UMX_INPROGRESS) {
             all->pending++;
@@ -1241,21 +1242,35 @@ request_post(RequestObject *req)
     return (PyObject *)req;
 }
 
+/* Room for `count` items; there are none yet. */
 static many *
-alloc_many(RequestObject *req, Py_ssize_t count)
+alloc_many(Py_ssize_t count)
 {
-    many *all = PyMem_Calloc(1,
-                             sizeof(*all) + (size_t)count * sizeof(many_item));
+    many *all = PyMem_Malloc(sizeof(*all) + (size_t)count * sizeof(many_item));
 
     if (all == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    all->count = count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        all->items[i].parent = req;
-    }
+    all->count      = 0;
+    all->pending    = 0;
+    all->lost       = 0;
+    all->has_failed = false;
     return all;
+}
+
+/* Add an item that holds `buffer`. -1 with an exception: it holds nothing. */
+static inline int
+add_item(many *all, RequestObject *req, PyObject *buffer, bool is_writable)
+{
+    many_item *item = &all->items[all->count++];
+
+    item->parent          = req;
+    item->op              = NULL;
+    item->status          = UMX_OK;
+    item->info.length     = 0;
+    item->hold.buf.layout = NULL;
+    return buffer_acquire(req->st, buffer, is_writable, &item->hold);
 }
 
 rma_list *
@@ -1274,24 +1289,49 @@ request_new_list(Py_ssize_t count)
     return list;
 }
 
+/* To hold bytes or a bytearray runs no code of the program's and allocates no
+ * object, which could run the collector: a list of them stays as it is while
+ * they are held, one after the other, and needs no copy. Where one is refused,
+ * nothing more is read from the list. */
+static bool
+is_list_of_bytes(PyObject *buffers)
+{
+    if (!PyList_CheckExact(buffers)) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(buffers); i++) {
+        PyObject *item = PyList_GET_ITEM(buffers, i); /* borrowed */
+
+        if (!PyByteArray_CheckExact(item) && !PyBytes_CheckExact(item)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
-    bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *items = args_items(buffers, "expected a sequence of buffers");
-    int       rc    = 0;
+    bool       is_writable = (req->kind == REQUEST_RECV_MANY);
+    PyObject **objects; /* borrowed from `items` */
+    Py_ssize_t count;
+    int        rc    = 0;
+    PyObject  *items = is_list_of_bytes(buffers) ?
+                           Py_NewRef(buffers) :
+                           args_items(buffers, "expected a sequence of buffers");
 
     if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
+    objects   = PySequence_Fast_ITEMS(items);
+    count     = PySequence_Fast_GET_SIZE(items);
+    req->many = alloc_many(count);
     if (req->many == NULL) {
         Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
-        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
-                            &req->many->items[i].hold);
+    for (Py_ssize_t i = 0; rc == 0 && i < count; i++) {
+        rc = add_item(req->many, req, objects[i], is_writable);
     }
     Py_DECREF(items);
     return rc;
