@@ -124,10 +124,10 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->worker        = (WorkerObject *)Py_NewRef(worker);
     req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
     req->kind          = kind;
-    req->state         = REQUEST_PENDING;
     req->status        = UMX_INPROGRESS;
     req->is_told       = false;
     req->is_settled    = false;
+    req->state         = REQUEST_PENDING;
     req->num_wakers    = 0;
     req->is_deferred   = false;
     req->is_refused    = false;
@@ -139,6 +139,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_held       = false;
     req->can_unrecv    = false;
     req->is_into       = false;
+    req->is_making     = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
     return req;
@@ -639,8 +640,8 @@ request_clear_free(mod_state *st)
 static bool
 has_callbacks(const RequestObject *self)
 {
-    return self->callback != NULL || self->more_callbacks != NULL ||
-           self->low_level != NULL;
+    return ((uintptr_t)self->callback | (uintptr_t)self->more_callbacks |
+            (uintptr_t)self->low_level) != 0;
 }
 
 void
@@ -849,12 +850,10 @@ settle(RequestObject *req)
     }
 }
 
-/* event_type.settle() */
-static void
-settle_told(event *self)
+/* Code of the program's may run in this. */
+static NOINLINE void
+settle_held(RequestObject *req)
 {
-    RequestObject *req = EVENT_OF(self, RequestObject, event);
-
     Py_INCREF(req);
     if (LIKELY(is_just_done(req))) {
         release_done(req);
@@ -867,6 +866,19 @@ settle_told(event *self)
         Py_DECREF(req); /* the operation's */
     }
     Py_DECREF(req);
+}
+
+/* event_type.settle() */
+static void
+settle_told(event *self)
+{
+    RequestObject *req = EVENT_OF(self, RequestObject, event);
+
+    if (is_just_done(req) && req->can_unrecv) {
+        request_link_wake(req); /* its buffer stays held: nothing else runs */
+        return;
+    }
+    settle_held(req);
 }
 
 void
@@ -930,7 +942,7 @@ is_unlocked(const RequestObject *req, size_t len)
     return UNLIKELY(len >= MIN_UNLOCKED) && req->worker->wake_fd < 0;
 }
 
-static umx_status
+static NOINLINE umx_status
 post_rma(RequestObject *req, const umx_op_params *params)
 {
     size_t len = req->hold.buf.len;
@@ -948,7 +960,7 @@ post_rma(RequestObject *req, const umx_op_params *params)
 }
 
 /* UCX's own tags. */
-static umx_status
+static NOINLINE umx_status
 post_tag(RequestObject *req, const umx_op_params *params)
 {
     umx_ep     *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
@@ -1117,6 +1129,13 @@ note_posted(RequestObject *req, umx_status status)
                    status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
+static NOINLINE void
+post_too_late(RequestObject *req)
+{
+    release_many(req);
+    request_settle(req, req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+}
+
 static void
 post_now(RequestObject *req)
 {
@@ -1124,9 +1143,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
-        release_many(req);
-        request_settle(req,
-                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+        post_too_late(req);
         return;
     }
     if (UNLIKELY(req->many != NULL)) {
@@ -1202,7 +1219,8 @@ track_if_due(RequestObject *req)
 
     if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
         (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
-        req->many != NULL || req->frames != NULL || req->list != NULL) {
+        ((uintptr_t)req->many | (uintptr_t)req->frames |
+         (uintptr_t)req->list) != 0) {
         request_track(req);
     }
 }
@@ -1225,6 +1243,18 @@ defer(RequestObject *req)
     track_if_due(req);
 }
 
+static NOINLINE void
+post_elsewhere(RequestObject *req)
+{
+    if (worker_is_forked(req->worker)) {
+        release_many(req);
+        request_settle(req,
+                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
+    } else {
+        defer(req);
+    }
+}
+
 PyObject *
 request_post(RequestObject *req)
 {
@@ -1232,12 +1262,8 @@ request_post(RequestObject *req)
         post_now(req);
         track_if_due(req);
         drain_soon(req);
-    } else if (worker_is_forked(req->worker)) {
-        release_many(req);
-        request_settle(req,
-                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
     } else {
-        defer(req);
+        post_elsewhere(req);
     }
     return (PyObject *)req;
 }
