@@ -101,6 +101,50 @@ async def test_recv_many_receives_into_what_was_in_the_list(change):
 
 
 @changes
+async def test_the_last_of_a_list_may_change_it(change):
+    async with connected_pair() as (client, server):
+        items = list_of(1, bytes, change)
+        items[:0] = [bytes(bytearray(CONTENT)) for _ in range(39)]
+        await client.send_many(items)
+        for _ in range(40):
+            assert await server.recv_obj() == CONTENT
+        assert server.probe() is None
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray])
+async def test_the_collector_may_change_a_list_of_bytes(make):
+    async with connected_pair() as (client, server):
+        kept = []  # requests are made anew, which may collect
+
+        def empty(phase, info):
+            items.clear()
+
+        for _ in range(50):
+            items = [make(bytearray(CONTENT)) for _ in range(40)]
+            gc.callbacks.append(empty)
+            gc.set_threshold(1, 1, 1)
+            try:
+                kept.append(client.send_many(items))
+            finally:
+                gc.set_threshold(700, 10, 10)
+                gc.callbacks.remove(empty)
+        for sending in kept:
+            await sending
+        await client.send(b"the end!")
+        while (received := await server.recv_obj()) != b"the end!":
+            assert received == CONTENT
+
+
+async def test_a_refused_list_of_bytes_is_not_held():
+    async with connected_pair() as (_, server):
+        items = [bytearray(8), bytes(8), bytearray(8)]
+        with pytest.raises(ValueError, match=r"^cannot receive into a read-only"):
+            server.recv_many(items)
+        items[0].append(0)  # BufferError if somebody has it
+        items[2].append(0)
+
+
+@changes
 async def test_send_frames_sends_what_was_in_the_list(change):
     async with connected_pair() as (client, server):
         await client.send_frames(list_of(40, lambda: bytes(bytearray(CONTENT)), change))

@@ -55,7 +55,7 @@ class Objects:
         return buffer
 
 
-class Channel(Objects, Frames, _ext.Channel):
+class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
     """An ordered lane of an endpoint, made by ``Endpoint.channel``.
 
     Has the calls for messages that an endpoint has, and a queue, an order and

@@ -23,7 +23,9 @@ from .exceptions import (
 _CONTROL = 65535
 
 
-class Endpoint(AsyncClosing, Objects, Frames, _ext.Endpoint):
+# The C class is the first base: a call of one of its methods searches the bases
+# in order until it finds that class.
+class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     """A connection to one peer, made by create_endpoint() and its like.
 
     ``send`` and ``recv`` and everything else on the way of a message are

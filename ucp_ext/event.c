@@ -34,7 +34,8 @@ event_mark_done(RequestObject *req, umx_status status)
     req->state      = REQUEST_DONE;
     req->is_settled = true;
     req->can_unrecv = req->kind >= REQUEST_RECV && request_has_bytes(status) &&
-                      (request_is_channel_recv(req) ||
+                      (req->kind == REQUEST_RECV ||
+                       request_is_channel_recv(req) ||
                        request_is_tag_recv(req));
 }
 
@@ -63,13 +64,9 @@ event_mark_message(RequestObject *req, umx_message *message)
     }
 }
 
-static void
-on_done(umx_request *op, umx_status status, void *arg)
+static NOINLINE void
+mark_other(RequestObject *req, umx_request *op, umx_status status)
 {
-    RequestObject *req = arg;
-
-    req->op      = NULL;
-    req->is_told = true;
     if (req->kind < REQUEST_FLUSH) { /* they move messages */
         req->info = *umx_request_info(op);
     }
@@ -84,6 +81,21 @@ on_done(umx_request *op, umx_status status, void *arg)
     /* What has a second step is settled by its first look at the message. */
     if (!request_has_second_step(req, status)) {
         event_mark_done(req, status);
+    }
+}
+
+static void
+on_done(umx_request *op, umx_status status, void *arg)
+{
+    RequestObject *req = arg;
+
+    req->op      = NULL;
+    req->is_told = true;
+    if (req->kind <= REQUEST_RECV) { /* one step, and no more than bytes */
+        req->info = *umx_request_info(op);
+        event_mark_done(req, status);
+    } else {
+        mark_other(req, op, status);
     }
     tell(req->worker, &req->event);
 }

@@ -124,10 +124,10 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->worker        = (WorkerObject *)Py_NewRef(worker);
     req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
     req->kind          = kind;
-    req->state         = REQUEST_PENDING;
     req->status        = UMX_INPROGRESS;
     req->is_told       = false;
     req->is_settled    = false;
+    req->state         = REQUEST_PENDING;
     req->num_wakers    = 0;
     req->is_deferred   = false;
     req->is_refused    = false;
@@ -139,6 +139,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_held       = false;
     req->can_unrecv    = false;
     req->is_into       = false;
+    req->is_making     = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
     return req;
@@ -639,8 +640,8 @@ request_clear_free(mod_state *st)
 static bool
 has_callbacks(const RequestObject *self)
 {
-    return self->callback != NULL || self->more_callbacks != NULL ||
-           self->low_level != NULL;
+    return ((uintptr_t)self->callback | (uintptr_t)self->more_callbacks |
+            (uintptr_t)self->low_level) != 0;
 }
 
 void
@@ -849,12 +850,10 @@ settle(RequestObject *req)
     }
 }
 
-/* event_type.settle() */
-static void
-settle_told(event *self)
+/* Code of the program's may run in this. */
+static NOINLINE void
+settle_held(RequestObject *req)
 {
-    RequestObject *req = EVENT_OF(self, RequestObject, event);
-
     Py_INCREF(req);
     if (LIKELY(is_just_done(req))) {
         release_done(req);
@@ -867,6 +866,19 @@ settle_told(event *self)
         Py_DECREF(req); /* the operation's */
     }
     Py_DECREF(req);
+}
+
+/* event_type.settle() */
+static void
+settle_told(event *self)
+{
+    RequestObject *req = EVENT_OF(self, RequestObject, event);
+
+    if (is_just_done(req) && req->can_unrecv) {
+        request_link_wake(req); /* its buffer stays held: nothing else runs */
+        return;
+    }
+    settle_held(req);
 }
 
 void
@@ -930,7 +942,7 @@ is_unlocked(const RequestObject *req, size_t len)
     return UNLIKELY(len >= MIN_UNLOCKED) && req->worker->wake_fd < 0;
 }
 
-static umx_status
+static NOINLINE umx_status
 post_rma(RequestObject *req, const umx_op_params *params)
 {
     size_t len = req->hold.buf.len;
@@ -948,7 +960,7 @@ post_rma(RequestObject *req, const umx_op_params *params)
 }
 
 /* UCX's own tags. */
-static umx_status
+static NOINLINE umx_status
 post_tag(RequestObject *req, const umx_op_params *params)
 {
     umx_ep     *ep  = req->endpoint != NULL ? req->endpoint->umx : NULL;
@@ -1059,7 +1071,7 @@ post_one(RequestObject *req, const umx_op_params *params)
     return UMX_ERR_INVALID_PARAM;
 }
 
-static umx_status
+static inline umx_status
 post_item(RequestObject *req, many_item *item, const umx_op_params *params)
 {
     umx_ep *ep = req->endpoint->umx;
@@ -1072,15 +1084,16 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
                             params, &item->op, &item->info);
 }
 
-static void
+static NOINLINE void
 post_many(RequestObject *req)
 {
-    many *all = req->many;
+    many         *all    = req->many;
+    umx_op_params params = event_item_params(all->items);
 
     for (Py_ssize_t i = 0; i < all->count; i++) {
-        many_item    *item   = &all->items[i];
-        umx_op_params params = event_item_params(item);
+        many_item *item = &all->items[i];
 
+        params.arg   = item;
         item->status = post_item(req, item, &params);
         if (item->status == UMX_INPROGRESS) {
             all->pending++;
@@ -1116,6 +1129,13 @@ note_posted(RequestObject *req, umx_status status)
                    status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
+static NOINLINE void
+post_too_late(RequestObject *req)
+{
+    release_many(req);
+    request_settle(req, req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+}
+
 static void
 post_now(RequestObject *req)
 {
@@ -1123,9 +1143,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
-        release_many(req);
-        request_settle(req,
-                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+        post_too_late(req);
         return;
     }
     if (UNLIKELY(req->many != NULL)) {
@@ -1201,7 +1219,8 @@ track_if_due(RequestObject *req)
 
     if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
         (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
-        req->many != NULL || req->frames != NULL || req->list != NULL) {
+        ((uintptr_t)req->many | (uintptr_t)req->frames |
+         (uintptr_t)req->list) != 0) {
         request_track(req);
     }
 }
@@ -1224,6 +1243,18 @@ defer(RequestObject *req)
     track_if_due(req);
 }
 
+static NOINLINE void
+post_elsewhere(RequestObject *req)
+{
+    if (worker_is_forked(req->worker)) {
+        release_many(req);
+        request_settle(req,
+                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
+    } else {
+        defer(req);
+    }
+}
+
 PyObject *
 request_post(RequestObject *req)
 {
@@ -1231,31 +1262,41 @@ request_post(RequestObject *req)
         post_now(req);
         track_if_due(req);
         drain_soon(req);
-    } else if (worker_is_forked(req->worker)) {
-        release_many(req);
-        request_settle(req,
-                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
     } else {
-        defer(req);
+        post_elsewhere(req);
     }
     return (PyObject *)req;
 }
 
+/* Room for `count` items; there are none yet. */
 static many *
-alloc_many(RequestObject *req, Py_ssize_t count)
+alloc_many(Py_ssize_t count)
 {
-    many *all = PyMem_Calloc(1,
-                             sizeof(*all) + (size_t)count * sizeof(many_item));
+    many *all = PyMem_Malloc(sizeof(*all) + (size_t)count * sizeof(many_item));
 
     if (all == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    all->count = count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        all->items[i].parent = req;
-    }
+    all->count      = 0;
+    all->pending    = 0;
+    all->lost       = 0;
+    all->has_failed = false;
     return all;
+}
+
+/* Add an item that holds `buffer`. -1 with an exception: it holds nothing. */
+static inline int
+add_item(many *all, RequestObject *req, PyObject *buffer, bool is_writable)
+{
+    many_item *item = &all->items[all->count++];
+
+    item->parent          = req;
+    item->op              = NULL;
+    item->status          = UMX_OK;
+    item->info.length     = 0;
+    item->hold.buf.layout = NULL;
+    return buffer_acquire(req->st, buffer, is_writable, &item->hold);
 }
 
 rma_list *
@@ -1274,24 +1315,49 @@ request_new_list(Py_ssize_t count)
     return list;
 }
 
+/* To hold bytes or a bytearray runs no code of the program's and allocates no
+ * object, which could run the collector: a list of them stays as it is while
+ * they are held, one after the other, and needs no copy. Where one is refused,
+ * nothing more is read from the list. */
+static bool
+is_list_of_bytes(PyObject *buffers)
+{
+    if (!PyList_CheckExact(buffers)) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(buffers); i++) {
+        PyObject *item = PyList_GET_ITEM(buffers, i); /* borrowed */
+
+        if (!PyByteArray_CheckExact(item) && !PyBytes_CheckExact(item)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int
 request_hold_many(RequestObject *req, PyObject *buffers)
 {
-    bool      is_writable = (req->kind == REQUEST_RECV_MANY);
-    PyObject *items = args_items(buffers, "expected a sequence of buffers");
-    int       rc    = 0;
+    bool       is_writable = (req->kind == REQUEST_RECV_MANY);
+    PyObject **objects; /* borrowed from `items` */
+    Py_ssize_t count;
+    int        rc    = 0;
+    PyObject  *items = is_list_of_bytes(buffers) ?
+                           Py_NewRef(buffers) :
+                           args_items(buffers, "expected a sequence of buffers");
 
     if (items == NULL) {
         return -1;
     }
-    req->many = alloc_many(req, PyTuple_GET_SIZE(items));
+    objects   = PySequence_Fast_ITEMS(items);
+    count     = PySequence_Fast_GET_SIZE(items);
+    req->many = alloc_many(count);
     if (req->many == NULL) {
         Py_DECREF(items);
         return -1;
     }
-    for (Py_ssize_t i = 0; rc == 0 && i < req->many->count; i++) {
-        rc = buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
-                            &req->many->items[i].hold);
+    for (Py_ssize_t i = 0; rc == 0 && i < count; i++) {
+        rc = add_item(req->many, req, objects[i], is_writable);
     }
     Py_DECREF(items);
     return rc;

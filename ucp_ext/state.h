@@ -701,8 +701,8 @@ struct RequestObject {
     umx_request             *op;       /* pending in libumx, or NULL */
     event                    event;
     volatile bool            is_told; /* what umx_worker_spin() watches */
-    bool                     is_settled;
     uint8_t                  kind;
+    bool                     is_settled;
     uint8_t                  state;
     uint8_t                  num_wakers; /* tasks whose wake-ups will call
                                             result() */

@@ -7,15 +7,31 @@
 #include "core/worker.h"
 #include "util/clock.h"
 
-umx_request *
-umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
-                const umx_op_params *params)
+/* umi_request_new() where the pool has to grow. It is called last, so that the
+ * usual case needs no stack frame. */
+static __attribute__((noinline, cold)) umx_request *
+new_of_larger_pool(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
+                   const umx_op_params *params)
 {
     umx_request *req = umi_pool_get(&worker->requests);
 
     if (req == NULL) {
         return NULL;
     }
+    umi_pool_put(&worker->requests, req);
+    return umi_request_new(worker, ep, ops, params);
+}
+
+umx_request *
+umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
+                const umx_op_params *params)
+{
+    umx_request *req;
+
+    if (umi_pool_is_empty(&worker->requests)) {
+        return new_of_larger_pool(worker, ep, ops, params);
+    }
+    req = umi_pool_get(&worker->requests);
     umi_link_init(&req->link);
     req->status       = UMX_INPROGRESS;
     req->is_done      = false;
@@ -46,16 +62,22 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
     return req;
 }
 
-/* What few requests need before they are freed. False: not now. */
-static __attribute__((noinline, cold)) bool
-end_lost(umx_request *req)
+/* What few requests need before they are freed. */
+static __attribute__((noinline)) void
+free_odd(umx_request *req)
 {
+    umi_ep *ep = req->ep;
+
     if (req->is_posted) { /* reported, but UCX has it until its worker goes */
         umi_list_append(&req->worker->stuck, &req->link);
-        return false;
+        return;
     }
     req->worker->stats.requests_lost -= req->is_lost;
-    return true;
+    umi_request_end_loan(req);
+    umi_pool_put(&req->worker->requests, req);
+    if (ep != NULL) {
+        umi_ep_release(ep);
+    }
 }
 
 void
@@ -63,14 +85,12 @@ umi_request_free(umx_request *req)
 {
     umi_ep *ep = req->ep;
 
-    if ((req->is_posted || req->is_lost) && !end_lost(req)) {
+    if (req->is_posted || req->is_lost || req->buf.memh != NULL || ep == NULL) {
+        free_odd(req);
         return;
     }
-    umi_request_end_loan(req);
     umi_pool_put(&req->worker->requests, req);
-    if (ep != NULL) {
-        umi_ep_release(ep);
-    }
+    umi_ep_release(ep);
 }
 
 void

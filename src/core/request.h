@@ -34,11 +34,11 @@ typedef struct umi_request_ops {
 struct umx_request {
     umi_link               link;
     umx_status             status;
-    bool                   is_done;      /* on_done has run, or may not */
-    bool                   is_kept;      /* released by the user */
-    bool                   is_cancelled; /* umx_request_cancel() was called */
-    bool                   is_posted;    /* in UCX's hands */
-    bool                   is_lost;      /* there for good, it seems */
+    bool                   is_done;       /* on_done has run, or may not */
+    bool                   is_kept;       /* released by the user */
+    bool                   is_cancelled;  /* umx_request_cancel() was called */
+    bool                   is_posted : 1; /* in UCX's hands */
+    bool                   is_lost : 1;   /* there for good, it seems */
     umx_done_fn            on_done;
     umx_done_fn            on_lost; /* or NULL */
     void                  *arg;

@@ -7,6 +7,7 @@
 #ifndef UMI_POOL_H
 #define UMI_POOL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,13 @@ void umi_pool_fini(umi_pool *pool);
 
 /* Out of line: makes a chunk. Returns an object or NULL. */
 void *umi_pool_get_slow(umi_pool *pool);
+
+/* Does the next get make a chunk? */
+static inline bool
+umi_pool_is_empty(const umi_pool *pool)
+{
+    return pool->free_list == NULL;
+}
 
 /* Contents undefined; NULL when out of memory. */
 static inline void *

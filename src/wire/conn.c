@@ -300,7 +300,7 @@ add_channel(umx_ep *ep, uint32_t id)
 }
 
 umi_channel *
-umi_conn_channel(umx_ep *ep, uint32_t id)
+umi_conn_make_channel(umx_ep *ep, uint32_t id)
 {
     umi_channel *channel = umi_conn_find_channel(ep, id);
 

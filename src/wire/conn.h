@@ -213,8 +213,16 @@ umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 /* The channel; NULL if it has not been used. */
 umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
 
+/* umi_conn_channel() of any channel but 0, whose id is the most frequent. */
+umi_channel *umi_conn_make_channel(umx_ep *ep, uint32_t id);
+
 /* The channel; made on first use; NULL when out of memory. */
-umi_channel *umi_conn_channel(umx_ep *ep, uint32_t id);
+static inline umi_channel *
+umi_conn_channel(umx_ep *ep, uint32_t id)
+{
+    return (id == UMI_CHANNEL_0) ? &ep->channel0 :
+                                   umi_conn_make_channel(ep, id);
+}
 
 /* The same of a channel that the peer sends on. NULL: it is one more than we
  * accept, or there is no memory; then the endpoint fails. */

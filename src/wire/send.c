@@ -99,7 +99,8 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     return status;
 }
 
-static void
+/* Few requests have any: has_memory(). */
+static __attribute__((noinline)) void
 free_memory(umx_request *req)
 {
     if (req->u.send.longer != NULL) {
@@ -114,6 +115,13 @@ free_memory(umx_request *req)
         umi_message_free(req->u.send.memory);
         req->u.send.memory = NULL;
     }
+}
+
+static inline bool
+has_memory(const umx_request *req)
+{
+    return ((uintptr_t)req->u.send.longer | (uintptr_t)req->u.send.staged |
+            (uintptr_t)req->u.send.memory) != 0;
 }
 
 /* UCX cannot read that memory: send a copy of it. */
@@ -133,36 +141,43 @@ stage(umx_request *req)
     return status;
 }
 
+/* With the user's header behind it. */
+static __attribute__((noinline)) bool
+fill_longer_header(umx_request *req, const umi_outgoing *what,
+                   const umi_header *header)
+{
+    size_t       size   = umi_header_size(header->flags);
+    umx_message *longer = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
+
+    req->u.send.longer = longer;
+    req->u.send.header_len += (uint32_t)what->header_len;
+    if (longer == NULL ||
+        !umi_message_make_room(longer, req->u.send.header_len)) {
+        return false;
+    }
+    memcpy(longer->data, header, size);
+    memcpy((char *)longer->data + size, what->header, what->header_len);
+    return true;
+}
+
 static bool
 fill_header(umx_request *req, const umi_outgoing *what)
 {
-    umx_ep    *ep     = umi_conn_of(req->ep);
     umi_header header = {
         .kind    = (uint8_t)(what->channel >> 16),
         .flags   = what->flags,
         .channel = (uint16_t)what->channel,
         .tag     = what->tag,
     };
-    size_t size = umi_header_size(what->flags);
-    char  *bytes;
 
     if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
         header.flags |= UMI_FLAG_DEVICE;
     }
-    req->u.send.header_len = (uint32_t)(size + what->header_len);
+    req->u.send.header_len = (uint32_t)umi_header_size(header.flags);
     if (what->header_len != 0) {
-        req->u.send.longer = umi_message_copy(ep, NULL, 0);
-        if (req->u.send.longer == NULL ||
-            !umi_message_make_room(req->u.send.longer,
-                                   req->u.send.header_len)) {
-            return false;
-        }
+        return fill_longer_header(req, what, &header);
     }
-    bytes = header_of(req);
-    memcpy(bytes, &header, size);
-    if (what->header_len != 0) {
-        memcpy(bytes + size, what->header, what->header_len);
-    }
+    memcpy(req->u.send.header, &header, sizeof(header));
     return true;
 }
 
@@ -257,7 +272,9 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     status = post(channel, req, charge);
     if (status != UMX_INPROGRESS) {
-        free_memory(req);
+        if (has_memory(req)) {
+            free_memory(req);
+        }
         umi_request_free(req);
         return (status == UMX_OK) ? status : umi_conn_end_status(ep, status);
     }
@@ -309,7 +326,9 @@ send_finish(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    free_memory(req);
+    if (has_memory(req)) {
+        free_memory(req);
+    }
     ep->pending_bytes -= req->buf.len;
     if (!umi_list_is_empty(&ep->drainers)) {
         umi_drain_check(ep);

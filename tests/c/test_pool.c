@@ -94,6 +94,23 @@ test_objects_are_aligned_and_apart(void **state)
 }
 
 static void
+test_is_empty_where_get_makes_a_chunk(void **state)
+{
+    umi_pool pool;
+
+    (void)state;
+    umi_pool_init(&pool, OBJECT_SIZE);
+    for (int i = 0; i < MANY; i++) {
+        bool     is_empty = umi_pool_is_empty(&pool);
+        unsigned before   = count_chunks(&pool);
+
+        get_objects(&pool, 1);
+        assert_int_equal(count_chunks(&pool) - before, is_empty);
+    }
+    umi_pool_fini(&pool);
+}
+
+static void
 test_put_objects_come_back_last_first(void **state)
 {
     umi_pool pool;
@@ -209,6 +226,7 @@ main(void)
         cmocka_unit_test(test_init_allocates_nothing),
         cmocka_unit_test(test_sizes_are_rounded_up),
         cmocka_unit_test(test_objects_are_aligned_and_apart),
+        cmocka_unit_test(test_is_empty_where_get_makes_a_chunk),
         cmocka_unit_test(test_put_objects_come_back_last_first),
         cmocka_unit_test(test_chunks_double_up_to_a_limit),
         cmocka_unit_test(test_reuse_makes_no_chunk),
