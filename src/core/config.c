@@ -18,6 +18,11 @@ static const umx_option umi_settings[] = {
     {"SYSV_ERROR_HANDLING", "y"},
     /* A server restarts on its port at once, TIME_WAIT or not. */
     {"TCP_CM_REUSEADDR", "y"},
+    /* A connect() that waits would hold up the caller. And where it succeeds
+     * towards a process that is just ending, and what is sent then fails, UCX
+     * (1.22) frees the endpoint that it is making, and returns it all the same
+     * (uct_tcp_ep_set_failed, which takes it for one that nobody uses). */
+    {"TCP_CONN_NB", "y"},
     /* 8 KiB by default, a system call each: 1 MiB over loopback takes 4 times,
      * 16 MiB 5 times as long. Costs memory only while data is in flight.
      * Larger socket buffers (TCP_SNDBUF, TCP_RCVBUF) would halve 1 MiB once

@@ -35,6 +35,8 @@ is_about_an_end(const char *text)
         "failed: Connection reset by peer",
         "failed: Broken pipe",
         "UCX_TCP_MAX_CONN_RETRIES",
+        "connection establishment for socket fd",
+        ": UNKNOWN (", /* what its tcp could not send to the peer */
         "mm ep failed to connect to remote FIFO",
         "was not returned to mpool",
         "callback was not removed",
