@@ -130,6 +130,31 @@ async def test_tags_and_raw_tags(pair):
     server.abort()
 
 
+async def test_a_longer_raw_message_is_not_received(pair):
+    client, server = await pair()
+    await client.send(b"far too long", tag=77, force_tag=True)
+    with pytest.raises(exceptions.UCXMessageTruncatedError):
+        await server.recv(bytearray(8), tag=77, force_tag=True)
+    client.abort()
+    server.abort()
+
+
+async def test_raw_receives_end_with_their_endpoint(pair):
+    client, server = await pair()
+    buffer = bytearray(4)
+    pending = asyncio.ensure_future(server.recv(buffer, tag=1, force_tag=True))
+    await asyncio.sleep(0)
+    await client.send(b"last", tag=2, force_tag=True)
+    await client.close()
+    with pytest.raises(exceptions.UCXCanceledError):
+        await pending
+    await until(lambda: server.closed)
+    await server.recv(buffer, tag=2, force_tag=True)
+    assert buffer == b"last"
+    with pytest.raises(exceptions.UCXCloseError):
+        await server.recv(buffer, tag=2, force_tag=True)
+
+
 async def test_endpoints_from_worker_addresses():
     address = ucxx.get_ucx_address_from_buffer(bytes(ucxx.get_worker_address()))
     ep = await ucxx.create_endpoint_from_worker_address(address)
@@ -230,6 +255,34 @@ async def test_a_killed_peer_is_a_reset(start_peer):
     await ep.close()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        exceptions.UCXUnreachableError,
+        exceptions.UCXConnectionResetError,
+        exceptions.UCXEndpointTimeoutError,
+        exceptions.UCXNotConnectedError,
+    ],
+)
+async def test_the_address_of_a_dead_worker(start_peer, kind):
+    peer = start_peer()
+    address = await peer.do("bytes(ucp.get_worker_address())")
+    peer.kill()
+    ep = await ucxx.create_endpoint_from_worker_address(
+        ucxx.get_ucx_address_from_buffer(address)
+    )
+    operations = [
+        ep.send(b"x", tag=0, force_tag=True),
+        ep.recv(bytearray(1), tag=0, force_tag=True),
+        ep.am_send(b"x"),
+        ep.am_recv(),
+    ]
+    for operation in operations:
+        with pytest.raises(kind, match=r"Destination is unreachable"):
+            await operation
+    assert not ep.alive
+
+
 async def test_close_has_a_bound(start_peer):
     peer = start_peer()
     ep = await ucxx.create_endpoint("127.0.0.1", await peer.do("listener.port"))
@@ -260,6 +313,8 @@ def test_init_checks_what_ucxx_checks(fresh_ucx):
         ucxx.init(progress_mode="spin")
     with pytest.raises(exceptions.UCXConfigError):
         ucxx.init({"NO_SUCH_OPTION": "y"})
+    with pytest.raises(exceptions.UCXInvalidParamError):
+        ucxx.init({"SEG_SIZE": "invalid"})
     ucxx.init({"TLS": "tcp"}, progress_mode="thread", enable_python_future=True)
     assert ucxx.get_config()["TLS"] == "tcp"
     with pytest.raises(RuntimeError, match="already initiated"):

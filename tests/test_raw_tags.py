@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ucp
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 ALL = 2**64 - 1
 
@@ -277,6 +277,27 @@ async def test_receives_of_an_endpoint_end_with_the_peers_close(
     back = bytearray(4)
     await ucp.recv(back, 2)
     assert back == b"last"
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_what_has_come_is_received_after_the_end_of_its_endpoint(
+    transport, connect_peer, is_killed
+):
+    peer, ep = await connect_peer()
+    await peer.do("await ep.send(b'last', tag=2, force_tag=True)")
+    await ucp.current_worker().probe(2)
+    if is_killed:
+        peer.kill()
+    else:
+        await peer.do("await ep.close()")
+    await until(ep.closed)
+    with pytest.raises(ucp.UCXBaseException):
+        await ep.recv(bytearray(4), tag=1, force_tag=True)
+    back = bytearray(4)
+    await ep.recv(back, tag=2, force_tag=True)
+    assert back == b"last"
+    with pytest.raises(ucp.UCXBaseException):
+        await ep.recv(back, tag=2, force_tag=True)
 
 
 async def test_what_waits_ends_with_the_worker(fresh_ucx):

@@ -212,7 +212,8 @@ PyDoc_STRVAR(recv_doc,
              "     strided=False, stream=None)\n--\n\n"
              "Receive one message of exactly buffer's length; awaitable.\n"
              "force_tag: one sent with force_tag and this tag, by any peer;\n"
-             "fails when this endpoint does. strided, stream: as send().");
+             "fails when this endpoint does, unless one has come before.\n"
+             "strided, stream: as send().");
 
 PyDoc_STRVAR(recv_into_doc,
              "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"

@@ -37,7 +37,8 @@ umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
 /**
  * Receive from any peer of `worker`. A longer message completes with
  * UMX_ERR_MESSAGE_TRUNCATED and is consumed. `ep` may be NULL; otherwise the
- * receive fails when that endpoint does, which may be connecting still.
+ * receive fails when that endpoint does, which may be connecting still. Called
+ * after an end that was not ours it receives what has come, else it fails.
  * Cancelled, it takes no message, or puts the one that has landed back.
  *
  * @param[out] info  written on UMX_OK and UMX_ERR_MESSAGE_TRUNCATED

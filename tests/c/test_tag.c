@@ -619,6 +619,34 @@ test_a_receive_ends_with_its_endpoint(void **state)
     assert_int_equal(op_wait(p, &any), UMX_ERR_CANCELED);
 }
 
+/* Raw messages are the worker's: those that have come before the end of the
+ * endpoint are received by naming it, too, and only those. */
+static void
+test_what_has_come_is_received_after_its_end(void **state)
+{
+    pair         *p    = *state;
+    const uint8_t one  = 7;
+    uint8_t       byte = 0;
+    umx_recv_info info;
+    op            sent, received, close_op;
+
+    pair_open(p);
+    tag_send(&sent, p->client, 1, &one, 1);
+    PAIR_UNTIL(p,
+               umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info) == UMX_OK);
+    assert_int_equal(op_wait(p, &sent), UMX_OK);
+    op_close(&close_op, p->client, UMX_TIMEOUT_INFINITE);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_CLOSED);
+    tag_recv(&received, p->server_worker, p->server, 2, UINT64_MAX, &byte, 1);
+    assert_int_equal(received.status, UMX_ERR_PEER_CLOSED);
+    tag_recv(&received, p->server_worker, p->server, 1, UINT64_MAX, &byte, 1);
+    assert_int_equal(op_wait(p, &received), UMX_OK);
+    assert_int_equal(byte, one);
+    tag_recv(&received, p->server_worker, p->server, 1, UINT64_MAX, &byte, 1);
+    assert_int_equal(received.status, UMX_ERR_PEER_CLOSED);
+    assert_int_equal(op_wait(p, &close_op), UMX_OK);
+}
+
 int
 main(void)
 {
@@ -641,6 +669,7 @@ main(void)
         PAIR_TEST_ONCE(test_a_receive_can_be_cancelled),
         PAIR_TEST_ONCE(test_bad_arguments),
         PAIR_TEST(test_a_receive_ends_with_its_endpoint),
+        PAIR_TEST(test_what_has_come_is_received_after_its_end),
     };
 
     return UNIT_RUN(tests);

@@ -12,13 +12,16 @@ from typing import Any
 
 from ... import _ext, _listener
 from ..._endpoint import Endpoint as _Endpoint
-from ...exceptions import UCXBaseException
+from ...exceptions import UCXBaseException, UCXMsgTruncated
 from .exceptions import UCXUnsupportedError, translate
 
 logger = logging.getLogger("ucp")
 
 # The longest close, 10**10, is ucxx's.
 _PERIOD_NS = 10**10
+
+# UCX's status of a message that is longer than the buffer.
+_TRUNCATED = -9
 
 Tag = int | str | bytes | tuple[Any, ...]
 
@@ -127,14 +130,21 @@ class Endpoint:
     ) -> None:
         """Receive a message of at most ``buffer``'s length.
 
+        With ``force_tag`` from any peer; it fails when this endpoint does.
+
         Raises:
             UCXMessageTruncatedError: it is longer.
         """
         with translated():
-            if force_tag:
-                await self.ucp.worker.recv(buffer, _raw(tag))
-            else:
+            if not force_tag:
                 await self.ucp.recv_into(buffer, tag)
+                return
+            try:
+                await self.ucp.recv(buffer, _raw(tag), True)
+            except UCXMsgTruncated as exc:
+                # A shorter message is in the buffer, which is enough here.
+                if exc.status == _TRUNCATED:
+                    raise
 
     async def send_obj(self, obj: Any, tag: Tag | None = None) -> None:
         """Send a buffer whose length the peer need not know."""

@@ -19,10 +19,6 @@ class UCXError(Exception):
     """Address of the other side, where it is known."""
 
 
-class UCXConfigError(UCXError, ValueError):
-    """A setting is not valid."""
-
-
 class UCXCloseError(UCXError):
     """The endpoint is closed."""
 
@@ -40,6 +36,10 @@ class UCXNoMemoryError(UCXError, MemoryError): ...
 
 
 class UCXInvalidParamError(UCXError): ...
+
+
+class UCXConfigError(UCXInvalidParamError, ValueError):
+    """A setting is not valid; UCX's own status for that is INVALID_PARAM."""
 
 
 class UCXUnreachableError(UCXError, OSError): ...
@@ -121,6 +121,15 @@ class _PeerClosed(UCXCloseError, UCXCanceledError):
     """Closed while the operation was pending; ucxx may say either."""
 
 
+class _WorkerGone(
+    UCXNotConnectedError,
+    UCXUnreachableError,
+    UCXConnectionResetError,
+    UCXEndpointTimeoutError,
+):
+    """Nobody is at a worker address; ucxx's words depend on the transport."""
+
+
 UCXCanceled = UCXCanceledError
 UCXMsgTruncated = UCXMessageTruncatedError
 
@@ -160,6 +169,7 @@ _BY_STATUS: dict[int, type[UCXError]] = {
 # What has no status of UCX's; the first that fits.
 _BY_CLASS: list[tuple[type[BaseException], type[UCXError]]] = [
     (_ucp.UCXPeerClosed, _PeerClosed),
+    (_ucp.UCXWorkerGone, _WorkerGone),
     (_ucp.UCXCloseError, UCXCloseError),
     (_ucp.UCXConfigError, UCXConfigError),
     (_ucp.UCXConnectionReset, UCXConnectionResetError),
