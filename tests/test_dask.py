@@ -847,7 +847,13 @@ async def test_keys_may_be_written_with_underscores():
         await ended(*await pair())
 
 
-async def test_a_server_of_tcp_is_told_from_one_that_is_not_there():
+@pytest.mark.parametrize("look_period", [_comm._LOOK_PERIOD, 0])
+async def test_a_server_of_tcp_is_told_from_one_that_is_not_there(
+    monkeypatch, look_period
+):
+    """Also where it is told as the first message is written or waited for."""
+    monkeypatch.setattr(_comm, "_LOOK_PERIOD", look_period)
+
     async def handle(comm):
         raise AssertionError
 

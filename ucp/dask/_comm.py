@@ -98,6 +98,8 @@ class UCP(Comm):
         # A receive that was posted to see whether there is more to be read.
         self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
         self._endpoint: ucp.Endpoint | None = endpoint
+        # Where it connects to, unless the peer has answered.
+        self._connecting: tuple[str, int] | None = None
         endpoint.on_close = _closed_caller(self)
 
     def __del__(self) -> None:
@@ -124,6 +126,8 @@ class UCP(Comm):
 
         Raises:
             CommClosedError: the connection is closed, by whichever side.
+            OtherProtocolError: the peer has not answered yet, and turns out to
+                speak distributed's tcp.
 
         When cancelled the connection is closed.
         """
@@ -138,12 +142,13 @@ class UCP(Comm):
                 frames = unpack_frames(frames[0])
         except ucp.UCXBaseException as exc:
             self.abort()
-            raise CommClosedError(f"in {self}: {exc}") from exc
+            raise await self._closed_error(exc) from exc
         except BaseException:
             self.abort()
             raise
         finally:
             self._is_reading = False
+        self._connecting = None
         if endpoint.closed():
             self._look_ahead()
         try:
@@ -165,7 +170,7 @@ class UCP(Comm):
         What it is made of must not change before the peer has received it.
 
         Raises:
-            CommClosedError: the connection is closed, by whichever side.
+            CommClosedError, OtherProtocolError: as ``read``.
             Otherwise what serializing raises; the connection stays open.
 
         When cancelled nothing has been sent.
@@ -195,8 +200,16 @@ class UCP(Comm):
                 request.result()
         except ucp.UCXBaseException as exc:
             self.abort()
-            raise CommClosedError(f"in {self}: {exc}") from exc
+            raise await self._closed_error(exc) from exc
         return size
+
+    async def _closed_error(self, exc: ucp.UCXBaseException) -> Exception:
+        """What to raise where the connection has ended with ``exc``."""
+        if self._connecting is not None and _is_foreign(exc):
+            other = await other_protocol(self._peer_addr, *self._connecting)
+            if other is not None:
+                return other
+        return CommClosedError(f"in {self}: {exc}")
 
     def _open_endpoint(self) -> ucp.Endpoint:
         if self._endpoint is None:  # while we waited
@@ -334,7 +347,8 @@ class UCPConnector(Connector, _Plain):
 
         When cancelled nothing is left behind.
         """
-        self._check_encryption(f"{self.scheme}://{address}", connection_args)
+        peer_address = f"{self.scheme}://{address}"
+        self._check_encryption(peer_address, connection_args)
         host, port = parse_host_port(address)
         try:
             worker = _config.start()
@@ -343,17 +357,19 @@ class UCPConnector(Connector, _Plain):
         try:
             endpoint = await _connect(worker, host, port)
         except ucp.UCXBaseException as exc:
-            if _is_foreign(exc) and await speaks_tcp(host, port):
-                raise OtherProtocolError(
-                    f"{self.scheme}://{address}: the peer speaks tcp, not {self.scheme}"
-                ) from exc
-            raise CommClosedError(f"{self.scheme}://{address}: {exc}") from exc
-        return UCP(
+            if _is_foreign(exc):
+                other = await other_protocol(peer_address, host, port)
+                if other is not None:
+                    raise other from exc
+            raise CommClosedError(f"{peer_address}: {exc}") from exc
+        comm = UCP(
             endpoint,
             _address(self.scheme, endpoint.local_address),
-            f"{self.scheme}://{address}",
+            peer_address,
             deserialize,
         )
+        comm._connecting = host, port
+        return comm
 
 
 class OtherProtocolError(ValueError):
@@ -371,6 +387,16 @@ def _is_foreign(exc: ucp.UCXBaseException) -> bool:
     if isinstance(exc, ucp.UCXVersionError):
         return False
     return isinstance(exc, ucp.UCXProtocolError | ucp.UCXConnectionReset)
+
+
+async def other_protocol(
+    address: str, host: str, port: int
+) -> OtherProtocolError | None:
+    """The error for who connects to ``address``, if distributed's tcp is there."""
+    if not await speaks_tcp(host, port):
+        return None
+    scheme = address.partition(":")[0]
+    return OtherProtocolError(f"{address}: the peer speaks tcp, not {scheme}")
 
 
 async def speaks_tcp(host: str, port: int) -> bool:
