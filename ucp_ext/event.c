@@ -293,10 +293,10 @@ on_addressed(umx_worker *umx, void *arg)
     tell(self, &self->addressed);
 }
 
-void
+umx_status
 event_watch_addressed(WorkerObject *worker)
 {
-    umx_worker_set_on_addressed(worker->umx, on_addressed, worker);
+    return umx_worker_set_on_addressed(worker->umx, on_addressed, worker);
 }
 
 static void

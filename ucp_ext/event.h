@@ -131,7 +131,7 @@ void event_forget_listener(umx_listener *umx);
 /* NULL: messages of `id` wait for receives. */
 umx_status event_watch_am(struct WorkerObject *worker, uint16_t id,
                           struct am_handler *handler);
-void       event_watch_addressed(struct WorkerObject *worker);
+umx_status event_watch_addressed(struct WorkerObject *worker);
 void       event_watch_messages(umx_message_listener_params  *params,
                                 struct MessageListenerObject *listener);
 void       event_watch_log(bool is_wanted);

@@ -150,6 +150,7 @@ int
 worker_set_on_addressed(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 {
     WorkerObject *self = (WorkerObject *)op;
+    umx_status    status;
 
     if (value == NULL || (value != Py_None && !PyCallable_Check(value))) {
         PyErr_SetString(PyExc_TypeError,
@@ -159,7 +160,11 @@ worker_set_on_addressed(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
     if (worker_check(self) < 0) {
         return -1;
     }
+    status = event_watch_addressed(self);
+    if (status != UMX_OK) {
+        (void)errors_raise(self->st, status, "on_addressed", NULL);
+        return -1;
+    }
     Py_XSETREF(self->on_addressed, value == Py_None ? NULL : Py_NewRef(value));
-    event_watch_addressed(self);
     return 0;
 }

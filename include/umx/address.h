@@ -65,8 +65,8 @@ UMX_API umx_ep *umx_worker_take_addressed(umx_worker *worker);
 
 /** Called in a (P) call when umx_worker_take_addressed() has another one. */
 typedef void (*umx_addressed_fn)(umx_worker *worker, void *arg);
-UMX_API void umx_worker_set_on_addressed(umx_worker *worker,
-                                         umx_addressed_fn fn, void *arg);
+UMX_API UMX_MUST_CHECK umx_status umx_worker_set_on_addressed(
+    umx_worker *worker, umx_addressed_fn fn, void *arg);
 
 /** Stop listening on the address; endpoints that were not taken close in the
  * background. For good. */

@@ -220,15 +220,17 @@ umx_worker_get_address(umx_worker *worker, const void **address_p,
     return UMX_OK;
 }
 
-void
+umx_status
 umx_worker_set_on_addressed(umx_worker *worker, umx_addressed_fn fn, void *arg)
 {
     umi_addressed *addressed = get_state(worker);
 
-    if (addressed != NULL) {
-        addressed->fn  = fn;
-        addressed->arg = arg;
+    if (addressed == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
+    addressed->fn  = fn;
+    addressed->arg = arg;
+    return UMX_OK;
 }
 
 /* ---- the end -------------------------------------------------------------

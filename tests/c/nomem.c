@@ -328,6 +328,7 @@ has_untold(unsigned *num_bad_p)
 static void
 release_handles(umx_worker *worker)
 {
+    umx_worker_withdraw_address(worker); /* those of the library itself */
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
                                                   umx_listener, link);

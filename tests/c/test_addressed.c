@@ -95,7 +95,9 @@ test_the_callback_tells_of_each(void **state)
     int     calls = 0;
 
     pair_workers(p);
-    umx_worker_set_on_addressed(p->server_worker, count_call, &calls);
+    assert_int_equal(
+        umx_worker_set_on_addressed(p->server_worker, count_call, &calls),
+        UMX_OK);
     for (int i = 0; i < 3; i++) {
         clients[i] = connect_to(p->client_worker, p->server_worker);
     }
