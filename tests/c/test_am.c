@@ -381,6 +381,7 @@ test_a_cancelled_receive_leaves_the_message(void **state)
 
     pair_open(p);
     op_am_recv(&got, p->server, ID);
+    assert_int_equal(got.status, UMX_INPROGRESS);
     umx_request_cancel(got.req);
     assert_int_equal(op_wait(p, &got), UMX_ERR_CANCELED);
     op_am_send(&sent, p->client, ID, "h", 1, "a", 1);
