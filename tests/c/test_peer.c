@@ -881,6 +881,8 @@ test_claims_leave_nothing_behind(void **state)
     op        o;
     char      in = 0;
 
+    /* The connection at the end has UCX make an endpoint for each claim. */
+    p->config.connect_timeout_ns = 600 * SECOND_NS;
     listen_for(p, &victim);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < CLAIMS; i++) {

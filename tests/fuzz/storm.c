@@ -113,8 +113,8 @@ make_addresses(void)
         umx_worker *other = make_worker(options + (i < 2 ? 0 : 1), 1);
         const void *data;
 
-        check(umi_worker_address(other, i % 2 == 0, &data, &address_lens[i]) ==
-                  UMX_OK,
+        check(umi_engine_address(other->engine, i % 2 == 0, &data,
+                                 &address_lens[i]) == UMX_OK,
               "no address");
         memcpy(addresses[i], data, address_lens[i]);
     }
