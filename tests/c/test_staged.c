@@ -25,9 +25,9 @@ open_pair(pair *p, arrays *m)
     fake_cuda_reset();
     pair_open(p);
     p->context->moves_cuda = false;
-    m->sent                = malloc(MIB);
-    m->got                 = malloc(MIB);
-    m->back                = malloc(MIB);
+    m->sent                = calloc(1, MIB);
+    m->got                 = calloc(1, MIB);
+    m->back                = calloc(1, MIB);
     assert_non_null(m->sent);
     assert_non_null(m->got);
     assert_non_null(m->back);
