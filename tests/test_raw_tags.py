@@ -300,6 +300,17 @@ async def test_what_has_come_is_received_after_the_end_of_its_endpoint(
         await ep.recv(back, tag=2, force_tag=True)
 
 
+async def test_what_a_dead_peer_still_had_is_reset(transport, connect_peer):
+    """Announced only; not cancelled, which would be the receiver's doing."""
+    peer, ep = await connect_peer()
+    peer.begin("sending = ep.send(bytes(8 << 20), tag=2, force_tag=True)")
+    await ucp.current_worker().probe(2)
+    peer.kill()
+    await until(ep.closed)
+    with pytest.raises(ucp.UCXConnectionReset):
+        await ep.recv(bytearray(8 << 20), tag=2, force_tag=True)
+
+
 async def test_what_waits_ends_with_the_worker(fresh_ucx):
     async with connected_pair() as (client, server):
         worker = server.worker

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/flush.h"
 
-#include "core/peer.h"
 #include "ops/post.h"
 
 /* Of an endpoint. */
@@ -70,16 +69,10 @@ post_part(umx_request *req, umi_ep *ep)
     return UMX_OK;
 }
 
-/* Many may share one of UCX. */
-static bool
-is_first_of_peer(const umi_ep *ep)
-{
-    return ep->peer == NULL || ep->peer->eps.next == &ep->peer_link;
-}
-
 /* Endpoint by endpoint: UCX's own flush of a worker waits for those that are
  * closed, too, and with one whose peer has died with a full queue it never
- * ends. */
+ * ends. Those that share one of UCX's, too: any of them may end before the
+ * others. */
 static umx_status
 flush_worker(umx_request *req)
 {
@@ -88,8 +81,7 @@ flush_worker(umx_request *req)
     UMI_LIST_FOREACH(link, &req->worker->eps) {
         umi_ep *ep = umi_container_of(link, umi_ep, link);
 
-        if (ep->handle != NULL && is_first_of_peer(ep) &&
-            req->u.flush.status == UMX_OK) {
+        if (ep->handle != NULL && req->u.flush.status == UMX_OK) {
             req->u.flush.status = post_part(req, ep);
         }
     }

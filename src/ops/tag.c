@@ -272,19 +272,18 @@ post_recv(umx_request *req)
 }
 
 /* What has come is the worker's: an endpoint that the peer ended takes nothing
- * from those who come late, as on channels. `*ep_p` is NULL then. */
+ * from those who come late, as on channels. */
 static umx_status
-check_recv(umx_worker *worker, umi_ep **ep_p, uint64_t tag, uint64_t mask,
+check_recv(umx_worker *worker, const umi_ep *ep, uint64_t tag, uint64_t mask,
            const umx_buffer *buf)
 {
     umx_status    status = umi_worker_check(worker);
     umx_recv_info info;
 
-    if (status == UMX_OK && *ep_p != NULL) {
-        status = umi_ep_post_status(*ep_p);
+    if (status == UMX_OK && ep != NULL) {
+        status = umi_ep_post_status(ep);
         if (status != UMX_OK && status != UMX_ERR_CLOSED &&
             umx_tag_probe(worker, tag, mask, &info) == UMX_OK) {
-            *ep_p  = NULL;
             status = UMX_OK;
         }
     }
@@ -297,7 +296,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              umx_request **req_p, umx_recv_info *info)
 {
     umi_ep          *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
-    umx_status       status = check_recv(worker, &base, tag, mask, buf);
+    umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;
     umx_tag_message *message;
 

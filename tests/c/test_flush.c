@@ -4,8 +4,11 @@
 
 #include <stdlib.h>
 
+#include "util/clock.h"
+
 enum {
-    LEN = 100 * 1024
+    LEN = 100 * 1024,
+    MIB = 1024 * 1024
 };
 
 static void
@@ -72,6 +75,72 @@ test_flushing_what_is_closed(void **state)
     assert_int_equal(o.status, UMX_ERR_CLOSED);
 }
 
+/* A second endpoint to the same worker, which UCX's endpoint is shared with. */
+static void
+open_another(pair *p, umx_ep **client_p, umx_ep **server_p)
+{
+    *client_p = p->client;
+    *server_p = p->server;
+    p->server = NULL;
+    pair_connect(p, 0);
+    PAIR_UNTIL(p,
+               p->server != NULL && umx_ep_get_state(p->client) == UMX_EP_OPEN);
+    assert_ptr_equal(umx_ep_handle(p->client), umx_ep_handle(*client_p));
+}
+
+/* Nobody takes anything meanwhile. */
+static void
+progress_alone(umx_worker *worker, uint64_t time_ns)
+{
+    uint64_t now, end = umi_clock_ns() + time_ns;
+
+    while ((now = umi_clock_ns()) < end) {
+        (void)!umx_worker_wait(worker, end - now);
+    }
+}
+
+static void
+check_shared(pair *p, bool is_first)
+{
+    umx_ep *client, *server;
+    char   *out = malloc(MIB), *in = malloc(MIB);
+    op      send, flush_op;
+
+    assert_non_null(out);
+    assert_non_null(in);
+    pair_open(p);
+    open_another(p, &client, &server);
+    fill_pattern(out, MIB, 1);
+    op_send(&send, is_first ? p->client : client, 0, pair_tag(1), out, MIB);
+    post_flush(&flush_op, p, true);
+    assert_int_equal(flush_op.status, UMX_INPROGRESS);
+    umx_ep_abort(is_first ? client : p->client);
+    progress_alone(p->client_worker, 3 * SECOND_NS / 2);
+    assert_false(op_is_done(&flush_op));
+    assert_int_equal(
+        pair_recv(p, is_first ? p->server : server, 0, pair_any, in, MIB),
+        UMX_OK);
+    check_pattern(in, MIB, 1);
+    assert_int_equal(op_wait(p, &flush_op), UMX_OK);
+    assert_int_equal(op_wait(p, &send), UMX_OK);
+    umx_ep_destroy(client);
+    umx_ep_destroy(server);
+    free(in);
+    free(out);
+}
+
+static void
+test_a_flush_outlives_the_first_endpoint_to_a_peer(void **state)
+{
+    check_shared(*state, true);
+}
+
+static void
+test_a_flush_outlives_the_second_endpoint_to_a_peer(void **state)
+{
+    check_shared(*state, false);
+}
+
 int
 main(void)
 {
@@ -79,6 +148,8 @@ main(void)
         PAIR_TEST(test_flushing_an_endpoint),
         PAIR_TEST(test_flushing_a_worker),
         PAIR_TEST_ONCE(test_flushing_what_is_closed),
+        PAIR_TEST(test_a_flush_outlives_the_first_endpoint_to_a_peer),
+        PAIR_TEST(test_a_flush_outlives_the_second_endpoint_to_a_peer),
     };
 
     return UNIT_RUN(tests);
