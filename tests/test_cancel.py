@@ -188,3 +188,15 @@ async def test_a_send_without_credit_is_withdrawn(connect_peer):
     config = ucp.core._ctx.config
     posted = config["credit_bytes"] // 4096 + config["credit_rndv"]
     assert done <= await peer.do("n") <= posted < len(tasks)
+
+
+async def test_messages_of_a_cancelled_recv_many_come_first():
+    async with connected_pair() as (client, server):
+        receiving = server.recv_many([bytearray(1) for _ in range(4)])
+        await client.send_many([b"0", b"1"])
+        await until(lambda: server.stats()["received_messages"] == 2)
+        receiving.cancel()
+        sending = client.send_many([b"2", b"3"])
+        got = [bytes(await server.recv_obj()) for _ in range(4)]
+        assert got == [b"0", b"1", b"2", b"3"]
+        await sending

@@ -1877,13 +1877,13 @@ cancel_operation(RequestObject *self)
     } else if (self->op != NULL) {
         umx_request_cancel(self->op);
     } else if (self->many != NULL) {
-        if (self->kind == REQUEST_RECV_MANY) {
-            unrecv_items(self);
-        }
         for (Py_ssize_t i = 0; i < self->many->count; i++) {
             if (self->many->items[i].op != NULL) {
                 umx_request_cancel(self->many->items[i].op);
             }
+        }
+        if (self->kind == REQUEST_RECV_MANY) {
+            unrecv_items(self); /* no item of its own waits for them now */
         }
     }
     if (self->op == NULL) {
