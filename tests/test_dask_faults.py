@@ -275,6 +275,7 @@ import asyncio, mmap, signal, sys, ucp
 
 async def main(port):
     ep = await ucp.create_endpoint("127.0.0.1", port)
+    await ep.ping()  # who hangs up before may not have been accepted yet
     # What is sent fails once the listener has had enough, which is no news.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     LIE
