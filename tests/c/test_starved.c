@@ -219,12 +219,14 @@ test_a_tag_message_without_memory_stays_the_callers(void **state)
     char             byte    = 'x';
     umx_buffer       buf     = umx_host_buffer(&byte, 1);
     umx_tag_message *message = NULL, *taken;
-    op               o;
-    umx_op_params    params = op_params(&o);
+    op               sent, o;
+    umx_op_params    params = op_params(&sent);
 
     pair_open(p);
-    assert_int_equal(umx_tag_send(p->client, 1, &buf, &params, &o.req), UMX_OK);
+    sent.status = umx_tag_send(p->client, 1, &buf, &params, &sent.req);
+    assert_int_equal(op_wait(p, &sent), UMX_OK);
     pair_settle(p);
+    params = op_params(&o);
     assert_int_equal(umx_tag_recv_message(p->server_worker, 1, UINT64_MAX,
                                           &params, &o.req, &message),
                      UMX_OK);
