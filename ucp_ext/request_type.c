@@ -1129,11 +1129,12 @@ note_posted(RequestObject *req, umx_status status)
                    status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
+/* There is nothing to post it to; to close that is done. */
 static NOINLINE void
-post_too_late(RequestObject *req)
+end_unposted(RequestObject *req, umx_status status)
 {
     release_many(req);
-    request_settle(req, req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_CLOSED);
+    request_settle(req, req->kind == REQUEST_CLOSE ? UMX_OK : status);
 }
 
 static void
@@ -1143,7 +1144,7 @@ post_now(RequestObject *req)
 
     if (UNLIKELY(req->worker->umx == NULL ||
                  (req->endpoint != NULL && req->endpoint->umx == NULL))) {
-        post_too_late(req);
+        end_unposted(req, UMX_ERR_CLOSED);
         return;
     }
     if (UNLIKELY(req->many != NULL)) {
@@ -1247,9 +1248,7 @@ static NOINLINE void
 post_elsewhere(RequestObject *req)
 {
     if (worker_is_forked(req->worker)) {
-        release_many(req);
-        request_settle(req,
-                       req->kind == REQUEST_CLOSE ? UMX_OK : UMX_ERR_FORKED);
+        end_unposted(req, UMX_ERR_FORKED);
     } else {
         defer(req);
     }
