@@ -99,9 +99,8 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     return status;
 }
 
-/* Few requests have any: has_memory(). */
 static __attribute__((noinline)) void
-free_memory(umx_request *req)
+free_what_there_is(umx_request *req)
 {
     if (req->u.send.longer != NULL) {
         umi_message_free(req->u.send.longer);
@@ -117,11 +116,14 @@ free_memory(umx_request *req)
     }
 }
 
-static inline bool
-has_memory(const umx_request *req)
+/* Few requests have any. */
+static inline void
+free_memory(umx_request *req)
 {
-    return ((uintptr_t)req->u.send.longer | (uintptr_t)req->u.send.staged |
-            (uintptr_t)req->u.send.memory) != 0;
+    if (((uintptr_t)req->u.send.longer | (uintptr_t)req->u.send.staged |
+         (uintptr_t)req->u.send.memory) != 0) {
+        free_what_there_is(req);
+    }
 }
 
 /* UCX cannot read that memory: send a copy of it. */
@@ -272,9 +274,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     status = post(channel, req, charge);
     if (status != UMX_INPROGRESS) {
-        if (has_memory(req)) {
-            free_memory(req);
-        }
+        free_memory(req);
         umi_request_free(req);
         return (status == UMX_OK) ? status : umi_conn_end_status(ep, status);
     }
@@ -326,9 +326,7 @@ send_finish(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    if (has_memory(req)) {
-        free_memory(req);
-    }
+    free_memory(req);
     ep->pending_bytes -= req->buf.len;
     if (!umi_list_is_empty(&ep->drainers)) {
         umi_drain_check(ep);
