@@ -98,8 +98,7 @@ class UCP(Comm):
         # A receive that was posted to see whether there is more to be read.
         self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
         self._endpoint: ucp.Endpoint | None = endpoint
-        # Where it connects to, unless the peer has answered.
-        self._connecting: tuple[str, int] | None = None
+        self._is_connecting = False  # and the peer has not answered yet
         endpoint.on_close = _closed_caller(self)
 
     def __del__(self) -> None:
@@ -148,7 +147,7 @@ class UCP(Comm):
             raise
         finally:
             self._is_reading = False
-        self._connecting = None
+        self._is_connecting = False
         if endpoint.closed():
             self._look_ahead()
         try:
@@ -205,11 +204,10 @@ class UCP(Comm):
 
     async def _closed_error(self, exc: ucp.UCXBaseException) -> Exception:
         """What to raise where the connection has ended with ``exc``."""
-        if self._connecting is not None and _is_foreign(exc):
-            other = await other_protocol(self._peer_addr, *self._connecting)
-            if other is not None:
-                return other
-        return CommClosedError(f"in {self}: {exc}")
+        other = None
+        if self._is_connecting:
+            other = await other_protocol(exc, self._peer_addr)
+        return other or CommClosedError(f"in {self}: {exc}")
 
     def _open_endpoint(self) -> ucp.Endpoint:
         if self._endpoint is None:  # while we waited
@@ -357,18 +355,15 @@ class UCPConnector(Connector, _Plain):
         try:
             endpoint = await _connect(worker, host, port)
         except ucp.UCXBaseException as exc:
-            if _is_foreign(exc):
-                other = await other_protocol(peer_address, host, port)
-                if other is not None:
-                    raise other from exc
-            raise CommClosedError(f"{peer_address}: {exc}") from exc
+            other = await other_protocol(exc, peer_address)
+            raise other or CommClosedError(f"{peer_address}: {exc}") from exc
         comm = UCP(
             endpoint,
             _address(self.scheme, endpoint.local_address),
             peer_address,
             deserialize,
         )
-        comm._connecting = host, port
+        comm._is_connecting = True
         return comm
 
 
@@ -390,13 +385,13 @@ def _is_foreign(exc: ucp.UCXBaseException) -> bool:
 
 
 async def other_protocol(
-    address: str, host: str, port: int
+    exc: ucp.UCXBaseException, address: str
 ) -> OtherProtocolError | None:
-    """The error for who connects to ``address``, if distributed's tcp is there."""
-    if not await speaks_tcp(host, port):
-        return None
-    scheme = address.partition(":")[0]
-    return OtherProtocolError(f"{address}: the peer speaks tcp, not {scheme}")
+    """The error to raise for ``exc`` if distributed's tcp is at ``address``."""
+    scheme, _, location = address.partition("://")
+    if _is_foreign(exc) and await speaks_tcp(*parse_host_port(location)):
+        return OtherProtocolError(f"{address}: the peer speaks tcp, not {scheme}")
+    return None
 
 
 async def speaks_tcp(host: str, port: int) -> bool:
