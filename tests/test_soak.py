@@ -21,37 +21,32 @@ COUNTS = {
 }
 
 
+def run_clean(words, said, **options):
+    done = subprocess.run(words, capture_output=True, text=True, **options)
+    assert done.stderr == "", done.stdout + done.stderr  # whole
+    assert done.returncode == 0
+    assert done.stdout.startswith(said)
+
+
 @pytest.mark.parametrize("transport", TLS)
 @pytest.mark.parametrize("subject", COUNTS)
 def test_nothing_grows(subject, transport):
     """No end of a peer is left to UCX's keepalive, which takes 20 s."""
-    options = ["--tcp"] if transport == "tcp" else []
-    done = subprocess.run(
-        [
-            *(sys.executable, "-P", "-W", "default"),
-            *(_SOAK, subject, str(COUNTS[subject]), *options),
-        ],
-        env={**os.environ, "UCX_KEEPALIVE_INTERVAL": "inf"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == "", done.stderr  # whole
-    assert done.returncode == 0
-    assert done.stdout.startswith(subject)
+    words = [
+        *(sys.executable, "-P", "-W", "default"),
+        *(_SOAK, subject, str(COUNTS[subject])),
+    ]
+    if transport == "tcp":
+        words.append("--tcp")
+    run_clean(words, subject, env={**os.environ, "UCX_KEEPALIVE_INTERVAL": "inf"})
 
 
 @pytest.mark.parametrize("over", ["shm", "tcp", "mixed"])
 def test_chaos(over):
     """Its processes try ports of killed ones, which must not be other tests'."""
     with joined_namespaces() as (namespace, _):
-        done = subprocess.run(
-            [
-                *("ip", "netns", "exec", namespace, sys.executable, "-P"),
-                *(os.path.join(_SOAK, "chaos"), "8", "--over", over),
-            ],
-            capture_output=True,
-            text=True,
-        )
-    assert done.stderr == "", done.stdout + done.stderr
-    assert done.returncode == 0
-    assert done.stdout.startswith("chaos: seed")
+        words = [
+            *("ip", "netns", "exec", namespace, sys.executable, "-P"),
+            *(os.path.join(_SOAK, "chaos"), "8", "--over", over),
+        ]
+        run_clean(words, "chaos: seed")
