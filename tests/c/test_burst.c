@@ -677,23 +677,32 @@ give_kind(burst *b, unsigned kind, uint32_t seq, const void *data, size_t len,
     run(b);
 }
 
+/* UCX keeps the bytes as long as it is wedged. */
+static void
+cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o)
+{
+    static char data[LARGE];
+
+    o->status = recv(b, o, data);
+    assert_int_equal(o->status, UMX_INPROGRESS);
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    give_kind(b, kind, seq, bytes, LARGE, true);
+    umx_request_cancel(o->req);
+}
+
 /* A receive was cancelled while bytes landed, and UCX keeps them when the peer
  * has ended: the next one does not wait for them. */
 static void
 check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
 {
-    static char data[2][LARGE];
+    static char data[LARGE];
 
     int peer = accept(b->peer, NULL, NULL);
     op  first, next;
 
     assert_true(peer >= 0);
-    first.status = recv(b, &first, data[0]);
-    assert_int_equal(first.status, UMX_INPROGRESS);
-    fake.is_pending = true;
-    fake.is_wedged  = true;
-    give_kind(b, kind, seq, bytes, LARGE, true);
-    umx_request_cancel(first.req);
+    cancel_while_landing(b, recv, kind, seq, &first);
     run(b);
     assert_false(op_is_done(&first));
     close(peer);
@@ -701,7 +710,7 @@ check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
     next.req    = NULL;
-    next.status = recv(b, &next, data[1]);
+    next.status = recv(b, &next, data);
     while (next.status == UMX_INPROGRESS) {
         assert_true(umx_worker_wait(b->worker, 2 * SECOND_NS) == UMX_OK);
     }
@@ -712,7 +721,7 @@ check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
     assert_int_equal(first.status, UMX_ERR_CANCELED);
-    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(recv(b, &next, data), UMX_ERR_CONNECTION_RESET);
     fake.is_pending = false;
 }
 
@@ -775,7 +784,21 @@ test_frames_behind_what_lands_at_the_end_are_not_handed_out(void **state)
     fake.is_pending = false;
 }
 
-/* With it a ping comes, and the answer finds that the connection is broken. */
+/* A ping comes, with what is there to arrive, and the answer finds that the
+ * connection is broken. */
+static void
+break_by_answer(burst *b)
+{
+    umi_control control = {.kind = UMI_PING};
+
+    say(b, &control);
+    fake.fail_status = UCS_ERR_CONNECTION_RESET;
+    fake.fail_at     = fake.calls + 1;
+    run(b);
+    assert_string_equal(fake.failed, "ucp_am_send_nbx");
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+}
+
 static void
 check_had_before_the_end(burst *b, recv_fn recv, unsigned kind,
                          const void *message, size_t len, int num_left)
@@ -786,20 +809,14 @@ check_had_before_the_end(burst *b, recv_fn recv, unsigned kind,
                                .flags    = UMI_FLAG_UNTAGGED,
                                .endpoint = b->ep->base.wire_id};
 
-    umi_control control  = {.kind = UMI_PING};
-    int         num_more = 0;
-    op          first, next;
+    int num_more = 0;
+    op  first, next;
 
     first.status = recv(b, &first, data[0]);
     assert_int_equal(first.status, UMX_INPROGRESS);
     fake_arrive(umx_ep_handle(b->ep), UMI_AM_DATA, &header, UMI_HEADER_MIN,
                 message, len, false);
-    say(b, &control);
-    fake.fail_status = UCS_ERR_CONNECTION_RESET;
-    fake.fail_at     = fake.calls + 1;
-    run(b);
-    assert_string_equal(fake.failed, "ucp_am_send_nbx");
-    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    break_by_answer(b);
     assert_int_equal(first.calls, 1);
     assert_int_equal(first.status, UMX_OK);
     while ((next.status = recv(b, &next, data[1])) == UMX_OK) {
@@ -833,29 +850,18 @@ test_a_stream_that_has_come_is_had_before_the_end(void **state)
 static void
 check_returned_at_the_end(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
 {
-    static char data[3][LARGE];
+    static char data[2][LARGE];
 
-    umi_control control = {.kind = UMI_PING};
-    op          first, second, next;
+    op first, second, next;
 
-    first.status = recv(b, &first, data[0]);
-    assert_int_equal(first.status, UMX_INPROGRESS);
-    fake.is_pending = true;
-    fake.is_wedged  = true;
-    give_kind(b, kind, seq, bytes, LARGE, true);
-    umx_request_cancel(first.req);
-    second.status = recv(b, &second, data[1]);
+    cancel_while_landing(b, recv, kind, seq, &first);
+    second.status = recv(b, &second, data[0]);
     assert_int_equal(second.status, UMX_INPROGRESS);
     fake.is_wedged = false;
-    say(b, &control);
-    fake.fail_status = UCS_ERR_CONNECTION_RESET;
-    fake.fail_at     = fake.calls + 1;
-    run(b);
-    assert_string_equal(fake.failed, "ucp_am_send_nbx");
-    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_FAILED);
+    break_by_answer(b);
     assert_int_equal(first.status, UMX_ERR_CANCELED);
     assert_int_equal(second.status, UMX_OK);
-    assert_int_equal(recv(b, &next, data[2]), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
     fake.is_pending = false;
 }
 
