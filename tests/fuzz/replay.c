@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
@@ -21,7 +22,10 @@ void __asan_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 enum {
     MAX_INPUTS = 256,
-    MAX_LEN    = 16384
+    MAX_LEN    = 16384,
+    /* Seconds: of a core, which an input that never ends takes, and in all. */
+    CPU_SECONDS  = 240,
+    WALL_SECONDS = 1200
 };
 
 typedef struct input {
@@ -201,6 +205,16 @@ read_corpus(const char *directory)
     free(entries);
 }
 
+/* How much of a core there is depends on what else the machine does. */
+static void
+limit_time(void)
+{
+    struct rlimit limit = {.rlim_cur = CPU_SECONDS, .rlim_max = CPU_SECONDS};
+
+    setrlimit(RLIMIT_CPU, &limit);
+    alarm(WALL_SECONDS);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -215,7 +229,7 @@ main(int argc, char **argv)
         __asan_set_death_callback(write_crash);
     }
     signal(SIGABRT, on_abort);
-    alarm(120);
+    limit_time();
     read_corpus(argv[1]);
     runs = strtoul(argv[2], NULL, 10);
     for (unsigned i = 0; i < num_inputs; i++) {
