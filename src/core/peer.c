@@ -8,7 +8,7 @@ enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
     LINGER_MS = 2000,
     /* What UCX's tcp has begun to send has so long to go out. */
-    DRAIN_MS = 200,
+    DRAIN_MS = 1000,
     /* So long may a peer keep us at it whose number is far ahead. */
     MAX_SKIPS = 2048
 };
@@ -219,14 +219,42 @@ peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
 }
 
 static void
+forget_peer(umi_peer *peer)
+{
+    umi_link_remove(&peer->link);
+    umi_engine_release(peer->engine);
+    free(peer);
+}
+
+/* UCX's endpoint is closed. What UCX has begun may end later: on_drained(). */
+static void
 free_peer(umi_peer *peer)
 {
+    bool is_draining = peer->is_draining;
+
     umi_timer_stop(&peer->linger);
-    umi_link_remove(&peer->link);
-    umi_engine_close(peer->engine, peer->handle);
-    umi_engine_release(peer->engine);
     explicit_bzero(peer->shared, sizeof(peer->shared));
-    free(peer);
+    peer->is_closed = true;
+    umi_engine_close(peer->engine, peer->handle);
+    if (!is_draining) {
+        forget_peer(peer);
+    }
+}
+
+static void
+on_drained(void *request, ucs_status_t status, void *arg)
+{
+    umi_peer *peer = arg;
+
+    (void)status;
+    ucp_request_free(request);
+    peer->worker->closes_in_ucx--;
+    peer->is_draining = false;
+    if (peer->is_closed) {
+        forget_peer(peer);
+    } else {
+        umi_timer_start(peer->worker, &peer->linger, 0);
+    }
 }
 
 /* UCX's tcp (1.22) may not be closed while its socket is full. It then owes the
@@ -239,14 +267,26 @@ free_peer(umi_peer *peer)
 static void
 end_peer(umi_peer *peer)
 {
-    umx_worker *worker = peer->worker;
+    umx_worker         *worker = peer->worker;
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send   = on_drained,
+        .user_data = peer,
+    };
 
-    if (!peer->has_tcp || !peer->is_proven || peer->is_failed ||
-        worker->is_ending) {
+    if (peer->has_tcp && peer->is_proven && !peer->is_failed &&
+        !worker->is_ending) {
+        peer->is_draining = UCS_PTR_IS_PTR(
+            ucp_ep_flush_nbx(peer->handle, &params));
+    }
+    if (!peer->is_draining) {
         free_peer(peer);
         return;
     }
-    peer->is_ending = true;
+    worker->closes_in_ucx++;
+    worker->is_armed = false;
+    peer->is_ending  = true;
     umi_link_remove(&peer->link);
     umi_list_append(&worker->ending_peers, &peer->link);
     umi_timer_start(worker, &peer->linger, DRAIN_MS * UINT64_C(1000000));
@@ -368,7 +408,21 @@ umi_peers_free(umx_worker *worker)
     while (!umi_list_is_empty(&worker->peers)) {
         umi_peer_close(umi_container_of(worker->peers.next, umi_peer, link));
     }
-    while (!umi_list_is_empty(&worker->ending_peers)) {
-        free_peer(umi_container_of(worker->ending_peers.next, umi_peer, link));
+    UMI_LIST_FOREACH_SAFE(link, &worker->ending_peers) {
+        umi_peer *peer = umi_container_of(link, umi_peer, link);
+
+        if (!peer->is_closed) {
+            free_peer(peer);
+        }
+    }
+}
+
+void
+umi_peers_fini(umx_worker *worker)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&worker->ending_peers)) != NULL) {
+        free(umi_container_of(link, umi_peer, link));
     }
 }

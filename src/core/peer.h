@@ -33,12 +33,14 @@ typedef struct umi_peer {
     uint8_t     key[UMI_X25519_SIZE];
     uint8_t     shared[UMI_X25519_SIZE]; /* of its key and our secret */
     uint8_t     address_hash[UMI_SHA256_SIZE];
-    uint64_t    uuid;      /* UCX's number of its worker; 0: not known */
-    bool        is_proven; /* a handshake has shown that the key is its own */
-    umi_list    eps;       /* umi_ep.peer_link */
-    umi_timer   linger;    /* until it is closed, or freed */
-    bool        is_failed; /* UCX's error handler ran */
-    bool        is_ending; /* worker->ending_peers: nobody uses it */
+    uint64_t    uuid;        /* UCX's number of its worker; 0: not known */
+    bool        is_proven;   /* a handshake has shown that the key is its own */
+    umi_list    eps;         /* umi_ep.peer_link */
+    umi_timer   linger;      /* until it is closed, or freed */
+    bool        is_failed;   /* UCX's error handler ran */
+    bool        is_ending;   /* worker->ending_peers: nobody uses it */
+    bool        is_draining; /* UCX has a flush for it */
+    bool        is_closed;   /* and freed once that has ended */
     bool        has_shm;
     bool        has_tcp;
     bool        has_rdma;
@@ -95,5 +97,8 @@ void umi_peer_detach(umi_ep *ep, bool is_graceful);
 
 /* The worker ends: close all, at once. */
 void umi_peers_free(umx_worker *worker);
+
+/* UCX's workers are gone, and with them what they had of peers. */
+void umi_peers_fini(umx_worker *worker);
 
 #endif

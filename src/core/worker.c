@@ -251,6 +251,7 @@ void
 umi_worker_free(umx_worker *worker)
 {
     fini_engines(worker);
+    umi_peers_fini(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);

@@ -1031,6 +1031,64 @@ test_workers_that_ucx_needs_at_the_end(void **state)
     assert_true(fake.live < live);
 }
 
+/* UCX keeps what it has begun to send as long as it is wedged. */
+static void
+abort_while_sending(burst *b)
+{
+    fake.is_pending = true;
+    fake.is_wedged  = true;
+    umx_ep_abort(b->ep);
+    umx_ep_destroy(b->ep);
+    b->ep = NULL;
+    run(b);
+    assert_false(umi_list_is_empty(&b->worker->ending_peers));
+}
+
+static void
+check_goes_out(burst *b)
+{
+    fake.is_wedged = false;
+    while (!umi_list_is_empty(&b->worker->ending_peers)) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+}
+
+static void
+test_what_has_begun_over_tcp_goes_out_before_the_close(void **state)
+{
+    burst    *b = *state;
+    umi_peer *peer;
+
+    abort_while_sending(b);
+    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
+    assert_false(peer->is_closed);
+    check_goes_out(b);
+}
+
+static void
+test_what_does_not_go_out_over_tcp_is_not_waited_for(void **state)
+{
+    burst    *b = *state;
+    umi_peer *peer;
+
+    abort_while_sending(b);
+    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
+    while (!peer->is_closed) {
+        assert_true(umx_worker_wait(b->worker, 2 * SECOND_NS) == UMX_OK);
+    }
+    check_goes_out(b);
+}
+
+static void
+test_a_worker_ends_while_tcp_sends(void **state)
+{
+    burst *b = *state;
+
+    abort_while_sending(b);
+    fake.is_wedged = false;
+    destroy_worker(b);
+}
+
 #define BURST_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int
@@ -1067,6 +1125,9 @@ main(void)
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
         BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
         BURST_TEST(test_workers_that_ucx_needs_at_the_end),
+        BURST_TEST(test_what_has_begun_over_tcp_goes_out_before_the_close),
+        BURST_TEST(test_what_does_not_go_out_over_tcp_is_not_waited_for),
+        BURST_TEST(test_a_worker_ends_while_tcp_sends),
     };
 
     return UNIT_RUN(tests);
