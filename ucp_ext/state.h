@@ -92,8 +92,7 @@ typedef struct RequestObject RequestObject;
 
 enum {
     AM_SMALL          = 64, /* bytes */
-    MAX_FREE_REQUESTS = 256,
-    FAIR_NS           = 200000 /* longest time without a turn of the loop */
+    MAX_FREE_REQUESTS = 256
 };
 
 typedef struct mod_state {
@@ -124,8 +123,7 @@ typedef struct mod_state {
     PyObject      *log_handler;
     RequestObject *free_requests;
     unsigned       num_free_requests;
-    uint64_t       fair_ticks; /* FAIR_NS in compat_ticks() */
-    int            numpy;      /* 0: not looked yet, 1: its API is loaded */
+    int            numpy; /* 0: not looked yet, 1: its API is loaded */
     PyObject      *names[64];
     /* alive */
     size_t num_requests;
@@ -210,10 +208,10 @@ struct WorkerObject {
     PyObject     *drain_call; /* self._drain, for call_soon */
     PyObject     *timer;      /* TimerHandle or NULL */
     uint64_t      timer_ns;   /* deadline the timer was set for; 0: none */
-    uint64_t      last_loop;  /* ticks when the loop last had its turn */
-    unsigned      inline_count;
+    size_t        inline_count;
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
+    bool          is_turn_due; /* somebody waits for the loop's next turn */
     bool          is_shutting;
     PyObject     *raised;        /* KeyboardInterrupt or SystemExit, see
                                     worker_raise_kept() */
@@ -1032,6 +1030,22 @@ bool worker_loop_is_closed(WorkerObject *worker);
 
 /* -1 with RuntimeError unless this thread owns the open worker. */
 int worker_check(WorkerObject *worker);
+
+/* What is done from here to the next one has one budget. Without a loop each
+ * call has its own. */
+static inline void
+worker_begin_turn(const WorkerObject *worker)
+{
+    if (worker->loop != NULL) {
+        umx_worker_begin_turn(worker->umx);
+    }
+}
+
+static inline bool
+worker_turn_is_over(const WorkerObject *worker)
+{
+    return worker->umx != NULL && umx_worker_turn_is_over(worker->umx);
+}
 
 static inline bool
 worker_is_helper(const WorkerObject *worker)

@@ -207,25 +207,16 @@ worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
     }
 }
 
-/* Longest time of running callbacks directly before the rest are queued. */
-enum {
-    DIRECT_WAKES_NS = 1000000
-};
-
+/* Directly as long as the loop's turn lasts; the rest are queued. */
 static void
 run_wakes(WorkerObject *worker, bool is_direct)
 {
-    uint64_t start = is_direct ? compat_ticks() : 0;
-    event   *first;
+    event *first;
 
     while ((first = event_pop(&worker->wakes)) != NULL) {
         is_direct = is_direct && worker->raised == NULL;
         first->type->call(first, is_direct);
-        if (is_direct &&
-            compat_ticks() - start >
-                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
-            is_direct = false;
-        }
+        is_direct = is_direct && !worker_turn_is_over(worker);
     }
 }
 
@@ -490,7 +481,6 @@ worker_update_timer(WorkerObject *worker)
 static PyObject *
 drive(WorkerObject *worker)
 {
-    uint64_t   start  = compat_ticks();
     umx_status status = UMX_OK;
     int        rc;
 
@@ -498,16 +488,17 @@ drive(WorkerObject *worker)
         Py_RETURN_NONE; /* the parent's loop, run on in a forked child */
     }
     Py_INCREF(worker);
-    worker->last_loop   = start;
     worker->in_callback = true;
+    worker->is_turn_due = false;
+    worker_begin_turn(worker);
     while (worker->umx != NULL) {
         status = umx_worker_drain(worker->umx);
         worker_settle_told(worker);
         settle_closers(worker);
         run_wakes(worker, true);
         run_calls(worker, true);
-        if (worker->umx == NULL || status != UMX_OK || worker->raised != NULL ||
-            compat_ticks() - start > worker->st->fair_ticks) {
+        if (worker->umx == NULL || status < 0 || worker->raised != NULL ||
+            worker->is_turn_due || worker_turn_is_over(worker)) {
             break;
         }
         if (umx_worker_is_armed(worker->umx) && !has_due(worker)) {
@@ -516,7 +507,8 @@ drive(WorkerObject *worker)
     }
     worker->in_callback = false;
     if (worker->umx != NULL) {
-        if (!umx_worker_is_armed(worker->umx) || has_due(worker)) {
+        if (!umx_worker_is_armed(worker->umx) || has_due(worker) ||
+            worker->is_turn_due) {
             worker_schedule_drain(worker);
         }
         worker_update_timer(worker);
@@ -664,9 +656,9 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return errors_raise(st, status, "Worker", NULL);
     }
     st->num_workers++;
-    self->last_loop = compat_ticks();
     if (loop != Py_None) {
         self->loop = Py_NewRef(loop);
+        worker_begin_turn(self);
         if (add_reader(self) < 0) {
             Py_DECREF(self);
             return NULL;
@@ -1020,6 +1012,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         Py_RETURN_NONE; /* the loop's code closed it */
     }
     /* Endpoints dropped just now start to close in this. */
+    worker_begin_turn(self);
     status = umx_worker_drain(self->umx);
     worker_after_call(self);
     while (status >= 0 && self->umx != NULL &&
@@ -1034,6 +1027,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         if (self->umx == NULL) {
             Py_RETURN_NONE; /* a signal's handler closed it */
         }
+        worker_begin_turn(self);
         status = umx_worker_drain(self->umx);
         worker_after_call(self);
         if (self->umx == NULL) {

@@ -103,6 +103,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
+    worker->turn_ticks = umi_ticks_from_ns(context->config.drain_ns);
     if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;

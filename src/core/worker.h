@@ -108,7 +108,9 @@ struct umx_worker {
     bool         is_ending; /* being destroyed */
     bool         is_ended;  /* destroyed: only its memory is left */
     unsigned     generation;
-    unsigned     activity; /* grows whenever completions were run */
+    uint64_t     turn_ticks; /* config.drain_ns */
+    uint64_t     turn_end;   /* 0: the owner has no turns */
+    unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
     umi_ids      eps_by_id; /* umi_ep.wire_id */

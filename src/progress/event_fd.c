@@ -22,11 +22,6 @@
 #include "core/worker.h"
 #include "util/clock.h"
 
-/* Look at the clock only now and then: one call of UCX may take 10 ns. */
-enum {
-    CLOCK_INTERVAL = 16
-};
-
 /* Limits of a sleep without UCX's event fd. */
 enum {
     NAP_MIN_NS = 1000000,
@@ -139,12 +134,29 @@ arm(umx_worker *worker)
     return status;
 }
 
+static inline bool
+is_past(uint64_t end)
+{
+    return (int64_t)(umi_ticks() - end) > 0;
+}
+
+/* Within a turn half of it is for what the messages are for. */
+static uint64_t
+drain_end(const umx_worker *worker)
+{
+    uint64_t end = umi_ticks();
+
+    if (worker->turn_end == 0) {
+        return end + worker->turn_ticks;
+    }
+    end += worker->turn_ticks / 2;
+    return ((int64_t)(worker->turn_end - end) < 0) ? worker->turn_end : end;
+}
+
 static umx_status
 drain(umx_worker *worker)
 {
-    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t   start  = umi_ticks();
-    unsigned   calls  = 0;
+    uint64_t   end = drain_end(worker);
     unsigned   before;
     bool       is_first = true;
     umx_status status;
@@ -157,7 +169,8 @@ drain(umx_worker *worker)
             is_first                = false;
             before                  = worker->activity;
             worker->engine->busy_ns = 0;
-            if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
+            /* One call of UCX may have copied 100 ns long, or 100 us. */
+            if (is_past(end)) {
                 return UMX_INPROGRESS;
             }
         }
@@ -181,10 +194,22 @@ drain(umx_worker *worker)
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
-        if (umi_ticks() - start > budget) {
+        if (is_past(end)) {
             return UMX_INPROGRESS;
         }
     }
+}
+
+void
+umx_worker_begin_turn(umx_worker *worker)
+{
+    worker->turn_end = (umi_ticks() + worker->turn_ticks) | 1; /* not 0 */
+}
+
+bool
+umx_worker_turn_is_over(const umx_worker *worker)
+{
+    return is_past(worker->turn_end);
 }
 
 umx_status

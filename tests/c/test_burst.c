@@ -468,7 +468,7 @@ test_a_spin_that_pays_restores_the_budget(void **state)
     assert_int_equal(
         umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
         UMX_INPROGRESS);
-    b->worker->context->config.drain_ns = 60 * SECOND_NS;
+    b->worker->turn_ticks = umi_ticks_from_ns(60 * SECOND_NS);
     spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS); /* not a limit here */
     spin->ticks     = 0; /* backed off; the next spin is a probe */
     spin->skip      = 0;
@@ -564,7 +564,8 @@ test_a_close_during_a_drain_is_progressed_by_it(void **state)
     int    peer = accept(b->peer, NULL, NULL);
 
     assert_true(peer >= 0);
-    b->worker->context->config.drain_ns = 60 * SECOND_NS; /* one is enough */
+    b->worker->turn_ticks = umi_ticks_from_ns(60 *
+                                              SECOND_NS); /* one is enough */
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
     fake.is_pending = true;
     close(peer);
