@@ -14,16 +14,17 @@ from ucp import _ext, _version
 ROOT = Path(__file__).parents[1]
 
 # What the sources of a directory of src/ may include of the others.
+ROOMS = {"codec", "lend", "endpoint", "channel", "rma"}
 MAY_INCLUDE = {
     "util": {"util"},
     "mem": {"mem", "util"},
     "core": {"core", "mem", "util"},
-    "ops": {"ops", "core", "mem", "util"},
+    "ops": {"ops", "core", "mem", "util"} | ROOMS,
     "progress": {"progress", "core", "mem", "util"},
-    "wire": {"wire", "ops", "core", "mem", "util"},
-    "message": {"message", "core", "mem", "util"},
+    **{room: {"ops", "core", "mem", "util"} | ROOMS for room in ROOMS},
+    "messenger": {"messenger", "codec", "core", "mem", "util"},
 }
-MAY_CALL_UCX = {"core", "ops"}
+MAY_CALL_UCX = {"core", "ops", "lend"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
 PYTHON = {"Python.h", "structmember.h", "datetime.h", "numpy"}
 

@@ -10,7 +10,7 @@
 #include <umx/worker.h>
 
 #include "core/context.h"
-#include "core/endpoint.h"
+#include "core/ep_base.h"
 #include "core/engine.h"
 #include "core/request.h"
 #include "util/ids.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/am.h"
 
-#include "ops/cma.h"
+#include "lend/lend.h"
 #include "ops/post.h"
 
 static ucs_status_t

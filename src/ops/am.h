@@ -9,7 +9,7 @@
 enum {
     UMI_AM_DATA    = 0, /* the layer above's, like the next */
     UMI_AM_CONTROL = 1,
-    UMI_AM_LENT    = 2, /* cma.h's, like the next */
+    UMI_AM_LENT    = 2, /* lend/note.h's, like the next */
     UMI_AM_NOTE    = 3,
     UMI_AM_PROBE   = 4 /* queue.h's */
 };
@@ -49,8 +49,8 @@ umx_status umi_am_copy_handlers(umi_engine *engine);
 
 /* Send `req->buf` with an optional header, which must live as long as `req`,
  * to `req->ep`. `is_rndv` decides the protocol: the bytes stay here until they
- * are asked for, or are read by the peer (cma.h). UMX_OK, UMX_INPROGRESS or a
- * failure. */
+ * are asked for, or are read by the peer (lend/lend.h). UMX_OK, UMX_INPROGRESS
+ * or a failure. */
 umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
                        size_t header_len, bool is_rndv);
 

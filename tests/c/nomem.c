@@ -23,7 +23,7 @@
 #include <umx/umx.h>
 
 #include "core/worker.h"
-#include "wire/conn.h"
+#include "endpoint/endpoint.h"
 
 enum {
     MAX_CALLS    = 4096,

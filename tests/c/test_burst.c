@@ -14,7 +14,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
-#include "wire/frames.h"
+#include "channel/frames.h"
 
 enum {
     LARGE = 4000

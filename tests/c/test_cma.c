@@ -8,8 +8,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "ops/cma.h"
-#include "ops/cma_agree.h"
+#include "lend/lend.h"
+#include "lend/agree.h"
 #include "util/process.h"
 
 enum {

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cma.h"
-#include "ops/cma_agree.h"
+#include "lend/lend.h"
+#include "lend/agree.h"
 #include "util/process.h"
-#include "wire/header.h"
+#include "codec/header.h"
 
 enum {
     SIZE = 300 * 1024

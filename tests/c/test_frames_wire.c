@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "wire/frames.h"
+#include "channel/frames.h"
 
 static const umi_frames_limits limits = {.frames = 1000, .bytes = 1 << 20};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "wire/header.h"
+#include "codec/header.h"
 
 #include "unit.h"
 

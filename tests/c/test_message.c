@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/message.h"
+#include "channel/message.h"
 
 static void
 test_short_messages_live_in_the_object(void **state)

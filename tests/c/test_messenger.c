@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/sender.h"
+#include "messenger/sender.h"
 
 enum {
     KIB        = 1024,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/stream.h"
+#include "channel/stream.h"
 
 enum {
     KIB = 1024,

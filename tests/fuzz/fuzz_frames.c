@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_frames.c: umi_frames_decode(). What is accepted must encode to the very
  * bytes that were decoded, and add up; what is refused, for a reason. */
-#include "wire/frames.h"
+#include "channel/frames.h"
 
 #include <stdlib.h>
 #include <string.h>

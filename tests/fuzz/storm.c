@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "prove.h"
-#include "wire/ucx_address.h"
+#include "codec/ucx_address.h"
 
 enum {
     SHARE         = 5000, /* of a child: UCX does not give all memory back */

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fetch.c: announced messages come into memory of ours, because their sender
+ * cannot keep them. */
+#include <stdlib.h>
+
+#include "channel/channel.h"
+#include "endpoint/endpoint.h"
+
+static bool
+pull_finish(umx_request *req)
+{
+    umx_message *message = req->u.recv.message;
+    umx_ep      *ep      = umi_conn_of(req->ep);
+
+    ep->num_landing--;
+    if (message == NULL) { /* discarded meanwhile */
+        free(req->buf.data);
+    } else {
+        umx_status status = req->status;
+
+        message->lander = NULL;
+        if (status == UMX_OK) {
+            message->storage = UMI_STORAGE_HEAP;
+            message->data    = req->buf.data;
+        } else {
+            message->storage = UMI_STORAGE_MOVED;
+            free(req->buf.data);
+            status = umi_conn_end_status(ep, status);
+        }
+        umi_channel_landed(req->u.recv.channel, message, status);
+    }
+    umi_conn_due(ep, UMI_DUE_ACK);
+    umi_request_free(req);
+    return false;
+}
+
+static const umi_request_ops pull_ops = {
+    .name   = "pull",
+    .finish = pull_finish,
+};
+
+bool
+umi_channel_pull_one(umi_channel *channel, umx_message *message)
+{
+    umx_ep      *ep   = channel->ep;
+    size_t       len  = message->info.length;
+    void        *data = malloc(len);
+    umx_request *req;
+    umx_status   status;
+
+    if (data == NULL) {
+        return false;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &pull_ops, NULL);
+    if (req == NULL) {
+        free(data);
+        return false;
+    }
+    req->buf = (umx_buffer){
+        .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
+    req->u.recv.channel = channel;
+    req->u.recv.message = message;
+    status              = umi_am_recv(req, message->data, len);
+    ep->num_announced--;
+    ep->num_landing++;
+    message->storage = UMI_STORAGE_LANDING;
+    message->lander  = req;
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
+    return true;
+}
+
+void
+umi_channel_pull(umi_channel *channel, size_t *budget_p)
+{
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        umx_message *message = umi_message_at(link);
+
+        if (message->storage != UMI_STORAGE_RNDV) {
+            continue;
+        }
+        if (message->info.length > *budget_p ||
+            !umi_channel_pull_one(channel, message)) {
+            return;
+        }
+        *budget_p -= message->info.length;
+    }
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* endpoint.h: the state of a connection: struct umx_ep. Thread: the worker's
+ * owner.
+ *
+ * Nothing here calls the user from inside UCX: what a callback of UCX decides
+ * is written down, umi_ep_raise() asks for a visit, and umi_conn_visit() acts
+ * on it after the progress burst. */
+#ifndef UMI_ENDPOINT_H
+#define UMI_ENDPOINT_H
+
+#include "core/ep_base.h"
+#include "core/listener.h"
+#include "core/peer.h"
+#include "core/socket.h"
+#include "core/worker.h"
+#include "mem/memtype.h"
+#include "util/hash.h"
+#include "util/table.h"
+#include "channel/channel.h"
+#include "codec/control.h"
+
+struct umi_rma;
+#include <umx/control.h>
+
+/* Things to do at the next visit. */
+enum umi_conn_due {
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* hand it to its listener */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_STREAM      = 1u << 11, /* pieces came that receives wait for */
+    UMI_DUE_FRAMES      = 1u << 12  /* the same of frames */
+};
+
+/* Needed until the endpoint is open. */
+typedef struct umi_handshake {
+    umx_listener     *listener;    /* held; NULL on the connecting side */
+    bool              has_hello;   /* connecting side: has had a CHALLENGE */
+    bool              is_welcomed; /* listening side: WELCOME sent */
+    bool              is_checked;  /* UCX may map what `address` names */
+    bool              is_rejected; /* listening side: the peer should go now */
+    umi_peer_claim    claim;       /* who the peer says it is; of its ... */
+    void             *address;     /* ... address; owned */
+    struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t           challenge[UMI_NONCE_SIZE];
+    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t           welcome_hash[UMI_SHA256_SIZE];
+} umi_handshake;
+
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
+
+struct umx_ep {
+    umi_ep          base; /* first: umi_ep_of() */
+    umi_channel     channel0;
+    umi_list        channels; /* the others */
+    umi_table       channels_by_id;
+    umi_channel    *recent;    /* found last; NULL at first */
+    uint32_t        num_ours;  /* channels that we send on, without 0 */
+    uint32_t        num_peers; /* that the peer sends on */
+    umx_ep_state    state;
+    umx_status      error;
+    unsigned        due;
+    size_t          rndv_thresh;
+    size_t          cma_min;       /* may be lent from here on: lend/lend.h */
+    umi_limits      peer_limits;   /* at first */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
+    umi_limits      own_limits;    /* what it grants the peer at first */
+    umi_ep_counts   tx_sent;       /* running totals */
+    umi_ep_counts   tx_limit;      /* what the peer allows of them */
+    umi_ep_counts   rx_read;
+    umi_ep_counts   rx_granted;
+    umi_ep_counts   rx_kept; /* not read yet */
+    umx_ep_state_fn on_state;
+    void           *arg;
+    umi_handshake  *handshake;
+    umi_socket      socket;  /* carries the handshake; its end is the peer's */
+    umi_list        control; /* arrived control messages (umx_message) */
+    unsigned        num_control;
+    unsigned        num_answers; /* ours, that UCX has not sent yet */
+    umi_timer       timer;       /* handshake, then close */
+    umi_timer       heartbeat;
+    unsigned        num_arrivals; /* over UCX; wraps */
+    unsigned        num_heard;    /* heartbeat: what there was last time */
+    unsigned        num_silent;   /* quarters without anything */
+    umi_retire      retire;
+    umi_list        closers;       /* requests of umx_ep_close() */
+    umi_list        drainers;      /* and of umx_ep_drain() */
+    struct umi_rma *rma;           /* NULL until the first use */
+    uint64_t        pending_bytes; /* of sends that are not complete */
+    char           *reason;        /* NULL: none */
+    const char     *protocol_error;
+    char           *foreign;   /* such an error that names what came; or NULL */
+    umi_list        asks;      /* what the peer has not answered */
+    unsigned        num_asked; /* sent and not answered: given up, too */
+    uint64_t        last_ask;  /* token */
+    umx_listener   *accepted_by; /* held; NULL on the connecting side */
+    char           *info;        /* the peer's last INFO, or NULL */
+    uint32_t        peer_pid;
+    uint32_t        peer_version;
+    umx_ep_stats    stats;
+    uint64_t        unsent_bytes;
+    uint64_t        recv_count;
+    uint64_t        close_after;   /* 0: never */
+    unsigned        num_landing;   /* receives whose bytes are on their way */
+    unsigned        num_announced; /* kept announcements nobody reads yet */
+    unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
+    unsigned        num_descs;     /* kept eager descriptors of UCX */
+    bool            is_server;
+    bool            is_dropped;     /* the user has given it back */
+    bool            is_peer_closed; /* GOODBYE processed */
+    bool            has_goodbye;    /* GOODBYE came, all parts */
+    bool            is_goodbye_sent;
+    bool            is_ack_sent;
+    bool            is_closing; /* counted in worker->num_closing */
+    uint64_t        close_deadline_ns;
+    unsigned        attempt;      /* to connect; grows */
+    umi_link        untaken_link; /* umx_listener.accepted, or
+                                     umi_addressed.waiting */
+    bool is_ended_untaken;        /* counted there */
+};
+
+static inline umx_ep *
+umi_conn_of(umi_ep *base)
+{
+    return umi_container_of(base, umx_ep, base);
+}
+
+static inline umx_worker *
+umi_conn_worker(const umx_ep *ep)
+{
+    return ep->base.worker;
+}
+
+/* True if messages may be taken from the network and read by the user. */
+static inline bool
+umi_conn_is_reading(const umx_ep *ep)
+{
+    return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
+           !ep->is_dropped;
+}
+
+/* The same for one channel: replies are read until the end. */
+static inline bool
+umi_conn_is_reading_channel(const umi_channel *channel)
+{
+    return umi_conn_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+}
+
+/* The endpoint of a number that came over the wire; NULL if it is none. */
+static inline umx_ep *
+umi_conn_find(const umx_worker *worker, uint64_t id)
+{
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
+}
+
+/* True if the user may read what has arrived; if receives that wait may have
+ * it. */
+bool umi_conn_may_read(const umx_ep *ep);
+bool umi_conn_reads_on(const umx_ep *ep);
+
+/* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
+ * what umi_worker_check() says. */
+static inline umx_status
+umi_conn_check(const umx_ep *ep)
+{
+    return (ep->base.worker == NULL) ? UMX_ERR_CLOSED :
+                                       umi_worker_check(ep->base.worker);
+}
+
+/* May it be lent to an operation that takes a layout? */
+static inline umx_status
+umi_conn_check_buffer(const umx_buffer *buf)
+{
+    umx_status status = umi_check_buffer(buf);
+
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
+}
+
+/* To one that takes none? */
+static inline umx_status
+umi_conn_check_contiguous(const umx_buffer *buf)
+{
+    return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED :
+                                   umi_conn_check_buffer(buf);
+}
+
+/* The status with which an operation on `ep` ends when UCX reports `status`:
+ * UCX tells that something broke, the endpoint knows why. */
+umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
+
+/* Why nothing can be sent; UMX_OK if it can. */
+umx_status umi_conn_send_status(const umx_ep *ep);
+
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_conn_recv_status(const umx_ep *ep);
+
+umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
+
+/* umi_conn_channel() of any channel but 0, whose id is the most frequent. */
+umi_channel *umi_conn_make_channel(umx_ep *ep, uint32_t id);
+
+/* The channel; made on first use; NULL when out of memory. */
+static inline umi_channel *
+umi_conn_channel(umx_ep *ep, uint32_t id)
+{
+    return (id == UMI_CHANNEL_0) ? &ep->channel0 :
+                                   umi_conn_make_channel(ep, id);
+}
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_conn_peers_channel(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_conn_limit_channels() ends what was sent on
+ * too many. */
+umx_status umi_conn_use_channel(umi_channel *channel);
+void       umi_conn_limit_channels(umx_ep *ep);
+
+/* Call `fn` for every channel. */
+void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));
+
+/* Write down what is to be done, and ask for a visit. */
+void umi_conn_due(umx_ep *ep, unsigned due);
+
+/* hooks->on_ep_event */
+void umi_conn_visit(umi_ep *base);
+
+/* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
+ * static. */
+void umi_conn_protocol_error(umx_ep *ep, const char *why);
+
+/* What was announced cannot be received: its sender has ended, or has lied. As
+ * above. */
+void umi_conn_cannot_land(umx_ep *ep, umx_status status);
+
+/* The end by failure or by force: give UCX's endpoint up, settle everything
+ * with `status`. */
+void umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status);
+void umi_conn_set_reason(umx_ep *ep, const char *text, size_t len);
+
+/* Post a control message. Failure fails the endpoint. */
+void umi_conn_send_control(umx_ep *ep, const umi_control *control);
+
+/* wireup.c */
+void umi_handshake_init(umx_ep *ep);
+/* The socket is connecting: say HELLO. */
+void umi_handshake_start(umx_ep *ep);
+void umi_handshake_on_connection(umx_listener *listener, int fd);
+void umi_handshake_end(umx_ep *ep);
+/* Why connecting fails, for people: with the peer's address. */
+void umi_handshake_explain(umx_ep *ep, umx_status status);
+
+/* close.c */
+/* `ep` is open; or connecting, then the close goes on once it is open. */
+void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* `ep` was closed while it was connecting, and is open now. */
+void umi_close_resume(umx_ep *ep);
+/* `ep` is connecting: is there anything to deliver? */
+bool umi_close_is_needed(umx_ep *ep);
+/* Have as many messages been received as close_after_recv says? */
+void umi_close_check_count(umx_ep *ep);
+/* Progress of a close: all sends posted? then GOODBYE. */
+void umi_close_advance(umx_ep *ep);
+void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
+void umi_close_on_ack(umx_ep *ep);
+/* UCX's error handler ran, or the socket has ended. */
+void umi_close_on_error(umx_ep *ep, umx_status status);
+/* Some of what GOODBYE names has arrived: all of it? */
+void umi_close_check_arrived(umx_ep *ep);
+/* All that GOODBYE names has arrived. */
+void umi_close_peer_done(umx_ep *ep);
+/* Send the ACK if nothing of the peer's needs its sender any more. */
+void umi_close_try_ack(umx_ep *ep);
+
+/* query.c: questions to the peer */
+void umi_ask_send_waiting(umx_ep *ep);
+/* The peer has answered; the peer asks. */
+void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_ask_answer(umx_ep *ep, const umi_control *question);
+
+/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+ * terminator; its length. */
+size_t umi_info_write(umx_ep *ep, char *text, size_t size);
+
+/* drain.c */
+void umi_drain_check(umx_ep *ep); /* sends have completed */
+
+/* heartbeat.c */
+void umi_heartbeat_init(umx_ep *ep);
+void umi_heartbeat_start(umx_ep *ep);
+
+/* control_io.c */
+int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+void umi_control_run(umx_ep *ep);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sender.h: messages on their way. Thread: the worker's owner.
+ *
+ *   umx_message_send() --small--> the outlet of its endpoint --> a pack
+ *           |                                                      |
+ *           +--long------> a sending --> umx_frames_send() <-------+
+ *           +--no room---> a sending in `waiting`, then either of these
+ *
+ * What counts: bytes in a pack that is being filled, and those of each leg (a
+ * sending to one endpoint) from umx_frames_send() to its completion.
+ *
+ * A settling request (umx_message_sender_drain()) ends with all that there was
+ * when it was made. Things are told apart by `generation`, which grows with
+ * each such request; a thing is a sending, or a pack that is being filled,
+ * which is of the oldest generation in it. */
+#ifndef UMI_MESSENGER_SENDER_H
+#define UMI_MESSENGER_SENDER_H
+
+#include "core/request.h"
+#include "core/worker.h"
+#include "mem/memtype.h"
+#include "codec/pack.h"
+
+struct umx_message_sender {
+    umx_worker   *worker; /* NULL: gone */
+    umi_dependent dependent;
+    uint64_t      max_bytes;
+    uint16_t      channel;
+    bool          is_advancing;
+    unsigned      refs;     /* the user, outlets, sendings */
+    umi_list      outlets;  /* umi_outlet.link */
+    umi_list      waiting;  /* umi_sending.link */
+    umi_list      settling; /* requests */
+    uint64_t      generation;
+    uint64_t      num_things;
+    void         *spare; /* a pack's memory; or NULL */
+
+    umx_message_sender_stats stats;
+};
+
+/* What a sender has for one endpoint, while it has something. */
+typedef struct umi_outlet {
+    umi_gathered        base;
+    umi_link            link; /* sender->outlets */
+    umx_message_sender *sender;
+    uint8_t            *pack;        /* UMI_PACK_MAX bytes; NULL: none */
+    size_t              len;         /* of it */
+    uint64_t            generation;  /* of what is in it */
+    unsigned            num_waiting; /* legs */
+    unsigned            refs;        /* one while there is either */
+} umi_outlet;
+
+typedef struct umi_leg {
+    struct umi_sending *sending;
+    umx_ep             *ep; /* held; NULL once it is over */
+    umx_request        *op; /* or NULL */
+    umx_status          status;
+    bool                is_posted;
+    bool                is_lost;
+} umi_leg;
+
+/* A long message, one that waits, or a pack. */
+typedef struct umi_sending {
+    umi_link            link; /* sender->waiting; or by itself */
+    umx_message_sender *sender;
+    umx_request        *req;      /* NULL: a pack */
+    umx_status         *statuses; /* the user's; or NULL */
+    uint64_t            generation;
+    uint64_t            len;        /* to each endpoint */
+    size_t              entry_size; /* 0: not a small one */
+    size_t              num_legs;
+    size_t              num_waiting; /* of them, not posted */
+    size_t              num_left;    /* not over */
+    size_t              num_lost;    /* of these */
+    size_t              num_outlets; /* legs that these know of */
+    bool                has_buffers; /* a copy, with references */
+    bool                is_ended;    /* no thing any more */
+    size_t              header_len;
+    uint8_t            *header; /* kind and metadata */
+    umx_buffer         *buffers;
+    size_t              num_buffers;
+    umi_leg             legs[];
+} umi_sending;
+
+/* ---- sender.c ------------------------------------------------------------
+ */
+
+void umi_sender_put(umx_message_sender *sender);
+
+/* More, or less, of that generation is under way. */
+void umi_sender_begin(umx_message_sender *sender, uint64_t generation);
+void umi_sender_end(umx_message_sender *sender, uint64_t generation);
+
+static inline void
+umi_sender_count(umx_message_sender *sender, uint64_t len)
+{
+    sender->stats.bytes_pending += len;
+    if (sender->stats.bytes_pending > sender->stats.bytes_peak) {
+        sender->stats.bytes_peak = sender->stats.bytes_pending;
+    }
+}
+
+static inline bool
+umi_sender_has_room(const umx_message_sender *sender, uint64_t len)
+{
+    uint64_t pending = sender->stats.bytes_pending;
+
+    return pending == 0 ||
+           (pending <= sender->max_bytes && len <= sender->max_bytes - pending);
+}
+
+/* Post what waits and has room. */
+void umi_sender_advance(umx_message_sender *sender);
+
+/* ---- batch.c ------------------------------------------------------------
+ */
+
+/* Why nothing can be sent to `ep`; UMX_OK if it can. */
+umx_status umi_outlet_status(const umx_ep *ep);
+
+/* NULL: out of memory. One that is new and gets nothing: umi_outlet_check(). */
+umi_outlet *umi_outlet_get(umx_message_sender *sender, umx_ep *ep);
+void        umi_outlet_check(umi_outlet *outlet);
+
+/* NULL: it has nothing. */
+umi_outlet *umi_outlet_find(const umx_message_sender *sender, umx_ep *ep);
+
+/* Add a small message. */
+umx_status umi_outlet_add(umx_message_sender *sender, umx_ep *ep,
+                          const umx_message_out *message, size_t entry_size,
+                          uint64_t generation);
+
+/* Hand over its pack, if there is one. */
+void umi_outlet_flush(umi_outlet *outlet);
+
+/* Forget it. */
+void umi_outlet_drop(umi_outlet *outlet);
+
+/* ---- send_op.c -----------------------------------------------------------
+ */
+
+/* With room for that; NULL: out of memory. */
+umi_sending *umi_sending_new(umx_message_sender *sender, uint64_t generation,
+                             size_t num_legs, size_t header_len,
+                             size_t num_buffers);
+void         umi_sending_free(umi_sending *sending);
+void         umi_sending_set_leg(umi_sending *sending, size_t i, umx_ep *ep);
+
+/* Of a message; `is_waiting`: it lasts longer than the call. */
+umi_sending *umi_sending_from(umx_message_sender    *sender,
+                              const umx_message_out *message, size_t entry_size,
+                              uint64_t len, bool is_waiting);
+
+/* Post the legs to `ep`, NULL: to all. */
+void umi_sending_post(umi_sending *sending, const umx_ep *ep);
+
+/* The first failure, or UMX_OK. */
+umx_status umi_sending_status(const umi_sending *sending);
+
+/* No leg is left: tell the request, and free it. */
+void umi_sending_finish(umi_sending *sending);
+
+/* Into `waiting`. */
+umx_status umi_sending_wait(umi_sending *sending);
+
+/* End the legs that are not posted. */
+void umi_sending_withdraw(umi_sending *sending, umx_status status);
+
+extern const umi_request_ops umi_sending_ops;
+
+#endif
