@@ -1042,7 +1042,7 @@ int worker_check(WorkerObject *worker);
 static inline void
 worker_begin_turn(const WorkerObject *worker)
 {
-    if (worker->loop != NULL) {
+    if (worker->loop != NULL && worker->umx != NULL) {
         umx_worker_begin_turn(worker->umx);
     }
 }

@@ -148,17 +148,22 @@ class UCXWorker(_ext.Worker):
         """Wait until no close is under way."""
         deadline = time.monotonic() + timeout
         self.drain()  # endpoints dropped just now start to close in this
-        while self.num_closing and time.monotonic() < deadline:
+        while self._is_closing() and time.monotonic() < deadline:
             self._take_turn()
+
+    def _is_closing(self) -> bool:
+        return not self.closed and self.num_closing != 0
 
     def _take_turn(self) -> None:
         """Move all workers of the thread; wait briefly if nothing happens.
 
         A peer may be under another of them.
         """
-        mine = [worker for worker in {self, *_workers} if worker._is_mine()]
-        idle = [worker.drain() for worker in mine]
+        workers = {self, *_workers}
+        # A callback may close any of them.
+        idle = [worker.drain() for worker in workers if worker._is_mine()]
         if all(idle):
+            mine = [worker for worker in workers if worker._is_mine()]
             select.select(mine, [], [], _TURN_S)
 
     def register_am_allocator(
