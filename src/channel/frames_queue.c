@@ -7,6 +7,9 @@
  * their order, now or as they come; only then is the next head looked at. What
  * is given back returns to its places, which makes it the next message again.
  * While bytes of a cancelled receive are still landing, that is waited for. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "mem/memtype.h"
 #include "endpoint/endpoint.h"
 #include "channel/frames.h"
@@ -39,9 +42,12 @@ open_head(umi_channel *channel, umx_message *message, const char **why_p)
         *why_p = "out of memory for a message";
         return false;
     }
-    *why_p = umi_frames_decode(frames, message->data, message->info.length,
-                               &limits);
-    message->frames = frames;
+    memset(frames, 0, offsetof(umi_frames, head));
+    umi_list_init(&frames->parts);
+    *why_p              = umi_frames_decode(&frames->head, message->data,
+                                            message->info.length, &limits);
+    frames->num_missing = frames->head.num_parts;
+    message->frames     = frames;
     if (*why_p != NULL) {
         umi_frames_free(message);
         return false;
@@ -62,7 +68,8 @@ umi_frames_free(umx_message *message)
     UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
         umi_message_free(umi_message_at(link));
     }
-    umi_frames_fini(frames);
+    umi_frames_head_fini(&frames->head);
+    free(frames->buffers);
     umi_pool_put(&worker->frames, frames);
     message->frames = NULL;
 }
@@ -148,7 +155,7 @@ take_part(umi_channel *channel, umx_message *message)
     umi_frames  *frames = head->frames;
     umi_part     part;
 
-    umi_frames_part(frames, frames->next, &part);
+    umi_frames_part(&frames->head, frames->next, &part);
     if (message->info.length != part.len) {
         refuse(channel, head->info.seq, "frames whose sizes lie");
         return false;
@@ -181,7 +188,7 @@ next_part(const umi_channel *channel)
 {
     const umx_message *head = channel->open;
     uint32_t           seq  = head->info.seq + 1 +
-                   (uint32_t)(head->frames->num_parts -
+                   (uint32_t)(head->frames->head.num_parts -
                               head->frames->num_missing);
 
     UMI_LIST_FOREACH(link, &channel->unexpected) {
@@ -235,7 +242,7 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
         umx_message *message = umi_message_at(link);
         int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
-        if (ahead > 0 && (size_t)ahead <= head->frames->num_parts) {
+        if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
             umi_channel_discard_message(channel, message, status);
         }
     }
@@ -322,7 +329,7 @@ count_parts(umi_channel *channel, umx_message *message)
     if (!open_head(channel, message, &why)) {
         return SIZE_MAX;
     }
-    count = message->frames->num_parts;
+    count = message->frames->head.num_parts;
     umi_frames_free(message);
     return count;
 }
@@ -377,7 +384,7 @@ static bool
 rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
              const umx_buffer *buffers)
 {
-    const umx_frame *frames  = head->frames->frames;
+    const umx_frame *frames  = head->frames->head.frames;
     umx_message     *message = umi_message_copy(head->ep, NULL, 0);
     umx_status       status  = UMX_OK;
     char            *pos;
@@ -421,7 +428,7 @@ put_back_parts(umx_message *head, const umx_buffer *buffers)
         umi_channel_queue(head->channel, message);
     }
     for (size_t i = 0; i < end; i = part.end, seq++) {
-        umi_frames_part(frames, i, &part);
+        umi_frames_part(&frames->head, i, &part);
         if (!rebuild_part(head, &part, seq, buffers)) {
             return false;
         }
@@ -457,7 +464,7 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
 void
 umi_frames_return(umx_message *message)
 {
-    if (message->frames->is_read && message->frames->num_parts != 0) {
+    if (message->frames->is_read && message->frames->head.num_parts != 0) {
         umi_frames_drop(message); /* its bytes are not ours any more */
     } else {
         umi_frames_put_back(message, NULL);

@@ -27,11 +27,11 @@ static const umi_request_ops part_ops;
 static umx_status
 copy_packed(const umi_frames *frames, const umx_buffer *buffers)
 {
-    const uint8_t *pos    = frames->packed;
+    const uint8_t *pos    = frames->head.packed;
     umx_status     status = UMX_OK;
 
-    for (size_t i = 0; i < frames->info.count && status == UMX_OK; i++) {
-        const umx_frame *frame = &frames->frames[i];
+    for (size_t i = 0; i < frames->head.info.count && status == UMX_OK; i++) {
+        const umx_frame *frame = &frames->head.frames[i];
 
         if (frame->place == UMI_FRAME_IN_HEAD && frame->len != 0) {
             status = umi_copy_in(&buffers[i], pos, frame->len);
@@ -48,7 +48,7 @@ copy_part(const umi_frames *frames, const umi_part *part, const char *pos,
     umx_status status = UMX_OK;
 
     for (size_t i = part->first; i < part->end && status == UMX_OK; i++) {
-        const umx_frame *frame = &frames->frames[i];
+        const umx_frame *frame = &frames->head.frames[i];
 
         if (frame->place != UMI_FRAME_IN_HEAD) {
             status = umi_copy_in(&buffers[i], pos, frame->len);
@@ -73,10 +73,10 @@ gather_part(umx_request *lander, const umi_frames *frames, const umi_part *part,
     }
     umi_gather_init(gather);
     for (size_t i = part->first; i < part->end; i++) {
-        if (frames->frames[i].place != UMI_FRAME_IN_HEAD) {
+        if (frames->head.frames[i].place != UMI_FRAME_IN_HEAD) {
             umx_buffer piece = buffers[i];
 
-            piece.len = frames->frames[i].len;
+            piece.len = frames->head.frames[i].len;
             umi_gather_add(gather, &piece);
         }
     }
@@ -197,7 +197,7 @@ make_landers(umx_request *req, umi_list *landers)
     UMI_LIST_FOREACH(link, &frames->parts) {
         umx_request *lander;
 
-        umi_frames_part(frames, part.end, &part);
+        umi_frames_part(&frames->head, part.end, &part);
         if (umi_message_at(link)->storage != UMI_STORAGE_RNDV) {
             continue;
         }
@@ -356,7 +356,7 @@ begin(umx_request *req, umi_list *landers)
         umx_request *lander       = NULL;
         umi_part     part;
 
-        umi_frames_part(frames, next, &part);
+        umi_frames_part(&frames->head, next, &part);
         next = part.end;
         if (part_message->storage == UMI_STORAGE_RNDV &&
             !umi_list_is_empty(landers)) {
@@ -439,16 +439,16 @@ umi_frames_got(umx_request *req, umx_message *message)
 static umx_status
 check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
 {
-    if (count < frames->info.count) {
+    if (count < frames->head.info.count) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
-    for (size_t i = 0; i < frames->info.count; i++) {
+    for (size_t i = 0; i < frames->head.info.count; i++) {
         umx_status status = umi_conn_check_buffer(&buffers[i]);
 
         if (status != UMX_OK) {
             return status;
         }
-        if (buffers[i].len < frames->frames[i].len) {
+        if (buffers[i].len < frames->head.frames[i].len) {
             return UMX_ERR_BUFFER_TOO_SMALL;
         }
     }
@@ -460,7 +460,7 @@ static umx_status
 allocate(umx_request *req)
 {
     umi_frames *frames  = req->u.frames.message->frames;
-    size_t      count   = frames->info.count;
+    size_t      count   = frames->head.info.count;
     umx_buffer *buffers = calloc(count != 0 ? count : 1, sizeof(*buffers));
     umx_status  status;
 
@@ -469,7 +469,8 @@ allocate(umx_request *req)
     }
     frames->buffers       = buffers;
     req->u.frames.buffers = buffers;
-    status = req->u.frames.alloc(&frames->info, buffers, req->u.frames.arg);
+    status                = req->u.frames.alloc(&frames->head.info, buffers,
+                                                req->u.frames.arg);
     return (status == UMX_OK) ? check_buffers(frames, buffers, count) : status;
 }
 
@@ -670,7 +671,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
 const umx_frames_info *
 umx_message_frames(const umx_message *message)
 {
-    return (message->frames != NULL) ? &message->frames->info : NULL;
+    return (message->frames != NULL) ? &message->frames->head.info : NULL;
 }
 
 bool
@@ -706,7 +707,7 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
     }
     UMI_LIST_FOREACH(link, &frames->parts) {
         if (status == UMX_OK) {
-            umi_frames_part(frames, part.end, &part);
+            umi_frames_part(&frames->head, part.end, &part);
             status = copy_part(frames, &part, umi_message_at(link)->data,
                                buffers);
         }

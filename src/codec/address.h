@@ -14,7 +14,7 @@
 
 #include <umx/address.h>
 
-#include "core/host.h"
+#include "util/host.h"
 #include "codec/control.h"
 
 #define UMI_ADDRESS_MAGIC 0x41584d55u /* "UMXA" */

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "codec/header.h"
 #include "core/ep_base.h"
 #include "core/peer.h"
 #include "mem/gather.h"
@@ -290,14 +291,14 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     umi_cma_loan loan;
     uint64_t     endpoint;
 
-    if (arrival->header_len <
-        sizeof(loan) + UMI_AM_ENDPOINT_AT + sizeof(endpoint)) {
+    if (arrival->header_len < sizeof(loan) + UMI_HEADER_MIN) {
         return false;
     }
     memcpy(&loan, arrival->header, sizeof(loan));
     message->header     = (const char *)arrival->header + sizeof(loan);
     message->header_len = arrival->header_len - sizeof(loan);
-    memcpy(&endpoint, (const char *)message->header + UMI_AM_ENDPOINT_AT,
+    memcpy(&endpoint,
+           (const char *)message->header + offsetof(umi_header, endpoint),
            sizeof(endpoint));
     ep = umi_ids_get(&worker->eps_by_id, endpoint);
     if (ep == NULL) {

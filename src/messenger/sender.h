@@ -112,6 +112,16 @@ umi_sender_has_room(const umx_message_sender *sender, uint64_t len)
 /* Post what waits and has room. */
 void umi_sender_advance(umx_message_sender *sender);
 
+/* ---- pack_entry.c -------------------------------------------------------
+ */
+
+/* Bytes of the entry of a message; 0 if it is not for packs. */
+size_t umi_pack_entry_size(const umx_message_out *message);
+
+/* Write it to memory of that size. */
+umx_status umi_pack_write(const umx_message_out *message, void *data,
+                          size_t size);
+
 /* ---- batch.c ------------------------------------------------------------
  */
 

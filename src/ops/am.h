@@ -30,12 +30,6 @@ typedef enum umi_am_verdict {
     UMI_AM_REFUSED   /* rendezvous: the sender's operation fails */
 } umi_am_verdict;
 
-/* In the header of data messages, which is the layer above's: the number of the
- * receiver's endpoint, u64. */
-enum {
-    UMI_AM_ENDPOINT_AT = 8
-};
-
 /* Returns a umi_am_verdict. */
 typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
 

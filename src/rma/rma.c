@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "mem/memtype.h"
-#include "ops/atomic.h"
+#include "util/atomic.h"
 #include "endpoint/endpoint.h"
 #include "rma/rma.h"
 

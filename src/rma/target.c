@@ -9,7 +9,7 @@
 
 #include "core/memh.h"
 #include "mem/memtype.h"
-#include "ops/atomic.h"
+#include "util/atomic.h"
 #include "channel/am.h"
 #include "endpoint/endpoint.h"
 #include "rma/rma.h"
