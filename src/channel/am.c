@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include "channel/channel.h"
 #include "mem/memtype.h"
-#include "endpoint/endpoint.h"
 
 static const umx_match any = {.flags = UMX_MATCH_ANY};
 
@@ -100,8 +100,7 @@ umi_am_user_find(umx_worker *worker, uint32_t channel)
 static bool
 may_take(const umi_channel *channel)
 {
-    return umi_conn_may_read(channel->ep) ||
-           umi_conn_is_reading_channel(channel);
+    return umi_conn_may_read(channel->ep) || umi_channel_is_reading(channel);
 }
 
 /* Tell that there is something to take, of an endpoint that the program has. */
@@ -140,7 +139,7 @@ void
 umi_am_run(umx_ep *ep)
 {
     if (ep->handshake == NULL) { /* else the user has not seen `ep` yet */
-        umi_conn_each_channel(ep, run_channel);
+        umi_channels_each(ep, run_channel);
     }
 }
 
@@ -152,11 +151,11 @@ attach_user(umx_worker *worker, umi_am_user *user)
 
     UMI_LIST_FOREACH(link, &worker->eps) {
         umx_ep      *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
-        umi_channel *channel = umi_conn_find_channel(ep, id);
+        umi_channel *channel = umi_channel_find(ep, id);
 
         if (channel != NULL) {
             channel->user = user;
-            umi_conn_due(ep, UMI_DUE_AM);
+            umi_conn_due(ep, UMI_DUE_HANDLERS);
         }
     }
 }

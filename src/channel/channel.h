@@ -11,11 +11,12 @@
 
 #include <umx/channel.h>
 
+#include "channel/message.h"
+#include "codec/header.h"
+#include "endpoint/endpoint.h"
 #include "mem/gather.h"
 #include "util/list.h"
-#include "codec/control.h"
-#include "codec/header.h"
-#include "channel/message.h"
+#include "util/table.h"
 
 /* Of a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
@@ -24,7 +25,8 @@ typedef struct umi_counts {
 } umi_counts;
 
 typedef struct umi_channel {
-    umi_link            link; /* ep->channels */
+    umi_link            link;     /* umi_channels.others */
+    umi_link            due_link; /* umi_channels.due */
     umx_ep             *ep;
     uint32_t            id; /* umi_channel_id() */
     bool                owes_credit;
@@ -58,6 +60,111 @@ typedef struct umi_channel {
     bool     has_end; /* the end has arrived */
     bool     is_shut; /* the end has been sent */
 } umi_channel;
+
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
+
+/* The channels of an endpoint; behind the umx_ep. */
+typedef struct umi_channels {
+    umi_channel   channel0;
+    umi_list      others;
+    umi_table     by_id;     /* those */
+    umi_channel  *recent;    /* found last; NULL at first */
+    umi_list      due;       /* messages came that receives wait for */
+    uint32_t      num_ours;  /* channels that we send on, without 0 */
+    uint32_t      num_peers; /* that the peer sends on */
+    size_t        rndv_thresh;
+    size_t        cma_min;  /* may be lent from here on: lend/lend.h */
+    umi_ep_counts tx_sent;  /* running totals */
+    umi_ep_counts tx_limit; /* what the peer allows of them */
+    umi_ep_counts rx_read;
+    umi_ep_counts rx_granted;
+    umi_ep_counts rx_kept;   /* not read yet */
+    unsigned      num_descs; /* kept eager descriptors of UCX */
+} umi_channels;
+
+_Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
+
+static inline umi_channels *
+umi_channels_of(const umx_ep *ep)
+{
+    return (umi_channels *)(uintptr_t)(ep + 1);
+}
+
+/* True if messages of `channel` may be taken from the network: replies are read
+ * until the end. */
+static inline bool
+umi_channel_is_reading(const umi_channel *channel)
+{
+    return umi_conn_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+}
+
+/* ---- channels.c: those of an endpoint ------------------------------------
+ */
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_channel_find(umx_ep *ep, uint32_t id);
+
+/* umi_channel_get() of any channel but 0, whose id is the most frequent. */
+umi_channel *umi_channel_make(umx_ep *ep, uint32_t id);
+
+/* The channel; made on first use; NULL when out of memory. */
+static inline umi_channel *
+umi_channel_get(umx_ep *ep, uint32_t id)
+{
+    return (id == UMI_CHANNEL_0) ? &umi_channels_of(ep)->channel0 :
+                                   umi_channel_make(ep, id);
+}
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_channel_of_peer(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_channels_limit() ends what was sent on too
+ * many. */
+umx_status umi_channel_use(umi_channel *channel);
+void       umi_channels_limit(umx_ep *ep);
+
+/* Call `fn` for every channel. */
+void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
+
+/* umi_ep_hooks.init and fini */
+void umi_channels_init(umx_ep *ep);
+void umi_channels_fini(umx_ep *ep);
+
+/* ---- connection.c: the others of umi_ep_hooks ----------------------------
+ */
+
+void     umi_channels_open(umx_ep *ep);
+void     umi_channels_grant(umx_ep *ep);
+void     umi_channels_send(umx_ep *ep);
+void     umi_channels_hand_out(umx_ep *ep);
+void     umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
+void     umi_channels_on_goodbye(umx_ep *ep);
+void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
+bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
+bool     umi_channels_have_arrived(const umx_ep *ep);
+bool     umi_channels_have_waiting(const umx_ep *ep);
+uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
+void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
+void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);
+void     umi_channels_fail_sends(umx_ep *ep, umx_status status);
+void     umi_channels_fetch(umx_ep *ep);
+void     umi_channels_finish(umx_ep *ep, umx_status status);
+void     umi_channels_discard(umx_ep *ep);
+
+/* Messages of a stream or of frames have come that receives wait for; inside
+ * UCX's callback. */
+void umi_channel_due(umi_channel *channel);
+
+/* ---- messages ------------------------------------------------------------
+ */
 
 void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
 
@@ -105,10 +212,6 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 
-/* The peer has closed: what it has not received by now it never will. Inside
- * UCX's callback, so that it comes in the order of arrival. */
-void umi_channel_on_goodbye(umx_ep *ep);
-
 /* Complete every queued receive / every waiting send. */
 void umi_channel_fail_posted(umi_channel *channel, umx_status status);
 void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
@@ -119,6 +222,10 @@ void umi_channel_discard(umi_channel *channel);
 /* Start pulling announced messages into memory of ours, at most `*budget_p`
  * bytes. */
 void umi_channel_pull(umi_channel *channel, size_t *budget_p);
+
+/* land.c: have the bytes of an announcement or of a loan written into
+ * `req->buf`, of exactly `len` bytes; as umi_am_recv(). */
+umx_status umi_land_post(umx_request *req, void *desc, size_t len);
 
 /* Start to pull one. False when out of memory: it stays with its sender. */
 bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
@@ -196,7 +303,6 @@ umi_charge_of(const umi_am_arrival *arrival)
 }
 
 /* credit.c */
-void umi_credit_init(umx_ep *ep);
 bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */

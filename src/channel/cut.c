@@ -7,9 +7,9 @@
  * What is in front of it can still be read. Places are seqs, or those of a
  * stream. */
 #include "channel/channel.h"
-#include "endpoint/endpoint.h"
 #include "channel/frames.h"
 #include "channel/stream.h"
+#include "endpoint/endpoint.h"
 
 /* How far `a` is behind `b`. */
 static int64_t

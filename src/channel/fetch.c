@@ -60,7 +60,7 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
         .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
     req->u.recv.channel = channel;
     req->u.recv.message = message;
-    status              = umi_am_recv(req, message->data, len);
+    status              = umi_land_post(req, message->data, len);
     ep->num_announced--;
     ep->num_landing++;
     message->storage = UMI_STORAGE_LANDING;

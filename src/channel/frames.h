@@ -44,9 +44,6 @@ uint64_t umi_frames_first_broken(umi_channel *channel, uint64_t none);
 bool     umi_frames_is_unsafe(const umx_message *head);
 void     umi_frames_cut_open(umi_channel *channel, umx_status status);
 
-/* UMI_DUE_FRAMES: something has come that a receive waits for. */
-void umi_frames_run(umx_ep *ep);
-
 /* Hand out what there is. */
 void umi_frames_advance(umi_channel *channel);
 

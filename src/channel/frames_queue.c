@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 static umi_frames_limits
 limits_of(const umi_channel *channel)
@@ -290,22 +290,8 @@ umi_frames_offer(umi_channel *channel, umx_message *message)
 {
     umi_channel_queue(channel, message);
     if (channel->open != NULL || !umi_list_is_empty(&channel->posted)) {
-        umi_conn_due(channel->ep, UMI_DUE_FRAMES); /* UCX is calling */
+        umi_channel_due(channel); /* UCX is calling */
     }
-}
-
-static void
-run_channel(umi_channel *channel)
-{
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_advance(channel);
-    }
-}
-
-void
-umi_frames_run(umx_ep *ep)
-{
-    umi_conn_each_channel(ep, run_channel);
 }
 
 void

@@ -8,9 +8,9 @@
  * through a request of its own. */
 #include <stdlib.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 enum recv_phase {
     RECV_QUEUED, /* in channel->posted */
@@ -231,7 +231,7 @@ land(umx_request *req, umx_request *lander, void *desc, size_t len)
 
     ep->num_landing++;
     req->u.frames.num_landing++;
-    status = umi_am_recv(lander, desc, len);
+    status = umi_land_post(lander, desc, len);
     if (status < 0) {
         umi_conn_cannot_land(ep, status);
     }

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <umx/frames.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 enum {
     RUN_MAX = 1024 * 1024 /* bytes of a part of several frames */
@@ -106,7 +106,7 @@ make_plan(const umx_ep *ep, plan *p)
     measure(p);
     if (p->packed > UMI_FRAMES_PACKED_MAX ||
         (p->packed > p->config->frames_copy_max &&
-         head_size(p) >= ep->rndv_thresh)) {
+         head_size(p) >= umi_channels_of(ep)->rndv_thresh)) {
         p->is_packed = false;
         measure(p);
     }
@@ -353,7 +353,7 @@ send_parts(umx_ep *ep, umi_outgoing *what, const plan *p,
         return UMX_ERR_NO_MEMORY;
     }
     req->buf              = (umx_buffer){0};
-    req->u.pieces.channel = umi_conn_channel(ep, what->channel);
+    req->u.pieces.channel = umi_channel_get(ep, what->channel);
     req->u.pieces.count   = 0;
     req->u.pieces.pending = 0;
     req->u.pieces.status  = UMX_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
-#include "mem/memtype.h"
 #include "channel/channel.h"
-#include "endpoint/endpoint.h"
 #include "channel/frames.h"
+#include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 
 void
 umi_message_take(umx_message *message)

@@ -2,10 +2,10 @@
 /* send.c: the sending half of channel.h. */
 #include <string.h>
 
-#include "mem/memtype.h"
-#include "lend/lend.h"
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "lend/lend.h"
+#include "mem/memtype.h"
 
 /* The receiver allocates device memory before it takes the bytes. */
 static bool
@@ -28,8 +28,9 @@ must_announce(umx_ep *ep, const umx_request *req)
 {
     size_t len = req->buf.len;
 
-    return len >= ep->rndv_thresh ||
-           (len >= ep->cma_min && umi_cma_is_agreed(&ep->base, len)) ||
+    return len >= umi_channels_of(ep)->rndv_thresh ||
+           (len >= umi_channels_of(ep)->cma_min &&
+            umi_cma_is_agreed(&ep->base, len)) ||
            (len != 0 && is_of_device(req));
 }
 
@@ -71,6 +72,17 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
+/* Eager, by rendezvous, or as a loan. */
+static umx_status
+post_message(umx_request *req, const void *header, bool is_rndv)
+{
+    size_t len = req->u.send.header_len;
+
+    return (is_rndv && umi_cma_may_lend(req, len)) ?
+               umi_cma_lend(req, header, len) :
+               umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
+}
+
 static umx_status
 post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
@@ -88,8 +100,7 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     }
     req->u.send.is_rndv   = is_rndv;
     req->u.send.is_unread = false;
-    status = umi_am_send(req, UMI_AM_DATA, header, req->u.send.header_len,
-                         is_rndv);
+    status                = post_message(req, header, is_rndv);
     if (status >= 0) {
         channel->tx_seq++;
         channel->ep->stats.sent_messages++;
@@ -233,11 +244,11 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    *channel_p = umi_conn_channel(ep, what->channel);
+    *channel_p = umi_channel_get(ep, what->channel);
     if (*channel_p == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    return (*channel_p)->is_ours ? UMX_OK : umi_conn_use_channel(*channel_p);
+    return (*channel_p)->is_ours ? UMX_OK : umi_channel_use(*channel_p);
 }
 
 /* A connection whose peer is gone, and that has not heard of it, has none. */
@@ -362,20 +373,6 @@ const umi_request_ops umi_channel_send_ops = {
     .finish = send_finish,
     .cancel = send_cancel,
 };
-
-/* UCX tells the sender of an announcement that is dropped that it has been
- * received. */
-void
-umi_channel_on_goodbye(umx_ep *ep)
-{
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umx_request *req = umi_request_at(link);
-
-        if (req->ops == &umi_channel_send_ops) {
-            req->u.send.is_unread = req->u.send.is_rndv;
-        }
-    }
-}
 
 uint64_t
 umi_channel_waiting_bytes(const umi_channel *channel)

@@ -26,17 +26,15 @@ umi_stream_place(const umx_message *message)
  * to a receive; false: keep it, and offer it. */
 bool umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival);
 
-/* umi_channel_offer(), umi_channel_landed() and umi_channel_fail_posted() of
- * streams. */
+/* umi_channel_offer() and umi_channel_fail_posted() of streams. */
 void umi_stream_offer(umi_channel *channel, umx_message *message);
-void umi_stream_landed(umi_channel *channel);
 void umi_stream_fail_posted(umi_channel *channel, umx_status status);
 
 /* Does a piece of `channel` land by `req`, and which? */
 bool umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
                            uint64_t *place_p);
 
-/* UMI_DUE_STREAM: pieces have arrived that receives wait for. */
-void umi_stream_run(umx_ep *ep);
+/* Give receives what there is for them. */
+void umi_stream_advance(umi_channel *channel);
 
 #endif

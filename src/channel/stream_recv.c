@@ -17,8 +17,8 @@
 #include <string.h>
 #include <umx/stream.h>
 
+#include "channel/channel.h"
 #include "mem/memtype.h"
-#include "endpoint/endpoint.h"
 
 static const umi_request_ops recv_ops;
 static const umi_request_ops land_ops;
@@ -125,8 +125,6 @@ end(umx_request *req, umx_status status)
     }
 }
 
-static void advance(umi_channel *channel);
-
 /* UCX keeps bytes, for which those behind a cancelled receive wait. */
 static void
 on_lost(umx_request *lander, umx_status status, void *arg)
@@ -140,7 +138,7 @@ on_lost(umx_request *lander, umx_status status, void *arg)
         req->u.stream.is_returning = false;
         channel->num_returning--;
         umi_channel_lose(channel, req->u.stream.place, status);
-        advance(channel);
+        umi_stream_advance(channel);
     }
 }
 
@@ -183,7 +181,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     req->u.stream.filled += len;
     req->u.stream.num_landing++;
     ep->num_landing++;
-    status = umi_am_recv(lander, desc, len);
+    status = umi_land_post(lander, desc, len);
     if (status < 0) {
         umi_conn_cannot_land(ep, status);
     }
@@ -292,8 +290,8 @@ fill(umi_channel *channel, umx_request *req)
            is_at_end(channel, req);
 }
 
-static void
-advance(umi_channel *channel)
+void
+umi_stream_advance(umi_channel *channel)
 {
     while (channel->num_returning == 0 &&
            !umi_list_is_empty(&channel->posted)) {
@@ -348,24 +346,8 @@ umi_stream_offer(umi_channel *channel, umx_message *message)
     channel->place += message->info.length;
     umi_channel_queue(channel, message);
     if (!umi_list_is_empty(&channel->posted)) {
-        umi_conn_due(channel->ep, UMI_DUE_STREAM); /* UCX is calling */
+        umi_channel_due(channel); /* UCX is calling */
     }
-}
-
-void
-umi_stream_run(umx_ep *ep)
-{
-    umi_channel *channel = umi_conn_channel(ep, UMI_STREAM_0);
-
-    if (channel != NULL) {
-        advance(channel);
-    }
-}
-
-void
-umi_stream_landed(umi_channel *channel)
-{
-    advance(channel);
 }
 
 /* A slice of a receive is in, or will not come. */
@@ -398,7 +380,7 @@ land_finish(umx_request *lander)
         settle(req);
     }
     umi_request_free(lander);
-    advance(channel);
+    umi_stream_advance(channel);
     return false;
 }
 
@@ -430,7 +412,7 @@ recv_finish(umx_request *req)
     if (req->is_cancelled && req->status == UMX_OK) {
         give_back(req);
         req->status = UMX_ERR_CANCELED;
-        advance(req->u.stream.channel);
+        umi_stream_advance(req->u.stream.channel);
     }
     return true;
 }
@@ -446,7 +428,7 @@ recv_cancel(umx_request *req)
         channel->num_returning++;
     }
     end(req, UMX_ERR_CANCELED);
-    advance(channel);
+    umi_stream_advance(channel);
 }
 
 static const umi_request_ops recv_ops = {
@@ -459,7 +441,8 @@ void
 umi_stream_fail_posted(umi_channel *channel, umx_status status)
 {
     if (umi_conn_reads_on(channel->ep)) {
-        advance(channel); /* to the end of the stream, or a failure */
+        umi_stream_advance(
+            channel); /* to the end of the stream, or a failure */
         return;
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
@@ -566,7 +549,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     }
     status = put_back(channel, info->tag, buf->data, info->length);
     if (status == UMX_OK) {
-        advance(channel);
+        umi_stream_advance(channel);
     }
     return status;
 }

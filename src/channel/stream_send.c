@@ -5,9 +5,9 @@
  * less at a time has to keep a whole one. */
 #include <umx/stream.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/stream.h"
+#include "mem/memtype.h"
 
 enum {
     PIECE_MAX = 1 << 20

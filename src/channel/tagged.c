@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/memtype.h"
-#include "util/hash.h"
-#include "util/log.h"
-#include "endpoint/endpoint.h"
 #include "channel/frames.h"
 #include "channel/match.h"
 #include "channel/stream.h"
+#include "endpoint/endpoint.h"
+#include "mem/memtype.h"
+#include "util/hash.h"
+#include "util/log.h"
 
 /* Where a receive is. */
 enum recv_phase {
@@ -27,6 +27,7 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 {
     memset(channel, 0, sizeof(*channel));
     umi_link_init(&channel->link);
+    umi_link_init(&channel->due_link);
     umi_link_init(&channel->user_link);
     umi_list_init(&channel->waiting);
     umi_list_init(&channel->posted);
@@ -222,7 +223,7 @@ land(umx_request *req, void *desc, size_t len)
     req->u.recv.phase   = RECV_LANDING;
     req->u.recv.message = NULL;
     ep->num_landing++;
-    status = umi_am_recv(req, desc, len);
+    status = umi_land_post(req, desc, len);
     if (status == UMX_INPROGRESS) {
         return status;
     }
@@ -335,7 +336,7 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
     if (req == NULL) {
         umi_channel_queue(channel, message);
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_AM);
+            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
@@ -427,7 +428,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
 {
     umx_request *req;
 
-    if (!umi_conn_is_reading_channel(channel)) {
+    if (!umi_channel_is_reading(channel)) {
         return UMI_AM_REFUSED; /* closed here: nobody will read it */
     }
     if (umi_channel_is_stream(channel)) {
@@ -464,7 +465,7 @@ unpark(umi_channel *channel)
         }
         umi_link_remove(&message->link);
         channel->rx_seq++;
-        if (umi_conn_is_reading_channel(channel)) {
+        if (umi_channel_is_reading(channel)) {
             umi_channel_offer(channel, message);
         } else {
             umi_message_free(message);
@@ -528,8 +529,8 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     ep->num_arrivals++;
     ep->stats.received_messages++;
     ep->stats.received_bytes += arrival->len;
-    channel = umi_conn_peers_channel(
-        ep, umi_channel_id(header.kind, header.channel));
+    channel = umi_channel_of_peer(ep,
+                                  umi_channel_id(header.kind, header.channel));
     if (channel == NULL) {
         return UMI_AM_REFUSED;
     }
@@ -545,18 +546,6 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 
 /* ---- posting a receive ---------------------------------------------------
  */
-
-umx_status
-umi_conn_recv_status(const umx_ep *ep)
-{
-    if (ep->state == UMX_EP_DRAINING) {
-        return UMX_ERR_CLOSED;
-    }
-    if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
-        return UMX_ERR_CLOSED;
-    }
-    return umi_conn_send_status(ep);
-}
 
 /* UCX cannot write there: the bytes come to the host first. False when out of
  * memory. */
@@ -685,7 +674,7 @@ umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
     if (status != UMX_OK) {
         return status;
     }
-    *channel_p = umi_conn_channel(ep, id);
+    *channel_p = umi_channel_get(ep, id);
     return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
 }
 
@@ -868,7 +857,7 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
         umi_channel_lose(channel, umi_channel_place(channel, message), status);
     }
     if (umi_channel_is_stream(channel)) {
-        umi_stream_landed(channel);
+        umi_stream_advance(channel);
         return;
     }
     if (umi_channel_is_frames(channel)) {
@@ -881,7 +870,7 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
     message->claimant = NULL;
     if (claimant == NULL) {
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_AM);
+            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }

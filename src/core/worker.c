@@ -42,11 +42,11 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_link_init(&worker->parked_link);
     umi_mpsc_init(&worker->retired);
     umi_ids_init(&worker->eps_by_id);
-    umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
     umi_pool_init(&worker->frames, hooks->frames_size);
     umi_pool_init(&worker->blocks, UMI_BLOCK_SIZE);
+    umi_pool_init(&worker->smalls, UMI_SMALL_SIZE);
 }
 
 /* Not the affinity mask: pinning each process of a pair to a core of its own is
@@ -264,6 +264,7 @@ umi_worker_free(umx_worker *worker)
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
+    umi_pool_fini(&worker->smalls);
     umi_pool_fini(&worker->cma);
     explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);

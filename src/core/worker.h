@@ -10,8 +10,8 @@
 #include <umx/worker.h>
 
 #include "core/context.h"
-#include "core/ep_base.h"
 #include "core/engine.h"
+#include "core/ep_base.h"
 #include "core/request.h"
 #include "util/ids.h"
 #include "util/list.h"
@@ -23,8 +23,9 @@
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
-    size_t message_size; /* of the objects in worker->messages ... */
-    size_t frames_size;  /* ... and in worker->frames */
+    const struct umi_ep_hooks *ep; /* endpoint/endpoint.h */
+    size_t message_size;           /* of the objects in worker->messages ... */
+    size_t frames_size;            /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep *ep);
     /* `ep`, which has no peer, is of an engine that receives nothing any more
@@ -79,6 +80,7 @@ typedef struct umi_spin {
 enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
+    UMI_SMALL_SIZE     = 256,
     UMI_WORKER_ID_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
@@ -116,6 +118,7 @@ struct umx_worker {
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
     umi_pool     blocks;   /* of UMI_BLOCK_SIZE */
+    umi_pool     smalls;   /* of UMI_SMALL_SIZE */
     umi_pool     cma;      /* ops/cma.c's */
     void        *arriving; /* the loan whose handler runs; or NULL */
     umi_spin     spin;
@@ -275,9 +278,6 @@ void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
 void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
-
-/* event_fd.c */
-void umi_nap_init(umx_worker *worker);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);

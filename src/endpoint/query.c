@@ -8,8 +8,8 @@
 #include <string.h>
 #include <umx/control.h>
 
-#include "util/clock.h"
 #include "endpoint/endpoint.h"
+#include "util/clock.h"
 
 enum {
     MAX_ASKED = 16,
@@ -273,26 +273,9 @@ umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
     return UMX_OK;
 }
 
-static void
-add_unread(umx_ep_stats *stats, const umi_channel *channel)
-{
-    UMI_LIST_FOREACH(link, &channel->waiting) {
-        stats->waiting_sends++;
-    }
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
-
-        stats->unexpected_messages++;
-        stats->unexpected_bytes += message->info.length;
-    }
-}
-
 void
 umx_ep_query(const umx_ep *ep, umx_ep_stats *stats)
 {
     *stats = ep->stats;
-    add_unread(stats, &ep->channel0);
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        add_unread(stats, umi_container_of(link, umi_channel, link));
-    }
+    ep->hooks->count_waiting(ep, stats);
 }

@@ -10,9 +10,9 @@
 #include "codec/header.h"
 #include "core/ep_base.h"
 #include "core/peer.h"
+#include "lend/agree.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
-#include "lend/agree.h"
 #include "ops/post.h"
 #include "util/log.h"
 

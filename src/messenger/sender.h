@@ -16,10 +16,10 @@
 #ifndef UMI_MESSENGER_SENDER_H
 #define UMI_MESSENGER_SENDER_H
 
+#include "codec/pack.h"
 #include "core/request.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
-#include "codec/pack.h"
 
 struct umx_message_sender {
     umx_worker   *worker; /* NULL: gone */

@@ -7,9 +7,9 @@
  * written after the reply to a get. */
 #include <stdlib.h>
 
-#include "mem/memtype.h"
 #include "channel/am.h"
 #include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 #include "rma/rma.h"
 
 typedef struct part {

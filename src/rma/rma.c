@@ -3,10 +3,10 @@
 
 #include <stdatomic.h>
 
-#include "mem/memtype.h"
-#include "util/atomic.h"
 #include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 #include "rma/rma.h"
+#include "util/atomic.h"
 
 /* ---- checks --------------------------------------------------------------
  */

@@ -7,10 +7,10 @@
 
 #include <umx/rma.h>
 
-#include "core/rkey.h"
-#include "codec/rma.h"
-#include "util/slots.h"
 #include "channel/channel.h"
+#include "codec/rma.h"
+#include "core/rkey.h"
+#include "util/slots.h"
 
 /* Of an endpoint that has had to do with it. */
 typedef struct umi_rma {

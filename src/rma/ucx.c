@@ -11,9 +11,9 @@
  * is added is executed by the owner. */
 #include <umx/buffer.h>
 
+#include "endpoint/endpoint.h"
 #include "ops/flush.h"
 #include "ops/rma.h"
-#include "endpoint/endpoint.h"
 #include "rma/rma.h"
 
 enum {

@@ -372,7 +372,7 @@ test_bytes_after_the_end_are_refused(void **state)
 
     pair_open(p);
     assert_int_equal(umx_stream_shutdown(p->client), UMX_OK);
-    umi_conn_channel(p->client, UMI_STREAM_0)->is_shut = false;
+    umi_channel_get(p->client, UMI_STREAM_0)->is_shut = false;
     op_write(&o, p->client, out, 1);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
     assert_string_equal(umx_ep_reason(p->server),
