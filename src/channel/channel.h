@@ -171,6 +171,44 @@ void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
 /* UMI_AM_DATA's handler. */
 int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
 
+/* A send. UCX reads the header until the operation completes. */
+typedef struct umi_send {
+    uint64_t     header[3];
+    umx_message *longer; /* instead of `header`, or NULL */
+    umx_message *staged; /* the bytes, on the host; or NULL */
+    umx_message *memory; /* that they are in; or NULL */
+    umi_channel *channel;
+    uint32_t     header_len;
+    bool         is_rndv;
+    bool         is_unread; /* rendezvous: the peer has closed before */
+} umi_send;
+
+UMI_REQUEST_TAIL(umi_send, umi_send_of);
+
+/* A receive of a message, or of its bytes. */
+typedef struct umi_recv {
+    uint64_t     tag;
+    uint64_t     mask;
+    umi_channel *channel;
+    umx_message *message;
+    umx_message *staged; /* where bytes land; or NULL */
+    void        *device; /* where they belong, if so */
+    uint32_t     flags;
+    uint8_t      phase;
+} umi_recv;
+
+UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
+
+/* Of a request that is sent as several messages. */
+typedef struct umi_pieces {
+    umi_channel *channel;
+    unsigned     count;
+    unsigned     pending;
+    umx_status   status;
+} umi_pieces;
+
+UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
+
 static inline umx_request *
 umi_request_at(umi_link *link)
 {
@@ -350,8 +388,8 @@ bool umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
 
 extern const umi_request_ops umi_channel_send_ops;
 
-/* stream_send.c: of a request that is sent as several messages, `u.pieces`,
- * whose `arg` it is. They are done; withdraw it if all of it still waits. */
+/* stream_send.c: of a request with umi_pieces, whose `arg` it is. They are
+ * done; withdraw it if all of it still waits. */
 void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
 void umi_pieces_cancel(umx_request *req);
 

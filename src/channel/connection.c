@@ -198,7 +198,7 @@ umi_channels_on_goodbye(umx_ep *ep)
         umx_request *req = umi_request_at(link);
 
         if (req->ops == &umi_channel_send_ops) {
-            req->u.send.is_unread = req->u.send.is_rndv;
+            umi_send_of(req)->is_unread = umi_send_of(req)->is_rndv;
         }
     }
 }

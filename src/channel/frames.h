@@ -65,6 +65,23 @@ umx_message *umi_frames_take(umi_channel *channel);
  * `buffers`. */
 void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
 
+/* A receive. */
+typedef struct umi_frames_op {
+    umi_channel        *channel;
+    umx_message        *message; /* NULL: none yet */
+    umx_frames_alloc_fn alloc;
+    void               *arg;
+    const umx_buffer   *buffers;
+    size_t              count;
+    unsigned            num_landing;
+    umx_status          status;
+    uint8_t             phase;
+    bool                is_ended;
+    bool                is_returning; /* see channel.num_returning */
+} umi_frames_op;
+
+UMI_REQUEST_TAIL(umi_frames_op, umi_frames_op_of);
+
 /* ---- frames_recv.c: bytes ------------------------------------------------
  */
 

@@ -9,6 +9,21 @@
 
 #include "channel/channel.h"
 
+/* A receive. */
+typedef struct umi_stream_recv {
+    umi_channel *channel;
+    uint64_t     place; /* of the first byte in the stream */
+    size_t       filled;
+    size_t       good; /* of `filled`: before what failed */
+    unsigned     num_landing;
+    umx_status   status;
+    bool         is_wait_all;
+    bool         is_ended;
+    bool         is_returning; /* see channel.num_returning */
+} umi_stream_recv;
+
+UMI_REQUEST_TAIL(umi_stream_recv, umi_stream_of);
+
 static inline bool
 umi_channel_is_stream(const umi_channel *channel)
 {

@@ -20,6 +20,14 @@
 #include "channel/channel.h"
 #include "mem/memtype.h"
 
+/* Of a piece that lands: a request of its own. */
+typedef struct landing {
+    umx_request *target;
+    size_t       at; /* in its buffer */
+} landing;
+
+UMI_REQUEST_TAIL(landing, landing_of);
+
 static const umi_request_ops recv_ops;
 static const umi_request_ops land_ops;
 
@@ -34,15 +42,15 @@ first_message(const umi_channel *channel)
 static size_t
 room(const umx_request *req)
 {
-    return req->buf.len - req->u.stream.filled;
+    return req->buf.len - umi_stream_of(req)->filled;
 }
 
 /* Does it return with what it has? */
 static bool
 is_satisfied(const umx_request *req)
 {
-    return room(req) == 0 ||
-           (req->u.stream.filled != 0 && !req->u.stream.is_wait_all);
+    return room(req) == 0 || (umi_stream_of(req)->filled != 0 &&
+                              !umi_stream_of(req)->is_wait_all);
 }
 
 /* ---- giving back ---------------------------------------------------------
@@ -78,16 +86,16 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
 static void
 give_back(umx_request *req)
 {
-    umi_channel *channel = req->u.stream.channel;
-    size_t       len     = req->u.stream.filled;
+    umi_channel *channel = umi_stream_of(req)->channel;
+    size_t       len     = umi_stream_of(req)->filled;
 
-    if (len > req->u.stream.good) {
-        len = req->u.stream.good;
+    if (len > umi_stream_of(req)->good) {
+        len = umi_stream_of(req)->good;
     }
-    req->u.stream.filled = 0;
-    if (put_back(channel, req->u.stream.place, req->buf.data, len) ==
+    umi_stream_of(req)->filled = 0;
+    if (put_back(channel, umi_stream_of(req)->place, req->buf.data, len) ==
         UMX_ERR_NO_MEMORY) {
-        umi_channel_lose(channel, req->u.stream.place, UMX_ERR_NO_MEMORY);
+        umi_channel_lose(channel, umi_stream_of(req)->place, UMX_ERR_NO_MEMORY);
     }
 }
 
@@ -99,13 +107,13 @@ static void
 settle(umx_request *req)
 {
     umx_status status = req->is_cancelled ? UMX_ERR_CANCELED :
-                                            req->u.stream.status;
+                                            umi_stream_of(req)->status;
 
-    if (req->u.stream.is_returning) {
-        req->u.stream.channel->num_returning--;
+    if (umi_stream_of(req)->is_returning) {
+        umi_stream_of(req)->channel->num_returning--;
     }
-    req->info.tag    = req->u.stream.place;
-    req->info.length = req->u.stream.filled;
+    req->info.tag    = umi_stream_of(req)->place;
+    req->info.length = umi_stream_of(req)->filled;
     if (status != UMX_OK) {
         give_back(req);
     }
@@ -116,11 +124,11 @@ static void
 end(umx_request *req, umx_status status)
 {
     umi_link_remove(&req->link);
-    req->u.stream.is_ended = true;
-    if (req->u.stream.status == UMX_OK) {
-        req->u.stream.status = status;
+    umi_stream_of(req)->is_ended = true;
+    if (umi_stream_of(req)->status == UMX_OK) {
+        umi_stream_of(req)->status = status;
     }
-    if (req->u.stream.num_landing == 0) {
+    if (umi_stream_of(req)->num_landing == 0) {
         settle(req);
     }
 }
@@ -130,14 +138,14 @@ static void
 on_lost(umx_request *lander, umx_status status, void *arg)
 {
     umx_request *req     = arg;
-    umi_channel *channel = req->u.stream.channel;
+    umi_channel *channel = umi_stream_of(req)->channel;
 
     (void)lander;
     umi_request_lose(req, status);
-    if (req->u.stream.is_returning) {
-        req->u.stream.is_returning = false;
+    if (umi_stream_of(req)->is_returning) {
+        umi_stream_of(req)->is_returning = false;
         channel->num_returning--;
-        umi_channel_lose(channel, req->u.stream.place, status);
+        umi_channel_lose(channel, umi_stream_of(req)->place, status);
         umi_stream_advance(channel);
     }
 }
@@ -148,11 +156,11 @@ on_lost(umx_request *lander, umx_status status, void *arg)
 static void
 copy(umx_request *req, uint64_t place, const void *data, size_t len)
 {
-    if (req->u.stream.filled == 0) {
-        req->u.stream.place = place;
+    if (umi_stream_of(req)->filled == 0) {
+        umi_stream_of(req)->place = place;
     }
-    memcpy((char *)req->buf.data + req->u.stream.filled, data, len);
-    req->u.stream.filled += len;
+    memcpy((char *)req->buf.data + umi_stream_of(req)->filled, data, len);
+    umi_stream_of(req)->filled += len;
 }
 
 /* Have UCX write an announced piece into `req`, where it fits. False when out
@@ -170,16 +178,16 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     }
     lander->on_lost = on_lost;
     lander->arg     = req;
-    if (req->u.stream.filled == 0) {
-        req->u.stream.place = place;
+    if (umi_stream_of(req)->filled == 0) {
+        umi_stream_of(req)->place = place;
     }
     umi_request_borrow(lander, &req->buf);
-    lander->buf.data      = (char *)req->buf.data + req->u.stream.filled;
-    lander->buf.len       = len;
-    lander->u.land.target = req;
-    lander->u.land.at     = req->u.stream.filled;
-    req->u.stream.filled += len;
-    req->u.stream.num_landing++;
+    lander->buf.data = (char *)req->buf.data + umi_stream_of(req)->filled;
+    lander->buf.len  = len;
+    landing_of(lander)->target = req;
+    landing_of(lander)->at     = umi_stream_of(req)->filled;
+    umi_stream_of(req)->filled += len;
+    umi_stream_of(req)->num_landing++;
     ep->num_landing++;
     status = umi_land_post(lander, desc, len);
     if (status < 0) {
@@ -223,12 +231,12 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 
     if (message->info.length > room(req)) {
         if (!is_satisfied(req) && !umi_channel_pull_one(channel, message)) {
-            req->u.stream.status = UMX_ERR_NO_MEMORY;
+            umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
         }
         return false;
     }
     if (!land(req, message->info.tag, desc, message->info.length)) {
-        req->u.stream.status = UMX_ERR_NO_MEMORY;
+        umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
         return false;
     }
     channel->ep->num_announced--;
@@ -241,10 +249,10 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
-    if (req->u.stream.filled != 0 &&
-        umi_stream_place(message) < req->u.stream.place) {
+    if (umi_stream_of(req)->filled != 0 &&
+        umi_stream_place(message) < umi_stream_of(req)->place) {
         /* Given back by an earlier receive: those bytes are first. */
-        if (req->u.stream.num_landing != 0) {
+        if (umi_stream_of(req)->num_landing != 0) {
             return false;
         }
         give_back(req);
@@ -272,7 +280,7 @@ is_at_end(const umi_channel *channel, umx_request *req)
     status = umi_conn_recv_status(channel->ep);
     if (status != UMX_ERR_PEER_CLOSED ||
         umi_channel_is_behind_lost(channel, channel->place)) {
-        req->u.stream.status = status;
+        umi_stream_of(req)->status = status;
     }
     return status != UMX_OK;
 }
@@ -286,7 +294,7 @@ fill(umi_channel *channel, umx_request *req)
     while (room(req) != 0 && (message = first_message(channel)) != NULL &&
            message->info.length != 0 && fill_from(channel, req, message)) {
     }
-    return req->u.stream.status != UMX_OK || is_satisfied(req) ||
+    return umi_stream_of(req)->status != UMX_OK || is_satisfied(req) ||
            is_at_end(channel, req);
 }
 
@@ -354,29 +362,30 @@ umi_stream_offer(umi_channel *channel, umx_message *message)
 static bool
 land_finish(umx_request *lander)
 {
-    umx_request *req     = lander->u.land.target;
-    umi_channel *channel = req->u.stream.channel;
+    umx_request *req     = landing_of(lander)->target;
+    umi_channel *channel = umi_stream_of(req)->channel;
     umx_ep      *ep      = channel->ep;
-    size_t       at      = lander->u.land.at;
+    size_t       at      = landing_of(lander)->at;
     umx_status   status  = lander->status;
 
     ep->num_landing--;
-    req->u.stream.num_landing--;
+    umi_stream_of(req)->num_landing--;
     if (status != UMX_OK) {
-        umi_channel_lose(channel, req->u.stream.place + at, status);
-    } else if (umi_channel_is_behind_lost(channel, req->u.stream.place + at)) {
+        umi_channel_lose(channel, umi_stream_of(req)->place + at, status);
+    } else if (umi_channel_is_behind_lost(channel,
+                                          umi_stream_of(req)->place + at)) {
         status = UMX_ERR_CLOSED;
     }
     if (status != UMX_OK) {
-        req->u.stream.status = umi_conn_end_status(ep, status);
-        if (at < req->u.stream.good) {
-            req->u.stream.good = at;
+        umi_stream_of(req)->status = umi_conn_end_status(ep, status);
+        if (at < umi_stream_of(req)->good) {
+            umi_stream_of(req)->good = at;
         }
     }
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
     }
-    if (req->u.stream.num_landing == 0 && req->u.stream.is_ended) {
+    if (umi_stream_of(req)->num_landing == 0 && umi_stream_of(req)->is_ended) {
         settle(req);
     }
     umi_request_free(lander);
@@ -393,12 +402,12 @@ bool
 umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
                       uint64_t *place_p)
 {
-    const umx_request *target = req->u.land.target;
+    const umx_request *target = landing_of(req)->target;
 
-    if (req->ops != &land_ops || target->u.stream.channel != channel) {
+    if (req->ops != &land_ops || umi_stream_of(target)->channel != channel) {
         return false;
     }
-    *place_p = target->u.stream.place + req->u.land.at;
+    *place_p = umi_stream_of(target)->place + landing_of(req)->at;
     return true;
 }
 
@@ -412,7 +421,7 @@ recv_finish(umx_request *req)
     if (req->is_cancelled && req->status == UMX_OK) {
         give_back(req);
         req->status = UMX_ERR_CANCELED;
-        umi_stream_advance(req->u.stream.channel);
+        umi_stream_advance(umi_stream_of(req)->channel);
     }
     return true;
 }
@@ -420,11 +429,11 @@ recv_finish(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = req->u.stream.channel;
+    umi_channel *channel = umi_stream_of(req)->channel;
 
-    if (req->u.stream.num_landing != 0 &&
-        !umi_channel_is_lost(channel, req->u.stream.place)) {
-        req->u.stream.is_returning = true;
+    if (umi_stream_of(req)->num_landing != 0 &&
+        !umi_channel_is_lost(channel, umi_stream_of(req)->place)) {
+        umi_stream_of(req)->is_returning = true;
         channel->num_returning++;
     }
     end(req, UMX_ERR_CANCELED);
@@ -466,10 +475,10 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     }
     umi_request_borrow(req, buf);
     memset(&req->info, 0, sizeof(req->info));
-    memset(&req->u.stream, 0, sizeof(req->u.stream));
-    req->u.stream.channel     = channel;
-    req->u.stream.good        = SIZE_MAX;
-    req->u.stream.is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
+    memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
+    umi_stream_of(req)->channel     = channel;
+    umi_stream_of(req)->good        = SIZE_MAX;
+    umi_stream_of(req)->is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
     return req;
 }
 
@@ -484,14 +493,14 @@ start(umi_channel *channel, umx_request *req)
         return UMX_ERR_CLOSED;
     }
     if (is_first && fill(channel, req)) {
-        if (req->u.stream.num_landing != 0) {
-            req->u.stream.is_ended = true;
+        if (umi_stream_of(req)->num_landing != 0) {
+            umi_stream_of(req)->is_ended = true;
             return UMX_INPROGRESS;
         }
-        if (req->u.stream.status != UMX_OK) {
+        if (umi_stream_of(req)->status != UMX_OK) {
             give_back(req);
         }
-        return req->u.stream.status;
+        return umi_stream_of(req)->status;
     }
     umi_list_append(&channel->posted, &req->link);
     return UMX_INPROGRESS;
@@ -528,8 +537,8 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     }
     if (status == UMX_OK) {
         *info        = req->info;
-        info->tag    = req->u.stream.place;
-        info->length = req->u.stream.filled;
+        info->tag    = umi_stream_of(req)->place;
+        info->length = umi_stream_of(req)->filled;
     }
     umi_request_free(req);
     return status;

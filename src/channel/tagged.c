@@ -45,8 +45,8 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 static bool
 request_matches(const umx_request *req, const umx_recv_info *info)
 {
-    return umi_match(req->u.recv.tag, req->u.recv.mask, req->u.recv.flags,
-                     info);
+    return umi_match(umi_recv_of(req)->tag, umi_recv_of(req)->mask,
+                     umi_recv_of(req)->flags, info);
 }
 
 static umx_request *
@@ -197,7 +197,7 @@ end_landing(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    req->u.recv.phase = RECV_COMPLETE;
+    umi_recv_of(req)->phase = RECV_COMPLETE;
     ep->num_landing--;
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
@@ -209,8 +209,8 @@ umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
                        uint64_t *place_p)
 {
     *place_p = req->info.seq;
-    return req->ops == &recv_ops && req->u.recv.channel == channel &&
-           req->u.recv.phase == RECV_LANDING;
+    return req->ops == &recv_ops && umi_recv_of(req)->channel == channel &&
+           umi_recv_of(req)->phase == RECV_LANDING;
 }
 
 /* Have the announced bytes written into `req->buf`. */
@@ -220,8 +220,8 @@ land(umx_request *req, void *desc, size_t len)
     umx_ep    *ep = umi_conn_of(req->ep);
     umx_status status;
 
-    req->u.recv.phase   = RECV_LANDING;
-    req->u.recv.message = NULL;
+    umi_recv_of(req)->phase   = RECV_LANDING;
+    umi_recv_of(req)->message = NULL;
     ep->num_landing++;
     status = umi_land_post(req, desc, len);
     if (status == UMX_INPROGRESS) {
@@ -230,10 +230,10 @@ land(umx_request *req, void *desc, size_t len)
     end_landing(req);
     if (status != UMX_OK) {
         umi_conn_cannot_land(ep, status);
-        umi_channel_cut(req->u.recv.channel, req->info.seq, status);
+        umi_channel_cut(umi_recv_of(req)->channel, req->info.seq, status);
         return status;
     }
-    return length_status(&req->info, req->buf.len, req->u.recv.flags);
+    return length_status(&req->info, req->buf.len, umi_recv_of(req)->flags);
 }
 
 /* The bytes of `message`, which is off its queue, into `buf`; the message is
@@ -262,7 +262,7 @@ static void
 take_message(umx_message *message, umx_request *req)
 {
     umi_message_take(message);
-    req->u.recv.message = message;
+    umi_recv_of(req)->message = message;
 }
 
 /* The bytes of an announced message, off its queue, into `req`. */
@@ -301,20 +301,21 @@ deliver(umi_channel *channel, umx_message *message, umx_request *req)
 {
     req->info = message->info;
     count_recv(channel);
-    if (req->u.recv.flags & UMI_MATCH_WANT_MESSAGE) {
+    if (umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE) {
         take_message(message, req);
         return UMX_OK;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
         return umi_channel_deliver_announced(channel, message, req);
     }
-    return umi_channel_copy_out(channel, message, &req->buf, req->u.recv.flags);
+    return umi_channel_copy_out(channel, message, &req->buf,
+                                umi_recv_of(req)->flags);
 }
 
 static void
 complete_recv(umx_request *req, umx_status status)
 {
-    req->u.recv.phase = RECV_COMPLETE;
+    umi_recv_of(req)->phase = RECV_COMPLETE;
     umi_request_complete(req, status);
 }
 
@@ -342,9 +343,9 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
     }
     umi_link_remove(&req->link);
     if (message->storage == UMI_STORAGE_LANDING) {
-        message->claimant   = req;
-        req->u.recv.phase   = RECV_CLAIMING;
-        req->u.recv.message = message;
+        message->claimant         = req;
+        umi_recv_of(req)->phase   = RECV_CLAIMING;
+        umi_recv_of(req)->message = message;
         umi_channel_queue(channel, message);
         return;
     }
@@ -373,7 +374,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     } else {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
         if (status == UMX_OK) {
-            status = length_status(info, req->buf.len, req->u.recv.flags);
+            status = length_status(info, req->buf.len, umi_recv_of(req)->flags);
         }
     }
     umi_credit_read(channel, umi_charge_of(arrival));
@@ -415,7 +416,7 @@ arrive_at_queue(umi_channel *channel, umi_list *queue,
 static bool
 takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
 {
-    if (!(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
+    if (!(umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE)) {
         return true;
     }
     return req->buf.len != 0 && arrival->len <= req->buf.len &&
@@ -561,10 +562,10 @@ stage(umx_request *req)
         umi_message_free(staged);
         return false;
     }
-    req->u.recv.staged = staged;
-    req->u.recv.device = req->buf.data;
-    req->buf.data      = staged->data;
-    req->buf.memtype   = UMX_MEMTYPE_HOST;
+    umi_recv_of(req)->staged = staged;
+    umi_recv_of(req)->device = req->buf.data;
+    req->buf.data            = staged->data;
+    req->buf.memtype         = UMX_MEMTYPE_HOST;
     return true;
 }
 
@@ -572,15 +573,15 @@ stage(umx_request *req)
 static umx_status
 unstage(umx_request *req, umx_status status)
 {
-    umx_message *staged = req->u.recv.staged;
+    umx_message *staged = umi_recv_of(req)->staged;
     umx_status   copied = UMX_OK;
 
     if (staged == NULL) {
         return status;
     }
-    req->u.recv.staged = NULL;
-    req->buf.data      = req->u.recv.device;
-    req->buf.memtype   = UMX_MEMTYPE_CUDA;
+    umi_recv_of(req)->staged = NULL;
+    req->buf.data            = umi_recv_of(req)->device;
+    req->buf.memtype         = UMX_MEMTYPE_CUDA;
     if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
         copied = umi_copy_in(&req->buf, staged->data, req->info.length);
     }
@@ -609,14 +610,14 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
         return NULL;
     }
     umi_request_borrow(req, buf);
-    req->info.length    = 0;
-    req->u.recv.tag     = match->tag;
-    req->u.recv.mask    = match->mask;
-    req->u.recv.flags   = flags;
-    req->u.recv.channel = channel;
-    req->u.recv.message = NULL;
-    req->u.recv.staged  = NULL;
-    req->u.recv.phase   = RECV_QUEUED;
+    req->info.length          = 0;
+    umi_recv_of(req)->tag     = match->tag;
+    umi_recv_of(req)->mask    = match->mask;
+    umi_recv_of(req)->flags   = flags;
+    umi_recv_of(req)->channel = channel;
+    umi_recv_of(req)->message = NULL;
+    umi_recv_of(req)->staged  = NULL;
+    umi_recv_of(req)->phase   = RECV_QUEUED;
     if (umi_must_stage(req->worker->context, buf) && !stage(req)) {
         umi_request_free(req);
         return NULL;
@@ -629,9 +630,9 @@ static umx_status
 recv_later(umi_channel *channel, umx_message *message, umx_request *req)
 {
     if (message->storage == UMI_STORAGE_LANDING) {
-        message->claimant   = req;
-        req->u.recv.phase   = RECV_CLAIMING;
-        req->u.recv.message = message;
+        message->claimant         = req;
+        umi_recv_of(req)->phase   = RECV_CLAIMING;
+        umi_recv_of(req)->message = message;
         return UMX_INPROGRESS;
     }
     umi_channel_unqueue(channel, message);
@@ -755,7 +756,7 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
-        *message_p = req->u.recv.message;
+        *message_p = umi_recv_of(req)->message;
         umi_request_free(req);
     }
     return status;
@@ -774,8 +775,8 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
 umx_message *
 umx_request_message(const umx_request *req)
 {
-    return (req->ops == &umi_frames_recv_ops) ? req->u.frames.message :
-                                                req->u.recv.message;
+    return (req->ops == &umi_frames_recv_ops) ? umi_frames_op_of(req)->message :
+                                                umi_recv_of(req)->message;
 }
 
 umx_status
@@ -874,7 +875,7 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
         }
         return;
     }
-    claimant->u.recv.message = NULL;
+    umi_recv_of(claimant)->message = NULL;
     umi_channel_unqueue(channel, message);
     complete_recv(claimant, deliver(channel, message, claimant));
 }
@@ -883,13 +884,13 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
 static void
 settle_cancelled_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
-    umx_message *message = req->u.recv.message;
+    umi_channel *channel = umi_recv_of(req)->channel;
+    umx_message *message = umi_recv_of(req)->message;
     umx_status   status  = req->status;
 
-    req->u.recv.message = NULL;
-    message->lander     = NULL;
-    message->storage    = UMI_STORAGE_MOVED;
+    umi_recv_of(req)->message = NULL;
+    message->lander           = NULL;
+    message->storage          = UMI_STORAGE_MOVED;
     if (status == UMX_OK) {
         status = umi_message_make_room(message, message->info.length) ?
                      umi_copy_out(&req->buf, message->data,
@@ -902,11 +903,11 @@ settle_cancelled_landing(umx_request *req)
 static void
 finish_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
+    umi_channel *channel = umi_recv_of(req)->channel;
     umx_ep      *ep      = channel->ep;
 
     end_landing(req);
-    if (req->status != UMX_OK && req->u.recv.message == NULL) {
+    if (req->status != UMX_OK && umi_recv_of(req)->message == NULL) {
         umi_channel_lose(channel, req->info.seq, req->status);
     }
     if (umi_channel_is_behind_lost(channel, req->info.seq)) {
@@ -915,12 +916,12 @@ finish_landing(umx_request *req)
     if (req->status != UMX_OK) {
         req->status = umi_conn_end_status(ep, req->status);
     }
-    if (req->u.recv.message != NULL) {
+    if (umi_recv_of(req)->message != NULL) {
         settle_cancelled_landing(req);
         req->status = UMX_ERR_CANCELED;
     } else if (req->status == UMX_OK) {
         req->status = length_status(&req->info, req->buf.len,
-                                    req->u.recv.flags);
+                                    umi_recv_of(req)->flags);
     }
 }
 
@@ -931,13 +932,13 @@ uncomplete(umx_request *req)
 {
     umx_status status = UMX_OK;
 
-    if (req->u.recv.message != NULL) {
-        umx_message_return(req->u.recv.message);
-        req->u.recv.message = NULL;
+    if (umi_recv_of(req)->message != NULL) {
+        umx_message_return(umi_recv_of(req)->message);
+        umi_recv_of(req)->message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        status = umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
-                                    &req->buf);
+        status = umi_channel_unrecv(umi_recv_of(req)->channel, &req->info, NULL,
+                                    0, &req->buf);
     }
     if (status != UMX_ERR_NO_MEMORY) {
         req->status = UMX_ERR_CANCELED;
@@ -948,7 +949,7 @@ uncomplete(umx_request *req)
 static __attribute__((noinline)) void
 finish_odd(umx_request *req)
 {
-    if (req->u.recv.phase == RECV_LANDING) {
+    if (umi_recv_of(req)->phase == RECV_LANDING) {
         finish_landing(req);
     }
     if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
@@ -960,8 +961,8 @@ finish_odd(umx_request *req)
 static bool
 recv_finish(umx_request *req)
 {
-    if (req->u.recv.phase == RECV_LANDING || req->is_cancelled ||
-        req->u.recv.staged != NULL) {
+    if (umi_recv_of(req)->phase == RECV_LANDING || req->is_cancelled ||
+        umi_recv_of(req)->staged != NULL) {
         finish_odd(req);
     }
     return true;
@@ -972,7 +973,7 @@ recv_finish(umx_request *req)
 static void
 cancel_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
+    umi_channel *channel = umi_recv_of(req)->channel;
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
@@ -984,12 +985,12 @@ cancel_landing(umx_request *req)
         req->is_cancelled = false; /* it is received after all */
         return;
     }
-    message->channel    = channel;
-    message->info       = req->info;
-    message->storage    = UMI_STORAGE_LANDING;
-    message->data       = NULL;
-    message->lander     = req;
-    req->u.recv.message = message;
+    message->channel          = channel;
+    message->info             = req->info;
+    message->storage          = UMI_STORAGE_LANDING;
+    message->data             = NULL;
+    message->lander           = req;
+    umi_recv_of(req)->message = message;
     umi_channel_uncount(channel);
     umi_channel_offer(channel, message);
 }
@@ -997,16 +998,16 @@ cancel_landing(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
-    umx_message *message = req->u.recv.message;
+    umi_channel *channel = umi_recv_of(req)->channel;
+    umx_message *message = umi_recv_of(req)->message;
 
-    switch ((enum recv_phase)req->u.recv.phase) {
+    switch ((enum recv_phase)umi_recv_of(req)->phase) {
     case RECV_QUEUED:
         complete_recv(req, UMX_ERR_CANCELED);
         break;
     case RECV_CLAIMING:
-        message->claimant   = NULL;
-        req->u.recv.message = NULL;
+        message->claimant         = NULL;
+        umi_recv_of(req)->message = NULL;
         complete_recv(req, UMX_ERR_CANCELED);
         umi_channel_unqueue(channel, message);
         umi_channel_offer(channel, message);
@@ -1052,11 +1053,11 @@ umi_channel_discard_message(umi_channel *channel, umx_message *message,
 
     umi_channel_unqueue(channel, message);
     if (message->lander != NULL) {
-        message->lander->u.recv.message = NULL;
+        umi_recv_of(message->lander)->message = NULL;
     }
     umi_message_free(message);
     if (claimant != NULL) {
-        claimant->u.recv.message = NULL;
+        umi_recv_of(claimant)->message = NULL;
         complete_recv(claimant, status);
     }
 }

@@ -82,6 +82,13 @@ typedef struct umi_sending {
     umi_leg             legs[];
 } umi_sending;
 
+/* A message's request, while a sending has it. */
+typedef struct umi_message_op {
+    umi_sending *sending;
+} umi_message_op;
+
+UMI_REQUEST_TAIL(umi_message_op, umi_message_op_of);
+
 /* ---- sender.c ------------------------------------------------------------
  */
 

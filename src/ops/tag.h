@@ -22,6 +22,19 @@ struct umx_tag_message {
     uint8_t           data[];
 };
 
+/* A send or a receive. */
+typedef struct umi_tag_op {
+    void            *handle; /* UCX's request, to cancel it */
+    umi_engine      *engine; /* held; where that is */
+    uint64_t         tag;
+    uint64_t         mask;
+    umx_tag_message *message; /* one of ours */
+    bool             is_sync;
+    bool             is_moving; /* to another engine */
+} umi_tag_op;
+
+UMI_REQUEST_TAIL(umi_tag_op, umi_tag_op_of);
+
 /* These are UCX's own messages: it must reach the bytes. */
 umx_status umi_tag_check_buffer(const umx_worker *worker,
                                 const umx_buffer *buf);

@@ -176,10 +176,10 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
     }
     *message_p = NULL;
     umi_request_borrow(req, buf);
-    req->u.raw.mask      = UINT64_MAX;
-    req->u.raw.message   = NULL;
-    req->u.raw.is_moving = false;
-    status               = umi_tag_deliver(req, message);
+    umi_tag_op_of(req)->mask      = UINT64_MAX;
+    umi_tag_op_of(req)->message   = NULL;
+    umi_tag_op_of(req)->is_moving = false;
+    status                        = umi_tag_deliver(req, message);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
@@ -287,9 +287,9 @@ static bool
 finish_take(umx_request *req)
 {
     if (req->is_cancelled && req->status == UMX_OK) {
-        umi_tag_return(req->u.raw.message);
-        req->u.raw.message = NULL;
-        req->status        = UMX_ERR_CANCELED;
+        umi_tag_return(umi_tag_op_of(req)->message);
+        umi_tag_op_of(req)->message = NULL;
+        req->status                 = UMX_ERR_CANCELED;
     }
     return true;
 }
@@ -307,12 +307,13 @@ try_waiter(umx_request *req)
     umx_status status;
 
     if (req->ops == &wait_ops) {
-        return look(req->worker, req->u.raw.tag, req->u.raw.mask, &req->info);
+        return look(req->worker, umi_tag_op_of(req)->tag,
+                    umi_tag_op_of(req)->mask, &req->info);
     }
-    status = take(req->worker, req->u.raw.tag, req->u.raw.mask,
-                  &req->u.raw.message);
+    status = take(req->worker, umi_tag_op_of(req)->tag,
+                  umi_tag_op_of(req)->mask, &umi_tag_op_of(req)->message);
     if (status == UMX_OK) {
-        req->info = req->u.raw.message->info;
+        req->info = umi_tag_op_of(req)->message->info;
     }
     return status;
 }
@@ -331,12 +332,12 @@ post_waiter(umx_worker *worker, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = (umx_buffer){0};
-    req->info          = (umx_recv_info){0};
-    req->u.raw.tag     = tag;
-    req->u.raw.mask    = mask;
-    req->u.raw.message = NULL;
-    status             = try_waiter(req);
+    req->buf                    = (umx_buffer){0};
+    req->info                   = (umx_recv_info){0};
+    umi_tag_op_of(req)->tag     = tag;
+    umi_tag_op_of(req)->mask    = mask;
+    umi_tag_op_of(req)->message = NULL;
+    status                      = try_waiter(req);
     if (status == UMX_ERR_NO_MESSAGE) {
         umi_list_append(&worker->tag_waiters, &req->link);
         status = UMX_INPROGRESS;
@@ -378,7 +379,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else if (req != NULL) {
-        *message_p = req->u.raw.message;
+        *message_p = umi_tag_op_of(req)->message;
         umi_request_free(req);
     }
     return status;
@@ -387,7 +388,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
 umx_tag_message *
 umx_request_tag_message(const umx_request *req)
 {
-    return req->u.raw.message;
+    return umi_tag_op_of(req)->message;
 }
 
 /* ---- the worker's calls --------------------------------------------------
@@ -400,9 +401,9 @@ find_recv(const umx_worker *worker, const umx_tag_message *message)
     UMI_LIST_FOREACH(link, &worker->tag_recvs) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->u.raw.message == NULL && !req->is_cancelled &&
-            umi_tag_matches(message->info.tag, req->u.raw.tag,
-                            req->u.raw.mask)) {
+        if (umi_tag_op_of(req)->message == NULL && !req->is_cancelled &&
+            umi_tag_matches(message->info.tag, umi_tag_op_of(req)->tag,
+                            umi_tag_op_of(req)->mask)) {
             return req;
         }
     }

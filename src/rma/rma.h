@@ -10,6 +10,7 @@
 #include "channel/channel.h"
 #include "codec/rma.h"
 #include "core/rkey.h"
+#include "ops/rma.h"
 #include "util/slots.h"
 
 /* Of an endpoint that has had to do with it. */
