@@ -76,10 +76,17 @@ umx_am_probe(umx_ep *ep, uint16_t id, umx_recv_info *info)
 /* ---- handlers ------------------------------------------------------------
  */
 
+void
+umi_am_init(umx_worker *worker, umi_am *am)
+{
+    umi_list_init(&am->users);
+    worker->am = am;
+}
+
 static umi_am_user *
 find_user(umx_worker *worker, uint16_t id)
 {
-    UMI_LIST_FOREACH(link, &worker->am_users) {
+    UMI_LIST_FOREACH(link, &worker->am->users) {
         umi_am_user *user = umi_container_of(link, umi_am_user, link);
 
         if (user->id == id) {
@@ -185,7 +192,7 @@ set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
         }
         user->id = id;
         umi_list_init(&user->channels);
-        umi_list_append(&worker->am_users, &user->link);
+        umi_list_append(&worker->am->users, &user->link);
     }
     forget_channels(user); /* the new one is told of them */
     user->fn    = fn;
@@ -242,9 +249,9 @@ umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 void
 umi_am_users_fini(umx_worker *worker)
 {
-    while (!umi_list_is_empty(&worker->am_users)) {
-        umi_am_user *user = umi_container_of(worker->am_users.next, umi_am_user,
-                                             link);
+    while (!umi_list_is_empty(&worker->am->users)) {
+        umi_am_user *user = umi_container_of(worker->am->users.next,
+                                             umi_am_user, link);
 
         umi_link_remove(&user->link);
         forget_channels(user);

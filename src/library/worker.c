@@ -70,6 +70,35 @@ static const umi_ep_hooks ep_hooks = {
 /* ---- workers -------------------------------------------------------------
  */
 
+/* Behind each umx_worker. */
+typedef struct rooms {
+    umi_tags tags;
+    umi_lend lend;
+    umi_am   am;
+} rooms;
+
+_Static_assert(sizeof(umx_worker) % _Alignof(rooms) == 0, "behind it");
+
+static rooms *
+rooms_of(umx_worker *worker)
+{
+    return (rooms *)(worker + 1);
+}
+
+static void
+init_worker(umx_worker *worker)
+{
+    umi_tag_init(worker, &rooms_of(worker)->tags);
+    umi_cma_init(worker, &rooms_of(worker)->lend);
+    umi_am_init(worker, &rooms_of(worker)->am);
+}
+
+static void
+free_worker(umx_worker *worker)
+{
+    umi_cma_fini(&rooms_of(worker)->lend);
+}
+
 static void
 abort_worker(umx_worker *worker)
 {
@@ -88,13 +117,16 @@ fini_worker(umx_worker *worker)
 
 static const umi_worker_hooks worker_hooks = {
     .ep            = &ep_hooks,
+    .size          = sizeof(rooms),
+    .init          = init_worker,
+    .free          = free_worker,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_conn_visit,
     .on_renewed    = umi_conn_engine_gone,
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,
-    .look_for_tags = umi_tag_look,
+    .on_arrivals   = umi_tag_look,
     .hold_flush    = umi_rma_hold_flush,
     .abort_ep      = umi_conn_abort,
     .abort         = abort_worker,
@@ -128,7 +160,7 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
                                     umi_control_on_arrival);
     }
     if (status == UMX_OK) {
-        status = umi_cma_init(worker);
+        status = umi_cma_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);

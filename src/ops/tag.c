@@ -147,7 +147,7 @@ umx_status
 umi_tag_post_result(umx_request *req, umi_engine *engine,
                     ucs_status_ptr_t result)
 {
-    umx_status status = umi_post_result(req, result, &req->worker->tag_recvs);
+    umx_status status = umi_post_result(req, result, &req->worker->inflight);
 
     if (req->is_posted) {
         umi_tag_op_of(req)->handle = result;
@@ -206,7 +206,7 @@ post_again(umx_request *req)
 void
 umi_tag_move(umx_worker *worker, const umi_engine *old)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_recvs) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         /* One that is landing stays where it is: UCX does not cancel it. */
@@ -228,7 +228,7 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
     if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         req->info.tag    = info->sender_tag;
         req->info.length = info->length;
-        req->info.seq    = req->worker->tag_seq++;
+        req->info.seq    = req->worker->tags->seq++;
     }
     umi_tag_end_post(req, request);
     if (umi_tag_op_of(req)->is_moving && status == UCS_ERR_CANCELED &&

@@ -20,7 +20,7 @@ message_of(umi_link *link)
 umx_tag_message *
 umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask)
 {
-    UMI_LIST_FOREACH(link, &worker->tag_returned) {
+    UMI_LIST_FOREACH(link, &worker->tags->returned) {
         umx_tag_message *message = message_of(link);
 
         if (umi_tag_matches(message->info.tag, tag, mask)) {
@@ -34,9 +34,9 @@ void
 umi_tag_return(umx_tag_message *message)
 {
     umx_worker *worker = message->worker;
-    umi_link   *pos    = worker->tag_returned.next;
+    umi_link   *pos    = worker->tags->returned.next;
 
-    while (pos != &worker->tag_returned &&
+    while (pos != &worker->tags->returned &&
            (int32_t)(message_of(pos)->info.seq - message->info.seq) < 0) {
         pos = pos->next;
     }
@@ -248,7 +248,7 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     message->handle = ucp_tag_probe_nb(engine->ucp, tag, mask, 1, &found);
     message->info   = (umx_recv_info){.tag    = found.sender_tag,
                                       .length = found.length,
-                                      .seq    = worker->tag_seq++};
+                                      .seq    = worker->tags->seq++};
     *message_p      = message;
     return UMX_OK;
 }
@@ -268,7 +268,7 @@ take(umx_worker *worker, uint64_t tag, uint64_t mask,
         }
     }
     umi_link_remove(&message->link);
-    umi_list_append(&worker->tag_taken, &message->link);
+    umi_list_append(&worker->tags->taken, &message->link);
     *message_p = message;
     return UMX_OK;
 }
@@ -339,7 +339,7 @@ post_waiter(umx_worker *worker, uint64_t tag, uint64_t mask,
     umi_tag_op_of(req)->message = NULL;
     status                      = try_waiter(req);
     if (status == UMX_ERR_NO_MESSAGE) {
-        umi_list_append(&worker->tag_waiters, &req->link);
+        umi_list_append(&worker->waiting, &req->link);
         status = UMX_INPROGRESS;
     }
     return status;
@@ -398,7 +398,7 @@ umx_request_tag_message(const umx_request *req)
 static umx_request *
 find_recv(const umx_worker *worker, const umx_tag_message *message)
 {
-    UMI_LIST_FOREACH(link, &worker->tag_recvs) {
+    UMI_LIST_FOREACH(link, &worker->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         if (umi_tag_op_of(req)->message == NULL && !req->is_cancelled &&
@@ -422,19 +422,27 @@ empty_engine(umi_engine *engine)
 }
 
 void
+umi_tag_init(umx_worker *worker, umi_tags *tags)
+{
+    umi_list_init(&tags->returned);
+    umi_list_init(&tags->taken);
+    worker->tags = tags;
+}
+
+void
 umi_tag_look(umx_worker *worker)
 {
     UMI_LIST_FOREACH(link, &worker->old_engines) {
         empty_engine(umi_container_of(link, umi_engine, link));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
         umx_request *req = find_recv(worker, message_of(link));
 
         if (req != NULL) {
             umi_tag_redirect(req, message_of(link));
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_waiters) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->waiting) {
         umx_request *req    = umi_container_of(link, umx_request, link);
         umx_status   status = try_waiter(req);
 
@@ -472,12 +480,12 @@ drop_handle(umx_tag_message *message)
 void
 umi_tag_abort(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->tag_waiters, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+    umi_request_complete_all(&worker->waiting, UMX_ERR_CANCELED);
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
         drop_handle(message_of(link));
         free_message(message_of(link));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_taken) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->taken) {
         umx_tag_message *message = message_of(link);
 
         drop_handle(message);

@@ -329,7 +329,7 @@ test_it_is_given_back_without_memory(void **state)
     op        send_op, recv_op;
 
     open_lending_pair(p);
-    pool = &p->server_worker->cma;
+    pool = &p->server_worker->lend->objects;
     lend(p, &send_op);
     pair_settle(p);
     sys.has_no_memory = true;
