@@ -24,29 +24,69 @@ typedef struct umi_counts {
     uint32_t reserve;
 } umi_counts;
 
+struct umi_channel;
+
+/* What differs between kinds of channels. Places are of their order: seqs, or
+ * of the bytes of a stream. */
+typedef struct umi_channel_ops {
+    /* A message that is next in order, inside UCX's callback. True: it went
+     * straight to a receive; false: keep it, and offer it. */
+    bool (*arrive)(struct umi_channel *channel, const umx_recv_info *info,
+                   const umi_am_arrival *arrival);
+    /* Put a message where it belongs: with a receive that waits for it, or in
+     * the queue. */
+    void (*offer)(struct umi_channel *channel, umx_message *message);
+    /* A message of the queue has landed; or has not, then it is gone. */
+    void (*landed)(struct umi_channel *channel, umx_message *message,
+                   umx_status status);
+    /* Hand out what there is: umi_channel_due(). NULL: never due. */
+    void (*advance)(struct umi_channel *channel);
+    /* Complete every receive that waits. */
+    void (*fail_posted)(struct umi_channel *channel, umx_status status);
+
+    /* For cut.c. The channel has been cut; the place of the first message in
+     * the queue of which not all is here, or `none`. NULL: nothing to do; that
+     * of the first message whose bytes are not. */
+    void (*cut)(struct umi_channel *channel, umx_status status);
+    uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
+    /* Does a message of the channel land by `req`, and which? */
+    bool (*is_landing)(const struct umi_channel *channel,
+                       const umx_request *req, uint64_t *place_p);
+    uint64_t (*place)(const umx_message *message);
+    /* How far `a` is behind `b`. */
+    int64_t (*distance)(uint64_t a, uint64_t b);
+    /* Of what comes next. */
+    uint64_t (*next)(const struct umi_channel *channel);
+} umi_channel_ops;
+
+extern const umi_channel_ops umi_tagged_ops;
+extern const umi_channel_ops umi_stream_ops;
+extern const umi_channel_ops umi_frames_ops;
+
 typedef struct umi_channel {
-    umi_link            link;     /* umi_channels.others */
-    umi_link            due_link; /* umi_channels.due */
-    umx_ep             *ep;
-    uint32_t            id; /* umi_channel_id() */
-    bool                owes_credit;
-    bool                has_goodbye;
-    bool                is_replies; /* to what we asked for: see rma.h */
-    bool                is_ours;    /* counts as one that we send on */
-    bool                is_peers;   /* as one that the peer sends on */
-    bool                is_cut;     /* nothing from `cut_at` on is handed out */
-    uint32_t            goodbye_seq; /* the peer's last seq + 1 */
-    uint32_t            tx_seq;
-    uint32_t            rx_seq;
-    umi_counts          tx_sent;   /* running totals */
-    umi_counts          tx_limits; /* what the peer allows of them */
-    umi_counts          rx_read;
-    umi_counts          rx_granted;
-    umi_counts          rx_kept; /* not read yet */
-    umi_list            waiting;
-    umi_list            posted;
-    umi_list            unexpected;
-    umi_list            parked;
+    umi_link               link;     /* umi_channels.others */
+    umi_link               due_link; /* umi_channels.due */
+    umx_ep                *ep;
+    const umi_channel_ops *ops;
+    uint32_t               id; /* umi_channel_id() */
+    bool                   owes_credit;
+    bool                   has_goodbye;
+    bool                   is_replies; /* to what we asked for: see rma.h */
+    bool                   is_ours;    /* counts as one that we send on */
+    bool                   is_peers;   /* as one that the peer sends on */
+    bool                   is_cut; /* nothing from `cut_at` on is handed out */
+    uint32_t               goodbye_seq; /* the peer's last seq + 1 */
+    uint32_t               tx_seq;
+    uint32_t               rx_seq;
+    umi_counts             tx_sent;   /* running totals */
+    umi_counts             tx_limits; /* what the peer allows of them */
+    umi_counts             rx_read;
+    umi_counts             rx_granted;
+    umi_counts             rx_kept; /* not read yet */
+    umi_list               waiting;
+    umi_list               posted;
+    umi_list               unexpected;
+    umi_list               parked;
     umi_list            taken;  /* in the user's hands, bytes may be missing */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
@@ -250,8 +290,7 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 
-/* Complete every queued receive / every waiting send. */
-void umi_channel_fail_posted(umi_channel *channel, umx_status status);
+/* Complete every waiting send. */
 void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
 
 /* Drop all unread messages. */
@@ -268,9 +307,20 @@ umx_status umi_land_post(umx_request *req, void *desc, size_t len);
 /* Start to pull one. False when out of memory: it stays with its sender. */
 bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
 
-/* Put `message` where it belongs: with a receive that waits for it, or in the
- * queue. */
-void umi_channel_offer(umi_channel *channel, umx_message *message);
+static inline void
+umi_channel_offer(umi_channel *channel, umx_message *message)
+{
+    channel->ops->offer(channel, message);
+}
+
+static inline void
+umi_channel_fail_posted(umi_channel *channel, umx_status status)
+{
+    channel->ops->fail_posted(channel, status);
+}
+
+/* tagged.c: the message that a receive waits for is gone. */
+void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
 /* In and out of the queue. */
 void umi_channel_queue(umi_channel *channel, umx_message *message);
@@ -372,19 +422,15 @@ void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
 /* The endpoint has failed: cut at the first message that has not come. */
 void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 
-/* Where the message is in the order of its channel: its seq, or its place in
- * the stream. */
-uint64_t umi_channel_place(const umi_channel *channel,
-                           const umx_message *message);
+/* umi_channel_ops.place and distance of channels whose order is that of seqs.
+ */
+uint64_t umi_seq_place(const umx_message *message);
+int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
 /* Is the message of that place lost, or behind one that is; is it behind one?
  */
 bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
 bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
-
-/* channel.c: is `req` a receive of `channel` into which a message lands? */
-bool umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
-                            uint64_t *place_p);
 
 extern const umi_request_ops umi_channel_send_ops;
 

@@ -166,3 +166,16 @@ umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel))
         fn(umi_container_of(link, umi_channel, link));
     }
 }
+
+umx_status
+umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
+{
+    umx_status status;
+
+    status = umi_conn_check(ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_channel_get(ep, id);
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}

@@ -2,8 +2,6 @@
 /* connection.c: what the channels of an endpoint do as it opens, closes and
  * ends: umi_ep_hooks. */
 #include "channel/channel.h"
-#include "channel/frames.h"
-#include "channel/stream.h"
 
 /* The one after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
@@ -96,11 +94,7 @@ umi_channels_hand_out(umx_ep *ep)
     while ((link = umi_list_pop(&umi_channels_of(ep)->due)) != NULL) {
         umi_channel *channel = umi_container_of(link, umi_channel, due_link);
 
-        if (umi_channel_is_stream(channel)) {
-            umi_stream_advance(channel);
-        } else {
-            umi_frames_advance(channel);
-        }
+        channel->ops->advance(channel);
     }
 }
 

@@ -27,22 +27,11 @@ typedef struct umi_frames {
 
 /* ---- frames_queue.c: messages as they come ------------------------------- */
 
-static inline bool
-umi_channel_is_frames(const umi_channel *channel)
-{
-    return channel->id >> 16 == UMI_KIND_FRAMES;
-}
+/* Can a message in the user's hands still lose bytes? */
+bool umi_frames_is_unsafe(const umx_message *head);
 
-/* umi_channel_offer() and umi_channel_fail_posted() of frames. */
-void umi_frames_offer(umi_channel *channel, umx_message *message);
-void umi_frames_fail_posted(umi_channel *channel, umx_status status);
-
-/* For cut.c: the first message in the queue of which not all is here, or
- * `none`; can a message in the user's hands still lose bytes; the parts that
- * the open message misses never come. */
-uint64_t umi_frames_first_broken(umi_channel *channel, uint64_t none);
-bool     umi_frames_is_unsafe(const umx_message *head);
-void     umi_frames_cut_open(umi_channel *channel, umx_status status);
+/* The parts that the open message misses never come. */
+void umi_frames_cut_open(umi_channel *channel, umx_status status);
 
 /* Hand out what there is. */
 void umi_frames_advance(umi_channel *channel);

@@ -285,8 +285,8 @@ umi_frames_advance(umi_channel *channel)
 /* ---- arrival and end -----------------------------------------------------
  */
 
-void
-umi_frames_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     umi_channel_queue(channel, message);
     if (channel->open != NULL || !umi_list_is_empty(&channel->posted)) {
@@ -294,8 +294,8 @@ umi_frames_offer(umi_channel *channel, umx_message *message)
     }
 }
 
-void
-umi_frames_fail_posted(umi_channel *channel, umx_status status)
+static void
+fail_posted(umi_channel *channel, umx_status status)
 {
     if (umi_conn_reads_on(channel->ep)) {
         umi_frames_advance(channel); /* what has come can be read */
@@ -320,8 +320,8 @@ count_parts(umi_channel *channel, umx_message *message)
     return count;
 }
 
-uint64_t
-umi_frames_first_broken(umi_channel *channel, uint64_t none)
+static uint64_t
+first_broken(umi_channel *channel, uint64_t none)
 {
     const umi_link *whole   = channel->unexpected.next; /* behind the last */
     size_t          missing = 0;
@@ -479,3 +479,45 @@ umi_frames_drop(umx_message *message)
     }
     umi_message_end_taken(worker, ep);
 }
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+/* A head has to be decoded first, and a part needs its head. */
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
+{
+    (void)channel;
+    (void)info;
+    (void)arrival;
+    return false;
+}
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    umi_frames_advance(channel);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->rx_seq;
+}
+
+const umi_channel_ops umi_frames_ops = {
+    .arrive       = arrive,
+    .offer        = offer,
+    .landed       = landed,
+    .advance      = umi_frames_advance,
+    .fail_posted  = fail_posted,
+    .cut          = umi_frames_cut_open,
+    .first_broken = first_broken,
+    .is_landing   = umi_frames_is_landing,
+    .place        = umi_seq_place,
+    .distance     = umi_seq_distance,
+    .next         = next,
+};

@@ -77,6 +77,13 @@ umx_message_data(const umx_message *message)
     return umi_message_is_at_hand(message) ? message->data : NULL;
 }
 
+umx_message *
+umx_request_message(const umx_request *req)
+{
+    return (req->ops == &umi_frames_recv_ops) ? umi_frames_op_of(req)->message :
+                                                umi_recv_of(req)->message;
+}
+
 static umx_status
 recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
 {

@@ -24,32 +24,11 @@ typedef struct umi_stream_recv {
 
 UMI_REQUEST_TAIL(umi_stream_recv, umi_stream_of);
 
-static inline bool
-umi_channel_is_stream(const umi_channel *channel)
-{
-    return channel->id >> 16 == UMI_KIND_STREAM;
-}
-
 /* The place of its first unread byte. */
 static inline uint64_t
 umi_stream_place(const umx_message *message)
 {
     return message->info.tag + message->read;
 }
-
-/* A piece that is next in order, inside UCX's callback. True: it went straight
- * to a receive; false: keep it, and offer it. */
-bool umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival);
-
-/* umi_channel_offer() and umi_channel_fail_posted() of streams. */
-void umi_stream_offer(umi_channel *channel, umx_message *message);
-void umi_stream_fail_posted(umi_channel *channel, umx_status status);
-
-/* Does a piece of `channel` land by `req`, and which? */
-bool umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
-                           uint64_t *place_p);
-
-/* Give receives what there is for them. */
-void umi_stream_advance(umi_channel *channel);
 
 #endif

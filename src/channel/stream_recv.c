@@ -133,6 +133,8 @@ end(umx_request *req, umx_status status)
     }
 }
 
+static void advance(umi_channel *channel);
+
 /* UCX keeps bytes, for which those behind a cancelled receive wait. */
 static void
 on_lost(umx_request *lander, umx_status status, void *arg)
@@ -146,7 +148,7 @@ on_lost(umx_request *lander, umx_status status, void *arg)
         umi_stream_of(req)->is_returning = false;
         channel->num_returning--;
         umi_channel_lose(channel, umi_stream_of(req)->place, status);
-        umi_stream_advance(channel);
+        advance(channel);
     }
 }
 
@@ -298,8 +300,8 @@ fill(umi_channel *channel, umx_request *req)
            is_at_end(channel, req);
 }
 
-void
-umi_stream_advance(umi_channel *channel)
+static void
+advance(umi_channel *channel)
 {
     while (channel->num_returning == 0 &&
            !umi_list_is_empty(&channel->posted)) {
@@ -315,11 +317,13 @@ umi_stream_advance(umi_channel *channel)
 /* ---- arrival -------------------------------------------------------------
  */
 
-bool
-umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
 {
     umx_request *req;
 
+    (void)info;
     if (umi_list_is_empty(&channel->posted) || channel->num_returning != 0 ||
         !umi_list_is_empty(&channel->unexpected) || arrival->len == 0) {
         return false;
@@ -341,8 +345,8 @@ umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
     return true;
 }
 
-void
-umi_stream_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     if (channel->has_end) {
         umi_conn_protocol_error(channel->ep, "bytes after the end of a stream");
@@ -389,7 +393,7 @@ land_finish(umx_request *lander)
         settle(req);
     }
     umi_request_free(lander);
-    umi_stream_advance(channel);
+    advance(channel);
     return false;
 }
 
@@ -398,9 +402,9 @@ static const umi_request_ops land_ops = {
     .finish = land_finish,
 };
 
-bool
-umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
-                      uint64_t *place_p)
+static bool
+is_landing(const umi_channel *channel, const umx_request *req,
+           uint64_t *place_p)
 {
     const umx_request *target = landing_of(req)->target;
 
@@ -421,7 +425,7 @@ recv_finish(umx_request *req)
     if (req->is_cancelled && req->status == UMX_OK) {
         give_back(req);
         req->status = UMX_ERR_CANCELED;
-        umi_stream_advance(umi_stream_of(req)->channel);
+        advance(umi_stream_of(req)->channel);
     }
     return true;
 }
@@ -437,7 +441,7 @@ recv_cancel(umx_request *req)
         channel->num_returning++;
     }
     end(req, UMX_ERR_CANCELED);
-    umi_stream_advance(channel);
+    advance(channel);
 }
 
 static const umi_request_ops recv_ops = {
@@ -446,18 +450,58 @@ static const umi_request_ops recv_ops = {
     .cancel = recv_cancel,
 };
 
-void
-umi_stream_fail_posted(umi_channel *channel, umx_status status)
+static void
+fail_posted(umi_channel *channel, umx_status status)
 {
     if (umi_conn_reads_on(channel->ep)) {
-        umi_stream_advance(
-            channel); /* to the end of the stream, or a failure */
+        advance(channel); /* to the end of the stream, or a failure */
         return;
     }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         end(umi_request_at(link), status);
     }
 }
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    advance(channel);
+}
+
+static uint64_t
+place_of(const umx_message *message)
+{
+    return message->info.tag;
+}
+
+static int64_t
+distance(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->place;
+}
+
+const umi_channel_ops umi_stream_ops = {
+    .arrive      = arrive,
+    .offer       = offer,
+    .landed      = landed,
+    .advance     = advance,
+    .fail_posted = fail_posted,
+    .is_landing  = is_landing,
+    .place       = place_of,
+    .distance    = distance,
+    .next        = next,
+};
 
 /* ---- public --------------------------------------------------------------
  */
@@ -558,7 +602,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     }
     status = put_back(channel, info->tag, buf->data, info->length);
     if (status == UMX_OK) {
-        umi_stream_advance(channel);
+        advance(channel);
     }
     return status;
 }

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tagged.c: receiving messages, by their tags. */
+
 #include "channel/channel.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-#include "channel/frames.h"
 #include "channel/match.h"
-#include "channel/stream.h"
-#include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
 #include "util/log.h"
@@ -21,23 +16,6 @@ enum recv_phase {
 };
 
 static const umi_request_ops recv_ops;
-
-void
-umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
-{
-    memset(channel, 0, sizeof(*channel));
-    umi_link_init(&channel->link);
-    umi_link_init(&channel->due_link);
-    umi_link_init(&channel->user_link);
-    umi_list_init(&channel->waiting);
-    umi_list_init(&channel->posted);
-    umi_list_init(&channel->unexpected);
-    umi_list_init(&channel->parked);
-    umi_list_init(&channel->taken);
-    channel->ep         = ep;
-    channel->id         = id;
-    channel->is_replies = (id == UMI_CHANNEL_REPLIES);
-}
 
 /* ---- the queue of messages -----------------------------------------------
  */
@@ -76,56 +54,6 @@ find_unexpected(const umi_channel *channel, const umx_match *match)
     return NULL;
 }
 
-/* Sorted by seq; new messages go to the end at once. */
-static void
-insert_by_seq(umi_list *list, umx_message *message)
-{
-    umi_link *pos = list->prev;
-
-    while (pos != list &&
-           umi_seq_diff(umi_message_at(pos)->info.seq, message->info.seq) > 0) {
-        pos = pos->prev;
-    }
-    umi_link_insert_before(pos->next, &message->link);
-}
-
-/* The same for the places of a stream. */
-static void
-insert_by_place(umi_list *list, umx_message *message)
-{
-    umi_link *pos = list->prev;
-
-    while (pos != list &&
-           umi_stream_place(umi_message_at(pos)) > umi_stream_place(message)) {
-        pos = pos->prev;
-    }
-    umi_link_insert_before(pos->next, &message->link);
-}
-
-void
-umi_channel_queue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages++;
-    stats->unexpected_bytes += message->info.length;
-    if (umi_channel_is_stream(channel)) {
-        insert_by_place(&channel->unexpected, message);
-    } else {
-        insert_by_seq(&channel->unexpected, message);
-    }
-}
-
-void
-umi_channel_unqueue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages--;
-    stats->unexpected_bytes -= message->info.length;
-    umi_link_remove(&message->link);
-}
-
 static bool
 is_counted(const umi_channel *channel)
 {
@@ -150,42 +78,12 @@ umi_channel_uncount(umi_channel *channel)
     }
 }
 
-void
-umi_channel_credit(umi_channel *channel, umx_message *message)
-{
-    umi_charge charge = message->charge;
-
-    if (charge.kind != UMI_CHARGE_NONE) {
-        message->charge.kind = UMI_CHARGE_NONE;
-        umi_credit_unkeep(channel, charge);
-        umi_credit_read(channel, charge);
-    }
-}
-
 static umx_status
 length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 {
     return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
                UMX_ERR_LENGTH_MISMATCH :
                UMX_OK;
-}
-
-umx_message *
-umi_channel_take_first(umi_channel *channel)
-{
-    umi_link    *first = channel->unexpected.next;
-    umx_message *message;
-
-    if (umi_list_is_empty(&channel->unexpected)) {
-        return NULL;
-    }
-    message = umi_message_at(first);
-    if (message->storage == UMI_STORAGE_LANDING) {
-        return NULL;
-    }
-    umi_channel_unqueue(channel, message);
-    umi_message_take(message);
-    return message;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -204,9 +102,9 @@ end_landing(umx_request *req)
     }
 }
 
-bool
-umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
-                       uint64_t *place_p)
+static bool
+is_landing(const umi_channel *channel, const umx_request *req,
+           uint64_t *place_p)
 {
     *place_p = req->info.seq;
     return req->ops == &recv_ops && umi_recv_of(req)->channel == channel &&
@@ -319,20 +217,12 @@ complete_recv(umx_request *req, umx_status status)
     umi_request_complete(req, status);
 }
 
-void
-umi_channel_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     umx_request *req;
     umx_status   status;
 
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_offer(channel, message);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_offer(channel, message);
-        return;
-    }
     req = find_posted(channel, &message->info);
     if (req == NULL) {
         umi_channel_queue(channel, message);
@@ -358,7 +248,7 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-static int
+static void
 arrive_at_request(umi_channel *channel, umx_request *req,
                   const umx_recv_info *info, const umi_am_arrival *arrival)
 {
@@ -381,35 +271,6 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     if (status != UMX_INPROGRESS) {
         complete_recv(req, status);
     }
-    return UMI_AM_CONSUMED;
-}
-
-static int
-arrive_at_queue(umi_channel *channel, umi_list *queue,
-                const umx_recv_info *info, const umi_am_arrival *arrival)
-{
-    int          verdict = UMI_AM_CONSUMED;
-    umi_charge   charge  = umi_charge_of(arrival);
-    umx_message *message;
-
-    if (!umi_credit_keep(channel, charge)) {
-        umi_conn_protocol_error(channel->ep, "a message beyond its credit");
-        return UMI_AM_REFUSED;
-    }
-    message = umi_message_keep(channel->ep, arrival, &verdict);
-    if (message == NULL) {
-        umi_conn_protocol_error(channel->ep, "out of memory for a message");
-        return UMI_AM_REFUSED;
-    }
-    message->channel = channel;
-    message->info    = *info;
-    message->charge  = charge;
-    if (queue == &channel->parked) {
-        insert_by_seq(queue, message);
-    } else {
-        umi_channel_offer(channel, message);
-    }
-    return verdict;
 }
 
 /* Does it get the bytes, not a message? */
@@ -423,126 +284,17 @@ takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
            !arrival->is_rndv && arrival->header_len == UMI_HEADER_MIN;
 }
 
-static int
-arrive_in_order(umi_channel *channel, const umx_recv_info *info,
-                const umi_am_arrival *arrival)
-{
-    umx_request *req;
-
-    if (!umi_channel_is_reading(channel)) {
-        return UMI_AM_REFUSED; /* closed here: nobody will read it */
-    }
-    if (umi_channel_is_stream(channel)) {
-        return umi_stream_arrive(channel, arrival) ?
-                   UMI_AM_CONSUMED :
-                   arrive_at_queue(channel, &channel->unexpected, info,
-                                   arrival);
-    }
-    req = umi_channel_is_frames(channel) ? NULL : find_posted(channel, info);
-    if (req != NULL && takes_bytes(req, arrival)) {
-        return arrive_at_request(channel, req, info, arrival);
-    }
-    return arrive_at_queue(channel, &channel->unexpected, info, arrival);
-}
-
-/* What came early and is in order now. */
-static void
-unpark(umi_channel *channel)
-{
-    while (!umi_list_is_empty(&channel->parked)) {
-        umx_message *message = umi_message_at(channel->parked.next);
-
-        int32_t ahead = umi_seq_diff(message->info.seq, channel->rx_seq);
-
-        if (ahead > 0) {
-            return;
-        }
-        if (ahead < 0) {
-            umi_conn_protocol_error(channel->ep, "a message came twice");
-            return;
-        }
-        if (channel->ep->protocol_error != NULL) {
-            return;
-        }
-        umi_link_remove(&message->link);
-        channel->rx_seq++;
-        if (umi_channel_is_reading(channel)) {
-            umi_channel_offer(channel, message);
-        } else {
-            umi_message_free(message);
-        }
-    }
-}
-
-static int
-arrive(umi_channel *channel, const umi_header *header,
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
        const umi_am_arrival *arrival)
 {
-    umx_recv_info info = {
-        .tag         = header->tag,
-        .length      = arrival->len,
-        .seq         = header->seq,
-        .is_untagged = (header->flags & UMI_FLAG_UNTAGGED) != 0,
-        .is_device   = (header->flags & UMI_FLAG_DEVICE) != 0,
-        .channel     = channel->id,
-    };
-    int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
-    int     verdict;
+    umx_request *req = find_posted(channel, info);
 
-    if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
-        arrival->len != 0) {
-        umi_conn_protocol_error(channel->ep, "bytes beyond their credit");
-        return UMI_AM_REFUSED;
+    if (req == NULL || !takes_bytes(req, arrival)) {
+        return false;
     }
-    if (ahead < 0) {
-        umi_conn_protocol_error(channel->ep, "a message came twice");
-        return UMI_AM_REFUSED;
-    }
-    if (ahead > 0) {
-        return arrive_at_queue(channel, &channel->parked, &info, arrival);
-    }
-    verdict = arrive_in_order(channel, &info, arrival);
-    channel->rx_seq++;
-    if (!umi_list_is_empty(&channel->parked)) {
-        unpark(channel);
-    }
-    return verdict;
-}
-
-int
-umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
-{
-    umi_header   header;
-    umi_channel *channel;
-    umx_ep      *ep;
-    int          verdict;
-
-    if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
-        worker->stats.protocol_errors++; /* whose it is cannot be known */
-        umi_worker_stray(worker, 0);
-        return UMI_AM_REFUSED;
-    }
-    ep = umi_conn_find(worker, header.endpoint);
-    if (ep == NULL) {
-        umi_worker_stray(worker, header.endpoint);
-        return UMI_AM_REFUSED;
-    }
-    ep->num_arrivals++;
-    ep->stats.received_messages++;
-    ep->stats.received_bytes += arrival->len;
-    channel = umi_channel_of_peer(ep,
-                                  umi_channel_id(header.kind, header.channel));
-    if (channel == NULL) {
-        return UMI_AM_REFUSED;
-    }
-    if (channel->is_cut || ep->protocol_error != NULL) {
-        return UMI_AM_REFUSED; /* behind what is lost */
-    }
-    verdict = arrive(channel, &header, arrival);
-    if (ep->has_goodbye) {
-        umi_close_check_arrived(ep);
-    }
-    return verdict;
+    arrive_at_request(channel, req, info, arrival);
+    return true;
 }
 
 /* ---- posting a receive ---------------------------------------------------
@@ -667,19 +419,6 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
 }
 
 umx_status
-umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
-{
-    umx_status status;
-
-    status = umi_conn_check(ep);
-    if (status != UMX_OK) {
-        return status;
-    }
-    *channel_p = umi_channel_get(ep, id);
-    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
-}
-
-umx_status
 umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p, umx_recv_info *info)
@@ -772,13 +511,6 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
                                     match, NULL, params, req_p, message_p);
 }
 
-umx_message *
-umx_request_message(const umx_request *req)
-{
-    return (req->ops == &umi_frames_recv_ops) ? umi_frames_op_of(req)->message :
-                                                umi_recv_of(req)->message;
-}
-
 umx_status
 umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                   umx_recv_info *info)
@@ -848,26 +580,15 @@ umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
 /* ---- the end of a receive ------------------------------------------------
  */
 
-void
-umi_channel_landed(umi_channel *channel, umx_message *message,
-                   umx_status status)
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
 {
-    umx_request *claimant = message->claimant;
+    umx_request *claimant;
 
     if (status != UMX_OK) {
-        umi_channel_lose(channel, umi_channel_place(channel, message), status);
+        return; /* it has been dropped */
     }
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_advance(channel);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_advance(channel);
-        return;
-    }
-    if (status != UMX_OK) {
-        return;
-    }
+    claimant          = message->claimant;
     message->claimant = NULL;
     if (claimant == NULL) {
         if (channel->user != NULL) {
@@ -1026,55 +747,37 @@ static const umi_request_ops recv_ops = {
     .cancel = recv_cancel,
 };
 
-void
-umi_channel_fail_posted(umi_channel *channel, umx_status status)
+static void
+fail_posted(umi_channel *channel, umx_status status)
 {
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_fail_posted(channel, status);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_fail_posted(channel, status);
-        return;
-    }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         complete_recv(umi_request_at(link), status);
     }
 }
 
-/* ---- unread messages at the end ------------------------------------------
- */
-
 void
-umi_channel_discard_message(umi_channel *channel, umx_message *message,
-                            umx_status status)
+umi_tagged_fail_claim(umx_request *claimant, umx_status status)
 {
-    umx_request *claimant = message->claimant;
-
-    umi_channel_unqueue(channel, message);
-    if (message->lander != NULL) {
-        umi_recv_of(message->lander)->message = NULL;
-    }
-    umi_message_free(message);
-    if (claimant != NULL) {
-        umi_recv_of(claimant)->message = NULL;
-        complete_recv(claimant, status);
-    }
+    umi_recv_of(claimant)->message = NULL;
+    complete_recv(claimant, status);
 }
 
-void
-umi_channel_discard(umi_channel *channel)
+static uint64_t
+next(const umi_channel *channel)
 {
-    umx_status status = umi_conn_end_status(channel->ep, UMX_ERR_CANCELED);
-
-    while (!umi_list_is_empty(&channel->unexpected)) {
-        umi_channel_discard_message(
-            channel, umi_message_at(channel->unexpected.next), status);
-    }
-    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
-        umi_message_free(umi_message_at(link));
-    }
+    return channel->rx_seq;
 }
+
+const umi_channel_ops umi_tagged_ops = {
+    .arrive      = arrive,
+    .offer       = offer,
+    .landed      = landed,
+    .fail_posted = fail_posted,
+    .is_landing  = is_landing,
+    .place       = umi_seq_place,
+    .distance    = umi_seq_distance,
+    .next        = next,
+};
 
 uint64_t
 umx_tag_hash(const void *data, size_t len)

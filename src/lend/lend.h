@@ -21,13 +21,8 @@
 #ifndef UMI_LEND_H
 #define UMI_LEND_H
 
+#include "lend/note.h"
 #include "ops/am.h"
-
-/* What a worker has of loans. */
-typedef struct umi_lend {
-    umi_pool objects;  /* loans, what is borrowed, notes */
-    void    *arriving; /* the loan whose handler runs; or NULL */
-} umi_lend;
 
 /* A new worker, whose loans lie in `lend`; it is gone, and UCX's worker, too.
  */

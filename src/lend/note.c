@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lend/note.h"
 
-#include "lend/lend.h"
 #include "ops/am.h"
 
 static void
