@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include "channel/channel.h"
 #include "mem/memtype.h"
-#include "endpoint/endpoint.h"
 
 static const umx_match any = {.flags = UMX_MATCH_ANY};
 
@@ -76,10 +76,17 @@ umx_am_probe(umx_ep *ep, uint16_t id, umx_recv_info *info)
 /* ---- handlers ------------------------------------------------------------
  */
 
+void
+umi_am_init(umx_worker *worker, umi_am *am)
+{
+    umi_list_init(&am->users);
+    worker->am = am;
+}
+
 static umi_am_user *
 find_user(umx_worker *worker, uint16_t id)
 {
-    UMI_LIST_FOREACH(link, &worker->am_users) {
+    UMI_LIST_FOREACH(link, &worker->am->users) {
         umi_am_user *user = umi_container_of(link, umi_am_user, link);
 
         if (user->id == id) {
@@ -100,8 +107,7 @@ umi_am_user_find(umx_worker *worker, uint32_t channel)
 static bool
 may_take(const umi_channel *channel)
 {
-    return umi_conn_may_read(channel->ep) ||
-           umi_conn_is_reading_channel(channel);
+    return umi_conn_may_read(channel->ep) || umi_channel_is_reading(channel);
 }
 
 /* Tell that there is something to take, of an endpoint that the program has. */
@@ -140,7 +146,7 @@ void
 umi_am_run(umx_ep *ep)
 {
     if (ep->handshake == NULL) { /* else the user has not seen `ep` yet */
-        umi_conn_each_channel(ep, run_channel);
+        umi_channels_each(ep, run_channel);
     }
 }
 
@@ -152,11 +158,11 @@ attach_user(umx_worker *worker, umi_am_user *user)
 
     UMI_LIST_FOREACH(link, &worker->eps) {
         umx_ep      *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
-        umi_channel *channel = umi_conn_find_channel(ep, id);
+        umi_channel *channel = umi_channel_find(ep, id);
 
         if (channel != NULL) {
             channel->user = user;
-            umi_conn_due(ep, UMI_DUE_AM);
+            umi_conn_due(ep, UMI_DUE_HANDLERS);
         }
     }
 }
@@ -186,7 +192,7 @@ set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
         }
         user->id = id;
         umi_list_init(&user->channels);
-        umi_list_append(&worker->am_users, &user->link);
+        umi_list_append(&worker->am->users, &user->link);
     }
     forget_channels(user); /* the new one is told of them */
     user->fn    = fn;
@@ -243,9 +249,9 @@ umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 void
 umi_am_users_fini(umx_worker *worker)
 {
-    while (!umi_list_is_empty(&worker->am_users)) {
-        umi_am_user *user = umi_container_of(worker->am_users.next, umi_am_user,
-                                             link);
+    while (!umi_list_is_empty(&worker->am->users)) {
+        umi_am_user *user = umi_container_of(worker->am->users.next,
+                                             umi_am_user, link);
 
         umi_link_remove(&user->link);
         forget_channels(user);

@@ -11,11 +11,12 @@
 
 #include <umx/channel.h>
 
+#include "channel/message.h"
+#include "codec/header.h"
+#include "endpoint/endpoint.h"
 #include "mem/gather.h"
 #include "util/list.h"
-#include "codec/control.h"
-#include "codec/header.h"
-#include "channel/message.h"
+#include "util/table.h"
 
 /* Of a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
@@ -23,28 +24,69 @@ typedef struct umi_counts {
     uint32_t reserve;
 } umi_counts;
 
+struct umi_channel;
+
+/* What differs between kinds of channels. Places are of their order: seqs, or
+ * of the bytes of a stream. */
+typedef struct umi_channel_ops {
+    /* A message that is next in order, inside UCX's callback. True: it went
+     * straight to a receive; false: keep it, and offer it. */
+    bool (*arrive)(struct umi_channel *channel, const umx_recv_info *info,
+                   const umi_am_arrival *arrival);
+    /* Put a message where it belongs: with a receive that waits for it, or in
+     * the queue. */
+    void (*offer)(struct umi_channel *channel, umx_message *message);
+    /* A message of the queue has landed; or has not, then it is gone. */
+    void (*landed)(struct umi_channel *channel, umx_message *message,
+                   umx_status status);
+    /* Hand out what there is: umi_channel_due(). NULL: never due. */
+    void (*advance)(struct umi_channel *channel);
+    /* Complete every receive that waits. */
+    void (*fail_posted)(struct umi_channel *channel, umx_status status);
+
+    /* For cut.c. The channel has been cut; the place of the first message in
+     * the queue of which not all is here, or `none`. NULL: nothing to do; that
+     * of the first message whose bytes are not. */
+    void (*cut)(struct umi_channel *channel, umx_status status);
+    uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
+    /* Does a message of the channel land by `req`, and which? */
+    bool (*is_landing)(const struct umi_channel *channel,
+                       const umx_request *req, uint64_t *place_p);
+    uint64_t (*place)(const umx_message *message);
+    /* How far `a` is behind `b`. */
+    int64_t (*distance)(uint64_t a, uint64_t b);
+    /* Of what comes next. */
+    uint64_t (*next)(const struct umi_channel *channel);
+} umi_channel_ops;
+
+extern const umi_channel_ops umi_tagged_ops;
+extern const umi_channel_ops umi_stream_ops;
+extern const umi_channel_ops umi_frames_ops;
+
 typedef struct umi_channel {
-    umi_link            link; /* ep->channels */
-    umx_ep             *ep;
-    uint32_t            id; /* umi_channel_id() */
-    bool                owes_credit;
-    bool                has_goodbye;
-    bool                is_replies; /* to what we asked for: see rma.h */
-    bool                is_ours;    /* counts as one that we send on */
-    bool                is_peers;   /* as one that the peer sends on */
-    bool                is_cut;     /* nothing from `cut_at` on is handed out */
-    uint32_t            goodbye_seq; /* the peer's last seq + 1 */
-    uint32_t            tx_seq;
-    uint32_t            rx_seq;
-    umi_counts          tx_sent;   /* running totals */
-    umi_counts          tx_limits; /* what the peer allows of them */
-    umi_counts          rx_read;
-    umi_counts          rx_granted;
-    umi_counts          rx_kept; /* not read yet */
-    umi_list            waiting;
-    umi_list            posted;
-    umi_list            unexpected;
-    umi_list            parked;
+    umi_link               link;     /* umi_channels.others */
+    umi_link               due_link; /* umi_channels.due */
+    umx_ep                *ep;
+    const umi_channel_ops *ops;
+    uint32_t               id; /* umi_channel_id() */
+    bool                   owes_credit;
+    bool                   has_goodbye;
+    bool                   is_replies; /* to what we asked for: see rma.h */
+    bool                   is_ours;    /* counts as one that we send on */
+    bool                   is_peers;   /* as one that the peer sends on */
+    bool                   is_cut; /* nothing from `cut_at` on is handed out */
+    uint32_t               goodbye_seq; /* the peer's last seq + 1 */
+    uint32_t               tx_seq;
+    uint32_t               rx_seq;
+    umi_counts             tx_sent;   /* running totals */
+    umi_counts             tx_limits; /* what the peer allows of them */
+    umi_counts             rx_read;
+    umi_counts             rx_granted;
+    umi_counts             rx_kept; /* not read yet */
+    umi_list               waiting;
+    umi_list               posted;
+    umi_list               unexpected;
+    umi_list               parked;
     umi_list            taken;  /* in the user's hands, bytes may be missing */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
@@ -59,10 +101,153 @@ typedef struct umi_channel {
     bool     is_shut; /* the end has been sent */
 } umi_channel;
 
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
+
+/* The channels of an endpoint; behind the umx_ep. */
+typedef struct umi_channels {
+    umi_channel   channel0;
+    umi_list      others;
+    umi_table     by_id;     /* those */
+    umi_channel  *recent;    /* found last; NULL at first */
+    umi_list      due;       /* messages came that receives wait for */
+    uint32_t      num_ours;  /* channels that we send on, without 0 */
+    uint32_t      num_peers; /* that the peer sends on */
+    size_t        rndv_thresh;
+    size_t        cma_min;  /* may be lent from here on: lend/lend.h */
+    umi_ep_counts tx_sent;  /* running totals */
+    umi_ep_counts tx_limit; /* what the peer allows of them */
+    umi_ep_counts rx_read;
+    umi_ep_counts rx_granted;
+    umi_ep_counts rx_kept;   /* not read yet */
+    unsigned      num_descs; /* kept eager descriptors of UCX */
+} umi_channels;
+
+_Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
+
+static inline umi_channels *
+umi_channels_of(const umx_ep *ep)
+{
+    return (umi_channels *)(uintptr_t)(ep + 1);
+}
+
+/* True if messages of `channel` may be taken from the network: replies are read
+ * until the end. */
+static inline bool
+umi_channel_is_reading(const umi_channel *channel)
+{
+    return umi_conn_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+}
+
+/* ---- channels.c: those of an endpoint ------------------------------------
+ */
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_channel_find(umx_ep *ep, uint32_t id);
+
+/* umi_channel_get() of any channel but 0, whose id is the most frequent. */
+umi_channel *umi_channel_make(umx_ep *ep, uint32_t id);
+
+/* The channel; made on first use; NULL when out of memory. */
+static inline umi_channel *
+umi_channel_get(umx_ep *ep, uint32_t id)
+{
+    return (id == UMI_CHANNEL_0) ? &umi_channels_of(ep)->channel0 :
+                                   umi_channel_make(ep, id);
+}
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_channel_of_peer(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_channels_limit() ends what was sent on too
+ * many. */
+umx_status umi_channel_use(umi_channel *channel);
+void       umi_channels_limit(umx_ep *ep);
+
+/* Call `fn` for every channel. */
+void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
+
+/* umi_ep_hooks.init and fini */
+void umi_channels_init(umx_ep *ep);
+void umi_channels_fini(umx_ep *ep);
+
+/* ---- connection.c: the others of umi_ep_hooks ----------------------------
+ */
+
+void     umi_channels_open(umx_ep *ep);
+void     umi_channels_grant(umx_ep *ep);
+void     umi_channels_send(umx_ep *ep);
+void     umi_channels_hand_out(umx_ep *ep);
+void     umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
+void     umi_channels_on_goodbye(umx_ep *ep);
+void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
+bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
+bool     umi_channels_have_arrived(const umx_ep *ep);
+bool     umi_channels_have_waiting(const umx_ep *ep);
+uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
+void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
+void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);
+void     umi_channels_fail_sends(umx_ep *ep, umx_status status);
+void     umi_channels_fetch(umx_ep *ep);
+void     umi_channels_finish(umx_ep *ep, umx_status status);
+void     umi_channels_discard(umx_ep *ep);
+
+/* Messages of a stream or of frames have come that receives wait for; inside
+ * UCX's callback. */
+void umi_channel_due(umi_channel *channel);
+
+/* ---- messages ------------------------------------------------------------
+ */
+
 void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
 
 /* UMI_AM_DATA's handler. */
 int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+
+/* A send. UCX reads the header until the operation completes. */
+typedef struct umi_send {
+    uint64_t     header[3];
+    umx_message *longer; /* instead of `header`, or NULL */
+    umx_message *staged; /* the bytes, on the host; or NULL */
+    umx_message *memory; /* that they are in; or NULL */
+    umi_channel *channel;
+    uint32_t     header_len;
+    bool         is_rndv;
+    bool         is_unread; /* rendezvous: the peer has closed before */
+} umi_send;
+
+UMI_REQUEST_TAIL(umi_send, umi_send_of);
+
+/* A receive of a message, or of its bytes. */
+typedef struct umi_recv {
+    uint64_t     tag;
+    uint64_t     mask;
+    umi_channel *channel;
+    umx_message *message;
+    umx_message *staged; /* where bytes land; or NULL */
+    void        *device; /* where they belong, if so */
+    uint32_t     flags;
+    uint8_t      phase;
+} umi_recv;
+
+UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
+
+/* Of a request that is sent as several messages. */
+typedef struct umi_pieces {
+    umi_channel *channel;
+    unsigned     count;
+    unsigned     pending;
+    umx_status   status;
+} umi_pieces;
+
+UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
 
 static inline umx_request *
 umi_request_at(umi_link *link)
@@ -105,12 +290,7 @@ umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 
-/* The peer has closed: what it has not received by now it never will. Inside
- * UCX's callback, so that it comes in the order of arrival. */
-void umi_channel_on_goodbye(umx_ep *ep);
-
-/* Complete every queued receive / every waiting send. */
-void umi_channel_fail_posted(umi_channel *channel, umx_status status);
+/* Complete every waiting send. */
 void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
 
 /* Drop all unread messages. */
@@ -120,12 +300,27 @@ void umi_channel_discard(umi_channel *channel);
  * bytes. */
 void umi_channel_pull(umi_channel *channel, size_t *budget_p);
 
+/* land.c: have the bytes of an announcement or of a loan written into
+ * `req->buf`, of exactly `len` bytes; as umi_am_recv(). */
+umx_status umi_land_post(umx_request *req, void *desc, size_t len);
+
 /* Start to pull one. False when out of memory: it stays with its sender. */
 bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
 
-/* Put `message` where it belongs: with a receive that waits for it, or in the
- * queue. */
-void umi_channel_offer(umi_channel *channel, umx_message *message);
+static inline void
+umi_channel_offer(umi_channel *channel, umx_message *message)
+{
+    channel->ops->offer(channel, message);
+}
+
+static inline void
+umi_channel_fail_posted(umi_channel *channel, umx_status status)
+{
+    channel->ops->fail_posted(channel, status);
+}
+
+/* tagged.c: the message that a receive waits for is gone. */
+void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
 /* In and out of the queue. */
 void umi_channel_queue(umi_channel *channel, umx_message *message);
@@ -196,7 +391,6 @@ umi_charge_of(const umi_am_arrival *arrival)
 }
 
 /* credit.c */
-void umi_credit_init(umx_ep *ep);
 bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
@@ -228,24 +422,20 @@ void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
 /* The endpoint has failed: cut at the first message that has not come. */
 void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 
-/* Where the message is in the order of its channel: its seq, or its place in
- * the stream. */
-uint64_t umi_channel_place(const umi_channel *channel,
-                           const umx_message *message);
+/* umi_channel_ops.place and distance of channels whose order is that of seqs.
+ */
+uint64_t umi_seq_place(const umx_message *message);
+int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
 /* Is the message of that place lost, or behind one that is; is it behind one?
  */
 bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
 bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
 
-/* channel.c: is `req` a receive of `channel` into which a message lands? */
-bool umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
-                            uint64_t *place_p);
-
 extern const umi_request_ops umi_channel_send_ops;
 
-/* stream_send.c: of a request that is sent as several messages, `u.pieces`,
- * whose `arg` it is. They are done; withdraw it if all of it still waits. */
+/* stream_send.c: of a request with umi_pieces, whose `arg` it is. They are
+ * done; withdraw it if all of it still waits. */
 void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
 void umi_pieces_cancel(umx_request *req);
 

@@ -34,7 +34,7 @@
  * window of a channel's own is told in time by the channel's own reading, which
  * is why no channel waits for good on another. Totals may wrap: they are
  * compared as serial numbers. */
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 
 /* How many messages of a channel's reserve may be unread. */
 static uint32_t
@@ -42,16 +42,6 @@ reserve_of(const umi_limits *limits)
 {
     return (limits->rndv < UMI_CREDIT_RESERVE) ? limits->rndv :
                                                  UMI_CREDIT_RESERVE;
-}
-
-void
-umi_credit_init(umx_ep *ep)
-{
-    const umx_config *config = &umi_conn_worker(ep)->context->config;
-
-    ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
-                                  .messages = config->credit_messages,
-                                  .rndv     = config->credit_rndv};
 }
 
 void
@@ -73,10 +63,12 @@ umi_credit_allows(const umi_channel *channel, umi_charge charge)
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
         return (int32_t)(limits->messages - sent->messages) > 0 &&
-               (int64_t)(ep->tx_limit.bytes - ep->tx_sent.bytes) >=
+               (int64_t)(umi_channels_of(ep)->tx_limit.bytes -
+                         umi_channels_of(ep)->tx_sent.bytes) >=
                    (int64_t)charge.bytes;
     case UMI_CHARGE_RNDV:
-        return (int32_t)(ep->tx_limit.rndv - ep->tx_sent.rndv) > 0;
+        return (int32_t)(umi_channels_of(ep)->tx_limit.rndv -
+                         umi_channels_of(ep)->tx_sent.rndv) > 0;
     case UMI_CHARGE_RESERVE:
         return (int32_t)(limits->reserve - sent->reserve) > 0;
     case UMI_CHARGE_NONE:
@@ -101,7 +93,7 @@ add(umi_ep_counts *shared, umi_counts *own, umi_charge charge)
 void
 umi_credit_sent(umi_channel *channel, umi_charge charge)
 {
-    add(&channel->ep->tx_sent, &channel->tx_sent, charge);
+    add(&umi_channels_of(channel->ep)->tx_sent, &channel->tx_sent, charge);
 }
 
 /* A peer that keeps to its credit never has more here than one window: what it
@@ -111,7 +103,7 @@ umi_credit_keep(umi_channel *channel, umi_charge charge)
 {
     const umi_limits    *limits = &channel->ep->own_limits;
     const umi_counts    *kept   = &channel->rx_kept;
-    const umi_ep_counts *shared = &channel->ep->rx_kept;
+    const umi_ep_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
 
     if ((charge.kind == UMI_CHARGE_EAGER &&
          (kept->messages >= limits->messages ||
@@ -121,7 +113,7 @@ umi_credit_keep(umi_channel *channel, umi_charge charge)
          kept->reserve >= reserve_of(limits))) {
         return false;
     }
-    add(&channel->ep->rx_kept, &channel->rx_kept, charge);
+    add(&umi_channels_of(channel->ep)->rx_kept, &channel->rx_kept, charge);
     return true;
 }
 
@@ -131,10 +123,10 @@ umi_credit_unkeep(umi_channel *channel, umi_charge charge)
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
         channel->rx_kept.messages--;
-        channel->ep->rx_kept.bytes -= charge.bytes;
+        umi_channels_of(channel->ep)->rx_kept.bytes -= charge.bytes;
         break;
     case UMI_CHARGE_RNDV:
-        channel->ep->rx_kept.rndv--;
+        umi_channels_of(channel->ep)->rx_kept.rndv--;
         break;
     case UMI_CHARGE_RESERVE:
         channel->rx_kept.reserve--;
@@ -167,13 +159,17 @@ umi_credit_read(umi_channel *channel, umi_charge charge)
     switch (charge.kind) {
     case UMI_CHARGE_EAGER:
         read->messages++;
-        ep->rx_read.bytes += charge.bytes;
+        umi_channels_of(ep)->rx_read.bytes += charge.bytes;
         is_due = read->messages - granted->messages > limits->messages / 2 ||
-                 ep->rx_read.bytes - ep->rx_granted.bytes > limits->bytes / 2;
+                 umi_channels_of(ep)->rx_read.bytes -
+                         umi_channels_of(ep)->rx_granted.bytes >
+                     limits->bytes / 2;
         break;
     case UMI_CHARGE_RNDV:
-        ep->rx_read.rndv++;
-        is_due = ep->rx_read.rndv - ep->rx_granted.rndv > limits->rndv / 2;
+        umi_channels_of(ep)->rx_read.rndv++;
+        is_due = umi_channels_of(ep)->rx_read.rndv -
+                     umi_channels_of(ep)->rx_granted.rndv >
+                 limits->rndv / 2;
         break;
     case UMI_CHARGE_RESERVE:
         read->reserve++;
@@ -192,20 +188,20 @@ umi_credit_grant(umi_channel *channel, umi_limits *limits, uint32_t *reserve_p)
 {
     umx_ep *ep = channel->ep;
 
-    channel->owes_credit = false;
-    channel->rx_granted  = channel->rx_read;
-    ep->rx_granted       = ep->rx_read;
-    limits->bytes        = ep->rx_read.bytes + ep->own_limits.bytes;
-    limits->rndv         = ep->rx_read.rndv + ep->own_limits.rndv;
-    limits->messages     = channel->rx_read.messages + ep->own_limits.messages;
-    *reserve_p = channel->rx_read.reserve + reserve_of(&ep->own_limits);
+    channel->owes_credit            = false;
+    channel->rx_granted             = channel->rx_read;
+    umi_channels_of(ep)->rx_granted = umi_channels_of(ep)->rx_read;
+    limits->bytes = umi_channels_of(ep)->rx_read.bytes + ep->own_limits.bytes;
+    limits->rndv  = umi_channels_of(ep)->rx_read.rndv + ep->own_limits.rndv;
+    limits->messages = channel->rx_read.messages + ep->own_limits.messages;
+    *reserve_p       = channel->rx_read.reserve + reserve_of(&ep->own_limits);
 }
 
 void
 umi_credit_take(umi_channel *channel, const umi_limits *limits,
                 uint32_t reserve)
 {
-    umi_ep_counts *limit = &channel->ep->tx_limit;
+    umi_ep_counts *limit = &umi_channels_of(channel->ep)->tx_limit;
 
     channel->tx_limits = (umi_counts){.messages = limits->messages,
                                       .reserve  = reserve};
@@ -214,5 +210,17 @@ umi_credit_take(umi_channel *channel, const umi_limits *limits,
     }
     if ((int32_t)(limits->rndv - limit->rndv) > 0) {
         limit->rndv = limits->rndv;
+    }
+}
+
+void
+umi_channel_credit(umi_channel *channel, umx_message *message)
+{
+    umi_charge charge = message->charge;
+
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
     }
 }

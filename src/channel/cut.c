@@ -7,24 +7,26 @@
  * What is in front of it can still be read. Places are seqs, or those of a
  * stream. */
 #include "channel/channel.h"
-#include "endpoint/endpoint.h"
 #include "channel/frames.h"
-#include "channel/stream.h"
+#include "endpoint/endpoint.h"
 
 /* How far `a` is behind `b`. */
 static int64_t
 distance(const umi_channel *channel, uint64_t a, uint64_t b)
 {
-    return umi_channel_is_stream(channel) ?
-               (int64_t)(a - b) :
-               umi_seq_diff((uint32_t)a, (uint32_t)b);
+    return channel->ops->distance(a, b);
+}
+
+int64_t
+umi_seq_distance(uint64_t a, uint64_t b)
+{
+    return umi_seq_diff((uint32_t)a, (uint32_t)b);
 }
 
 uint64_t
-umi_channel_place(const umi_channel *channel, const umx_message *message)
+umi_seq_place(const umx_message *message)
 {
-    return umi_channel_is_stream(channel) ? message->info.tag :
-                                            message->info.seq;
+    return message->info.seq;
 }
 
 bool
@@ -50,12 +52,12 @@ umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status)
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
 
-        if (umi_channel_is_lost(channel, umi_channel_place(channel, message))) {
+        if (umi_channel_is_lost(channel, channel->ops->place(message))) {
             umi_channel_discard_message(channel, message, status);
         }
     }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_cut_open(channel, status);
+    if (channel->ops->cut != NULL) {
+        channel->ops->cut(channel, status);
     }
 }
 
@@ -95,9 +97,7 @@ first_landing(const umi_channel *channel, const umi_list *requests,
         uint64_t           place;
 
         if (req->status != UMX_OK &&
-            (umi_channel_is_landing(channel, req, &place) ||
-             umi_frames_is_landing(channel, req, &place) ||
-             umi_stream_is_landing(channel, req, &place))) {
+            channel->ops->is_landing(channel, req, &place)) {
             first = first_of(channel, place, first);
         }
     }
@@ -119,8 +119,7 @@ first_taken(const umi_channel *channel, uint64_t first)
         const umx_message *message = umi_message_at(link);
 
         if (is_unsafe(message)) {
-            first = first_of(channel, umi_channel_place(channel, message),
-                             first);
+            first = first_of(channel, channel->ops->place(message), first);
         }
     }
     return first;
@@ -129,15 +128,14 @@ first_taken(const umi_channel *channel, uint64_t first)
 static uint64_t
 first_queued(umi_channel *channel, uint64_t first)
 {
-    if (umi_channel_is_frames(channel)) {
-        return umi_frames_first_broken(channel, first);
+    if (channel->ops->first_broken != NULL) {
+        return channel->ops->first_broken(channel, first);
     }
     UMI_LIST_FOREACH(link, &channel->unexpected) {
         const umx_message *message = umi_message_at(link);
 
         if (!umi_message_is_at_hand(message)) {
-            return first_of(channel, umi_channel_place(channel, message),
-                            first);
+            return first_of(channel, channel->ops->place(message), first);
         }
     }
     return first;
@@ -147,8 +145,7 @@ void
 umi_channel_cut_at_end(umi_channel *channel, umx_status status)
 {
     const umx_ep *ep    = channel->ep;
-    uint64_t      first = umi_channel_is_stream(channel) ? channel->place :
-                                                           channel->rx_seq;
+    uint64_t      first = channel->ops->next(channel);
 
     first = first_queued(channel, first);
     first = first_taken(channel, first);

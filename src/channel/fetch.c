@@ -9,7 +9,7 @@
 static bool
 pull_finish(umx_request *req)
 {
-    umx_message *message = req->u.recv.message;
+    umx_message *message = umi_recv_of(req)->message;
     umx_ep      *ep      = umi_conn_of(req->ep);
 
     ep->num_landing--;
@@ -27,7 +27,7 @@ pull_finish(umx_request *req)
             free(req->buf.data);
             status = umi_conn_end_status(ep, status);
         }
-        umi_channel_landed(req->u.recv.channel, message, status);
+        umi_channel_landed(umi_recv_of(req)->channel, message, status);
     }
     umi_conn_due(ep, UMI_DUE_ACK);
     umi_request_free(req);
@@ -58,9 +58,9 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
     }
     req->buf = (umx_buffer){
         .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
-    req->u.recv.channel = channel;
-    req->u.recv.message = message;
-    status              = umi_am_recv(req, message->data, len);
+    umi_recv_of(req)->channel = channel;
+    umi_recv_of(req)->message = message;
+    status                    = umi_land_post(req, message->data, len);
     ep->num_announced--;
     ep->num_landing++;
     message->storage = UMI_STORAGE_LANDING;

@@ -7,9 +7,12 @@
  * their order, now or as they come; only then is the next head looked at. What
  * is given back returns to its places, which makes it the next message again.
  * While bytes of a cancelled receive are still landing, that is waited for. */
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 static umi_frames_limits
 limits_of(const umi_channel *channel)
@@ -39,9 +42,12 @@ open_head(umi_channel *channel, umx_message *message, const char **why_p)
         *why_p = "out of memory for a message";
         return false;
     }
-    *why_p = umi_frames_decode(frames, message->data, message->info.length,
-                               &limits);
-    message->frames = frames;
+    memset(frames, 0, offsetof(umi_frames, head));
+    umi_list_init(&frames->parts);
+    *why_p              = umi_frames_decode(&frames->head, message->data,
+                                            message->info.length, &limits);
+    frames->num_missing = frames->head.num_parts;
+    message->frames     = frames;
     if (*why_p != NULL) {
         umi_frames_free(message);
         return false;
@@ -62,7 +68,8 @@ umi_frames_free(umx_message *message)
     UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
         umi_message_free(umi_message_at(link));
     }
-    umi_frames_fini(frames);
+    umi_frames_head_fini(&frames->head);
+    free(frames->buffers);
     umi_pool_put(&worker->frames, frames);
     message->frames = NULL;
 }
@@ -148,7 +155,7 @@ take_part(umi_channel *channel, umx_message *message)
     umi_frames  *frames = head->frames;
     umi_part     part;
 
-    umi_frames_part(frames, frames->next, &part);
+    umi_frames_part(&frames->head, frames->next, &part);
     if (message->info.length != part.len) {
         refuse(channel, head->info.seq, "frames whose sizes lie");
         return false;
@@ -181,7 +188,7 @@ next_part(const umi_channel *channel)
 {
     const umx_message *head = channel->open;
     uint32_t           seq  = head->info.seq + 1 +
-                   (uint32_t)(head->frames->num_parts -
+                   (uint32_t)(head->frames->head.num_parts -
                               head->frames->num_missing);
 
     UMI_LIST_FOREACH(link, &channel->unexpected) {
@@ -235,7 +242,7 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
         umx_message *message = umi_message_at(link);
         int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
-        if (ahead > 0 && (size_t)ahead <= head->frames->num_parts) {
+        if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
             umi_channel_discard_message(channel, message, status);
         }
     }
@@ -278,31 +285,17 @@ umi_frames_advance(umi_channel *channel)
 /* ---- arrival and end -----------------------------------------------------
  */
 
-void
-umi_frames_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     umi_channel_queue(channel, message);
     if (channel->open != NULL || !umi_list_is_empty(&channel->posted)) {
-        umi_conn_due(channel->ep, UMI_DUE_FRAMES); /* UCX is calling */
+        umi_channel_due(channel); /* UCX is calling */
     }
 }
 
 static void
-run_channel(umi_channel *channel)
-{
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_advance(channel);
-    }
-}
-
-void
-umi_frames_run(umx_ep *ep)
-{
-    umi_conn_each_channel(ep, run_channel);
-}
-
-void
-umi_frames_fail_posted(umi_channel *channel, umx_status status)
+fail_posted(umi_channel *channel, umx_status status)
 {
     if (umi_conn_reads_on(channel->ep)) {
         umi_frames_advance(channel); /* what has come can be read */
@@ -322,13 +315,13 @@ count_parts(umi_channel *channel, umx_message *message)
     if (!open_head(channel, message, &why)) {
         return SIZE_MAX;
     }
-    count = message->frames->num_parts;
+    count = message->frames->head.num_parts;
     umi_frames_free(message);
     return count;
 }
 
-uint64_t
-umi_frames_first_broken(umi_channel *channel, uint64_t none)
+static uint64_t
+first_broken(umi_channel *channel, uint64_t none)
 {
     const umi_link *whole   = channel->unexpected.next; /* behind the last */
     size_t          missing = 0;
@@ -377,7 +370,7 @@ static bool
 rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
              const umx_buffer *buffers)
 {
-    const umx_frame *frames  = head->frames->frames;
+    const umx_frame *frames  = head->frames->head.frames;
     umx_message     *message = umi_message_copy(head->ep, NULL, 0);
     umx_status       status  = UMX_OK;
     char            *pos;
@@ -421,7 +414,7 @@ put_back_parts(umx_message *head, const umx_buffer *buffers)
         umi_channel_queue(head->channel, message);
     }
     for (size_t i = 0; i < end; i = part.end, seq++) {
-        umi_frames_part(frames, i, &part);
+        umi_frames_part(&frames->head, i, &part);
         if (!rebuild_part(head, &part, seq, buffers)) {
             return false;
         }
@@ -457,7 +450,7 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
 void
 umi_frames_return(umx_message *message)
 {
-    if (message->frames->is_read && message->frames->num_parts != 0) {
+    if (message->frames->is_read && message->frames->head.num_parts != 0) {
         umi_frames_drop(message); /* its bytes are not ours any more */
     } else {
         umi_frames_put_back(message, NULL);
@@ -486,3 +479,45 @@ umi_frames_drop(umx_message *message)
     }
     umi_message_end_taken(worker, ep);
 }
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+/* A head has to be decoded first, and a part needs its head. */
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
+{
+    (void)channel;
+    (void)info;
+    (void)arrival;
+    return false;
+}
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    umi_frames_advance(channel);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->rx_seq;
+}
+
+const umi_channel_ops umi_frames_ops = {
+    .arrive       = arrive,
+    .offer        = offer,
+    .landed       = landed,
+    .advance      = umi_frames_advance,
+    .fail_posted  = fail_posted,
+    .cut          = umi_frames_cut_open,
+    .first_broken = first_broken,
+    .is_landing   = umi_frames_is_landing,
+    .place        = umi_seq_place,
+    .distance     = umi_seq_distance,
+    .next         = next,
+};

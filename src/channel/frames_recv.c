@@ -8,9 +8,9 @@
  * through a request of its own. */
 #include <stdlib.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 enum recv_phase {
     RECV_QUEUED, /* in channel->posted */
@@ -18,6 +18,15 @@ enum recv_phase {
     RECV_READING,
     RECV_COMPLETE
 };
+
+/* Of a part that lands: a request of its own. */
+typedef struct part_landing {
+    umx_request *target;
+    umx_message *staged; /* where bytes land; or NULL */
+    void        *device; /* where they belong, if so */
+} part_landing;
+
+UMI_REQUEST_TAIL(part_landing, part_of);
 
 static const umi_request_ops part_ops;
 
@@ -27,11 +36,11 @@ static const umi_request_ops part_ops;
 static umx_status
 copy_packed(const umi_frames *frames, const umx_buffer *buffers)
 {
-    const uint8_t *pos    = frames->packed;
+    const uint8_t *pos    = frames->head.packed;
     umx_status     status = UMX_OK;
 
-    for (size_t i = 0; i < frames->info.count && status == UMX_OK; i++) {
-        const umx_frame *frame = &frames->frames[i];
+    for (size_t i = 0; i < frames->head.info.count && status == UMX_OK; i++) {
+        const umx_frame *frame = &frames->head.frames[i];
 
         if (frame->place == UMI_FRAME_IN_HEAD && frame->len != 0) {
             status = umi_copy_in(&buffers[i], pos, frame->len);
@@ -48,7 +57,7 @@ copy_part(const umi_frames *frames, const umi_part *part, const char *pos,
     umx_status status = UMX_OK;
 
     for (size_t i = part->first; i < part->end && status == UMX_OK; i++) {
-        const umx_frame *frame = &frames->frames[i];
+        const umx_frame *frame = &frames->head.frames[i];
 
         if (frame->place != UMI_FRAME_IN_HEAD) {
             status = umi_copy_in(&buffers[i], pos, frame->len);
@@ -73,10 +82,10 @@ gather_part(umx_request *lander, const umi_frames *frames, const umi_part *part,
     }
     umi_gather_init(gather);
     for (size_t i = part->first; i < part->end; i++) {
-        if (frames->frames[i].place != UMI_FRAME_IN_HEAD) {
+        if (frames->head.frames[i].place != UMI_FRAME_IN_HEAD) {
             umx_buffer piece = buffers[i];
 
-            piece.len = frames->frames[i].len;
+            piece.len = frames->head.frames[i].len;
             umi_gather_add(gather, &piece);
         }
     }
@@ -98,23 +107,23 @@ stage(umx_request *lander)
         umi_message_free(staged);
         return false;
     }
-    lander->u.part.staged = staged;
-    lander->u.part.device = lander->buf.data;
-    lander->buf.data      = staged->data;
-    lander->buf.memtype   = UMX_MEMTYPE_HOST;
+    part_of(lander)->staged = staged;
+    part_of(lander)->device = lander->buf.data;
+    lander->buf.data        = staged->data;
+    lander->buf.memtype     = UMX_MEMTYPE_HOST;
     return true;
 }
 
 static umx_status
 unstage(umx_request *lander, umx_status status)
 {
-    umx_message *staged = lander->u.part.staged;
+    umx_message *staged = part_of(lander)->staged;
 
     if (staged == NULL) {
         return status;
     }
     if (status == UMX_OK) {
-        lander->buf.data    = lander->u.part.device;
+        lander->buf.data    = part_of(lander)->device;
         lander->buf.memtype = UMX_MEMTYPE_CUDA;
         status = umi_copy_in(&lander->buf, staged->data, lander->buf.len);
     }
@@ -125,8 +134,8 @@ unstage(umx_request *lander, umx_status status)
 static void
 free_lander(umx_request *lander)
 {
-    if (lander->u.part.staged != NULL) {
-        umi_message_free(lander->u.part.staged);
+    if (part_of(lander)->staged != NULL) {
+        umi_message_free(part_of(lander)->staged);
     }
     free(lander->gather);
     umi_request_free(lander);
@@ -138,12 +147,12 @@ static void
 on_lost(umx_request *lander, umx_status status, void *arg)
 {
     umx_request *req     = arg;
-    umi_channel *channel = req->u.frames.channel;
+    umi_channel *channel = umi_frames_op_of(req)->channel;
 
     (void)lander;
     umi_request_lose(req, status);
-    if (req->u.frames.is_returning) {
-        req->u.frames.is_returning = false;
+    if (umi_frames_op_of(req)->is_returning) {
+        umi_frames_op_of(req)->is_returning = false;
         channel->num_returning--;
         umi_channel_lose(channel, req->info.seq, status);
         umi_frames_advance(channel);
@@ -153,7 +162,7 @@ on_lost(umx_request *lander, umx_status status, void *arg)
 static umx_request *
 new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
 {
-    const umx_buffer *buffers = req->u.frames.buffers;
+    const umx_buffer *buffers = umi_frames_op_of(req)->buffers;
     umx_request      *lander  = umi_request_new(req->worker, req->ep, &part_ops,
                                                 NULL);
     bool              is_good = true;
@@ -161,10 +170,10 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
     if (lander == NULL) {
         return NULL;
     }
-    lander->on_lost       = on_lost;
-    lander->arg           = req;
-    lander->u.part.target = req;
-    lander->u.part.staged = NULL;
+    lander->on_lost         = on_lost;
+    lander->arg             = req;
+    part_of(lander)->target = req;
+    part_of(lander)->staged = NULL;
     if (part->count > 1) {
         is_good = gather_part(lander, frames, part, buffers);
     } else {
@@ -187,7 +196,7 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
 static bool
 make_landers(umx_request *req, umi_list *landers)
 {
-    const umi_frames *frames = req->u.frames.message->frames;
+    const umi_frames *frames = umi_frames_op_of(req)->message->frames;
     umi_part          part   = {0};
 
     umi_list_init(landers);
@@ -197,7 +206,7 @@ make_landers(umx_request *req, umi_list *landers)
     UMI_LIST_FOREACH(link, &frames->parts) {
         umx_request *lander;
 
-        umi_frames_part(frames, part.end, &part);
+        umi_frames_part(&frames->head, part.end, &part);
         if (umi_message_at(link)->storage != UMI_STORAGE_RNDV) {
             continue;
         }
@@ -217,8 +226,8 @@ make_landers(umx_request *req, umi_list *landers)
 static void
 set_status(umx_request *req, umx_status status)
 {
-    if (req->u.frames.status == UMX_OK) {
-        req->u.frames.status = status;
+    if (umi_frames_op_of(req)->status == UMX_OK) {
+        umi_frames_op_of(req)->status = status;
     }
 }
 
@@ -230,8 +239,8 @@ land(umx_request *req, umx_request *lander, void *desc, size_t len)
     umx_status status;
 
     ep->num_landing++;
-    req->u.frames.num_landing++;
-    status = umi_am_recv(lander, desc, len);
+    umi_frames_op_of(req)->num_landing++;
+    status = umi_land_post(lander, desc, len);
     if (status < 0) {
         umi_conn_cannot_land(ep, status);
     }
@@ -243,15 +252,16 @@ land(umx_request *req, umx_request *lander, void *desc, size_t len)
 static bool
 part_finish(umx_request *lander)
 {
-    umx_request *req    = lander->u.part.target;
+    umx_request *req    = part_of(lander)->target;
     umx_ep      *ep     = umi_conn_of(req->ep);
     umx_status   status = unstage(lander, lander->status);
 
     if (lander->status != UMX_OK) {
-        umi_channel_lose(req->u.frames.channel, req->info.seq, lander->status);
+        umi_channel_lose(umi_frames_op_of(req)->channel, req->info.seq,
+                         lander->status);
     }
     ep->num_landing--;
-    req->u.frames.num_landing--;
+    umi_frames_op_of(req)->num_landing--;
     if (status != UMX_OK) {
         set_status(req, umi_conn_end_status(ep, status));
     }
@@ -272,9 +282,9 @@ bool
 umi_frames_is_landing(const umi_channel *channel, const umx_request *req,
                       uint64_t *place_p)
 {
-    const umx_request *target = req->u.part.target;
+    const umx_request *target = part_of(req)->target;
 
-    if (req->ops != &part_ops || target->u.frames.channel != channel) {
+    if (req->ops != &part_ops || umi_frames_op_of(target)->channel != channel) {
         return false;
     }
     *place_p = target->info.seq;
@@ -291,7 +301,7 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
           umx_request *lander)
 {
     umx_ep     *ep     = umi_conn_of(req->ep);
-    umi_frames *frames = req->u.frames.message->frames;
+    umi_frames *frames = umi_frames_op_of(req)->message->frames;
     void       *desc   = message->data;
 
     if (lander != NULL) {
@@ -300,9 +310,10 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
     } else if (message->storage == UMI_STORAGE_RNDV) {
         set_status(req, umi_conn_end_status(ep, UMX_ERR_CLOSED));
     } else {
-        set_status(req, copy_part(frames, part, desc, req->u.frames.buffers));
+        set_status(
+            req, copy_part(frames, part, desc, umi_frames_op_of(req)->buffers));
     }
-    umi_channel_credit(req->u.frames.channel, message);
+    umi_channel_credit(umi_frames_op_of(req)->channel, message);
     umi_message_free(message);
     if (lander != NULL) {
         land(req, lander, desc, part->len);
@@ -319,10 +330,10 @@ umi_frames_read_part(umx_request *req, umx_message *message,
     umx_request *lander = NULL;
 
     if (message->storage == UMI_STORAGE_RNDV && req->ep->handle != NULL) {
-        lander = new_lander(req, req->u.frames.message->frames, part);
+        lander = new_lander(req, umi_frames_op_of(req)->message->frames, part);
         if (lander == NULL) {
             set_status(req, UMX_ERR_NO_MEMORY);
-            umi_channel_lose(req->u.frames.channel, req->info.seq,
+            umi_channel_lose(umi_frames_op_of(req)->channel, req->info.seq,
                              UMX_ERR_NO_MEMORY);
         }
     }
@@ -333,9 +344,9 @@ umi_frames_read_part(umx_request *req, umx_message *message,
 static bool
 is_read(const umx_request *req)
 {
-    return req->u.frames.num_landing == 0 &&
-           (req->u.frames.message->frames->num_missing == 0 ||
-            req->u.frames.is_ended);
+    return umi_frames_op_of(req)->num_landing == 0 &&
+           (umi_frames_op_of(req)->message->frames->num_missing == 0 ||
+            umi_frames_op_of(req)->is_ended);
 }
 
 /* All that there is of the message, by what make_landers() has made;
@@ -344,19 +355,19 @@ is_read(const umx_request *req)
 static umx_status
 begin(umx_request *req, umi_list *landers)
 {
-    umx_message *message = req->u.frames.message;
+    umx_message *message = umi_frames_op_of(req)->message;
     umi_frames  *frames  = message->frames;
     size_t       next    = 0;
 
     frames->reader = req;
-    set_status(req, copy_packed(frames, req->u.frames.buffers));
+    set_status(req, copy_packed(frames, umi_frames_op_of(req)->buffers));
     umi_channel_credit(message->channel, message);
     UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
         umx_message *part_message = umi_message_at(link);
         umx_request *lander       = NULL;
         umi_part     part;
 
-        umi_frames_part(frames, next, &part);
+        umi_frames_part(&frames->head, next, &part);
         next = part.end;
         if (part_message->storage == UMI_STORAGE_RNDV &&
             !umi_list_is_empty(landers)) {
@@ -365,33 +376,33 @@ begin(umx_request *req, umi_list *landers)
         read_part(req, part_message, &part, lander);
     }
     if (!is_read(req)) {
-        req->u.frames.phase = RECV_READING;
+        umi_frames_op_of(req)->phase = RECV_READING;
         return UMX_INPROGRESS;
     }
-    req->u.frames.phase = RECV_COMPLETE;
-    frames->reader      = NULL;
-    frames->is_read     = true;
-    if (req->u.frames.status != UMX_OK) {
-        req->u.frames.message = NULL;
+    umi_frames_op_of(req)->phase = RECV_COMPLETE;
+    frames->reader               = NULL;
+    frames->is_read              = true;
+    if (umi_frames_op_of(req)->status != UMX_OK) {
+        umi_frames_op_of(req)->message = NULL;
         umi_frames_drop(message);
     }
-    return req->u.frames.status;
+    return umi_frames_op_of(req)->status;
 }
 
 static void
 settle(umx_request *req)
 {
-    umi_channel *channel = req->u.frames.channel;
-    umx_message *message = req->u.frames.message;
-    umx_status   status  = req->u.frames.status;
+    umi_channel *channel = umi_frames_op_of(req)->channel;
+    umx_message *message = umi_frames_op_of(req)->message;
+    umx_status   status  = umi_frames_op_of(req)->status;
 
     if (umi_channel_is_behind_lost(channel, message->info.seq) &&
         status == UMX_OK) {
         status = umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
     }
-    req->u.frames.phase     = RECV_COMPLETE;
-    message->frames->reader = NULL;
-    if (req->u.frames.is_returning) {
+    umi_frames_op_of(req)->phase = RECV_COMPLETE;
+    message->frames->reader      = NULL;
+    if (umi_frames_op_of(req)->is_returning) {
         channel->num_returning--;
     }
     if (status == UMX_OK && !req->is_cancelled) {
@@ -399,10 +410,10 @@ settle(umx_request *req)
         umi_request_complete(req, UMX_OK);
         return;
     }
-    req->u.frames.message = NULL;
+    umi_frames_op_of(req)->message = NULL;
     umi_request_complete(req, req->is_cancelled ? UMX_ERR_CANCELED : status);
     if (status == UMX_OK) {
-        umi_frames_put_back(message, req->u.frames.buffers);
+        umi_frames_put_back(message, umi_frames_op_of(req)->buffers);
     } else {
         umi_frames_drop(message);
     }
@@ -411,7 +422,7 @@ settle(umx_request *req)
 void
 umi_frames_check_read(umx_request *req)
 {
-    if (req->u.frames.phase == RECV_READING && is_read(req)) {
+    if (umi_frames_op_of(req)->phase == RECV_READING && is_read(req)) {
         settle(req);
     }
 }
@@ -419,7 +430,7 @@ umi_frames_check_read(umx_request *req)
 void
 umi_frames_fail(umx_request *req, umx_status status)
 {
-    req->u.frames.is_ended = true;
+    umi_frames_op_of(req)->is_ended = true;
     set_status(req, status);
     umi_frames_check_read(req);
 }
@@ -430,25 +441,25 @@ umi_frames_fail(umx_request *req, umx_status status)
 void
 umi_frames_got(umx_request *req, umx_message *message)
 {
-    req->u.frames.message = message;
-    req->u.frames.phase   = RECV_TAKEN;
-    req->info             = message->info;
+    umi_frames_op_of(req)->message = message;
+    umi_frames_op_of(req)->phase   = RECV_TAKEN;
+    req->info                      = message->info;
     umi_request_complete(req, UMX_OK);
 }
 
 static umx_status
 check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
 {
-    if (count < frames->info.count) {
+    if (count < frames->head.info.count) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
-    for (size_t i = 0; i < frames->info.count; i++) {
+    for (size_t i = 0; i < frames->head.info.count; i++) {
         umx_status status = umi_conn_check_buffer(&buffers[i]);
 
         if (status != UMX_OK) {
             return status;
         }
-        if (buffers[i].len < frames->frames[i].len) {
+        if (buffers[i].len < frames->head.frames[i].len) {
             return UMX_ERR_BUFFER_TOO_SMALL;
         }
     }
@@ -459,17 +470,18 @@ check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
 static umx_status
 allocate(umx_request *req)
 {
-    umi_frames *frames  = req->u.frames.message->frames;
-    size_t      count   = frames->info.count;
+    umi_frames *frames  = umi_frames_op_of(req)->message->frames;
+    size_t      count   = frames->head.info.count;
     umx_buffer *buffers = calloc(count != 0 ? count : 1, sizeof(*buffers));
     umx_status  status;
 
     if (buffers == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    frames->buffers       = buffers;
-    req->u.frames.buffers = buffers;
-    status = req->u.frames.alloc(&frames->info, buffers, req->u.frames.arg);
+    frames->buffers                = buffers;
+    umi_frames_op_of(req)->buffers = buffers;
+    status = umi_frames_op_of(req)->alloc(&frames->head.info, buffers,
+                                          umi_frames_op_of(req)->arg);
     return (status == UMX_OK) ? check_buffers(frames, buffers, count) : status;
 }
 
@@ -477,33 +489,33 @@ allocate(umx_request *req)
 static umx_status
 start(umx_request *req)
 {
-    umx_message *message = req->u.frames.message;
+    umx_message *message = umi_frames_op_of(req)->message;
     umx_status   status  = UMX_OK;
     umi_list     landers;
 
-    if (req->u.frames.alloc != NULL) {
+    if (umi_frames_op_of(req)->alloc != NULL) {
         status = allocate(req);
         if (status != UMX_OK) {
-            req->u.frames.message = NULL;
+            umi_frames_op_of(req)->message = NULL;
             umi_frames_put_back(message, NULL);
             return status;
         }
     } else {
-        status = check_buffers(message->frames, req->u.frames.buffers,
-                               req->u.frames.count);
+        status = check_buffers(message->frames, umi_frames_op_of(req)->buffers,
+                               umi_frames_op_of(req)->count);
     }
     if (status == UMX_OK && message->frames->is_cut) {
         status = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
     }
     if (status != UMX_OK) {
-        req->u.frames.message = NULL;
+        umi_frames_op_of(req)->message = NULL;
         umi_frames_drop(message);
         return (status == UMX_ERR_BUFFER_TOO_SMALL) ?
                    UMX_ERR_MESSAGE_TRUNCATED :
                    status;
     }
     if (!make_landers(req, &landers)) {
-        req->u.frames.message = NULL;
+        umi_frames_op_of(req)->message = NULL;
         umi_frames_put_back(message, NULL);
         return UMX_ERR_NO_MEMORY;
     }
@@ -513,27 +525,29 @@ start(umx_request *req)
 static bool
 wants_bytes(const umx_request *req)
 {
-    return req->u.frames.alloc != NULL || req->u.frames.buffers != NULL;
+    return umi_frames_op_of(req)->alloc != NULL ||
+           umi_frames_op_of(req)->buffers != NULL;
 }
 
 static bool
 recv_finish(umx_request *req)
 {
-    umx_message *message = req->u.frames.message;
+    umx_message *message = umi_frames_op_of(req)->message;
 
     if (req->is_cancelled && req->status == UMX_OK) {
         /* Between completion and report: the message goes back. */
-        const umx_buffer *buffers = (req->u.frames.phase == RECV_TAKEN) ?
+        const umx_buffer *buffers = (umi_frames_op_of(req)->phase ==
+                                     RECV_TAKEN) ?
                                         NULL :
-                                        req->u.frames.buffers;
+                                        umi_frames_op_of(req)->buffers;
 
-        req->u.frames.message = NULL;
-        req->u.frames.phase   = RECV_COMPLETE;
-        req->status           = UMX_ERR_CANCELED;
+        umi_frames_op_of(req)->message = NULL;
+        umi_frames_op_of(req)->phase   = RECV_COMPLETE;
+        req->status                    = UMX_ERR_CANCELED;
         umi_frames_put_back(message, buffers);
         return true;
     }
-    if (req->u.frames.phase != RECV_TAKEN || !wants_bytes(req)) {
+    if (umi_frames_op_of(req)->phase != RECV_TAKEN || !wants_bytes(req)) {
         return true;
     }
     req->status = start(req);
@@ -543,15 +557,15 @@ recv_finish(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    if (req->u.frames.phase == RECV_QUEUED) {
+    if (umi_frames_op_of(req)->phase == RECV_QUEUED) {
         umi_request_complete(req, UMX_ERR_CANCELED);
         return;
     }
-    req->u.frames.is_ended = true;
-    if (req->u.frames.num_landing != 0 &&
-        !umi_channel_is_lost(req->u.frames.channel, req->info.seq)) {
-        req->u.frames.is_returning = true;
-        req->u.frames.channel->num_returning++;
+    umi_frames_op_of(req)->is_ended = true;
+    if (umi_frames_op_of(req)->num_landing != 0 &&
+        !umi_channel_is_lost(umi_frames_op_of(req)->channel, req->info.seq)) {
+        umi_frames_op_of(req)->is_returning = true;
+        umi_frames_op_of(req)->channel->num_returning++;
     }
     umi_frames_check_read(req);
 }
@@ -575,12 +589,12 @@ new_recv(umi_channel *channel, const umx_frames_target *target,
     }
     req->buf = (umx_buffer){0};
     memset(&req->info, 0, sizeof(req->info));
-    memset(&req->u.frames, 0, sizeof(req->u.frames));
-    req->u.frames.channel = channel;
-    req->u.frames.alloc   = target->alloc;
-    req->u.frames.arg     = target->arg;
-    req->u.frames.buffers = target->buffers;
-    req->u.frames.count   = target->count;
+    memset(umi_frames_op_of(req), 0, sizeof(*umi_frames_op_of(req)));
+    umi_frames_op_of(req)->channel = channel;
+    umi_frames_op_of(req)->alloc   = target->alloc;
+    umi_frames_op_of(req)->arg     = target->arg;
+    umi_frames_op_of(req)->buffers = target->buffers;
+    umi_frames_op_of(req)->count   = target->count;
     return req;
 }
 
@@ -670,7 +684,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
 const umx_frames_info *
 umx_message_frames(const umx_message *message)
 {
-    return (message->frames != NULL) ? &message->frames->info : NULL;
+    return (message->frames != NULL) ? &message->frames->head.info : NULL;
 }
 
 bool
@@ -706,7 +720,7 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
     }
     UMI_LIST_FOREACH(link, &frames->parts) {
         if (status == UMX_OK) {
-            umi_frames_part(frames, part.end, &part);
+            umi_frames_part(&frames->head, part.end, &part);
             status = copy_part(frames, &part, umi_message_at(link)->data,
                                buffers);
         }
@@ -746,16 +760,16 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->info             = message->info;
-    req->u.frames.message = message;
-    req->u.frames.phase   = RECV_TAKEN;
+    req->info                      = message->info;
+    umi_frames_op_of(req)->message = message;
+    umi_frames_op_of(req)->phase   = RECV_TAKEN;
     if (!make_landers(req, &landers)) {
         umi_request_free(req);
         return UMX_ERR_NO_MEMORY;
     }
     status = begin(req, &landers);
     if (status != UMX_INPROGRESS) {
-        *message_p = req->u.frames.message;
+        *message_p = umi_frames_op_of(req)->message;
         umi_request_free(req);
         return status;
     }

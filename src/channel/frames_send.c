@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <umx/frames.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "mem/memtype.h"
 
 enum {
     RUN_MAX = 1024 * 1024 /* bytes of a part of several frames */
@@ -106,7 +106,7 @@ make_plan(const umx_ep *ep, plan *p)
     measure(p);
     if (p->packed > UMI_FRAMES_PACKED_MAX ||
         (p->packed > p->config->frames_copy_max &&
-         head_size(p) >= ep->rndv_thresh)) {
+         head_size(p) >= umi_channels_of(ep)->rndv_thresh)) {
         p->is_packed = false;
         measure(p);
     }
@@ -321,8 +321,8 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
     size_t        i      = 0;
 
     while (status >= 0) {
-        req->u.pieces.count++;
-        req->u.pieces.pending += (status == UMX_INPROGRESS);
+        umi_pieces_of(req)->count++;
+        umi_pieces_of(req)->pending += (status == UMX_INPROGRESS);
         while (i < p->count && (p->buffers[i].len == 0 || is_packed(p, i))) {
             i++;
         }
@@ -331,11 +331,11 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
         }
         status = post_run(ep, what, p, &i, &params, &ignored);
     }
-    if (status < 0 && req->u.pieces.count != 0) {
+    if (status < 0 && umi_pieces_of(req)->count != 0) {
         umi_conn_finish(ep, UMX_EP_FAILED, status);
-        req->u.pieces.status = status;
+        umi_pieces_of(req)->status = status;
     }
-    if (req->u.pieces.pending != 0) {
+    if (umi_pieces_of(req)->pending != 0) {
         return UMX_INPROGRESS;
     }
     return (status < 0) ? status : UMX_OK;
@@ -352,13 +352,14 @@ send_parts(umx_ep *ep, umi_outgoing *what, const plan *p,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf              = (umx_buffer){0};
-    req->u.pieces.channel = umi_conn_channel(ep, what->channel);
-    req->u.pieces.count   = 0;
-    req->u.pieces.pending = 0;
-    req->u.pieces.status  = UMX_OK;
-    status = (req->u.pieces.channel != NULL) ? send_all(ep, req, what, p) :
-                                               UMX_ERR_NO_MEMORY;
+    req->buf                    = (umx_buffer){0};
+    umi_pieces_of(req)->channel = umi_channel_get(ep, what->channel);
+    umi_pieces_of(req)->count   = 0;
+    umi_pieces_of(req)->pending = 0;
+    umi_pieces_of(req)->status  = UMX_OK;
+    status                      = (umi_pieces_of(req)->channel != NULL) ?
+                                      send_all(ep, req, what, p) :
+                                      UMX_ERR_NO_MEMORY;
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/worker.h"
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/frames.h"
+#include "core/worker.h"
+#include "lend/lend.h"
+#include "mem/memtype.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -123,7 +124,7 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
 {
     return arrival->can_keep && arrival->len > UMI_MESSAGE_INLINE &&
            (arrival->len >= ALWAYS_KEEP_BYTES ||
-            ep->num_descs < MAX_SMALL_DESCS);
+            umi_channels_of(ep)->num_descs < MAX_SMALL_DESCS);
 }
 
 /* The bytes that arrive, copied, or as they are. */
@@ -149,7 +150,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
         ep->num_announced++;
     } else {
         message->storage = UMI_STORAGE_EAGER;
-        ep->num_descs++;
+        umi_channels_of(ep)->num_descs++;
     }
     *verdict_p = UMI_AM_KEPT;
     return true;
@@ -174,6 +175,17 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
     return message;
 }
 
+/* Kept data is UCX's, or a loan. */
+static void
+release(const umi_ep *ep, void *data)
+{
+    if (umi_cma_is_loan(data)) {
+        umi_cma_release(ep->engine->worker, data);
+    } else {
+        umi_am_release(ep, data);
+    }
+}
+
 void
 umi_message_free(umx_message *message)
 {
@@ -196,12 +208,12 @@ umi_message_free(umx_message *message)
         umi_pool_put(&worker->blocks, message->data);
         break;
     case UMI_STORAGE_EAGER:
-        ep->num_descs--;
-        umi_am_release(&ep->base, message->data);
+        umi_channels_of(ep)->num_descs--;
+        release(&ep->base, message->data);
         break;
     case UMI_STORAGE_RNDV:
         ep->num_announced--;
-        umi_am_release(&ep->base, message->data);
+        release(&ep->base, message->data);
         break;
     case UMI_STORAGE_INLINE:
     case UMI_STORAGE_LANDING:

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
-#include "mem/memtype.h"
 #include "channel/channel.h"
-#include "endpoint/endpoint.h"
 #include "channel/frames.h"
+#include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 
 void
 umi_message_take(umx_message *message)
@@ -75,6 +75,13 @@ const void *
 umx_message_data(const umx_message *message)
 {
     return umi_message_is_at_hand(message) ? message->data : NULL;
+}
+
+umx_message *
+umx_request_message(const umx_request *req)
+{
+    return (req->ops == &umi_frames_recv_ops) ? umi_frames_op_of(req)->message :
+                                                umi_recv_of(req)->message;
 }
 
 static umx_status

@@ -2,25 +2,25 @@
 /* send.c: the sending half of channel.h. */
 #include <string.h>
 
-#include "mem/memtype.h"
-#include "lend/lend.h"
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
+#include "lend/lend.h"
+#include "mem/memtype.h"
 
 /* The receiver allocates device memory before it takes the bytes. */
 static bool
 is_of_device(const umx_request *req)
 {
-    return req->u.send.staged != NULL || !umi_is_host_readable(&req->buf);
+    return umi_send_of(req)->staged != NULL || !umi_is_host_readable(&req->buf);
 }
 
 /* The header in front of the message; UCX reads it until the send is over. */
 static char *
 header_of(umx_request *req)
 {
-    umx_message *longer = req->u.send.longer;
+    umx_message *longer = umi_send_of(req)->longer;
 
-    return (longer != NULL) ? longer->data : (char *)req->u.send.header;
+    return (longer != NULL) ? longer->data : (char *)umi_send_of(req)->header;
 }
 
 static bool
@@ -28,8 +28,9 @@ must_announce(umx_ep *ep, const umx_request *req)
 {
     size_t len = req->buf.len;
 
-    return len >= ep->rndv_thresh ||
-           (len >= ep->cma_min && umi_cma_is_agreed(&ep->base, len)) ||
+    return len >= umi_channels_of(ep)->rndv_thresh ||
+           (len >= umi_channels_of(ep)->cma_min &&
+            umi_cma_is_agreed(&ep->base, len)) ||
            (len != 0 && is_of_device(req));
 }
 
@@ -38,12 +39,12 @@ charge_eager(umx_request *req)
 {
     uint8_t flags;
 
-    if (req->u.send.longer == NULL) {
+    if (umi_send_of(req)->longer == NULL) {
         return umi_charge_eager(req->buf.len, 0); /* no header of the user's */
     }
     flags = (uint8_t)header_of(req)[offsetof(umi_header, flags)];
-    return umi_charge_eager(req->buf.len,
-                            req->u.send.header_len - umi_header_size(flags));
+    return umi_charge_eager(req->buf.len, umi_send_of(req)->header_len -
+                                              umi_header_size(flags));
 }
 
 /* How does it go, and does credit allow that? Without credit for eager messages
@@ -71,6 +72,17 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
+/* Eager, by rendezvous, or as a loan. */
+static umx_status
+post_message(umx_request *req, const void *header, bool is_rndv)
+{
+    size_t len = umi_send_of(req)->header_len;
+
+    return (is_rndv && umi_cma_may_lend(req, len)) ?
+               umi_cma_lend(req, header, len) :
+               umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
+}
+
 static umx_status
 post(umi_channel *channel, umx_request *req, umi_charge charge)
 {
@@ -86,10 +98,9 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     if (charge.kind == UMI_CHARGE_RESERVE) {
         header[offsetof(umi_header, flags)] |= UMI_FLAG_RESERVE;
     }
-    req->u.send.is_rndv   = is_rndv;
-    req->u.send.is_unread = false;
-    status = umi_am_send(req, UMI_AM_DATA, header, req->u.send.header_len,
-                         is_rndv);
+    umi_send_of(req)->is_rndv   = is_rndv;
+    umi_send_of(req)->is_unread = false;
+    status                      = post_message(req, header, is_rndv);
     if (status >= 0) {
         channel->tx_seq++;
         channel->ep->stats.sent_messages++;
@@ -102,17 +113,17 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
 static __attribute__((noinline)) void
 free_what_there_is(umx_request *req)
 {
-    if (req->u.send.longer != NULL) {
-        umi_message_free(req->u.send.longer);
-        req->u.send.longer = NULL;
+    if (umi_send_of(req)->longer != NULL) {
+        umi_message_free(umi_send_of(req)->longer);
+        umi_send_of(req)->longer = NULL;
     }
-    if (req->u.send.staged != NULL) {
-        umi_message_free(req->u.send.staged);
-        req->u.send.staged = NULL;
+    if (umi_send_of(req)->staged != NULL) {
+        umi_message_free(umi_send_of(req)->staged);
+        umi_send_of(req)->staged = NULL;
     }
-    if (req->u.send.memory != NULL) {
-        umi_message_free(req->u.send.memory);
-        req->u.send.memory = NULL;
+    if (umi_send_of(req)->memory != NULL) {
+        umi_message_free(umi_send_of(req)->memory);
+        umi_send_of(req)->memory = NULL;
     }
 }
 
@@ -120,8 +131,9 @@ free_what_there_is(umx_request *req)
 static inline void
 free_memory(umx_request *req)
 {
-    if (((uintptr_t)req->u.send.longer | (uintptr_t)req->u.send.staged |
-         (uintptr_t)req->u.send.memory) != 0) {
+    if (((uintptr_t)umi_send_of(req)->longer |
+         (uintptr_t)umi_send_of(req)->staged |
+         (uintptr_t)umi_send_of(req)->memory) != 0) {
         free_what_there_is(req);
     }
 }
@@ -136,9 +148,9 @@ stage(umx_request *req)
                                               &device, device.len, &staged);
 
     if (status == UMX_OK) {
-        req->u.send.staged = staged;
-        req->buf.data      = staged->data;
-        req->buf.memtype   = UMX_MEMTYPE_HOST;
+        umi_send_of(req)->staged = staged;
+        req->buf.data            = staged->data;
+        req->buf.memtype         = UMX_MEMTYPE_HOST;
     }
     return status;
 }
@@ -151,10 +163,10 @@ fill_longer_header(umx_request *req, const umi_outgoing *what,
     size_t       size   = umi_header_size(header->flags);
     umx_message *longer = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
 
-    req->u.send.longer = longer;
-    req->u.send.header_len += (uint32_t)what->header_len;
+    umi_send_of(req)->longer = longer;
+    umi_send_of(req)->header_len += (uint32_t)what->header_len;
     if (longer == NULL ||
-        !umi_message_make_room(longer, req->u.send.header_len)) {
+        !umi_message_make_room(longer, umi_send_of(req)->header_len)) {
         return false;
     }
     memcpy(longer->data, header, size);
@@ -175,11 +187,11 @@ fill_header(umx_request *req, const umi_outgoing *what)
     if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
         header.flags |= UMI_FLAG_DEVICE;
     }
-    req->u.send.header_len = (uint32_t)umi_header_size(header.flags);
+    umi_send_of(req)->header_len = (uint32_t)umi_header_size(header.flags);
     if (what->header_len != 0) {
         return fill_longer_header(req, what, &header);
     }
-    memcpy(req->u.send.header, &header, sizeof(header));
+    memcpy(umi_send_of(req)->header, &header, sizeof(header));
     return true;
 }
 
@@ -197,17 +209,17 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
-    req->gather         = what->gather;
-    req->u.send.channel = channel;
-    req->u.send.longer  = NULL;
-    req->u.send.staged  = NULL;
-    req->u.send.memory  = NULL;
+    req->gather               = what->gather;
+    umi_send_of(req)->channel = channel;
+    umi_send_of(req)->longer  = NULL;
+    umi_send_of(req)->staged  = NULL;
+    umi_send_of(req)->memory  = NULL;
     if (!fill_header(req, what)) {
         status = UMX_ERR_NO_MEMORY;
     } else if (umi_must_stage(ep->base.worker->context, buf)) {
         status = stage(req);
     } else {
-        req->u.send.memory = what->memory;
+        umi_send_of(req)->memory = what->memory;
     }
     if (status != UMX_OK) {
         free_memory(req);
@@ -233,11 +245,11 @@ check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_OK) {
         return status;
     }
-    *channel_p = umi_conn_channel(ep, what->channel);
+    *channel_p = umi_channel_get(ep, what->channel);
     if (*channel_p == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    return (*channel_p)->is_ours ? UMX_OK : umi_conn_use_channel(*channel_p);
+    return (*channel_p)->is_ours ? UMX_OK : umi_channel_use(*channel_p);
 }
 
 /* A connection whose peer is gone, and that has not heard of it, has none. */
@@ -331,7 +343,7 @@ send_finish(umx_request *req)
     if (!umi_list_is_empty(&ep->drainers)) {
         umi_drain_check(ep);
     }
-    if (req->status >= 0 && req->u.send.is_unread) {
+    if (req->status >= 0 && umi_send_of(req)->is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
     if (req->status >= 0 || req->is_cancelled ||
@@ -362,20 +374,6 @@ const umi_request_ops umi_channel_send_ops = {
     .finish = send_finish,
     .cancel = send_cancel,
 };
-
-/* UCX tells the sender of an announcement that is dropped that it has been
- * received. */
-void
-umi_channel_on_goodbye(umx_ep *ep)
-{
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umx_request *req = umi_request_at(link);
-
-        if (req->ops == &umi_channel_send_ops) {
-            req->u.send.is_unread = req->u.send.is_rndv;
-        }
-    }
-}
 
 uint64_t
 umi_channel_waiting_bytes(const umi_channel *channel)

@@ -17,8 +17,16 @@
 #include <string.h>
 #include <umx/stream.h>
 
+#include "channel/channel.h"
 #include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+
+/* Of a piece that lands: a request of its own. */
+typedef struct landing {
+    umx_request *target;
+    size_t       at; /* in its buffer */
+} landing;
+
+UMI_REQUEST_TAIL(landing, landing_of);
 
 static const umi_request_ops recv_ops;
 static const umi_request_ops land_ops;
@@ -34,15 +42,15 @@ first_message(const umi_channel *channel)
 static size_t
 room(const umx_request *req)
 {
-    return req->buf.len - req->u.stream.filled;
+    return req->buf.len - umi_stream_of(req)->filled;
 }
 
 /* Does it return with what it has? */
 static bool
 is_satisfied(const umx_request *req)
 {
-    return room(req) == 0 ||
-           (req->u.stream.filled != 0 && !req->u.stream.is_wait_all);
+    return room(req) == 0 || (umi_stream_of(req)->filled != 0 &&
+                              !umi_stream_of(req)->is_wait_all);
 }
 
 /* ---- giving back ---------------------------------------------------------
@@ -78,16 +86,16 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
 static void
 give_back(umx_request *req)
 {
-    umi_channel *channel = req->u.stream.channel;
-    size_t       len     = req->u.stream.filled;
+    umi_channel *channel = umi_stream_of(req)->channel;
+    size_t       len     = umi_stream_of(req)->filled;
 
-    if (len > req->u.stream.good) {
-        len = req->u.stream.good;
+    if (len > umi_stream_of(req)->good) {
+        len = umi_stream_of(req)->good;
     }
-    req->u.stream.filled = 0;
-    if (put_back(channel, req->u.stream.place, req->buf.data, len) ==
+    umi_stream_of(req)->filled = 0;
+    if (put_back(channel, umi_stream_of(req)->place, req->buf.data, len) ==
         UMX_ERR_NO_MEMORY) {
-        umi_channel_lose(channel, req->u.stream.place, UMX_ERR_NO_MEMORY);
+        umi_channel_lose(channel, umi_stream_of(req)->place, UMX_ERR_NO_MEMORY);
     }
 }
 
@@ -99,13 +107,13 @@ static void
 settle(umx_request *req)
 {
     umx_status status = req->is_cancelled ? UMX_ERR_CANCELED :
-                                            req->u.stream.status;
+                                            umi_stream_of(req)->status;
 
-    if (req->u.stream.is_returning) {
-        req->u.stream.channel->num_returning--;
+    if (umi_stream_of(req)->is_returning) {
+        umi_stream_of(req)->channel->num_returning--;
     }
-    req->info.tag    = req->u.stream.place;
-    req->info.length = req->u.stream.filled;
+    req->info.tag    = umi_stream_of(req)->place;
+    req->info.length = umi_stream_of(req)->filled;
     if (status != UMX_OK) {
         give_back(req);
     }
@@ -116,11 +124,11 @@ static void
 end(umx_request *req, umx_status status)
 {
     umi_link_remove(&req->link);
-    req->u.stream.is_ended = true;
-    if (req->u.stream.status == UMX_OK) {
-        req->u.stream.status = status;
+    umi_stream_of(req)->is_ended = true;
+    if (umi_stream_of(req)->status == UMX_OK) {
+        umi_stream_of(req)->status = status;
     }
-    if (req->u.stream.num_landing == 0) {
+    if (umi_stream_of(req)->num_landing == 0) {
         settle(req);
     }
 }
@@ -132,14 +140,14 @@ static void
 on_lost(umx_request *lander, umx_status status, void *arg)
 {
     umx_request *req     = arg;
-    umi_channel *channel = req->u.stream.channel;
+    umi_channel *channel = umi_stream_of(req)->channel;
 
     (void)lander;
     umi_request_lose(req, status);
-    if (req->u.stream.is_returning) {
-        req->u.stream.is_returning = false;
+    if (umi_stream_of(req)->is_returning) {
+        umi_stream_of(req)->is_returning = false;
         channel->num_returning--;
-        umi_channel_lose(channel, req->u.stream.place, status);
+        umi_channel_lose(channel, umi_stream_of(req)->place, status);
         advance(channel);
     }
 }
@@ -150,11 +158,11 @@ on_lost(umx_request *lander, umx_status status, void *arg)
 static void
 copy(umx_request *req, uint64_t place, const void *data, size_t len)
 {
-    if (req->u.stream.filled == 0) {
-        req->u.stream.place = place;
+    if (umi_stream_of(req)->filled == 0) {
+        umi_stream_of(req)->place = place;
     }
-    memcpy((char *)req->buf.data + req->u.stream.filled, data, len);
-    req->u.stream.filled += len;
+    memcpy((char *)req->buf.data + umi_stream_of(req)->filled, data, len);
+    umi_stream_of(req)->filled += len;
 }
 
 /* Have UCX write an announced piece into `req`, where it fits. False when out
@@ -172,18 +180,18 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     }
     lander->on_lost = on_lost;
     lander->arg     = req;
-    if (req->u.stream.filled == 0) {
-        req->u.stream.place = place;
+    if (umi_stream_of(req)->filled == 0) {
+        umi_stream_of(req)->place = place;
     }
     umi_request_borrow(lander, &req->buf);
-    lander->buf.data      = (char *)req->buf.data + req->u.stream.filled;
-    lander->buf.len       = len;
-    lander->u.land.target = req;
-    lander->u.land.at     = req->u.stream.filled;
-    req->u.stream.filled += len;
-    req->u.stream.num_landing++;
+    lander->buf.data = (char *)req->buf.data + umi_stream_of(req)->filled;
+    lander->buf.len  = len;
+    landing_of(lander)->target = req;
+    landing_of(lander)->at     = umi_stream_of(req)->filled;
+    umi_stream_of(req)->filled += len;
+    umi_stream_of(req)->num_landing++;
     ep->num_landing++;
-    status = umi_am_recv(lander, desc, len);
+    status = umi_land_post(lander, desc, len);
     if (status < 0) {
         umi_conn_cannot_land(ep, status);
     }
@@ -225,12 +233,12 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 
     if (message->info.length > room(req)) {
         if (!is_satisfied(req) && !umi_channel_pull_one(channel, message)) {
-            req->u.stream.status = UMX_ERR_NO_MEMORY;
+            umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
         }
         return false;
     }
     if (!land(req, message->info.tag, desc, message->info.length)) {
-        req->u.stream.status = UMX_ERR_NO_MEMORY;
+        umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
         return false;
     }
     channel->ep->num_announced--;
@@ -243,10 +251,10 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
-    if (req->u.stream.filled != 0 &&
-        umi_stream_place(message) < req->u.stream.place) {
+    if (umi_stream_of(req)->filled != 0 &&
+        umi_stream_place(message) < umi_stream_of(req)->place) {
         /* Given back by an earlier receive: those bytes are first. */
-        if (req->u.stream.num_landing != 0) {
+        if (umi_stream_of(req)->num_landing != 0) {
             return false;
         }
         give_back(req);
@@ -274,7 +282,7 @@ is_at_end(const umi_channel *channel, umx_request *req)
     status = umi_conn_recv_status(channel->ep);
     if (status != UMX_ERR_PEER_CLOSED ||
         umi_channel_is_behind_lost(channel, channel->place)) {
-        req->u.stream.status = status;
+        umi_stream_of(req)->status = status;
     }
     return status != UMX_OK;
 }
@@ -288,7 +296,7 @@ fill(umi_channel *channel, umx_request *req)
     while (room(req) != 0 && (message = first_message(channel)) != NULL &&
            message->info.length != 0 && fill_from(channel, req, message)) {
     }
-    return req->u.stream.status != UMX_OK || is_satisfied(req) ||
+    return umi_stream_of(req)->status != UMX_OK || is_satisfied(req) ||
            is_at_end(channel, req);
 }
 
@@ -309,11 +317,13 @@ advance(umi_channel *channel)
 /* ---- arrival -------------------------------------------------------------
  */
 
-bool
-umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
 {
     umx_request *req;
 
+    (void)info;
     if (umi_list_is_empty(&channel->posted) || channel->num_returning != 0 ||
         !umi_list_is_empty(&channel->unexpected) || arrival->len == 0) {
         return false;
@@ -335,8 +345,8 @@ umi_stream_arrive(umi_channel *channel, const umi_am_arrival *arrival)
     return true;
 }
 
-void
-umi_stream_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     if (channel->has_end) {
         umi_conn_protocol_error(channel->ep, "bytes after the end of a stream");
@@ -348,53 +358,38 @@ umi_stream_offer(umi_channel *channel, umx_message *message)
     channel->place += message->info.length;
     umi_channel_queue(channel, message);
     if (!umi_list_is_empty(&channel->posted)) {
-        umi_conn_due(channel->ep, UMI_DUE_STREAM); /* UCX is calling */
+        umi_channel_due(channel); /* UCX is calling */
     }
-}
-
-void
-umi_stream_run(umx_ep *ep)
-{
-    umi_channel *channel = umi_conn_channel(ep, UMI_STREAM_0);
-
-    if (channel != NULL) {
-        advance(channel);
-    }
-}
-
-void
-umi_stream_landed(umi_channel *channel)
-{
-    advance(channel);
 }
 
 /* A slice of a receive is in, or will not come. */
 static bool
 land_finish(umx_request *lander)
 {
-    umx_request *req     = lander->u.land.target;
-    umi_channel *channel = req->u.stream.channel;
+    umx_request *req     = landing_of(lander)->target;
+    umi_channel *channel = umi_stream_of(req)->channel;
     umx_ep      *ep      = channel->ep;
-    size_t       at      = lander->u.land.at;
+    size_t       at      = landing_of(lander)->at;
     umx_status   status  = lander->status;
 
     ep->num_landing--;
-    req->u.stream.num_landing--;
+    umi_stream_of(req)->num_landing--;
     if (status != UMX_OK) {
-        umi_channel_lose(channel, req->u.stream.place + at, status);
-    } else if (umi_channel_is_behind_lost(channel, req->u.stream.place + at)) {
+        umi_channel_lose(channel, umi_stream_of(req)->place + at, status);
+    } else if (umi_channel_is_behind_lost(channel,
+                                          umi_stream_of(req)->place + at)) {
         status = UMX_ERR_CLOSED;
     }
     if (status != UMX_OK) {
-        req->u.stream.status = umi_conn_end_status(ep, status);
-        if (at < req->u.stream.good) {
-            req->u.stream.good = at;
+        umi_stream_of(req)->status = umi_conn_end_status(ep, status);
+        if (at < umi_stream_of(req)->good) {
+            umi_stream_of(req)->good = at;
         }
     }
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
     }
-    if (req->u.stream.num_landing == 0 && req->u.stream.is_ended) {
+    if (umi_stream_of(req)->num_landing == 0 && umi_stream_of(req)->is_ended) {
         settle(req);
     }
     umi_request_free(lander);
@@ -407,16 +402,16 @@ static const umi_request_ops land_ops = {
     .finish = land_finish,
 };
 
-bool
-umi_stream_is_landing(const umi_channel *channel, const umx_request *req,
-                      uint64_t *place_p)
+static bool
+is_landing(const umi_channel *channel, const umx_request *req,
+           uint64_t *place_p)
 {
-    const umx_request *target = req->u.land.target;
+    const umx_request *target = landing_of(req)->target;
 
-    if (req->ops != &land_ops || target->u.stream.channel != channel) {
+    if (req->ops != &land_ops || umi_stream_of(target)->channel != channel) {
         return false;
     }
-    *place_p = target->u.stream.place + req->u.land.at;
+    *place_p = umi_stream_of(target)->place + landing_of(req)->at;
     return true;
 }
 
@@ -430,7 +425,7 @@ recv_finish(umx_request *req)
     if (req->is_cancelled && req->status == UMX_OK) {
         give_back(req);
         req->status = UMX_ERR_CANCELED;
-        advance(req->u.stream.channel);
+        advance(umi_stream_of(req)->channel);
     }
     return true;
 }
@@ -438,11 +433,11 @@ recv_finish(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = req->u.stream.channel;
+    umi_channel *channel = umi_stream_of(req)->channel;
 
-    if (req->u.stream.num_landing != 0 &&
-        !umi_channel_is_lost(channel, req->u.stream.place)) {
-        req->u.stream.is_returning = true;
+    if (umi_stream_of(req)->num_landing != 0 &&
+        !umi_channel_is_lost(channel, umi_stream_of(req)->place)) {
+        umi_stream_of(req)->is_returning = true;
         channel->num_returning++;
     }
     end(req, UMX_ERR_CANCELED);
@@ -455,8 +450,8 @@ static const umi_request_ops recv_ops = {
     .cancel = recv_cancel,
 };
 
-void
-umi_stream_fail_posted(umi_channel *channel, umx_status status)
+static void
+fail_posted(umi_channel *channel, umx_status status)
 {
     if (umi_conn_reads_on(channel->ep)) {
         advance(channel); /* to the end of the stream, or a failure */
@@ -466,6 +461,47 @@ umi_stream_fail_posted(umi_channel *channel, umx_status status)
         end(umi_request_at(link), status);
     }
 }
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    advance(channel);
+}
+
+static uint64_t
+place_of(const umx_message *message)
+{
+    return message->info.tag;
+}
+
+static int64_t
+distance(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->place;
+}
+
+const umi_channel_ops umi_stream_ops = {
+    .arrive      = arrive,
+    .offer       = offer,
+    .landed      = landed,
+    .advance     = advance,
+    .fail_posted = fail_posted,
+    .is_landing  = is_landing,
+    .place       = place_of,
+    .distance    = distance,
+    .next        = next,
+};
 
 /* ---- public --------------------------------------------------------------
  */
@@ -483,10 +519,10 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     }
     umi_request_borrow(req, buf);
     memset(&req->info, 0, sizeof(req->info));
-    memset(&req->u.stream, 0, sizeof(req->u.stream));
-    req->u.stream.channel     = channel;
-    req->u.stream.good        = SIZE_MAX;
-    req->u.stream.is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
+    memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
+    umi_stream_of(req)->channel     = channel;
+    umi_stream_of(req)->good        = SIZE_MAX;
+    umi_stream_of(req)->is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
     return req;
 }
 
@@ -501,14 +537,14 @@ start(umi_channel *channel, umx_request *req)
         return UMX_ERR_CLOSED;
     }
     if (is_first && fill(channel, req)) {
-        if (req->u.stream.num_landing != 0) {
-            req->u.stream.is_ended = true;
+        if (umi_stream_of(req)->num_landing != 0) {
+            umi_stream_of(req)->is_ended = true;
             return UMX_INPROGRESS;
         }
-        if (req->u.stream.status != UMX_OK) {
+        if (umi_stream_of(req)->status != UMX_OK) {
             give_back(req);
         }
-        return req->u.stream.status;
+        return umi_stream_of(req)->status;
     }
     umi_list_append(&channel->posted, &req->link);
     return UMX_INPROGRESS;
@@ -545,8 +581,8 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     }
     if (status == UMX_OK) {
         *info        = req->info;
-        info->tag    = req->u.stream.place;
-        info->length = req->u.stream.filled;
+        info->tag    = umi_stream_of(req)->place;
+        info->length = umi_stream_of(req)->filled;
     }
     umi_request_free(req);
     return status;

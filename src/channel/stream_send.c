@@ -5,9 +5,9 @@
  * less at a time has to keep a whole one. */
 #include <umx/stream.h>
 
-#include "mem/memtype.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 #include "channel/stream.h"
+#include "mem/memtype.h"
 
 enum {
     PIECE_MAX = 1 << 20
@@ -35,24 +35,24 @@ umi_pieces_on_done(umx_request *piece, umx_status status, void *arg)
     umx_request *req = arg;
 
     (void)piece;
-    if (req->u.pieces.status == UMX_OK) {
-        req->u.pieces.status = status;
+    if (umi_pieces_of(req)->status == UMX_OK) {
+        umi_pieces_of(req)->status = status;
     }
-    if (--req->u.pieces.pending == 0) {
-        umi_request_complete(req, req->u.pieces.status);
+    if (--umi_pieces_of(req)->pending == 0) {
+        umi_request_complete(req, umi_pieces_of(req)->status);
     }
 }
 
 void
 umi_pieces_cancel(umx_request *req)
 {
-    umi_list *waiting = &req->u.pieces.channel->waiting;
+    umi_list *waiting = &umi_pieces_of(req)->channel->waiting;
     unsigned  count   = 0;
 
     UMI_LIST_FOREACH(link, waiting) {
         count += umi_request_at(link)->arg == req;
     }
-    if (count != req->u.pieces.count) {
+    if (count != umi_pieces_of(req)->count) {
         return;
     }
     UMI_LIST_FOREACH_SAFE(link, waiting) {
@@ -85,18 +85,18 @@ send_pieces(umx_ep *ep, umx_request *req)
         piece.data = (char *)req->buf.data + (req->buf.len - left);
         piece.len  = (left < PIECE_MAX) ? left : PIECE_MAX;
         status     = umi_channel_send(ep, &what, &piece, &params, &ignored);
-        req->u.pieces.count++;
+        umi_pieces_of(req)->count++;
         if (status == UMX_INPROGRESS) {
-            req->u.pieces.pending++;
+            umi_pieces_of(req)->pending++;
         }
     }
-    if (status < 0 && req->u.pieces.count > 1) {
+    if (status < 0 && umi_pieces_of(req)->count > 1) {
         umi_conn_finish(ep, UMX_EP_FAILED, status); /* cut in the middle */
     }
-    if (status < 0 && req->u.pieces.pending != 0) {
-        req->u.pieces.status = status;
+    if (status < 0 && umi_pieces_of(req)->pending != 0) {
+        umi_pieces_of(req)->status = status;
     }
-    return (req->u.pieces.pending != 0) ? UMX_INPROGRESS : status;
+    return (umi_pieces_of(req)->pending != 0) ? UMX_INPROGRESS : status;
 }
 
 static umx_status
@@ -111,11 +111,11 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
-    req->u.pieces.channel = channel;
-    req->u.pieces.count   = 0;
-    req->u.pieces.pending = 0;
-    req->u.pieces.status  = UMX_OK;
-    status                = send_pieces(ep, req);
+    umi_pieces_of(req)->channel = channel;
+    umi_pieces_of(req)->count   = 0;
+    umi_pieces_of(req)->pending = 0;
+    umi_pieces_of(req)->status  = UMX_OK;
+    status                      = send_pieces(ep, req);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* tagged.c: receiving messages, by their tags. */
+
 #include "channel/channel.h"
-
-#include <stdlib.h>
-#include <string.h>
-
+#include "channel/match.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
 #include "util/log.h"
-#include "endpoint/endpoint.h"
-#include "channel/frames.h"
-#include "channel/match.h"
-#include "channel/stream.h"
 
 /* Where a receive is. */
 enum recv_phase {
@@ -22,30 +17,14 @@ enum recv_phase {
 
 static const umi_request_ops recv_ops;
 
-void
-umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
-{
-    memset(channel, 0, sizeof(*channel));
-    umi_link_init(&channel->link);
-    umi_link_init(&channel->user_link);
-    umi_list_init(&channel->waiting);
-    umi_list_init(&channel->posted);
-    umi_list_init(&channel->unexpected);
-    umi_list_init(&channel->parked);
-    umi_list_init(&channel->taken);
-    channel->ep         = ep;
-    channel->id         = id;
-    channel->is_replies = (id == UMI_CHANNEL_REPLIES);
-}
-
 /* ---- the queue of messages -----------------------------------------------
  */
 
 static bool
 request_matches(const umx_request *req, const umx_recv_info *info)
 {
-    return umi_match(req->u.recv.tag, req->u.recv.mask, req->u.recv.flags,
-                     info);
+    return umi_match(umi_recv_of(req)->tag, umi_recv_of(req)->mask,
+                     umi_recv_of(req)->flags, info);
 }
 
 static umx_request *
@@ -75,56 +54,6 @@ find_unexpected(const umi_channel *channel, const umx_match *match)
     return NULL;
 }
 
-/* Sorted by seq; new messages go to the end at once. */
-static void
-insert_by_seq(umi_list *list, umx_message *message)
-{
-    umi_link *pos = list->prev;
-
-    while (pos != list &&
-           umi_seq_diff(umi_message_at(pos)->info.seq, message->info.seq) > 0) {
-        pos = pos->prev;
-    }
-    umi_link_insert_before(pos->next, &message->link);
-}
-
-/* The same for the places of a stream. */
-static void
-insert_by_place(umi_list *list, umx_message *message)
-{
-    umi_link *pos = list->prev;
-
-    while (pos != list &&
-           umi_stream_place(umi_message_at(pos)) > umi_stream_place(message)) {
-        pos = pos->prev;
-    }
-    umi_link_insert_before(pos->next, &message->link);
-}
-
-void
-umi_channel_queue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages++;
-    stats->unexpected_bytes += message->info.length;
-    if (umi_channel_is_stream(channel)) {
-        insert_by_place(&channel->unexpected, message);
-    } else {
-        insert_by_seq(&channel->unexpected, message);
-    }
-}
-
-void
-umi_channel_unqueue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages--;
-    stats->unexpected_bytes -= message->info.length;
-    umi_link_remove(&message->link);
-}
-
 static bool
 is_counted(const umi_channel *channel)
 {
@@ -149,42 +78,12 @@ umi_channel_uncount(umi_channel *channel)
     }
 }
 
-void
-umi_channel_credit(umi_channel *channel, umx_message *message)
-{
-    umi_charge charge = message->charge;
-
-    if (charge.kind != UMI_CHARGE_NONE) {
-        message->charge.kind = UMI_CHARGE_NONE;
-        umi_credit_unkeep(channel, charge);
-        umi_credit_read(channel, charge);
-    }
-}
-
 static umx_status
 length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 {
     return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
                UMX_ERR_LENGTH_MISMATCH :
                UMX_OK;
-}
-
-umx_message *
-umi_channel_take_first(umi_channel *channel)
-{
-    umi_link    *first = channel->unexpected.next;
-    umx_message *message;
-
-    if (umi_list_is_empty(&channel->unexpected)) {
-        return NULL;
-    }
-    message = umi_message_at(first);
-    if (message->storage == UMI_STORAGE_LANDING) {
-        return NULL;
-    }
-    umi_channel_unqueue(channel, message);
-    umi_message_take(message);
-    return message;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -196,20 +95,20 @@ end_landing(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    req->u.recv.phase = RECV_COMPLETE;
+    umi_recv_of(req)->phase = RECV_COMPLETE;
     ep->num_landing--;
     if (ep->has_goodbye) {
         umi_conn_due(ep, UMI_DUE_ACK);
     }
 }
 
-bool
-umi_channel_is_landing(const umi_channel *channel, const umx_request *req,
-                       uint64_t *place_p)
+static bool
+is_landing(const umi_channel *channel, const umx_request *req,
+           uint64_t *place_p)
 {
     *place_p = req->info.seq;
-    return req->ops == &recv_ops && req->u.recv.channel == channel &&
-           req->u.recv.phase == RECV_LANDING;
+    return req->ops == &recv_ops && umi_recv_of(req)->channel == channel &&
+           umi_recv_of(req)->phase == RECV_LANDING;
 }
 
 /* Have the announced bytes written into `req->buf`. */
@@ -219,20 +118,20 @@ land(umx_request *req, void *desc, size_t len)
     umx_ep    *ep = umi_conn_of(req->ep);
     umx_status status;
 
-    req->u.recv.phase   = RECV_LANDING;
-    req->u.recv.message = NULL;
+    umi_recv_of(req)->phase   = RECV_LANDING;
+    umi_recv_of(req)->message = NULL;
     ep->num_landing++;
-    status = umi_am_recv(req, desc, len);
+    status = umi_land_post(req, desc, len);
     if (status == UMX_INPROGRESS) {
         return status;
     }
     end_landing(req);
     if (status != UMX_OK) {
         umi_conn_cannot_land(ep, status);
-        umi_channel_cut(req->u.recv.channel, req->info.seq, status);
+        umi_channel_cut(umi_recv_of(req)->channel, req->info.seq, status);
         return status;
     }
-    return length_status(&req->info, req->buf.len, req->u.recv.flags);
+    return length_status(&req->info, req->buf.len, umi_recv_of(req)->flags);
 }
 
 /* The bytes of `message`, which is off its queue, into `buf`; the message is
@@ -261,7 +160,7 @@ static void
 take_message(umx_message *message, umx_request *req)
 {
     umi_message_take(message);
-    req->u.recv.message = message;
+    umi_recv_of(req)->message = message;
 }
 
 /* The bytes of an announced message, off its queue, into `req`. */
@@ -300,50 +199,43 @@ deliver(umi_channel *channel, umx_message *message, umx_request *req)
 {
     req->info = message->info;
     count_recv(channel);
-    if (req->u.recv.flags & UMI_MATCH_WANT_MESSAGE) {
+    if (umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE) {
         take_message(message, req);
         return UMX_OK;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
         return umi_channel_deliver_announced(channel, message, req);
     }
-    return umi_channel_copy_out(channel, message, &req->buf, req->u.recv.flags);
+    return umi_channel_copy_out(channel, message, &req->buf,
+                                umi_recv_of(req)->flags);
 }
 
 static void
 complete_recv(umx_request *req, umx_status status)
 {
-    req->u.recv.phase = RECV_COMPLETE;
+    umi_recv_of(req)->phase = RECV_COMPLETE;
     umi_request_complete(req, status);
 }
 
-void
-umi_channel_offer(umi_channel *channel, umx_message *message)
+static void
+offer(umi_channel *channel, umx_message *message)
 {
     umx_request *req;
     umx_status   status;
 
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_offer(channel, message);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_offer(channel, message);
-        return;
-    }
     req = find_posted(channel, &message->info);
     if (req == NULL) {
         umi_channel_queue(channel, message);
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_AM);
+            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
     umi_link_remove(&req->link);
     if (message->storage == UMI_STORAGE_LANDING) {
-        message->claimant   = req;
-        req->u.recv.phase   = RECV_CLAIMING;
-        req->u.recv.message = message;
+        message->claimant         = req;
+        umi_recv_of(req)->phase   = RECV_CLAIMING;
+        umi_recv_of(req)->message = message;
         umi_channel_queue(channel, message);
         return;
     }
@@ -356,7 +248,7 @@ umi_channel_offer(umi_channel *channel, umx_message *message)
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
-static int
+static void
 arrive_at_request(umi_channel *channel, umx_request *req,
                   const umx_recv_info *info, const umi_am_arrival *arrival)
 {
@@ -372,191 +264,41 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     } else {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
         if (status == UMX_OK) {
-            status = length_status(info, req->buf.len, req->u.recv.flags);
+            status = length_status(info, req->buf.len, umi_recv_of(req)->flags);
         }
     }
     umi_credit_read(channel, umi_charge_of(arrival));
     if (status != UMX_INPROGRESS) {
         complete_recv(req, status);
     }
-    return UMI_AM_CONSUMED;
-}
-
-static int
-arrive_at_queue(umi_channel *channel, umi_list *queue,
-                const umx_recv_info *info, const umi_am_arrival *arrival)
-{
-    int          verdict = UMI_AM_CONSUMED;
-    umi_charge   charge  = umi_charge_of(arrival);
-    umx_message *message;
-
-    if (!umi_credit_keep(channel, charge)) {
-        umi_conn_protocol_error(channel->ep, "a message beyond its credit");
-        return UMI_AM_REFUSED;
-    }
-    message = umi_message_keep(channel->ep, arrival, &verdict);
-    if (message == NULL) {
-        umi_conn_protocol_error(channel->ep, "out of memory for a message");
-        return UMI_AM_REFUSED;
-    }
-    message->channel = channel;
-    message->info    = *info;
-    message->charge  = charge;
-    if (queue == &channel->parked) {
-        insert_by_seq(queue, message);
-    } else {
-        umi_channel_offer(channel, message);
-    }
-    return verdict;
 }
 
 /* Does it get the bytes, not a message? */
 static bool
 takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
 {
-    if (!(req->u.recv.flags & UMI_MATCH_WANT_MESSAGE)) {
+    if (!(umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE)) {
         return true;
     }
     return req->buf.len != 0 && arrival->len <= req->buf.len &&
            !arrival->is_rndv && arrival->header_len == UMI_HEADER_MIN;
 }
 
-static int
-arrive_in_order(umi_channel *channel, const umx_recv_info *info,
-                const umi_am_arrival *arrival)
-{
-    umx_request *req;
-
-    if (!umi_conn_is_reading_channel(channel)) {
-        return UMI_AM_REFUSED; /* closed here: nobody will read it */
-    }
-    if (umi_channel_is_stream(channel)) {
-        return umi_stream_arrive(channel, arrival) ?
-                   UMI_AM_CONSUMED :
-                   arrive_at_queue(channel, &channel->unexpected, info,
-                                   arrival);
-    }
-    req = umi_channel_is_frames(channel) ? NULL : find_posted(channel, info);
-    if (req != NULL && takes_bytes(req, arrival)) {
-        return arrive_at_request(channel, req, info, arrival);
-    }
-    return arrive_at_queue(channel, &channel->unexpected, info, arrival);
-}
-
-/* What came early and is in order now. */
-static void
-unpark(umi_channel *channel)
-{
-    while (!umi_list_is_empty(&channel->parked)) {
-        umx_message *message = umi_message_at(channel->parked.next);
-
-        int32_t ahead = umi_seq_diff(message->info.seq, channel->rx_seq);
-
-        if (ahead > 0) {
-            return;
-        }
-        if (ahead < 0) {
-            umi_conn_protocol_error(channel->ep, "a message came twice");
-            return;
-        }
-        if (channel->ep->protocol_error != NULL) {
-            return;
-        }
-        umi_link_remove(&message->link);
-        channel->rx_seq++;
-        if (umi_conn_is_reading_channel(channel)) {
-            umi_channel_offer(channel, message);
-        } else {
-            umi_message_free(message);
-        }
-    }
-}
-
-static int
-arrive(umi_channel *channel, const umi_header *header,
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
        const umi_am_arrival *arrival)
 {
-    umx_recv_info info = {
-        .tag         = header->tag,
-        .length      = arrival->len,
-        .seq         = header->seq,
-        .is_untagged = (header->flags & UMI_FLAG_UNTAGGED) != 0,
-        .is_device   = (header->flags & UMI_FLAG_DEVICE) != 0,
-        .channel     = channel->id,
-    };
-    int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
-    int     verdict;
+    umx_request *req = find_posted(channel, info);
 
-    if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
-        arrival->len != 0) {
-        umi_conn_protocol_error(channel->ep, "bytes beyond their credit");
-        return UMI_AM_REFUSED;
+    if (req == NULL || !takes_bytes(req, arrival)) {
+        return false;
     }
-    if (ahead < 0) {
-        umi_conn_protocol_error(channel->ep, "a message came twice");
-        return UMI_AM_REFUSED;
-    }
-    if (ahead > 0) {
-        return arrive_at_queue(channel, &channel->parked, &info, arrival);
-    }
-    verdict = arrive_in_order(channel, &info, arrival);
-    channel->rx_seq++;
-    if (!umi_list_is_empty(&channel->parked)) {
-        unpark(channel);
-    }
-    return verdict;
-}
-
-int
-umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
-{
-    umi_header   header;
-    umi_channel *channel;
-    umx_ep      *ep;
-    int          verdict;
-
-    if (!umi_header_decode(&header, arrival->header, arrival->header_len)) {
-        worker->stats.protocol_errors++; /* whose it is cannot be known */
-        umi_worker_stray(worker, 0);
-        return UMI_AM_REFUSED;
-    }
-    ep = umi_conn_find(worker, header.endpoint);
-    if (ep == NULL) {
-        umi_worker_stray(worker, header.endpoint);
-        return UMI_AM_REFUSED;
-    }
-    ep->num_arrivals++;
-    ep->stats.received_messages++;
-    ep->stats.received_bytes += arrival->len;
-    channel = umi_conn_peers_channel(
-        ep, umi_channel_id(header.kind, header.channel));
-    if (channel == NULL) {
-        return UMI_AM_REFUSED;
-    }
-    if (channel->is_cut || ep->protocol_error != NULL) {
-        return UMI_AM_REFUSED; /* behind what is lost */
-    }
-    verdict = arrive(channel, &header, arrival);
-    if (ep->has_goodbye) {
-        umi_close_check_arrived(ep);
-    }
-    return verdict;
+    arrive_at_request(channel, req, info, arrival);
+    return true;
 }
 
 /* ---- posting a receive ---------------------------------------------------
  */
-
-umx_status
-umi_conn_recv_status(const umx_ep *ep)
-{
-    if (ep->state == UMX_EP_DRAINING) {
-        return UMX_ERR_CLOSED;
-    }
-    if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
-        return UMX_ERR_CLOSED;
-    }
-    return umi_conn_send_status(ep);
-}
 
 /* UCX cannot write there: the bytes come to the host first. False when out of
  * memory. */
@@ -572,10 +314,10 @@ stage(umx_request *req)
         umi_message_free(staged);
         return false;
     }
-    req->u.recv.staged = staged;
-    req->u.recv.device = req->buf.data;
-    req->buf.data      = staged->data;
-    req->buf.memtype   = UMX_MEMTYPE_HOST;
+    umi_recv_of(req)->staged = staged;
+    umi_recv_of(req)->device = req->buf.data;
+    req->buf.data            = staged->data;
+    req->buf.memtype         = UMX_MEMTYPE_HOST;
     return true;
 }
 
@@ -583,15 +325,15 @@ stage(umx_request *req)
 static umx_status
 unstage(umx_request *req, umx_status status)
 {
-    umx_message *staged = req->u.recv.staged;
+    umx_message *staged = umi_recv_of(req)->staged;
     umx_status   copied = UMX_OK;
 
     if (staged == NULL) {
         return status;
     }
-    req->u.recv.staged = NULL;
-    req->buf.data      = req->u.recv.device;
-    req->buf.memtype   = UMX_MEMTYPE_CUDA;
+    umi_recv_of(req)->staged = NULL;
+    req->buf.data            = umi_recv_of(req)->device;
+    req->buf.memtype         = UMX_MEMTYPE_CUDA;
     if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
         copied = umi_copy_in(&req->buf, staged->data, req->info.length);
     }
@@ -620,14 +362,14 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
         return NULL;
     }
     umi_request_borrow(req, buf);
-    req->info.length    = 0;
-    req->u.recv.tag     = match->tag;
-    req->u.recv.mask    = match->mask;
-    req->u.recv.flags   = flags;
-    req->u.recv.channel = channel;
-    req->u.recv.message = NULL;
-    req->u.recv.staged  = NULL;
-    req->u.recv.phase   = RECV_QUEUED;
+    req->info.length          = 0;
+    umi_recv_of(req)->tag     = match->tag;
+    umi_recv_of(req)->mask    = match->mask;
+    umi_recv_of(req)->flags   = flags;
+    umi_recv_of(req)->channel = channel;
+    umi_recv_of(req)->message = NULL;
+    umi_recv_of(req)->staged  = NULL;
+    umi_recv_of(req)->phase   = RECV_QUEUED;
     if (umi_must_stage(req->worker->context, buf) && !stage(req)) {
         umi_request_free(req);
         return NULL;
@@ -640,9 +382,9 @@ static umx_status
 recv_later(umi_channel *channel, umx_message *message, umx_request *req)
 {
     if (message->storage == UMI_STORAGE_LANDING) {
-        message->claimant   = req;
-        req->u.recv.phase   = RECV_CLAIMING;
-        req->u.recv.message = message;
+        message->claimant         = req;
+        umi_recv_of(req)->phase   = RECV_CLAIMING;
+        umi_recv_of(req)->message = message;
         return UMX_INPROGRESS;
     }
     umi_channel_unqueue(channel, message);
@@ -674,19 +416,6 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     }
     *req_p = req;
     return UMX_INPROGRESS;
-}
-
-umx_status
-umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
-{
-    umx_status status;
-
-    status = umi_conn_check(ep);
-    if (status != UMX_OK) {
-        return status;
-    }
-    *channel_p = umi_conn_channel(ep, id);
-    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
 }
 
 umx_status
@@ -766,7 +495,7 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
-        *message_p = req->u.recv.message;
+        *message_p = umi_recv_of(req)->message;
         umi_request_free(req);
     }
     return status;
@@ -780,13 +509,6 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
     return umi_channel_recv_message(ep,
                                     umi_channel_id(UMI_KIND_MESSAGE, number),
                                     match, NULL, params, req_p, message_p);
-}
-
-umx_message *
-umx_request_message(const umx_request *req)
-{
-    return (req->ops == &umi_frames_recv_ops) ? req->u.frames.message :
-                                                req->u.recv.message;
 }
 
 umx_status
@@ -858,34 +580,23 @@ umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
 /* ---- the end of a receive ------------------------------------------------
  */
 
-void
-umi_channel_landed(umi_channel *channel, umx_message *message,
-                   umx_status status)
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
 {
-    umx_request *claimant = message->claimant;
+    umx_request *claimant;
 
     if (status != UMX_OK) {
-        umi_channel_lose(channel, umi_channel_place(channel, message), status);
+        return; /* it has been dropped */
     }
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_landed(channel);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_advance(channel);
-        return;
-    }
-    if (status != UMX_OK) {
-        return;
-    }
+    claimant          = message->claimant;
     message->claimant = NULL;
     if (claimant == NULL) {
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_AM);
+            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
-    claimant->u.recv.message = NULL;
+    umi_recv_of(claimant)->message = NULL;
     umi_channel_unqueue(channel, message);
     complete_recv(claimant, deliver(channel, message, claimant));
 }
@@ -894,13 +605,13 @@ umi_channel_landed(umi_channel *channel, umx_message *message,
 static void
 settle_cancelled_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
-    umx_message *message = req->u.recv.message;
+    umi_channel *channel = umi_recv_of(req)->channel;
+    umx_message *message = umi_recv_of(req)->message;
     umx_status   status  = req->status;
 
-    req->u.recv.message = NULL;
-    message->lander     = NULL;
-    message->storage    = UMI_STORAGE_MOVED;
+    umi_recv_of(req)->message = NULL;
+    message->lander           = NULL;
+    message->storage          = UMI_STORAGE_MOVED;
     if (status == UMX_OK) {
         status = umi_message_make_room(message, message->info.length) ?
                      umi_copy_out(&req->buf, message->data,
@@ -913,11 +624,11 @@ settle_cancelled_landing(umx_request *req)
 static void
 finish_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
+    umi_channel *channel = umi_recv_of(req)->channel;
     umx_ep      *ep      = channel->ep;
 
     end_landing(req);
-    if (req->status != UMX_OK && req->u.recv.message == NULL) {
+    if (req->status != UMX_OK && umi_recv_of(req)->message == NULL) {
         umi_channel_lose(channel, req->info.seq, req->status);
     }
     if (umi_channel_is_behind_lost(channel, req->info.seq)) {
@@ -926,12 +637,12 @@ finish_landing(umx_request *req)
     if (req->status != UMX_OK) {
         req->status = umi_conn_end_status(ep, req->status);
     }
-    if (req->u.recv.message != NULL) {
+    if (umi_recv_of(req)->message != NULL) {
         settle_cancelled_landing(req);
         req->status = UMX_ERR_CANCELED;
     } else if (req->status == UMX_OK) {
         req->status = length_status(&req->info, req->buf.len,
-                                    req->u.recv.flags);
+                                    umi_recv_of(req)->flags);
     }
 }
 
@@ -942,13 +653,13 @@ uncomplete(umx_request *req)
 {
     umx_status status = UMX_OK;
 
-    if (req->u.recv.message != NULL) {
-        umx_message_return(req->u.recv.message);
-        req->u.recv.message = NULL;
+    if (umi_recv_of(req)->message != NULL) {
+        umx_message_return(umi_recv_of(req)->message);
+        umi_recv_of(req)->message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        status = umi_channel_unrecv(req->u.recv.channel, &req->info, NULL, 0,
-                                    &req->buf);
+        status = umi_channel_unrecv(umi_recv_of(req)->channel, &req->info, NULL,
+                                    0, &req->buf);
     }
     if (status != UMX_ERR_NO_MEMORY) {
         req->status = UMX_ERR_CANCELED;
@@ -959,7 +670,7 @@ uncomplete(umx_request *req)
 static __attribute__((noinline)) void
 finish_odd(umx_request *req)
 {
-    if (req->u.recv.phase == RECV_LANDING) {
+    if (umi_recv_of(req)->phase == RECV_LANDING) {
         finish_landing(req);
     }
     if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
@@ -971,8 +682,8 @@ finish_odd(umx_request *req)
 static bool
 recv_finish(umx_request *req)
 {
-    if (req->u.recv.phase == RECV_LANDING || req->is_cancelled ||
-        req->u.recv.staged != NULL) {
+    if (umi_recv_of(req)->phase == RECV_LANDING || req->is_cancelled ||
+        umi_recv_of(req)->staged != NULL) {
         finish_odd(req);
     }
     return true;
@@ -983,7 +694,7 @@ recv_finish(umx_request *req)
 static void
 cancel_landing(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
+    umi_channel *channel = umi_recv_of(req)->channel;
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
@@ -995,12 +706,12 @@ cancel_landing(umx_request *req)
         req->is_cancelled = false; /* it is received after all */
         return;
     }
-    message->channel    = channel;
-    message->info       = req->info;
-    message->storage    = UMI_STORAGE_LANDING;
-    message->data       = NULL;
-    message->lander     = req;
-    req->u.recv.message = message;
+    message->channel          = channel;
+    message->info             = req->info;
+    message->storage          = UMI_STORAGE_LANDING;
+    message->data             = NULL;
+    message->lander           = req;
+    umi_recv_of(req)->message = message;
     umi_channel_uncount(channel);
     umi_channel_offer(channel, message);
 }
@@ -1008,16 +719,16 @@ cancel_landing(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = req->u.recv.channel;
-    umx_message *message = req->u.recv.message;
+    umi_channel *channel = umi_recv_of(req)->channel;
+    umx_message *message = umi_recv_of(req)->message;
 
-    switch ((enum recv_phase)req->u.recv.phase) {
+    switch ((enum recv_phase)umi_recv_of(req)->phase) {
     case RECV_QUEUED:
         complete_recv(req, UMX_ERR_CANCELED);
         break;
     case RECV_CLAIMING:
-        message->claimant   = NULL;
-        req->u.recv.message = NULL;
+        message->claimant         = NULL;
+        umi_recv_of(req)->message = NULL;
         complete_recv(req, UMX_ERR_CANCELED);
         umi_channel_unqueue(channel, message);
         umi_channel_offer(channel, message);
@@ -1036,55 +747,37 @@ static const umi_request_ops recv_ops = {
     .cancel = recv_cancel,
 };
 
-void
-umi_channel_fail_posted(umi_channel *channel, umx_status status)
+static void
+fail_posted(umi_channel *channel, umx_status status)
 {
-    if (umi_channel_is_stream(channel)) {
-        umi_stream_fail_posted(channel, status);
-        return;
-    }
-    if (umi_channel_is_frames(channel)) {
-        umi_frames_fail_posted(channel, status);
-        return;
-    }
     UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
         complete_recv(umi_request_at(link), status);
     }
 }
 
-/* ---- unread messages at the end ------------------------------------------
- */
-
 void
-umi_channel_discard_message(umi_channel *channel, umx_message *message,
-                            umx_status status)
+umi_tagged_fail_claim(umx_request *claimant, umx_status status)
 {
-    umx_request *claimant = message->claimant;
-
-    umi_channel_unqueue(channel, message);
-    if (message->lander != NULL) {
-        message->lander->u.recv.message = NULL;
-    }
-    umi_message_free(message);
-    if (claimant != NULL) {
-        claimant->u.recv.message = NULL;
-        complete_recv(claimant, status);
-    }
+    umi_recv_of(claimant)->message = NULL;
+    complete_recv(claimant, status);
 }
 
-void
-umi_channel_discard(umi_channel *channel)
+static uint64_t
+next(const umi_channel *channel)
 {
-    umx_status status = umi_conn_end_status(channel->ep, UMX_ERR_CANCELED);
-
-    while (!umi_list_is_empty(&channel->unexpected)) {
-        umi_channel_discard_message(
-            channel, umi_message_at(channel->unexpected.next), status);
-    }
-    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
-        umi_message_free(umi_message_at(link));
-    }
+    return channel->rx_seq;
 }
+
+const umi_channel_ops umi_tagged_ops = {
+    .arrive      = arrive,
+    .offer       = offer,
+    .landed      = landed,
+    .fail_posted = fail_posted,
+    .is_landing  = is_landing,
+    .place       = umi_seq_place,
+    .distance    = umi_seq_distance,
+    .next        = next,
+};
 
 uint64_t
 umx_tag_hash(const void *data, size_t len)

@@ -14,8 +14,8 @@
 
 #include <umx/address.h>
 
-#include "core/host.h"
 #include "codec/control.h"
+#include "util/host.h"
 
 #define UMI_ADDRESS_MAGIC 0x41584d55u /* "UMXA" */
 #define UMI_ADDRESS_HOSTS_MAX 32

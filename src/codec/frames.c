@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "codec/frames.h"
+
 #include <stdlib.h>
 
 #include "util/bytes.h"
-#include "channel/frames.h"
 
 size_t
 umi_varint_size(uint64_t value)
@@ -54,16 +55,15 @@ umi_frames_head_max(const umi_frames_limits *limits)
 }
 
 void
-umi_frames_fini(umi_frames *frames)
+umi_frames_head_fini(umi_frames_head *head)
 {
-    if (frames->frames != frames->own) {
-        free(frames->frames);
+    if (head->frames != head->own) {
+        free(head->frames);
     }
-    free(frames->buffers);
 }
 
 static const char *
-check_place(umi_frames *frames, const umx_frame *frame)
+check_place(umi_frames_head *head, const umx_frame *frame)
 {
     if (frame->place > UMI_FRAME_GOES_ON) {
         return "a frame in no known place";
@@ -74,19 +74,20 @@ check_place(umi_frames *frames, const umx_frame *frame)
     if (frame->len == 0) {
         return "a part for a frame without bytes";
     }
-    if (frame->place == UMI_FRAME_GOES_ON && frames->num_parts == 0) {
+    if (frame->place == UMI_FRAME_GOES_ON && head->num_parts == 0) {
         return "a frame in a part that does not begin";
     }
-    frames->num_parts += (frame->place == UMI_FRAME_BEGINS);
+    head->num_parts += (frame->place == UMI_FRAME_BEGINS);
     return NULL;
 }
 
 /* One entry; `*packed_p` counts the bytes in the head. */
 static const char *
-decode_entry(umi_frames *frames, umi_reader *r, uint64_t max, size_t *packed_p)
+decode_entry(umi_frames_head *head, umi_reader *r, uint64_t max,
+             size_t *packed_p)
 {
     uint64_t   entry = read_varint(r);
-    umx_frame *frame = &frames->frames[frames->info.count++];
+    umx_frame *frame = &head->frames[head->info.count++];
 
     if (r->is_bad) {
         return "a head of frames that is cut";
@@ -94,38 +95,38 @@ decode_entry(umi_frames *frames, umi_reader *r, uint64_t max, size_t *packed_p)
     *frame = (umx_frame){.len       = entry >> 3,
                          .is_device = (entry & 1) != 0,
                          .place     = (entry >> 1) & 3};
-    if (frame->len > max - frames->info.len) {
+    if (frame->len > max - head->info.len) {
         return "more bytes of frames than the limit";
     }
-    frames->info.len += frame->len;
+    head->info.len += frame->len;
     if (frame->place == UMI_FRAME_IN_HEAD) {
         *packed_p += frame->len;
     }
-    return check_place(frames, frame);
+    return check_place(head, frame);
 }
 
 static const char *
-decode_entries(umi_frames *frames, umi_reader *r, size_t count, uint64_t max,
+decode_entries(umi_frames_head *head, umi_reader *r, size_t count, uint64_t max,
                size_t *packed_p)
 {
     const char *why = NULL;
 
     if (count > UMI_FRAMES_INLINE) {
-        frames->frames = malloc(count * sizeof(*frames->frames));
-        if (frames->frames == NULL) {
-            frames->frames = frames->own;
+        head->frames = malloc(count * sizeof(*head->frames));
+        if (head->frames == NULL) {
+            head->frames = head->own;
             return "out of memory for a message";
         }
     }
-    frames->info.frames = frames->frames;
-    while (frames->info.count < count && why == NULL) {
-        why = decode_entry(frames, r, max, packed_p);
+    head->info.frames = head->frames;
+    while (head->info.count < count && why == NULL) {
+        why = decode_entry(head, r, max, packed_p);
     }
     return why;
 }
 
 const char *
-umi_frames_decode(umi_frames *frames, const void *data, size_t len,
+umi_frames_decode(umi_frames_head *head, const void *data, size_t len,
                   const umi_frames_limits *limits)
 {
     umi_reader  r;
@@ -133,9 +134,8 @@ umi_frames_decode(umi_frames *frames, const void *data, size_t len,
     size_t      packed = 0;
     const char *why;
 
-    *frames = (umi_frames){0};
-    umi_list_init(&frames->parts);
-    frames->frames = frames->own;
+    *head        = (umi_frames_head){0};
+    head->frames = head->own;
     umi_reader_init(&r, data, len);
     count      = read_varint(&r);
     header_len = read_varint(&r);
@@ -149,7 +149,7 @@ umi_frames_decode(umi_frames *frames, const void *data, size_t len,
     if (header_len > UMX_FRAMES_HEADER_MAX) {
         return "a header of frames that is too long";
     }
-    why = decode_entries(frames, &r, (size_t)count, limits->bytes, &packed);
+    why = decode_entries(head, &r, (size_t)count, limits->bytes, &packed);
     if (why != NULL) {
         return why;
     }
@@ -157,25 +157,23 @@ umi_frames_decode(umi_frames *frames, const void *data, size_t len,
         (size_t)(r.end - r.pos) != header_len + packed) {
         return "frames whose sizes lie";
     }
-    frames->info.header     = r.pos;
-    frames->info.header_len = (size_t)header_len;
-    frames->packed          = r.pos + header_len;
-    frames->num_missing     = frames->num_parts;
+    head->info.header     = r.pos;
+    head->info.header_len = (size_t)header_len;
+    head->packed          = r.pos + header_len;
     return NULL;
 }
 
 void
-umi_frames_part(const umi_frames *frames, size_t first, umi_part *part)
+umi_frames_part(const umi_frames_head *head, size_t first, umi_part *part)
 {
-    const umx_frame *frame = frames->frames;
+    const umx_frame *frame = head->frames;
     size_t           i     = first;
 
     while (frame[i].place != UMI_FRAME_BEGINS) {
         i++;
     }
     *part = (umi_part){.first = i, .count = 1, .len = frame[i].len};
-    for (i++; i < frames->info.count && frame[i].place != UMI_FRAME_BEGINS;
-         i++) {
+    for (i++; i < head->info.count && frame[i].place != UMI_FRAME_BEGINS; i++) {
         if (frame[i].place == UMI_FRAME_GOES_ON) {
             part->count++;
             part->len += frame[i].len;

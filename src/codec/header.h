@@ -19,8 +19,6 @@
 #include <string.h>
 #include <umx/am.h>
 
-#include "ops/am.h"
-
 /* Active messages' ids in the layer below are ops/am.h's. In ours, which go as
  * UMI_AM_DATA, 0 to 15 are the library's, 16 to 65535 the user's. */
 enum {
@@ -82,7 +80,7 @@ typedef struct umi_header {
 #define UMI_HEADER_MIN 16
 #define UMI_HEADER_MAX 24
 _Static_assert(sizeof(umi_header) == UMI_HEADER_MAX &&
-                   offsetof(umi_header, endpoint) == UMI_AM_ENDPOINT_AT,
+                   offsetof(umi_header, endpoint) == 8,
                "wire format");
 
 /* Bytes of it on the wire. */

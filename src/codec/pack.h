@@ -53,11 +53,4 @@ umi_pack_len(const umi_pack_entry *entry, size_t i)
 /* The next of `r`. What is wrong with it, or NULL. */
 const char *umi_pack_read(umi_reader *r, umi_pack_entry *entry);
 
-/* Bytes of the entry of a message; 0 if it is not for packs. */
-size_t umi_pack_entry_size(const umx_message_out *message);
-
-/* Write it to memory of that size. */
-umx_status umi_pack_write(const umx_message_out *message, void *data,
-                          size_t size);
-
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "ops/atomic.h"
-#include "rma/rma.h"
+#include "codec/rma.h"
+
+#include <string.h>
+
+#include "util/atomic.h"
 
 static bool
 is_atomic(const umi_rma_request *request)

@@ -130,7 +130,7 @@ void
 umi_ep_end_raw(umi_ep *ep, umx_status status)
 {
     ep->end_status = status;
-    UMI_LIST_FOREACH_SAFE(link, &ep->worker->tag_recvs) {
+    UMI_LIST_FOREACH_SAFE(link, &ep->worker->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         if (req->ep == ep) {

@@ -43,18 +43,12 @@ drop_ep(umi_addressed *addressed, umx_ep *ep)
 }
 
 static bool
-has_unread(umx_ep *ep)
+has_unread(const umx_ep *ep)
 {
-    if (!umi_list_is_empty(&ep->channel0.unexpected)) {
-        return true;
-    }
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        if (!umi_list_is_empty(
-                &umi_container_of(link, umi_channel, link)->unexpected)) {
-            return true;
-        }
-    }
-    return false;
+    umx_ep_stats stats;
+
+    umx_ep_query(ep, &stats);
+    return stats.unexpected_messages != 0;
 }
 
 static void
@@ -114,7 +108,7 @@ umx_worker_take_addressed(umx_worker *worker)
     }
     ep = ep_of(addressed->waiting.next);
     unlink_ep(addressed, ep);
-    umi_conn_due(ep, UMI_DUE_AM); /* its messages have waited, too */
+    umi_conn_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
     return ep;
 }
 

@@ -21,44 +21,14 @@
 
 #include "util/clock.h"
 #include "util/log.h"
-#include "channel/am.h"
-#include "rma/rma.h"
-
-static void
-fail_posted(umi_channel *channel)
-{
-    umi_channel_fail_posted(channel, UMX_ERR_PEER_CLOSED);
-}
-
-static void
-fail_waiting(umi_channel *channel)
-{
-    umi_channel_fail_waiting(channel, UMX_ERR_PEER_CLOSED);
-}
 
 /* ---- our close -----------------------------------------------------------
  */
 
-static bool
-has_waiting(umx_ep *ep)
-{
-    if (!umi_list_is_empty(&ep->channel0.waiting)) {
-        return true;
-    }
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
-
-        if (!umi_list_is_empty(&channel->waiting)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool
 umi_close_is_needed(umx_ep *ep)
 {
-    return has_waiting(ep) || !umi_list_is_empty(&ep->base.waiting);
+    return ep->hooks->has_waiting(ep) || !umi_list_is_empty(&ep->base.waiting);
 }
 
 static void
@@ -84,7 +54,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_ep_hold(&ep->base);
     umi_conn_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
-    umi_conn_each_channel(ep, fail_posted);
+    ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
@@ -106,23 +76,6 @@ umi_close_resume(umx_ep *ep)
 }
 
 static void
-add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
-{
-    umi_goodbye_entry *entry;
-
-    if (!channel->is_ours) {
-        return; /* nothing was sent on it */
-    }
-    if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
-        umi_conn_send_control(ep, control);
-        control->u.goodbye.count = 0;
-    }
-    entry           = &control->u.goodbye.entries[control->u.goodbye.count++];
-    entry->channel  = channel->id;
-    entry->next_seq = channel->tx_seq;
-}
-
-static void
 send_goodbye(umx_ep *ep)
 {
     umi_control control;
@@ -132,10 +85,7 @@ send_goodbye(umx_ep *ep)
     control.u.goodbye.raw_tags = ep->base.raw_tags;
     control.u.goodbye.count    = 0;
     control.u.goodbye.is_last  = false;
-    add_entry(ep, &control, &ep->channel0);
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        add_entry(ep, &control, umi_container_of(link, umi_channel, link));
-    }
+    ep->hooks->write_goodbye(ep, &control);
     control.u.goodbye.is_last = true;
     ep->is_goodbye_sent       = true;
     umi_conn_send_control(ep, &control);
@@ -148,11 +98,11 @@ umi_close_advance(umx_ep *ep)
         return;
     }
     if (ep->is_peer_closed) {
-        umi_conn_each_channel(ep, fail_waiting);
+        ep->hooks->fail_sends(ep, UMX_ERR_PEER_CLOSED);
         return; /* the peer waits for our ACK, and disconnects */
     }
-    if (!has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
-        ep->base.num_tag_sends == 0 && !umi_rma_is_busy(ep)) {
+    if (!ep->hooks->has_waiting(ep) && umi_list_is_empty(&ep->base.waiting) &&
+        ep->base.num_tag_sends == 0 && !ep->hooks->is_busy(ep)) {
         send_goodbye(ep);
     }
 }
@@ -177,15 +127,8 @@ umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
         umi_conn_protocol_error(ep, "GOODBYE came twice");
         return;
     }
-    for (unsigned i = 0; i < control->u.goodbye.count; i++) {
-        const umi_goodbye_entry *entry = &control->u.goodbye.entries[i];
-        umi_channel *channel = umi_conn_peers_channel(ep, entry->channel);
-
-        if (channel == NULL) {
-            return;
-        }
-        channel->has_goodbye = true;
-        channel->goodbye_seq = entry->next_seq;
+    if (!ep->hooks->read_goodbye(ep, control)) {
+        return;
     }
     ep->has_goodbye = control->u.goodbye.is_last;
     if (ep->has_goodbye) {
@@ -193,24 +136,12 @@ umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
     }
 }
 
-static bool
-has_arrived(const umi_channel *channel)
-{
-    return !channel->has_goodbye || channel->rx_seq == channel->goodbye_seq;
-}
-
 void
 umi_close_check_arrived(umx_ep *ep)
 {
-    if (ep->is_peer_closed || !has_arrived(&ep->channel0)) {
-        return;
+    if (!ep->is_peer_closed && ep->hooks->has_arrived(ep)) {
+        umi_conn_due(ep, UMI_DUE_GOODBYE);
     }
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        if (!has_arrived(umi_container_of(link, umi_channel, link))) {
-            return;
-        }
-    }
-    umi_conn_due(ep, UMI_DUE_GOODBYE);
 }
 
 void
@@ -221,45 +152,9 @@ umi_close_peer_done(umx_ep *ep)
     }
     ep->is_peer_closed = true;
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
-    umi_conn_each_channel(ep, fail_posted);
-    umi_conn_each_channel(ep, fail_waiting);
-    umi_am_run(ep); /* the last replies */
-    umi_rma_fail(ep, UMX_ERR_PEER_CLOSED);
+    ep->hooks->peer_closed(ep);
     umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
-}
-
-/* Bytes that were pulled in and not read yet. */
-static size_t
-heap_bytes(const umi_channel *channel)
-{
-    size_t bytes = 0;
-
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
-
-        if (message->storage == UMI_STORAGE_HEAP ||
-            message->storage == UMI_STORAGE_LANDING) {
-            bytes += message->info.length;
-        }
-    }
-    return bytes;
-}
-
-static void
-pull_all(umx_ep *ep)
-{
-    size_t budget = umi_conn_worker(ep)->context->config.goodbye_bytes;
-    size_t used   = heap_bytes(&ep->channel0);
-
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        used += heap_bytes(umi_container_of(link, umi_channel, link));
-    }
-    budget = (used < budget) ? budget - used : 0;
-    umi_channel_pull(&ep->channel0, &budget);
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        umi_channel_pull(umi_container_of(link, umi_channel, link), &budget);
-    }
 }
 
 void
@@ -271,7 +166,7 @@ umi_close_try_ack(umx_ep *ep)
         return;
     }
     if (ep->state == UMX_EP_OPEN && ep->num_announced != 0) {
-        pull_all(ep);
+        ep->hooks->fetch(ep);
     }
     /* What this side closed on is not read any more: only receives already
      * landing are waited for. */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/clock.h"
 #include "endpoint/endpoint.h"
+#include "util/clock.h"
 
 /* ---- which hosts ---------------------------------------------------------
  */

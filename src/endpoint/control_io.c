@@ -2,15 +2,54 @@
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
  * CREDIT, which is arithmetic. */
+#include <stdlib.h>
 #include <string.h>
+#include <umx/buffer.h>
 
-#include "util/log.h"
 #include "endpoint/endpoint.h"
+#include "util/log.h"
 
 /* A peer that sends more than this in one progress burst is not a peer. */
 enum {
     MAX_QUEUED_CONTROL = 64
 };
+
+/* The bytes of a control message, on their way or arrived. Most are a few dozen
+ * bytes long. */
+typedef struct control_bytes {
+    umi_link  link; /* ep->control */
+    umi_pool *pool; /* that it is of; NULL: of malloc */
+    size_t    len;
+    uint8_t   data[];
+} control_bytes;
+
+/* A copy; NULL when out of memory. */
+static control_bytes *
+copy_bytes(umx_worker *worker, const void *data, size_t len)
+{
+    size_t         size  = sizeof(control_bytes) + len;
+    umi_pool      *pool  = (size <= UMI_SMALL_SIZE) ? &worker->smalls : NULL;
+    control_bytes *bytes = (pool != NULL) ? umi_pool_get(pool) : malloc(size);
+
+    if (bytes == NULL) {
+        return NULL;
+    }
+    umi_link_init(&bytes->link);
+    bytes->pool = pool;
+    bytes->len  = len;
+    memcpy(bytes->data, data, len);
+    return bytes;
+}
+
+static void
+free_bytes(control_bytes *bytes)
+{
+    if (bytes->pool != NULL) {
+        umi_pool_put(bytes->pool, bytes);
+    } else {
+        free(bytes);
+    }
+}
 
 /* ---- sending -------------------------------------------------------------
  */
@@ -18,7 +57,7 @@ enum {
 static bool
 control_finish(umx_request *req)
 {
-    umi_message_free(req->u.recv.message);
+    free_bytes((void *)((char *)req->buf.data - sizeof(control_bytes)));
     umi_request_free(req);
     return false;
 }
@@ -55,30 +94,28 @@ ops_of(umx_ep *ep, const umi_control *control)
 static umx_status
 post_control(umx_ep *ep, const umi_control *control)
 {
-    uint8_t      bytes[UMI_CONTROL_MAX];
-    size_t       len = umi_control_encode(control, bytes);
-    umx_message *message;
-    umx_request *req;
-    umx_status   status;
+    uint8_t        data[UMI_CONTROL_MAX];
+    size_t         len = umi_control_encode(control, data);
+    control_bytes *bytes;
+    umx_request   *req;
+    umx_status     status;
 
     if (len == 0) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    message = umi_message_copy(ep, bytes, len);
-    if (message == NULL) {
+    bytes = copy_bytes(umi_conn_worker(ep), data, len);
+    if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     req = umi_request_new(ep->base.worker, &ep->base, &control_ops, NULL);
     if (req == NULL) {
-        umi_message_free(message);
+        free_bytes(bytes);
         return UMX_ERR_NO_MEMORY;
     }
     req->ops = ops_of(ep, control);
-    req->buf = (umx_buffer){
-        .data = message->data, .len = len, .memtype = UMX_MEMTYPE_HOST};
-    req->u.recv.message = message;
-    status              = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
-                                      sizeof(ep->base.remote_id), false);
+    req->buf = umx_host_buffer(bytes->data, len);
+    status   = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
+                           sizeof(ep->base.remote_id), false);
     if (status != UMX_INPROGRESS) {
         (void)req->ops->finish(req);
     }
@@ -103,35 +140,21 @@ umi_conn_send_control(umx_ep *ep, const umi_control *control)
  */
 
 static void
-take_credit(umx_ep *ep, const umi_control *control)
-{
-    umi_channel *channel = umi_conn_find_channel(ep, control->u.credit.channel);
-
-    if (channel == NULL || !channel->is_ours) {
-        umi_conn_protocol_error(ep, "credit for a channel that is not in use");
-    } else {
-        umi_credit_take(channel, &control->u.credit.limits,
-                        control->u.credit.reserve);
-        umi_conn_due(ep, UMI_DUE_SEND);
-    }
-}
-
-static void
 queue_control(umx_ep *ep, const umi_am_arrival *arrival)
 {
-    umx_message *message;
+    control_bytes *bytes;
 
     if (ep->num_control >= MAX_QUEUED_CONTROL) {
         umi_conn_protocol_error(ep, "too many control messages");
         return;
     }
-    message = umi_message_copy(ep, arrival->data, arrival->len);
-    if (message == NULL) {
+    bytes = copy_bytes(umi_conn_worker(ep), arrival->data, arrival->len);
+    if (bytes == NULL) {
         umi_conn_protocol_error(ep, "out of memory for a control message");
         return;
     }
     ep->num_control++;
-    umi_list_append(&ep->control, &message->link);
+    umi_list_append(&ep->control, &bytes->link);
     umi_conn_due(ep, UMI_DUE_CONTROL);
 }
 
@@ -159,10 +182,10 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     if (!umi_control_decode(&control, arrival->data, arrival->len, &why)) {
         umi_conn_protocol_error(ep, why);
     } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
-        take_credit(ep, &control);
+        ep->hooks->on_credit(ep, &control);
     } else {
         if (control.kind == UMI_GOODBYE) {
-            umi_channel_on_goodbye(ep);
+            ep->hooks->on_goodbye(ep);
         }
         queue_control(ep, arrival);
     }
@@ -183,7 +206,7 @@ act(umx_ep *ep, const umi_control *control)
         umi_close_on_ack(ep);
         break;
     case UMI_CREDIT:
-        take_credit(ep, control);
+        ep->hooks->on_credit(ep, control);
         break;
     case UMI_PING:
     case UMI_INFO_REQUEST:
@@ -220,16 +243,26 @@ umi_control_run(umx_ep *ep)
         return; /* it overtook the handshake: when that has ended */
     }
     while ((link = umi_list_pop(&ep->control)) != NULL) {
-        umx_message *message = umi_container_of(link, umx_message, link);
-        umi_control  control;
-        const char  *why;
+        control_bytes *bytes = umi_container_of(link, control_bytes, link);
+        umi_control    control;
+        const char    *why;
 
         ep->num_control--;
-        if (umi_control_decode(&control, message->data, message->info.length,
-                               &why) &&
+        if (umi_control_decode(&control, bytes->data, bytes->len, &why) &&
             ep->base.handle != NULL) {
             act(ep, &control);
         }
-        umi_message_free(message);
+        free_bytes(bytes);
     }
+}
+
+void
+umi_control_drop(umx_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&ep->control)) != NULL) {
+        free_bytes(umi_container_of(link, control_bytes, link));
+    }
+    ep->num_control = 0;
 }

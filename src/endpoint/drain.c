@@ -2,6 +2,12 @@
 /* drain.c: waiting until what was sent and is not complete has become less. */
 #include "endpoint/endpoint.h"
 
+typedef struct drain {
+    uint64_t low;
+} drain;
+
+UMI_REQUEST_TAIL(drain, drain_of);
+
 static const umi_request_ops drain_ops = {
     .name   = "drain",
     .cancel = umi_request_cancel_queued,
@@ -13,7 +19,7 @@ umi_drain_check(umx_ep *ep)
     UMI_LIST_FOREACH_SAFE(link, &ep->drainers) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (ep->pending_bytes <= req->u.drain.low) {
+        if (ep->pending_bytes <= drain_of(req)->low) {
             umi_request_complete(req, UMX_OK);
         }
     }
@@ -40,8 +46,8 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf         = (umx_buffer){0};
-    req->u.drain.low = low;
+    req->buf           = (umx_buffer){0};
+    drain_of(req)->low = low;
     umi_list_append(&ep->drainers, &req->link);
     *req_p = req;
     return UMX_INPROGRESS;

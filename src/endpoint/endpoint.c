@@ -4,104 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint/accept.h"
+#include "endpoint/connect_hosts.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
 #include "util/log.h"
-#include "endpoint/accept.h"
-#include "endpoint/addressed.h"
-#include "channel/am.h"
-#include "channel/frames.h"
-#include "rma/rma.h"
-#include "endpoint/connect_hosts.h"
-#include "channel/stream.h"
 
 /* How long after its end an endpoint waits for what UCX has of it. */
 enum {
     LOST_MS = 1000
 };
-
-static void abort_conn(umi_ep *base);
-
-static void
-abort_worker(umx_worker *worker)
-{
-    umi_queue_fini(worker);
-    umi_tag_abort(worker);
-    umi_addressed_abort(worker);
-}
-
-/* What the peer has been told leads nowhere. */
-static void
-fail_handshake(umi_ep *base, const char *reason)
-{
-    umx_ep *ep = umi_conn_of(base);
-
-    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
-        base->ucx_error = UMX_ERR_CONNECTION_RESET;
-        base->reason    = reason;
-        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
-    }
-}
-
-static void
-fini_worker(umx_worker *worker)
-{
-    umi_am_refuse_all(worker);
-    umi_am_users_fini(worker);
-    umi_addressed_fini(worker);
-}
-
-static const umi_worker_hooks worker_hooks = {
-    .message_size  = sizeof(umx_message),
-    .frames_size   = sizeof(umi_frames),
-    .on_ep_event   = umi_conn_visit,
-    .on_renewed    = fail_handshake,
-    .on_connection = umi_handshake_on_connection,
-    .drop_accepted = umi_accept_drop,
-    .look_for_tags = umi_tag_look,
-    .hold_flush    = umi_rma_hold_flush,
-    .abort_ep      = abort_conn,
-    .abort         = abort_worker,
-    .fini          = fini_worker,
-};
-
-umx_status
-umx_worker_create(umx_context *context, umx_worker **worker_p)
-{
-    umx_worker *worker;
-    umx_status  status = umi_worker_create(context, &worker_hooks, &worker);
-    void       *first;
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_am_set_handler(worker, UMI_AM_DATA, umi_channel_on_arrival);
-    if (status == UMX_OK) {
-        status = umi_am_set_handler(worker, UMI_AM_CONTROL,
-                                    umi_control_on_arrival);
-    }
-    if (status == UMX_OK) {
-        status = umi_cma_init(worker);
-    }
-    if (status == UMX_OK) {
-        status = umi_rma_init(worker);
-    }
-    if (status == UMX_OK) {
-        status = umi_queue_init(worker);
-    }
-    if (status != UMX_OK) {
-        umx_worker_destroy(worker);
-        return status;
-    }
-    /* The pool's first growth, so that no message has to wait for it. */
-    first = umi_pool_get(&worker->messages);
-    if (first != NULL) {
-        umi_pool_put(&worker->messages, first);
-    }
-    *worker_p = worker;
-    return UMX_OK;
-}
 
 /* ---- life ----------------------------------------------------------------
  */
@@ -115,16 +28,7 @@ conn_free(umi_ep *base)
     umi_timer_stop(&ep->heartbeat);
     umi_socket_close(&ep->socket);
     umi_ep_fini(base);
-    while (!umi_list_is_empty(&ep->channels)) {
-        umi_channel *channel = umi_container_of(ep->channels.next, umi_channel,
-                                                link);
-
-        umi_link_remove(&channel->link);
-        umi_link_remove(&channel->user_link);
-        free(channel);
-    }
-    umi_table_fini(&ep->channels_by_id);
-    umi_rma_free_state(ep);
+    ep->hooks->fini(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
     }
@@ -181,7 +85,10 @@ on_timer(umi_timer *timer)
 umx_status
 umi_conn_new(umx_worker *worker, umx_ep **ep_p)
 {
-    umx_ep        *ep        = calloc(1, sizeof(*ep));
+    const umx_config   *config = &worker->context->config;
+    const umi_ep_hooks *hooks  = worker->hooks->ep;
+
+    umx_ep        *ep        = calloc(1, sizeof(*ep) + hooks->size);
     umi_handshake *handshake = calloc(1, sizeof(*handshake));
     umx_status     status    = UMX_ERR_NO_MEMORY;
 
@@ -193,12 +100,9 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
         free(handshake);
         return status;
     }
-    umi_channel_init(&ep->channel0, ep, UMI_CHANNEL_0);
-    ep->channel0.is_ours  = true;
-    ep->channel0.is_peers = true;
-    umi_list_init(&ep->channels);
-    umi_table_init(&ep->channels_by_id);
-    umi_credit_init(ep);
+    ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
+                                  .messages = config->credit_messages,
+                                  .rndv     = config->credit_rndv};
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -206,11 +110,11 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
-    ep->retire.fn   = retire_conn;
-    ep->state       = UMX_EP_CONNECTING;
-    ep->handshake   = handshake;
-    ep->rndv_thresh = worker->context->config.rndv_thresh_net;
-    ep->cma_min     = SIZE_MAX;
+    ep->retire.fn = retire_conn;
+    ep->state     = UMX_EP_CONNECTING;
+    ep->handshake = handshake;
+    ep->hooks     = hooks;
+    hooks->init(ep);
     worker->num_handshakes++;
     umi_handshake_init(ep);
     *ep_p = ep;
@@ -248,6 +152,18 @@ umi_conn_send_status(const umx_ep *ep)
     return UMX_ERR_CLOSED;
 }
 
+umx_status
+umi_conn_recv_status(const umx_ep *ep)
+{
+    if (ep->state == UMX_EP_DRAINING) {
+        return UMX_ERR_CLOSED;
+    }
+    if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
+        return UMX_ERR_CLOSED;
+    }
+    return umi_conn_send_status(ep);
+}
+
 bool
 umi_conn_may_read(const umx_ep *ep)
 {
@@ -260,142 +176,6 @@ bool
 umi_conn_reads_on(const umx_ep *ep)
 {
     return umi_conn_may_read(ep) && !ep->is_closing && !ep->is_dropped;
-}
-
-/* ---- channels ------------------------------------------------------------
- */
-
-umi_channel *
-umi_conn_find_channel(umx_ep *ep, uint32_t id)
-{
-    umi_channel *channel = ep->recent;
-
-    if (id == UMI_CHANNEL_0) {
-        return &ep->channel0;
-    }
-    if (channel != NULL && channel->id == id) {
-        return channel;
-    }
-    channel = umi_table_get(&ep->channels_by_id, id);
-    if (channel != NULL) {
-        ep->recent = channel;
-    }
-    return channel;
-}
-
-static umi_channel *
-add_channel(umx_ep *ep, uint32_t id)
-{
-    umi_channel *channel = malloc(sizeof(*channel));
-
-    if (channel == NULL || !umi_table_add(&ep->channels_by_id, id, channel)) {
-        free(channel);
-        return NULL;
-    }
-    umi_channel_init(channel, ep, id);
-    channel->user = umi_am_user_find(ep->base.worker, id);
-    umi_credit_start(channel);
-    umi_list_append(&ep->channels, &channel->link);
-    return channel;
-}
-
-umi_channel *
-umi_conn_make_channel(umx_ep *ep, uint32_t id)
-{
-    umi_channel *channel = umi_conn_find_channel(ep, id);
-
-    return (channel != NULL) ? channel : add_channel(ep, id);
-}
-
-/* The library's own are few, and no limit keeps them back. */
-static bool
-is_limited(uint32_t id)
-{
-    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
-           (uint16_t)id == UMX_AM_ID_PLAIN;
-}
-
-umi_channel *
-umi_conn_peers_channel(umx_ep *ep, uint32_t id)
-{
-    umi_channel *channel;
-
-    if (id == UMI_CHANNEL_0) {
-        return &ep->channel0;
-    }
-    channel = umi_conn_find_channel(ep, id);
-    if (channel != NULL && channel->is_peers) {
-        return channel;
-    }
-    if (is_limited(id) &&
-        ep->num_peers >= umi_conn_worker(ep)->context->config.channels_max) {
-        umi_conn_protocol_error(ep, "more channels than are accepted");
-        return NULL;
-    }
-    if (channel == NULL) {
-        channel = add_channel(ep, id);
-    }
-    if (channel == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a channel");
-        return NULL;
-    }
-    channel->is_peers = true;
-    ep->num_peers += is_limited(id);
-    return channel;
-}
-
-umx_status
-umi_conn_use_channel(umi_channel *channel)
-{
-    umx_ep *ep = channel->ep;
-
-    if (channel->is_ours) {
-        return UMX_OK;
-    }
-    if (is_limited(channel->id)) {
-        if (ep->peer_channels != 0 && ep->num_ours >= ep->peer_channels) {
-            return UMX_ERR_CHANNEL_LIMIT;
-        }
-        ep->num_ours++;
-    }
-    channel->is_ours = true;
-    return UMX_OK;
-}
-
-void
-umi_conn_limit_channels(umx_ep *ep)
-{
-    uint32_t left = ep->peer_channels;
-
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
-
-        if (!channel->is_ours || !is_limited(channel->id)) {
-            continue;
-        }
-        if (left > 0) {
-            left--;
-            continue;
-        }
-        channel->is_ours = false;
-        ep->num_ours--;
-        umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
-    }
-}
-
-uint32_t
-umx_ep_channels_max(const umx_ep *ep)
-{
-    return ep->peer_channels;
-}
-
-void
-umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel))
-{
-    fn(&ep->channel0);
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        fn(umi_container_of(link, umi_channel, link));
-    }
 }
 
 /* ---- events --------------------------------------------------------------
@@ -443,19 +223,6 @@ drop_for_protocol(umx_ep *ep)
     umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
 }
 
-static void
-send_credit(umi_channel *channel)
-{
-    umi_control control = {.kind = UMI_CREDIT};
-
-    if (channel->owes_credit && channel->ep->base.handle != NULL) {
-        umi_credit_grant(channel, &control.u.credit.limits,
-                         &control.u.credit.reserve);
-        control.u.credit.channel = channel->id;
-        umi_conn_send_control(channel->ep, &control);
-    }
-}
-
 static bool
 take_due(umx_ep *ep, unsigned bit)
 {
@@ -470,11 +237,8 @@ take_due(umx_ep *ep, unsigned bit)
 static void
 hand_out(umx_ep *ep)
 {
-    if (take_due(ep, UMI_DUE_STREAM)) {
-        umi_stream_run(ep);
-    }
-    if (take_due(ep, UMI_DUE_FRAMES)) {
-        umi_frames_run(ep);
+    if (take_due(ep, UMI_DUE_RECV)) {
+        ep->hooks->hand_out(ep);
     }
 }
 
@@ -496,11 +260,11 @@ visit_due(umx_ep *ep)
         umi_control_run(ep);
     }
     if (take_due(ep, UMI_DUE_CREDIT)) {
-        umi_conn_each_channel(ep, send_credit);
+        ep->hooks->grant(ep);
     }
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
-            umi_conn_each_channel(ep, umi_channel_send_waiting);
+            ep->hooks->send(ep);
             umi_ask_send_waiting(ep);
             umi_ep_post_waiting(&ep->base);
         }
@@ -519,8 +283,8 @@ visit_due(umx_ep *ep)
         umi_close_start(ep,
                         umi_conn_worker(ep)->context->config.close_timeout_ns);
     }
-    if (take_due(ep, UMI_DUE_AM)) {
-        umi_am_run(ep);
+    if (take_due(ep, UMI_DUE_HANDLERS)) {
+        ep->hooks->run_handlers(ep);
     }
     if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
         ep->on_state(ep, ep->state, ep->error, ep->arg);
@@ -551,23 +315,31 @@ umi_conn_visit(umi_ep *base)
     }
 }
 
+/* What the peer has been told leads nowhere. */
+void
+umi_conn_engine_gone(umi_ep *base, const char *reason)
+{
+    umx_ep *ep = umi_conn_of(base);
+
+    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
+        base->ucx_error = UMX_ERR_CONNECTION_RESET;
+        base->reason    = reason;
+        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+    }
+}
+
 /* ---- the end -------------------------------------------------------------
  */
 
 static uint64_t
-unsent_bytes(umx_ep *ep)
+unsent_bytes(const umx_ep *ep)
 {
-    uint64_t bytes = umi_channel_waiting_bytes(&ep->channel0);
+    uint64_t bytes = ep->hooks->unsent_bytes(ep);
 
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        bytes += umi_channel_waiting_bytes(
-            umi_container_of(link, umi_channel, link));
-    }
     UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+        const umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->ops == &umi_channel_send_ops ||
-            req->ops == &umi_tag_send_ops) {
+        if (req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
     }
@@ -575,21 +347,6 @@ unsent_bytes(umx_ep *ep)
         bytes += umi_container_of(link, umx_request, link)->buf.len;
     }
     return bytes;
-}
-
-static void
-settle_channel(umi_channel *channel)
-{
-    umx_ep *ep = channel->ep;
-
-    umi_channel_fail_waiting(channel, pending_status(ep));
-    if (umi_conn_reads_on(ep)) {
-        umi_channel_cut_at_end(channel, pending_status(ep));
-        umi_channel_fail_posted(channel, pending_status(ep));
-    } else {
-        umi_channel_fail_posted(channel, pending_status(ep));
-        umi_channel_discard(channel);
-    }
 }
 
 /* Has the peer, if it is one, sent all that it ever will? */
@@ -632,17 +389,13 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_peer_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
-    umi_conn_each_channel(ep, settle_channel);
+    ep->hooks->finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
     umi_cma_end(&ep->base, pending_status(ep));
-    umi_rma_finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->asks, pending_status(ep));
-    while (!umi_list_is_empty(&ep->control)) {
-        umi_message_free(umi_container_of(ep->control.next, umx_message, link));
-    }
-    ep->num_control = 0;
+    umi_control_drop(ep);
     umi_handshake_end(ep);
     if (!umi_list_is_empty(&ep->base.inflight) &&
         !umi_conn_worker(ep)->is_ending) {
@@ -661,21 +414,15 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
 }
 
-static void
-discard_channel(umi_channel *channel)
-{
-    umi_channel_discard(channel);
-}
-
-static void
-abort_conn(umi_ep *base)
+void
+umi_conn_abort(umi_ep *base)
 {
     umx_ep *ep = umi_conn_of(base);
 
     umi_ep_hold(base);
     umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
     umi_timer_stop(&ep->timer); /* the worker goes */
-    umi_conn_each_channel(ep, discard_channel);
+    ep->hooks->discard(ep);
     umi_ep_release(base);
 }
 
@@ -727,7 +474,7 @@ umx_ep_destroy(umx_ep *ep)
             break;
         case UMX_EP_CLOSED:
         case UMX_EP_FAILED:
-            umi_conn_each_channel(ep, discard_channel);
+            ep->hooks->discard(ep);
             break;
         }
     }
@@ -813,4 +560,10 @@ uint64_t
 umx_ep_recv_count(const umx_ep *ep)
 {
     return ep->recv_count;
+}
+
+uint32_t
+umx_ep_channels_max(const umx_ep *ep)
+{
+    return ep->peer_channels;
 }

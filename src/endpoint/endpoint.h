@@ -8,19 +8,20 @@
 #ifndef UMI_ENDPOINT_H
 #define UMI_ENDPOINT_H
 
+#include <umx/control.h>
+
+#include "codec/control.h"
 #include "core/ep_base.h"
 #include "core/listener.h"
 #include "core/peer.h"
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
+#include "ops/am.h"
 #include "util/hash.h"
 #include "util/table.h"
-#include "channel/channel.h"
-#include "codec/control.h"
 
 struct umi_rma;
-#include <umx/control.h>
 
 /* Things to do at the next visit. */
 enum umi_conn_due {
@@ -33,10 +34,9 @@ enum umi_conn_due {
     UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
     UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
     UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
-    UMI_DUE_AM          = 1u << 9,  /* active messages wait for handlers */
+    UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
     UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
-    UMI_DUE_STREAM      = 1u << 11, /* pieces came that receives wait for */
-    UMI_DUE_FRAMES      = 1u << 12  /* the same of frames */
+    UMI_DUE_RECV        = 1u << 11  /* messages came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
@@ -55,39 +55,66 @@ typedef struct umi_handshake {
     uint8_t           welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
-/* Of all channels: bytes that eager messages are charged for, and
- * announcements. */
-typedef struct umi_ep_counts {
-    uint64_t bytes;
-    uint32_t rndv;
-} umi_ep_counts;
+/* What the rooms above do for a connection. There is one table, which
+ * umx_worker_create() gives to umi_worker_hooks.ep. */
+typedef struct umi_ep_hooks {
+    size_t size; /* of what they keep behind each umx_ep */
+    void (*init)(umx_ep *ep);
+    void (*fini)(umx_ep *ep); /* the worker may be gone */
+    /* The handshake is over: messages may flow. */
+    void (*open)(umx_ep *ep);
+
+    /* The visits that UMI_DUE_CREDIT, SEND, RECV and HANDLERS ask for. */
+    void (*grant)(umx_ep *ep);
+    void (*send)(umx_ep *ep);
+    void (*hand_out)(umx_ep *ep);
+    void (*run_handlers)(umx_ep *ep);
+
+    /* Inside UCX's callbacks: a CREDIT, and that a GOODBYE has come. */
+    void (*on_credit)(umx_ep *ep, const umi_control *credit);
+    void (*on_goodbye)(umx_ep *ep);
+
+    /* What has been sent, and will have to arrive, by channel. write_goodbye()
+     * sends messages that are full; read_goodbye() is false if the endpoint has
+     * failed over it. */
+    void (*write_goodbye)(umx_ep *ep, umi_control *goodbye);
+    bool (*read_goodbye)(umx_ep *ep, const umi_control *goodbye);
+    bool (*has_arrived)(const umx_ep *ep);
+
+    /* Sends that are not posted; anything else that a close waits for. */
+    bool (*has_waiting)(const umx_ep *ep);
+    bool (*is_busy)(const umx_ep *ep);
+    uint64_t (*unsent_bytes)(const umx_ep *ep);
+    /* Add what waits to be read, and to be sent. */
+    void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
+
+    void (*fail_recvs)(umx_ep *ep, umx_status status);
+    void (*fail_sends)(umx_ep *ep, umx_status status);
+    /* The peer has closed, and all that it has sent has arrived. */
+    void (*peer_closed)(umx_ep *ep);
+    /* Announced messages come into memory of ours, as far as that is allowed.
+     */
+    void (*fetch)(umx_ep *ep);
+    /* `ep` has ended: settle everything with `status`. */
+    void (*finish)(umx_ep *ep, umx_status status);
+    /* Nobody reads what is left. */
+    void (*discard)(umx_ep *ep);
+} umi_ep_hooks;
 
 struct umx_ep {
-    umi_ep          base; /* first: umi_ep_of() */
-    umi_channel     channel0;
-    umi_list        channels; /* the others */
-    umi_table       channels_by_id;
-    umi_channel    *recent;    /* found last; NULL at first */
-    uint32_t        num_ours;  /* channels that we send on, without 0 */
-    uint32_t        num_peers; /* that the peer sends on */
-    umx_ep_state    state;
-    umx_status      error;
-    unsigned        due;
-    size_t          rndv_thresh;
-    size_t          cma_min;       /* may be lent from here on: lend/lend.h */
-    umi_limits      peer_limits;   /* at first */
+    umi_ep              base; /* first: umi_ep_of() */
+    const umi_ep_hooks *hooks;
+    umx_ep_state        state;
+    umx_status          error;
+    unsigned            due;
+    umi_limits          peer_limits; /* at first */
     uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_limits      own_limits;    /* what it grants the peer at first */
-    umi_ep_counts   tx_sent;       /* running totals */
-    umi_ep_counts   tx_limit;      /* what the peer allows of them */
-    umi_ep_counts   rx_read;
-    umi_ep_counts   rx_granted;
-    umi_ep_counts   rx_kept; /* not read yet */
     umx_ep_state_fn on_state;
     void           *arg;
     umi_handshake  *handshake;
     umi_socket      socket;  /* carries the handshake; its end is the peer's */
-    umi_list        control; /* arrived control messages (umx_message) */
+    umi_list        control; /* arrived control messages */
     unsigned        num_control;
     unsigned        num_answers; /* ours, that UCX has not sent yet */
     umi_timer       timer;       /* handshake, then close */
@@ -117,7 +144,6 @@ struct umx_ep {
     unsigned        num_landing;   /* receives whose bytes are on their way */
     unsigned        num_announced; /* kept announcements nobody reads yet */
     unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
-    unsigned        num_descs;     /* kept eager descriptors of UCX */
     bool            is_server;
     bool            is_dropped;     /* the user has given it back */
     bool            is_peer_closed; /* GOODBYE processed */
@@ -150,14 +176,6 @@ umi_conn_is_reading(const umx_ep *ep)
 {
     return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
            !ep->is_dropped;
-}
-
-/* The same for one channel: replies are read until the end. */
-static inline bool
-umi_conn_is_reading_channel(const umi_channel *channel)
-{
-    return umi_conn_is_reading(channel->ep) ||
-           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
 }
 
 /* The endpoint of a number that came over the wire; NULL if it is none. */
@@ -210,38 +228,13 @@ umx_status umi_conn_recv_status(const umx_ep *ep);
 
 umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
 
-/* The channel; NULL if it has not been used. */
-umi_channel *umi_conn_find_channel(umx_ep *ep, uint32_t id);
-
-/* umi_conn_channel() of any channel but 0, whose id is the most frequent. */
-umi_channel *umi_conn_make_channel(umx_ep *ep, uint32_t id);
-
-/* The channel; made on first use; NULL when out of memory. */
-static inline umi_channel *
-umi_conn_channel(umx_ep *ep, uint32_t id)
-{
-    return (id == UMI_CHANNEL_0) ? &ep->channel0 :
-                                   umi_conn_make_channel(ep, id);
-}
-
-/* The same of a channel that the peer sends on. NULL: it is one more than we
- * accept, or there is no memory; then the endpoint fails. */
-umi_channel *umi_conn_peers_channel(umx_ep *ep, uint32_t id);
-
-/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
- * is not known all are taken; umi_conn_limit_channels() ends what was sent on
- * too many. */
-umx_status umi_conn_use_channel(umi_channel *channel);
-void       umi_conn_limit_channels(umx_ep *ep);
-
-/* Call `fn` for every channel. */
-void umi_conn_each_channel(umx_ep *ep, void (*fn)(umi_channel *channel));
-
 /* Write down what is to be done, and ask for a visit. */
 void umi_conn_due(umx_ep *ep, unsigned due);
 
-/* hooks->on_ep_event */
+/* Of umi_worker_hooks: on_ep_event, on_renewed and abort_ep. */
 void umi_conn_visit(umi_ep *base);
+void umi_conn_engine_gone(umi_ep *base, const char *reason);
+void umi_conn_abort(umi_ep *base);
 
 /* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
  * static. */
@@ -308,6 +301,8 @@ void umi_heartbeat_init(umx_ep *ep);
 void umi_heartbeat_start(umx_ep *ep);
 
 /* control_io.c */
+/* Drop what has arrived and not been acted on. */
+void umi_control_drop(umx_ep *ep);
 int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
 void umi_control_run(umx_ep *ep);
 

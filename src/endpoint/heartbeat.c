@@ -9,8 +9,8 @@
  * peer's. */
 #include <string.h>
 
-#include "util/log.h"
 #include "endpoint/endpoint.h"
+#include "util/log.h"
 
 enum {
     QUARTERS = 4

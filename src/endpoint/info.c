@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <umx/version.h>
 
-#include "util/process.h"
 #include "endpoint/endpoint.h"
+#include "util/process.h"
 
 /* Text that grows while it fits; `reserve` bytes are kept for its end. */
 typedef struct text {

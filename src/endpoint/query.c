@@ -8,8 +8,8 @@
 #include <string.h>
 #include <umx/control.h>
 
-#include "util/clock.h"
 #include "endpoint/endpoint.h"
+#include "util/clock.h"
 
 enum {
     MAX_ASKED = 16,
@@ -17,6 +17,14 @@ enum {
      * keeps to MAX_ASKED has asked for no more before it has taken some. */
     MAX_ANSWERS = 256
 };
+
+typedef struct asked {
+    uint64_t token;   /* 0: not sent */
+    uint64_t time_ns; /* of sending, then until the answer */
+    uint8_t  kind;
+} asked;
+
+UMI_REQUEST_TAIL(asked, asked_of);
 
 static umx_request *
 request_of(umi_link *link)
@@ -37,7 +45,7 @@ static umx_request *
 first_unsent(umx_ep *ep)
 {
     UMI_LIST_FOREACH(link, &ep->asks) {
-        if (request_of(link)->u.ask.token == 0) {
+        if (asked_of(request_of(link))->token == 0) {
             return request_of(link);
         }
     }
@@ -55,10 +63,10 @@ umi_ask_send_waiting(umx_ep *ep)
             return;
         }
         ep->num_asked++;
-        req->u.ask.token    = ++ep->last_ask;
-        req->u.ask.time_ns  = umi_clock_ns();
-        control.kind        = (umi_control_kind)req->u.ask.kind;
-        control.u.ask.token = req->u.ask.token;
+        asked_of(req)->token   = ++ep->last_ask;
+        asked_of(req)->time_ns = umi_clock_ns();
+        control.kind           = (umi_control_kind)asked_of(req)->kind;
+        control.u.ask.token    = asked_of(req)->token;
         umi_conn_send_control(ep, &control); /* may end all of this */
     }
 }
@@ -80,9 +88,9 @@ ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf         = (umx_buffer){0};
-    req->u.ask.kind  = (uint8_t)kind;
-    req->u.ask.token = 0;
+    req->buf             = (umx_buffer){0};
+    asked_of(req)->kind  = (uint8_t)kind;
+    asked_of(req)->token = 0;
     umi_list_append(&ep->asks, &req->link);
     *req_p = req;
     umi_ask_send_waiting(ep);
@@ -114,7 +122,7 @@ umx_ep_close_listener(umx_ep *ep, const umx_op_params *params,
 uint64_t
 umx_request_time_ns(const umx_request *req)
 {
-    return req->u.ask.time_ns;
+    return asked_of(req)->time_ns;
 }
 
 /* ---- the peer's answers --------------------------------------------------
@@ -138,7 +146,7 @@ static umx_request *
 find_asked(umx_ep *ep, uint64_t token)
 {
     UMI_LIST_FOREACH(link, &ep->asks) {
-        if (request_of(link)->u.ask.token == token) {
+        if (asked_of(request_of(link))->token == token) {
             return request_of(link);
         }
     }
@@ -182,7 +190,7 @@ umi_ask_on_answer(umx_ep *ep, const umi_control *control)
     ep->num_asked--;
     req = find_asked(ep, token);
     if (req != NULL &&
-        answer_to((umi_control_kind)req->u.ask.kind) != control->kind) {
+        answer_to((umi_control_kind)asked_of(req)->kind) != control->kind) {
         umi_conn_protocol_error(ep, "an answer to another question");
         return;
     }
@@ -190,7 +198,7 @@ umi_ask_on_answer(umx_ep *ep, const umi_control *control)
         if (control->kind == UMI_INFO) {
             keep_info(ep, control);
         }
-        req->u.ask.time_ns = umi_clock_ns() - req->u.ask.time_ns;
+        asked_of(req)->time_ns = umi_clock_ns() - asked_of(req)->time_ns;
         umi_request_complete(req, status);
     }
     umi_ask_send_waiting(ep);
@@ -273,26 +281,9 @@ umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
     return UMX_OK;
 }
 
-static void
-add_unread(umx_ep_stats *stats, const umi_channel *channel)
-{
-    UMI_LIST_FOREACH(link, &channel->waiting) {
-        stats->waiting_sends++;
-    }
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
-
-        stats->unexpected_messages++;
-        stats->unexpected_bytes += message->info.length;
-    }
-}
-
 void
 umx_ep_query(const umx_ep *ep, umx_ep_stats *stats)
 {
     *stats = ep->stats;
-    add_unread(stats, &ep->channel0);
-    UMI_LIST_FOREACH(link, &ep->channels) {
-        add_unread(stats, umi_container_of(link, umi_channel, link));
-    }
+    ep->hooks->count_waiting(ep, stats);
 }

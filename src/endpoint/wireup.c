@@ -30,13 +30,13 @@
 #include <unistd.h>
 #include <umx/version.h>
 
+#include "codec/ucx_address.h"
 #include "core/ucx_segment.h"
+#include "endpoint/connect_hosts.h"
+#include "endpoint/endpoint.h"
 #include "util/bytes.h"
 #include "util/hash.h"
 #include "util/log.h"
-#include "endpoint/endpoint.h"
-#include "endpoint/connect_hosts.h"
-#include "codec/ucx_address.h"
 
 #define UMI_TEXT_OF(number) UMI_TEXT_OF_(number)
 #define UMI_TEXT_OF_(number) #number
@@ -60,10 +60,8 @@ config_of(const umx_ep *ep)
 static void
 set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
 {
-    ep->peer_limits    = *limits;
-    ep->tx_limit.bytes = limits->bytes;
-    ep->tx_limit.rndv  = limits->rndv;
-    ep->peer_channels  = channels;
+    ep->peer_limits   = *limits;
+    ep->peer_channels = channels;
 }
 
 static void
@@ -105,11 +103,7 @@ open_conn(umx_ep *ep)
     umi_socket_settle(&ep->socket);
     ep->base.is_bound = true;
     ep->state         = UMX_EP_OPEN;
-    ep->rndv_thresh = ep->base.peer->has_shm ? config_of(ep)->rndv_thresh_shm :
-                                               config_of(ep)->rndv_thresh_net;
-    ep->cma_min = ep->base.peer->has_shm ? config_of(ep)->cma_min : SIZE_MAX;
-    umi_conn_limit_channels(ep);
-    umi_conn_each_channel(ep, umi_credit_start);
+    ep->hooks->open(ep);
     umi_heartbeat_start(ep);
     if (ep->is_server) {
         umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
@@ -407,7 +401,7 @@ umi_handshake_end(umx_ep *ep)
     }
     ep->handshake = NULL;
     umi_conn_worker(ep)->num_handshakes--;
-    umi_conn_due(ep, UMI_DUE_AM); /* messages may have overtaken OPEN */
+    umi_conn_due(ep, UMI_DUE_HANDLERS); /* messages may have overtaken OPEN */
     if (handshake->listener != NULL) {
         handshake->listener->num_handshakes--;
         umi_listener_release(handshake->listener);

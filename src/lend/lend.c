@@ -7,11 +7,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "codec/header.h"
 #include "core/ep_base.h"
 #include "core/peer.h"
+#include "lend/agree.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
-#include "lend/agree.h"
 #include "ops/post.h"
 #include "util/log.h"
 
@@ -78,7 +79,7 @@ umi_cma_may_lend(const umx_request *req, size_t header_len)
 static void
 put_loan(umi_loan *loan)
 {
-    umi_pool_put(&loan->worker->cma, loan);
+    umi_pool_put(&loan->worker->lend->objects, loan);
 }
 
 /* Nobody may read any more. */
@@ -115,7 +116,7 @@ static umi_loan *
 new_loan(umx_request *req, const void *header, size_t header_len)
 {
     umx_worker *worker = req->worker;
-    umi_loan   *loan   = umi_pool_get(&worker->cma);
+    umi_loan   *loan   = umi_pool_get(&worker->lend->objects);
 
     if (loan == NULL) {
         return NULL;
@@ -187,12 +188,12 @@ give_back(umx_worker *worker, void *desc, umx_status status)
 
     note.u.loan.id   = it->loan.id;
     note.u.loan.slot = it->loan.slot;
-    umi_pool_put(&worker->cma, it);
+    umi_pool_put(&worker->lend->objects, it);
     if (ep != NULL) {
         umi_cma_send_note(ep, &note);
     }
-    if (worker->arriving == desc) {
-        worker->arriving = NULL;
+    if (worker->lend->arriving == desc) {
+        worker->lend->arriving = NULL;
     }
 }
 
@@ -290,14 +291,14 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     umi_cma_loan loan;
     uint64_t     endpoint;
 
-    if (arrival->header_len <
-        sizeof(loan) + UMI_AM_ENDPOINT_AT + sizeof(endpoint)) {
+    if (arrival->header_len < sizeof(loan) + UMI_HEADER_MIN) {
         return false;
     }
     memcpy(&loan, arrival->header, sizeof(loan));
     message->header     = (const char *)arrival->header + sizeof(loan);
     message->header_len = arrival->header_len - sizeof(loan);
-    memcpy(&endpoint, (const char *)message->header + UMI_AM_ENDPOINT_AT,
+    memcpy(&endpoint,
+           (const char *)message->header + offsetof(umi_header, endpoint),
            sizeof(endpoint));
     ep = umi_ids_get(&worker->eps_by_id, endpoint);
     if (ep == NULL) {
@@ -310,7 +311,7 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
         refuse(ep, "a loan that was not agreed on");
         return false;
     }
-    it = umi_pool_get(&worker->cma);
+    it = umi_pool_get(&worker->lend->objects);
     if (it == NULL) {
         refuse(ep, "out of memory for a loan");
         return false;
@@ -333,13 +334,13 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
     if (!borrow(worker, arrival, &message)) {
         return UMI_AM_CONSUMED;
     }
-    worker->arriving = message.data;
-    verdict          = worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
-    if (worker->arriving != NULL && verdict != UMI_AM_KEPT) {
+    worker->lend->arriving = message.data;
+    verdict = worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
+    if (worker->lend->arriving != NULL && verdict != UMI_AM_KEPT) {
         give_back(worker, message.data,
                   (verdict == UMI_AM_REFUSED) ? UMX_ERR_CANCELED : UMX_OK);
     }
-    worker->arriving = NULL;
+    worker->lend->arriving = NULL;
     return UMI_AM_CONSUMED;
 }
 
@@ -392,13 +393,24 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     return UMI_AM_CONSUMED;
 }
 
-umx_status
-umi_cma_init(umx_worker *worker)
+void
+umi_cma_init(umx_worker *worker, umi_lend *lend)
 {
-    umx_status status;
+    umi_pool_init(&lend->objects, sizeof(object));
+    worker->lend = lend;
+}
 
-    umi_pool_init(&worker->cma, sizeof(object));
-    status = umi_am_set_handler(worker, UMI_AM_LENT, on_lent);
+void
+umi_cma_fini(umi_lend *lend)
+{
+    umi_pool_fini(&lend->objects);
+}
+
+umx_status
+umi_cma_listen(umx_worker *worker)
+{
+    umx_status status = umi_am_set_handler(worker, UMI_AM_LENT, on_lent);
+
     return (status == UMX_OK) ?
                umi_am_set_handler(worker, UMI_AM_NOTE, on_note) :
                status;

@@ -21,10 +21,16 @@
 #ifndef UMI_LEND_H
 #define UMI_LEND_H
 
+#include "lend/note.h"
 #include "ops/am.h"
 
+/* A new worker, whose loans lie in `lend`; it is gone, and UCX's worker, too.
+ */
+void umi_cma_init(umx_worker *worker, umi_lend *lend);
+void umi_cma_fini(umi_lend *lend);
+
 /* After the handler of data messages has been set. */
-umx_status umi_cma_init(umx_worker *worker);
+umx_status umi_cma_listen(umx_worker *worker);
 
 /* May messages of `len` bytes be lent? Asks the peer, if nobody has. */
 bool umi_cma_is_agreed(umi_ep *ep, size_t len);

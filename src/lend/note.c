@@ -10,7 +10,7 @@ on_note_sent(void *request, ucs_status_t status, void *arg)
 
     (void)status;
     ucp_request_free(request);
-    umi_pool_put(&sent->worker->cma, sent);
+    umi_pool_put(&sent->worker->lend->objects, sent);
 }
 
 ucs_status_ptr_t
@@ -38,7 +38,7 @@ umi_cma_send_note(umi_ep *ep, const umi_cma_note *note)
     if (ep->handle == NULL) {
         return;
     }
-    sent = umi_pool_get(&worker->cma);
+    sent = umi_pool_get(&worker->lend->objects);
     if (sent == NULL) {
         return;
     }
@@ -48,6 +48,6 @@ umi_cma_send_note(umi_ep *ep, const umi_cma_note *note)
     if (!UCS_PTR_IS_PTR(umi_cma_send_header(ep, UMI_AM_NOTE, &sent->note,
                                             sizeof(sent->note), on_note_sent,
                                             sent))) {
-        umi_pool_put(&worker->cma, sent);
+        umi_pool_put(&worker->lend->objects, sent);
     }
 }

@@ -74,7 +74,13 @@ _Static_assert(sizeof(umi_cma_loan) == 24 && sizeof(umi_cma_note) == 48 &&
                    sizeof(umi_cma_introduction) == 96,
                "wire format");
 
-/* A note that UCX has not sent yet; from worker->cma. */
+/* What a worker has of loans. */
+typedef struct umi_lend {
+    umi_pool objects;  /* loans, what is borrowed, notes */
+    void    *arriving; /* the loan whose handler runs; or NULL */
+} umi_lend;
+
+/* A note that UCX has not sent yet; of umi_lend.objects. */
 typedef struct umi_cma_sent {
     umx_worker  *worker;
     umi_cma_note note;

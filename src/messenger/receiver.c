@@ -12,10 +12,10 @@
 #include <umx/am.h>
 #include <umx/channel.h>
 
+#include "codec/pack.h"
 #include "core/ep_base.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
-#include "codec/pack.h"
 
 typedef enum state {
     IDLE,

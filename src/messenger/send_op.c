@@ -322,7 +322,7 @@ umi_sending_withdraw(umi_sending *sending, umx_status status)
 static void
 cancel(umx_request *req)
 {
-    umi_sending        *sending = req->u.message.sending;
+    umi_sending        *sending = umi_message_op_of(req)->sending;
     umx_message_sender *sender  = sending->sender;
 
     sender->refs++;

@@ -7,6 +7,14 @@ enum {
     DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 };
 
+/* A settling request ends with what is of its generation or before. */
+typedef struct settling {
+    uint64_t generation;
+    uint64_t num_left; /* of that, and not complete */
+} settling;
+
+UMI_REQUEST_TAIL(settling, settling_of);
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -95,7 +103,8 @@ umi_sender_begin(umx_message_sender *sender, uint64_t generation)
     UMI_LIST_FOREACH(link, &sender->settling) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        req->u.settling.num_left += (generation <= req->u.settling.generation);
+        settling_of(req)->num_left += (generation <=
+                                       settling_of(req)->generation);
     }
 }
 
@@ -106,8 +115,8 @@ umi_sender_end(umx_message_sender *sender, uint64_t generation)
     UMI_LIST_FOREACH_SAFE(link, &sender->settling) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (generation <= req->u.settling.generation &&
-            --req->u.settling.num_left == 0) {
+        if (generation <= settling_of(req)->generation &&
+            --settling_of(req)->num_left == 0) {
             umi_request_complete(req, UMX_OK);
         }
     }
@@ -187,9 +196,9 @@ umx_message_sender_drain(umx_message_sender  *sender,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf                   = (umx_buffer){0};
-    req->u.settling.generation = sender->generation++;
-    req->u.settling.num_left   = sender->num_things;
+    req->buf                     = (umx_buffer){0};
+    settling_of(req)->generation = sender->generation++;
+    settling_of(req)->num_left   = sender->num_things;
     umi_list_append(&sender->settling, &req->link);
     *req_p = req;
     return UMX_INPROGRESS;
@@ -275,10 +284,10 @@ send_long(umx_message_sender *sender, const umx_message_out *message,
         umi_request_free(req);
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf               = (umx_buffer){0};
-    req->info              = (umx_recv_info){0};
-    req->u.message.sending = sending;
-    sending->req           = req;
+    req->buf                        = (umx_buffer){0};
+    req->info                       = (umx_recv_info){0};
+    umi_message_op_of(req)->sending = sending;
+    sending->req                    = req;
     if (is_waiting) {
         status = umi_sending_wait(sending);
         if (status != UMX_OK) {

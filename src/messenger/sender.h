@@ -16,10 +16,10 @@
 #ifndef UMI_MESSENGER_SENDER_H
 #define UMI_MESSENGER_SENDER_H
 
+#include "codec/pack.h"
 #include "core/request.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
-#include "codec/pack.h"
 
 struct umx_message_sender {
     umx_worker   *worker; /* NULL: gone */
@@ -82,6 +82,13 @@ typedef struct umi_sending {
     umi_leg             legs[];
 } umi_sending;
 
+/* A message's request, while a sending has it. */
+typedef struct umi_message_op {
+    umi_sending *sending;
+} umi_message_op;
+
+UMI_REQUEST_TAIL(umi_message_op, umi_message_op_of);
+
 /* ---- sender.c ------------------------------------------------------------
  */
 
@@ -111,6 +118,16 @@ umi_sender_has_room(const umx_message_sender *sender, uint64_t len)
 
 /* Post what waits and has room. */
 void umi_sender_advance(umx_message_sender *sender);
+
+/* ---- pack_entry.c -------------------------------------------------------
+ */
+
+/* Bytes of the entry of a message; 0 if it is not for packs. */
+size_t umi_pack_entry_size(const umx_message_out *message);
+
+/* Write it to memory of that size. */
+umx_status umi_pack_write(const umx_message_out *message, void *data,
+                          size_t size);
 
 /* ---- batch.c ------------------------------------------------------------
  */

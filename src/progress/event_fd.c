@@ -15,11 +15,13 @@
  * closes an endpoint until there is room in the peer's queue, and if the peer
  * died with a full one there never will be (as of UCX 1.22). Then the owner
  * sleeps by the clock. */
+#include "progress/event_fd.h"
+
 #include <errno.h>
 #include <poll.h>
+#include <umx/request.h>
 
 #include "core/watch.h"
-#include "core/worker.h"
 #include "util/clock.h"
 
 /* Limits of a sleep without UCX's event fd. */
@@ -285,4 +287,30 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
         return status;
     }
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
+}
+
+umx_status
+umx_request_wait(umx_request *req, uint64_t timeout_ns)
+{
+    uint64_t   now      = umi_clock_ns();
+    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
+                                                            now + timeout_ns;
+    umx_status status;
+
+    while (!req->is_done) {
+        now = umi_clock_ns();
+        if (now >= deadline && timeout_ns != 0) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        status = umx_worker_wait(req->worker,
+                                 deadline > now ? deadline - now : 0);
+        if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
+            umi_clock_ns() >= deadline) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
+            return status;
+        }
+    }
+    return req->status;
 }

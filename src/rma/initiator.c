@@ -7,9 +7,9 @@
  * written after the reply to a get. */
 #include <stdlib.h>
 
-#include "mem/memtype.h"
 #include "channel/am.h"
 #include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 #include "rma/rma.h"
 
 typedef struct part {
@@ -41,8 +41,8 @@ static void run_flushes(umi_rma *rma);
 static void
 note_status(umx_request *req, umx_status status)
 {
-    if (status < 0 && req->u.rma.status == UMX_OK) {
-        req->u.rma.status = status;
+    if (status < 0 && umi_rma_op_of(req)->status == UMX_OK) {
+        umi_rma_op_of(req)->status = status;
     }
 }
 
@@ -50,8 +50,8 @@ note_status(umx_request *req, umx_status status)
 static void
 count_down(umx_request *req)
 {
-    if (--req->u.rma.num_parts == 0) {
-        umi_request_complete(req, req->u.rma.status);
+    if (--umi_rma_op_of(req)->num_parts == 0) {
+        umi_request_complete(req, umi_rma_op_of(req)->status);
     }
 }
 
@@ -163,7 +163,7 @@ part_new(umx_request *req)
         return NULL;
     }
     umi_list_append(&rma->parts, &p->link);
-    req->u.rma.num_parts++;
+    umi_rma_op_of(req)->num_parts++;
     return p;
 }
 
@@ -243,7 +243,7 @@ cancel_ask(umx_request *req)
 {
     umi_rma *rma = umi_conn_of(req->ep)->rma;
 
-    req->u.rma.num_parts++; /* not to complete in here */
+    umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
     UMI_LIST_FOREACH_SAFE(link, &rma->parts) {
         part *p = umi_container_of(link, part, link);
@@ -270,10 +270,10 @@ umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
     }
     req = umi_request_new(ep->base.worker, &ep->base, &ask_ops, params);
     if (req != NULL) {
-        req->buf             = (umx_buffer){0};
-        req->info            = (umx_recv_info){0};
-        req->u.rma.num_parts = 1; /* umi_rma_ask_end() takes it off */
-        req->u.rma.status    = UMX_OK;
+        req->buf                      = (umx_buffer){0};
+        req->info                     = (umx_recv_info){0};
+        umi_rma_op_of(req)->num_parts = 1; /* umi_rma_ask_end() takes it off */
+        umi_rma_op_of(req)->status    = UMX_OK;
     }
     return req;
 }
@@ -486,7 +486,7 @@ count_flush(umx_request *req)
 {
     umx_status status;
 
-    if (--req->u.rma.num_parts != 0) {
+    if (--umi_rma_op_of(req)->num_parts != 0) {
         return;
     }
     status = post_flush(req);
@@ -531,7 +531,7 @@ wait_for(umx_ep *ep, umx_request *req)
     flush->req    = req;
     flush->number = ep->rma->num_posted;
     umi_list_append(&ep->rma->flushes, &flush->link);
-    req->u.rma.num_parts++;
+    umi_rma_op_of(req)->num_parts++;
     return true;
 }
 
@@ -556,7 +556,7 @@ umi_rma_hold_flush(umx_request *req)
 {
     bool is_ok = true;
 
-    req->u.rma.num_parts = 0;
+    umi_rma_op_of(req)->num_parts = 0;
     UMI_LIST_FOREACH(link, &req->worker->eps) {
         umi_ep *ep = umi_container_of(link, umi_ep, link);
 
@@ -572,6 +572,6 @@ umi_rma_hold_flush(umx_request *req)
         return UMX_ERR_NO_MEMORY;
     }
     /* Not to be taken back before. */
-    req->is_posted = (req->u.rma.num_parts != 0);
+    req->is_posted = (umi_rma_op_of(req)->num_parts != 0);
     return req->is_posted ? UMX_INPROGRESS : UMX_OK;
 }

@@ -3,10 +3,10 @@
 
 #include <stdatomic.h>
 
-#include "mem/memtype.h"
-#include "ops/atomic.h"
 #include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 #include "rma/rma.h"
+#include "util/atomic.h"
 
 /* ---- checks --------------------------------------------------------------
  */
@@ -302,7 +302,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
         return UMX_ERR_NO_MEMORY;
     }
     umi_rma_ask_transfer(req, rkey, item, true);
-    if (req->u.rma.status == UMX_OK) {
+    if (umi_rma_op_of(req)->status == UMX_OK) {
         umi_rma_ask_signal(req, rkey, signal);
     }
     umi_rma_ask_end(req);

@@ -7,12 +7,12 @@
  * is on its way: so credit bounds what can pile up here. */
 #include <stdlib.h>
 
-#include "core/memh.h"
-#include "mem/memtype.h"
-#include "ops/atomic.h"
 #include "channel/am.h"
+#include "core/memh.h"
 #include "endpoint/endpoint.h"
+#include "mem/memtype.h"
 #include "rma/rma.h"
+#include "util/atomic.h"
 
 /* Requests being executed at a time, of one peer. */
 enum {

@@ -11,9 +11,9 @@
  * is added is executed by the owner. */
 #include <umx/buffer.h>
 
+#include "endpoint/endpoint.h"
 #include "ops/flush.h"
 #include "ops/rma.h"
-#include "endpoint/endpoint.h"
 #include "rma/rma.h"
 
 enum {
@@ -29,8 +29,8 @@ leave_ucx(umx_request *req)
 {
     umx_ep *ep = umi_conn_of(req->ep);
 
-    if (req->u.rma.is_in_ucx) {
-        req->u.rma.is_in_ucx = false;
+    if (umi_rma_op_of(req)->is_in_ucx) {
+        umi_rma_op_of(req)->is_in_ucx = false;
         ep->rma->num_ucx--;
         umi_rma_ucx_done(ep);
     }
@@ -46,9 +46,10 @@ flush(umx_request *req)
 static umx_status
 signal_owner(umx_request *req)
 {
-    req->status          = UMX_INPROGRESS;
-    req->u.rma.num_parts = 1;
-    umi_rma_ask_late_signal(req, req->u.rma.rkey, &req->u.rma.signal);
+    req->status                   = UMX_INPROGRESS;
+    umi_rma_op_of(req)->num_parts = 1;
+    umi_rma_ask_late_signal(req, umi_rma_op_of(req)->rkey,
+                            &umi_rma_op_of(req)->signal);
     leave_ucx(req);
     umi_rma_ask_end(req);
     return UMX_INPROGRESS;
@@ -57,8 +58,8 @@ signal_owner(umx_request *req)
 static umx_status
 put_signal(umx_request *req)
 {
-    const umx_rkey *rkey   = req->u.rma.rkey;
-    umx_atomic     *signal = &req->u.rma.signal;
+    const umx_rkey *rkey   = umi_rma_op_of(req)->rkey;
+    umx_atomic     *signal = &umi_rma_op_of(req)->signal;
     umx_buffer      value  = umx_host_buffer(&signal->value, signal->size);
     umx_status      status;
 
@@ -77,21 +78,22 @@ put_signal(umx_request *req)
 static bool
 is_signal_put(const umx_request *req)
 {
-    return req->u.rma.has_signal && req->u.rma.signal.op == UMX_ATOMIC_SWAP;
+    return umi_rma_op_of(req)->has_signal &&
+           umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP;
 }
 
 /* What comes after a stage that went well. */
 static umx_status
 next_stage(umx_request *req)
 {
-    switch (req->u.rma.stage++) {
+    switch (umi_rma_op_of(req)->stage++) {
     case STAGE_MOVING:
-        return req->u.rma.is_write ? flush(req) : UMX_OK;
+        return umi_rma_op_of(req)->is_write ? flush(req) : UMX_OK;
     case STAGE_FLUSHING:
         if (is_signal_put(req)) {
             return put_signal(req);
         }
-        return req->u.rma.has_signal ? signal_owner(req) : UMX_OK;
+        return umi_rma_op_of(req)->has_signal ? signal_owner(req) : UMX_OK;
     case STAGE_SIGNALLING:
         return is_signal_put(req) ? flush(req) : UMX_OK;
     }
@@ -102,7 +104,7 @@ next_stage(umx_request *req)
 static umx_status
 advance(umx_request *req, umx_status status)
 {
-    while (status == UMX_OK && req->u.rma.stage != STAGE_ENDING) {
+    while (status == UMX_OK && umi_rma_op_of(req)->stage != STAGE_ENDING) {
         status = next_stage(req);
     }
     return status;
@@ -112,7 +114,7 @@ static umx_status
 end(umx_request *req, umx_status status)
 {
     leave_ucx(req);
-    umi_rkey_put(req->u.rma.rkey);
+    umi_rkey_put(umi_rma_op_of(req)->rkey);
     return (status == UMX_OK) ?
                UMX_OK :
                umi_conn_end_status(umi_conn_of(req->ep), status);
@@ -145,13 +147,13 @@ new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)
     if (req == NULL) {
         return NULL;
     }
-    memset(&req->u.rma, 0, sizeof(req->u.rma));
-    req->buf             = (umx_buffer){0};
-    req->info            = (umx_recv_info){0};
-    req->u.rma.num_parts = 1; /* post() takes it off */
-    req->u.rma.is_write  = is_write;
-    req->u.rma.is_in_ucx = true;
-    req->u.rma.rkey      = rkey;
+    memset(umi_rma_op_of(req), 0, sizeof(*umi_rma_op_of(req)));
+    req->buf                      = (umx_buffer){0};
+    req->info                     = (umx_recv_info){0};
+    umi_rma_op_of(req)->num_parts = 1; /* post() takes it off */
+    umi_rma_op_of(req)->is_write  = is_write;
+    umi_rma_op_of(req)->is_in_ucx = true;
+    umi_rma_op_of(req)->rkey      = rkey;
     umi_rkey_hold(rkey);
     ep->rma->num_ucx++;
     return req;
@@ -160,18 +162,18 @@ new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)
 static void
 move(umx_request *req, const umx_rma_item *item)
 {
-    umx_rkey  *rkey = req->u.rma.rkey;
+    umx_rkey  *rkey = umi_rma_op_of(req)->rkey;
     umx_buffer buf  = item->buf;
     umx_status status;
 
-    if (item->buf.len == 0 || req->u.rma.status != UMX_OK) {
+    if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
         return;
     }
     umi_request_borrow_part(req, &buf);
     status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
-                              &buf, req->u.rma.is_write);
+                              &buf, umi_rma_op_of(req)->is_write);
     if (status < 0) {
-        req->u.rma.status = status;
+        umi_rma_op_of(req)->status = status;
     }
 }
 
@@ -181,13 +183,13 @@ post(umx_request *req, umx_request **req_p)
 {
     umx_status status;
 
-    if (--req->u.rma.num_parts != 0) {
+    if (--umi_rma_op_of(req)->num_parts != 0) {
         req->is_posted = true;
         umi_list_append(&req->ep->inflight, &req->link);
         *req_p = req;
         return UMX_INPROGRESS;
     }
-    status = advance(req, req->u.rma.status);
+    status = advance(req, umi_rma_op_of(req)->status);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
         return status;
@@ -225,8 +227,8 @@ umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->u.rma.signal     = *signal;
-    req->u.rma.has_signal = true;
+    umi_rma_op_of(req)->signal     = *signal;
+    umi_rma_op_of(req)->has_signal = true;
     move(req, item);
     return post(req, req_p);
 }

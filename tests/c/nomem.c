@@ -23,7 +23,7 @@
 #include <umx/umx.h>
 
 #include "core/worker.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 
 enum {
     MAX_CALLS    = 4096,

@@ -348,9 +348,10 @@ test_data_for_a_closing_endpoint_is_dropped(void **state)
     give(b, 2, LARGE, true);
     give(b, 0, 5, false);
     run(b);
-    assert_int_equal(b->ep->channel0.rx_seq, 3);
-    assert_true(umi_list_is_empty(&b->ep->channel0.unexpected));
-    assert_true(umi_list_is_empty(&b->ep->channel0.parked));
+    assert_int_equal(umi_channels_of(b->ep)->channel0.rx_seq, 3);
+    assert_true(
+        umi_list_is_empty(&umi_channels_of(b->ep)->channel0.unexpected));
+    assert_true(umi_list_is_empty(&umi_channels_of(b->ep)->channel0.parked));
     assert_int_equal(b->ep->num_announced, 0);
     say(b, &ack);
     run(b);

@@ -572,7 +572,7 @@ test_a_lost_message_holds_nothing_up(void **state)
     out_make(&m, 0, &len, 1);
     assert_int_equal(out_post(&m, sender, 0, t->clients, 3), UMX_INPROGRESS);
     sink_expect(p, &t->sinks[2], 0, 1);
-    sending = m.o.req->u.message.sending;
+    sending = umi_message_op_of(m.o.req)->sending;
     umi_request_lose(sending->legs[1].op, UMX_ERR_CONNECTION_RESET);
     assert_false(m.o.req->is_lost);
     assert_int_equal(umx_message_sender_drain(sender, &params, &drain.req),

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "util/bytes.h"
-#include "endpoint/endpoint.h"
+#include "channel/channel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

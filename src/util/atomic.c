@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "ops/atomic.h"
+#include "util/atomic.h"
 
 bool
 umi_atomic_is_valid(const umx_atomic *atomic)

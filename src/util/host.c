@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/host.h"
+#include "util/host.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
