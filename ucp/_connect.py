@@ -8,10 +8,10 @@ import time
 from typing import cast
 
 from . import _context
-from ._address import SockAddr, check_port, resolve, resolve_now
 from ._callback import ErrorCallback, check_callable
 from ._endpoint import Endpoint
 from ._listener import AcceptCallback, Acceptor, Listener
+from ._resolve import SockAddr, check_port, resolve, resolve_now
 from ._worker import Worker, current_worker
 from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from . import _context, _ext
 from ._callback import check_callable
-from ._channel import Channel, Objects
 from ._closing import AsyncClosing
-from ._faces import ContextFace, EndpointFace, EndpointTag
 from ._frames import Frames
+from ._lane import Channel, Objects
 from ._peer import Peer, PeerInfo
+from .compat.ucxpy.faces import ContextFace, EndpointFace, EndpointTag
 from .exceptions import (
     UCXCloseError,
     UCXConnectionReset,

@@ -28,9 +28,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from . import _connect, _endpoint, _listener, _worker
-from ._channel import Tag
 from ._closing import Closing
 from ._ext import ANY, AnyTag
+from ._lane import Tag
 from .exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
 _P = ParamSpec("_P")

@@ -37,7 +37,7 @@ from distributed.utils import ensure_ip, get_ip, nbytes
 
 import ucp
 from ucp import _ext
-from ucp._address import SockAddr, resolve
+from ucp._resolve import SockAddr, resolve
 from ucp._worker import Worker
 
 from . import _config

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, SupportsIndex
 
-from ... import _addressed, _connect, _context, _worker
-from ..._addressed import get_ucx_address_from_buffer, get_worker_address
+from ... import _connect, _context, _worker, _worker_address
 from ..._context import (
     get_active_transports,
     get_config,
@@ -20,7 +19,8 @@ from ..._worker import (
     get_ucp_worker_info,
     progress,
 )
-from ...core import ApplicationContext as _UcpContext
+from ..._worker_address import get_ucx_address_from_buffer, get_worker_address
+from ..ucxpy.core import ApplicationContext as _UcpContext
 from ._endpoint import Clients, Endpoint, Listener, translated
 from .exceptions import UCXUnsupportedError
 
@@ -136,7 +136,7 @@ async def create_endpoint_from_worker_address(
     """Connect to the worker of that address, without a listener."""
     with translated():
         return Endpoint(
-            await _addressed.create_endpoint_from_worker_address(
+            await _worker_address.create_endpoint_from_worker_address(
                 address, endpoint_error_handling
             )
         )

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
 from weakref import WeakSet
 
-from .. import _ext
-from ..exceptions import UCXBaseException, UCXError
+from .... import _ext
+from ....exceptions import UCXBaseException, UCXError
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
 from ._memory import UCXMemoryHandle
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Self, SupportsIndex
 from weakref import ref
 
-from . import _ext
-from .exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
+from ... import _ext
+from ...exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
 
 
 def raise_on_error(ep: _ext.Endpoint) -> None:

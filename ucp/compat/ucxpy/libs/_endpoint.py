@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .. import _context, _ext
-from .._address import resolve_now
-from .._ext import UCXAddress, call_when_done
-from .._faces import raise_on_error
+from .... import _context, _ext
+from ...._ext import UCXAddress, call_when_done
+from ...._resolve import resolve_now
+from ..faces import raise_on_error
 from ._memory import PackedRemoteKey, UCXRkey
 
 if TYPE_CHECKING:
