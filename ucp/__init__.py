@@ -10,7 +10,7 @@
 #   _worker          one worker per event loop, and how it ends
 #   _submit          calls from other threads    sync  blocking calls
 #   _endpoint        a connection              _connect   making both ends of it
-#   _lane, _frames   what endpoints and channels send and receive
+#   _lane            messages of an endpoint or channel: objects and frames
 #   _peer            who is at the other end
 #   _stream          asyncio's streams on an endpoint
 #   _listener        a listening port

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from . import _context, _ext
 from ._callback import check_callable
 from ._closing import AsyncClosing
-from ._frames import Frames
-from ._lane import Channel, Objects
+from ._lane import Channel, Frames, Objects
 from ._peer import Peer, PeerInfo
 from .compat.ucxpy.faces import ContextFace, EndpointFace, EndpointTag
 from .exceptions import (
