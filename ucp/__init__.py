@@ -7,8 +7,9 @@
 #   _neighbours      other distributions that have a package ucp
 #   _ext             the extension: requests, workers, endpoints, exceptions, in C
 #   _context         init(), Config: the process's one context
-#   _worker          one worker per event loop, and how it ends
-#   _submit          calls from other threads    sync  blocking calls
+#   _worker          the worker of a loop      _lifecycle  one per loop, and its end
+#   _current         calls of the current worker
+#   _submit          calls from other threads  sync       blocking calls
 #   _endpoint        a connection              _connect   making both ends of it
 #   _lane            messages of an endpoint or channel: objects and frames
 #   _peer            who is at the other end
@@ -51,6 +52,16 @@ from ._context import (
     get_ucx_version,
     init,
 )
+from ._current import (
+    continuous_ucx_progress,
+    fence,
+    flush,
+    get_ucp_worker,
+    get_ucp_worker_info,
+    progress,
+    recv,
+    register_am_allocator,
+)
 from ._endpoint import Endpoint
 from ._ext import (
     ANY,
@@ -62,6 +73,7 @@ from ._ext import (
     TagMessage,
 )
 from ._lane import Channel
+from ._lifecycle import current_worker, reset
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
@@ -70,19 +82,7 @@ from ._pool import BufferPool
 from ._resolve import get_address
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
-from ._worker import (
-    Worker,
-    continuous_ucx_progress,
-    current_worker,
-    fence,
-    flush,
-    get_ucp_worker,
-    get_ucp_worker_info,
-    progress,
-    recv,
-    register_am_allocator,
-    reset,
-)
+from ._worker import Worker
 from ._worker_address import (
     UCXAddress,
     accept_addressed,

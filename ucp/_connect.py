@@ -10,9 +10,10 @@ from typing import cast
 from . import _context
 from ._callback import ErrorCallback, check_callable
 from ._endpoint import Endpoint
+from ._lifecycle import current_worker
 from ._listener import AcceptCallback, Acceptor, Listener
 from ._resolve import SockAddr, check_port, resolve, resolve_now
-from ._worker import Worker, current_worker
+from ._worker import Worker
 from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 
 

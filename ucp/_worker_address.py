@@ -9,7 +9,8 @@ from typing import Any, Self, cast
 from . import _context
 from ._endpoint import Endpoint
 from ._ext import UCXAddress
-from ._worker import Worker, current_worker
+from ._lifecycle import current_worker
+from ._worker import Worker
 
 
 def get_worker_address() -> UCXAddress:

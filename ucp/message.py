@@ -16,7 +16,8 @@ from typing import Any, Self, cast
 from . import _ext
 from ._closing import AsyncClosing
 from ._endpoint import Endpoint
-from ._worker import Worker, current_worker
+from ._lifecycle import current_worker
+from ._worker import Worker
 
 __all__ = [
     "MessageListener",

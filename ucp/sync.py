@@ -27,7 +27,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from . import _connect, _endpoint, _listener, _worker
+from . import _connect, _endpoint, _lifecycle, _listener, _worker
 from ._closing import Closing
 from ._ext import ANY, AnyTag
 from ._lane import Tag
@@ -194,7 +194,7 @@ class _Runner:
     async def _main(self, started: concurrent.futures.Future[_worker.Worker]) -> None:
         self._stopping = asyncio.Event()
         try:
-            started.set_result(_worker.current_worker())
+            started.set_result(_lifecycle.current_worker())
         except BaseException as exc:
             started.set_exception(exc)
         else:
@@ -245,7 +245,7 @@ def _forget_after_fork() -> None:
     _lock = threading.Lock()
 
 
-_worker.before_reset.append(_stop_if_unused)
+_lifecycle.before_reset.append(_stop_if_unused)
 atexit.register(_stop)
 os.register_at_fork(after_in_child=_forget_after_fork)
 

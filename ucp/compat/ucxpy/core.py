@@ -15,12 +15,8 @@ from ..._context import (
     get_ucx_version,
     init,
 )
-from ..._endpoint import Endpoint
-from ..._listener import Listener
-from ..._worker import (
-    Worker,
+from ..._current import (
     continuous_ucx_progress,
-    current_worker,
     fence,
     flush,
     get_ucp_worker,
@@ -28,8 +24,11 @@ from ..._worker import (
     progress,
     recv,
     register_am_allocator,
-    reset,
 )
+from ..._endpoint import Endpoint
+from ..._lifecycle import current_worker, reset
+from ..._listener import Listener
+from ..._worker import Worker
 from ..._worker_address import (
     create_endpoint_from_worker_address,
     get_ucx_address_from_buffer,
