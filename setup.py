@@ -124,15 +124,16 @@ UCX = find_ucx()
 
 extension = Extension(
     "ucp._ext",
-    sources=sorted(glob("ucp_ext/*.c") + glob("src/*/*.c")),
+    sources=sorted(glob("ucp_ext/*.c") + glob("ucp_ext/*/*.c") + glob("src/*/*.c")),
     depends=[
         *glob("include/umx/*.h"),
         *glob("src/*/*.h"),
         *glob("ucp_ext/*.h"),
+        *glob("ucp_ext/*/*.h"),
         EXPORTS,
         "setup.py",
     ],
-    include_dirs=["include", "src"],
+    include_dirs=["include", "src", "ucp_ext"],
     library_dirs=UCX.library_dirs,
     libraries=["ucp", "ucs"],
     extra_compile_args=[

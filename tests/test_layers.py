@@ -72,7 +72,7 @@ def test_public_headers_include_only_public_headers():
 
 
 def test_extension_includes_neither_ucx_nor_headers_of_src():
-    files = sources("ucp_ext/*.[ch]")
+    files = sources("ucp_ext/**/*.[ch]")
     assert files
     wrong = [
         f"{path.name} includes {header}"
@@ -95,7 +95,7 @@ USES_PYTHON = re.compile(r"\b_?Py[A-Z_]\w*")
 def test_one_file_of_the_extension_has_all_callbacks_of_libumx():
     wrong = [
         f"{path.name}: {match.group()}"
-        for path in sources("ucp_ext/*.c")
+        for path in sources("ucp_ext/**/*.c")
         if path.name != "event.c"
         for match in REGISTERS.finditer(path.read_text())
     ]

@@ -120,7 +120,7 @@ typedef struct mod_state {
     PyObject      *cancelled_error; /* asyncio's */
     PyObject      *invalid_state_error;
     PyObject      *context_kwname; /* ("context",) */
-    PyObject      *stop_iteration; /* cached, see request_type.c */
+    PyObject      *stop_iteration; /* cached, see request/request.c */
     PyObject      *log_handler;
     RequestObject *free_requests;
     unsigned       num_free_requests;
@@ -227,7 +227,7 @@ struct WorkerObject {
     am_handler    *am_handlers;
     PyObject      *am_host_allocator; /* or NULL */
     PyObject      *am_device_allocator;
-    /* worker_thread.c */
+    /* worker/thread.c */
     uintptr_t helper;          /* compat_thread_id() of it, or 0 */
     int       wake_fd;         /* or -1: not shared */
     bool      is_stop_due;     /* the helper is to end */
@@ -319,7 +319,8 @@ typedef struct MessageListenerObject {
     bool is_landed; /* told, nobody waits for the bytes any more */
 } MessageListenerObject;
 
-/* ---- kinds of memory (memory_kind.c) --------------------------------------
+/* ---- kinds of memory (buffer/memory_kind.c)
+ * --------------------------------------
  */
 
 typedef struct memory_kind memory_kind;
@@ -341,14 +342,14 @@ PyObject *memory_cuda_interface(umx_memtype memtype, const void *data,
 /* BufferError if the CPU cannot reach it. */
 int memory_check_host(umx_memtype memtype);
 
-/* memh_type.c: UCXError if it is closed. */
+/* types/memh.c: UCXError if it is closed. */
 int memory_check_open(PyObject *op);
 
 /* Somebody sees the memory: it stays when it is closed. */
 void memory_begin_export(PyObject *op);
 void memory_end_export(PyObject *op);
 
-/* dlpack_export.c */
+/* buffer/dlpack_export.c */
 extern const char memory_dlpack_doc[], memory_dlpack_device_doc[];
 PyObject         *memory_dlpack(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject         *memory_dlpack_device(PyObject *op, PyObject *ignored);
@@ -396,7 +397,8 @@ typedef struct TagMessageObject {
     umx_recv_info               info;
 } TagMessageObject;
 
-/* ---- buffers (buffer.c) --------------------------------------------------
+/* ---- buffers (buffer/buffer.c)
+ * --------------------------------------------------
  */
 
 /* An object's memory, held: the export, or the object itself. */
@@ -450,8 +452,8 @@ buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
 void buffer_fill_strides(buffer_layout *layout);
 void buffer_check_order(buffer_layout *layout);
 
-/* What `obj` says of its memory (interface.c, dlpack.c). 1; 0: it does not say;
- * -1 with an exception. Memory with gaps is held, too. */
+/* What `obj` says of its memory (buffer/interface.c, buffer/dlpack.c). 1; 0: it
+ * does not say; -1 with an exception. Memory with gaps is held, too. */
 int interface_acquire(mod_state *st, PyObject *obj, bool is_writable,
                       buffer_hold *hold, buffer_layout *layout);
 int dlpack_acquire(mod_state *st, PyObject *obj, bool is_writable,
@@ -495,7 +497,7 @@ buffer_release(buffer_hold *hold)
     Py_CLEAR(hold->owner);
 }
 
-/* The memory of an Array (array_type.c), as buffer_acquire(). */
+/* The memory of an Array (types/array.c), as buffer_acquire(). */
 int array_acquire(PyObject *op, bool is_writable, buffer_hold *hold);
 
 /* The same, of any strides. */
@@ -505,7 +507,8 @@ int buffer_refuse_readonly(PyObject *obj);
 int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,
                           Py_ssize_t itemsize);
 
-/* ---- registered memory (registered.c) ------------------------------------
+/* ---- registered memory (buffer/registered.c)
+ * ------------------------------------
  */
 
 /* `hold` has memory that `base` exports: a Memory, a PoolBuffer, or a
@@ -518,7 +521,8 @@ bool registered_is_on_device(mod_state *st, PyObject *exporter);
 /* Is it a Memory? */
 bool memory_check(PyObject *exporter);
 
-/* ---- pools (pool_type.c, loan_type.c, pool_buffer_type.c) -----------------
+/* ---- pools (types/pool.c, types/loan.c, types/pool_buffer.c)
+ * -----------------
  */
 
 /* Takes over buffer `number`. NULL with an exception: it has not. */
@@ -596,7 +600,7 @@ PyObject *errors_set(PyObject *exc);
 PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
                        const char *detail);
 
-/* ---- addresses (listener_type.c) -----------------------------------------
+/* ---- addresses (types/listener.c) -----------------------------------------
  */
 
 struct sockaddr_storage;
@@ -604,7 +608,7 @@ int       sockaddr_parse(PyObject *tuple, struct sockaddr_storage *addr,
                          size_t *len_p);
 PyObject *sockaddr_build(const struct sockaddr_storage *addr);
 
-/* ---- requests (request_type.c) -------------------------------------------
+/* ---- requests (request/request.c) -------------------------------------------
  */
 
 typedef enum request_kind {
@@ -754,7 +758,7 @@ struct RequestObject {
     PyObject        *callback;       /* the usual one */
     PyObject        *context;
     PyObject        *more_callbacks; /* list of (callback, context) or NULL */
-    PyObject        *low_level;      /* see callback.c, or NULL */
+    PyObject        *low_level;      /* see request/callback.c, or NULL */
     RequestObject   *next;           /* free, or of worker->closers */
     PyObject        *weakrefs;
     char small[AM_SMALL]; /* AM_RECV: the bytes of a short message */
@@ -853,7 +857,8 @@ void request_keep_unseen(RequestObject *req);
 /* The operation is over. */
 void request_settle(RequestObject *req, umx_status status);
 
-/* ---- low-level operations (callback.c) ------------------------------------
+/* ---- low-level operations (request/callback.c)
+ * ------------------------------------
  */
 
 /* Tell the callback of a settled request. */
@@ -873,7 +878,7 @@ void request_connected(RequestObject *req);
  * req->frames. */
 void request_post_message(RequestObject *req, umx_message *message);
 
-/* ---- active messages (am.c) ----------------------------------------------
+/* ---- active messages (op/am.c) ----------------------------------------------
  */
 
 /* What am_recv() gives; NULL with an exception: the message stays. */
@@ -914,7 +919,7 @@ PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
 /* Drop the free list. */
 void request_clear_free(mod_state *st);
 
-/* ---- messages of endpoints and channels (messages.c) ---------------------
+/* ---- messages of endpoints and channels (op/channel.c) ---------------------
  */
 
 #define MESSAGE_METHODS(X) \
@@ -935,7 +940,7 @@ void request_clear_free(mod_state *st);
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
 
-/* ---- messages of frames (frames.c) ---------------------------------------
+/* ---- messages of frames (op/frames.c) ---------------------------------------
  */
 
 void frames_release(RequestObject *req);
@@ -961,7 +966,8 @@ void frames_fetch(RequestObject *req);
 /* A message whose bytes have been received returns to its queue. */
 void frames_unrecv(RequestObject *req);
 
-/* ---- messages with metadata (metadata.c, message_sender_type.c) -----------
+/* ---- messages with metadata (types/metadata.c, types/message_sender.c)
+ * -----------
  */
 
 /* A dict; -1 with an exception that names what is wrong. */
@@ -980,7 +986,7 @@ int receiver_fail(mod_state *st, MessageReceiverObject *self, PyObject *exc);
 /* What it was sent to. */
 void sender_release(RequestObject *req);
 
-/* ---- byte streams (stream.c) ---------------------------------------------
+/* ---- byte streams (op/stream.c) ---------------------------------------------
  */
 
 PyObject *endpoint_stream_send(PyObject *op, PyObject *buffer);
@@ -988,7 +994,7 @@ PyObject *endpoint_stream_recv(PyObject *op, PyObject *const *args,
                                Py_ssize_t nargs, PyObject *kwnames);
 PyObject *endpoint_stream_shutdown(PyObject *op, PyObject *ignored);
 
-/* ---- the worker's services (worker_type.c) -------------------------------
+/* ---- the worker's services (worker/worker.c) -------------------------------
  */
 
 /* Have the loop call the worker's drain, once. May be called with an exception
@@ -1055,7 +1061,7 @@ worker_is_forked(const WorkerObject *worker)
     return worker->thread == 0;
 }
 
-/* ---- the helper thread (worker_thread.c) ---------------------------------
+/* ---- the helper thread (worker/thread.c) ---------------------------------
  */
 
 /* Methods of Worker. */
@@ -1099,7 +1105,7 @@ PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
 /* As message_give_back(). */
 void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
 
-/* Worker's methods for UCX's own tags (worker_tags.c). */
+/* Worker's methods for UCX's own tags (op/tag.c). */
 PyObject *worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                       PyObject *kwnames);
 PyObject *worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -1121,7 +1127,7 @@ PyObject *address_new(mod_state *st, const void *data, size_t len);
 /* A UCXAddress from one, or from a buffer. */
 PyObject *address_from_object(mod_state *st, PyObject *obj);
 
-/* Worker's methods for addresses (worker_address.c). */
+/* Worker's methods for addresses (worker/address.c). */
 PyObject *worker_get_address(PyObject *op, PyObject *ignored);
 PyObject *worker_connect_address(PyObject *op, PyObject *const *args,
                                  Py_ssize_t nargs, PyObject *kwnames);

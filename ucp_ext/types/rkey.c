@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rkey_type.c: a peer's memory. Where it is mapped an operation is done when
+/* rkey.c: a peer's memory. Where it is mapped an operation is done when
  * the call returns; the request is made all the same, so that both kinds are
  * awaited. */
 #include "state.h"

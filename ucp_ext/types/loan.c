@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* loan_type.c: what keeps a pool's buffer from being lent again. The PoolBuffer
+/* loan.c: what keeps a pool's buffer from being lent again. The PoolBuffer
  * has a reference, and so has each operation on it: the last one to go gives
  * the memory back, be it the user or an operation that was cancelled long ago
  * and into which bytes have landed until now. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* messages.c: sending and receiving messages, what Endpoint and Channel share:
+/* channel.c: sending and receiving messages, what Endpoint and Channel share:
  * an endpoint is its channel 0, and the one with raw tags. */
 #include "state.h"
 

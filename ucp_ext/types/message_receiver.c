@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message_receiver_type.c: one message with metadata that is being received.
+/* message_receiver.c: one message with metadata that is being received.
  *
  * What a subclass does not override is done here without a call: bytearrays
  * whose bytes nobody has set, since all of them come. */

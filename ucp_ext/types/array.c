@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* array_type.c: Array, an object's memory and its layout, held. */
+/* array.c: Array, an object's memory and its layout, held. */
 #include "state.h"
 
 typedef struct ArrayObject {

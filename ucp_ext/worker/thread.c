@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker_thread.c: progress while the worker's own thread is blocked.
+/* thread.c: progress while the worker's own thread is blocked.
  *
  * A second thread, the helper, shares the worker with its owner. The GIL is
  * the lock: both call libumx only with it, and libumx does nothing while the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker_type.c: a worker bound to an event loop.
+/* worker.c: a worker bound to an event loop.
  *
  * The rule that keeps it from hanging and from burning a core: when the loop
  * goes to sleep, the worker is armed or a call of _drain is scheduled. An await

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message_sender_type.c: sending messages with metadata.
+/* message_sender.c: sending messages with metadata.
  *
  * A small message is complete at once: its request comes from the free list and
  * goes back there. Another request holds the buffers, and the endpoints: one

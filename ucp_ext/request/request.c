@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request_type.c: the awaitable of one operation.
+/* request.c: the awaitable of one operation.
  *
  * It is a coroutine to whoever asks (it has __await__, send, throw and close,
  * so create_task, TaskGroup and run_coroutine_threadsafe take it), and speaks

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker_tags.c: UCX's own tags: messages between workers, apart from the
+/* tag.c: UCX's own tags: messages between workers, apart from the
  * channels of their endpoints. */
 #include "state.h"
 

@@ -6,7 +6,7 @@
  *
  * The producer of device memory makes its bytes ready for the default stream,
  * which is then waited for. */
-#include "dlpack.h"
+#include "buffer/dlpack.h"
 
 #include <string.h>
 

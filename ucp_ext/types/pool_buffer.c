@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool_buffer_type.c: a buffer of a pool, in the user's hands. */
+/* pool_buffer.c: a buffer of a pool, in the user's hands. */
 #include "state.h"
 
 PyObject *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker_address.c: a worker's address, and endpoints made from addresses. */
+/* address.c: a worker's address, and endpoints made from addresses. */
 #include "state.h"
 
 const char worker_get_address_doc[] =

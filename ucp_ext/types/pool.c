@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool_type.c: buffers of one size, in memory that is registered once.
+/* pool.c: buffers of one size, in memory that is registered once.
  *
- * A buffer is free or lent (loan_type.c). One that comes back goes to the first
- * who waits, if any: nobody overtakes. Loans end in any thread that drops the
- * last reference, with the GIL; a waiter is a future of the loop that waits,
- * and `_deliver`, Python's, takes the buffer there. One that has gone by the
- * time drops the buffer, which comes back and goes to the next. */
+ * A buffer is free or lent (types/loan.c). One that comes back goes to the
+ * first who waits, if any: nobody overtakes. Loans end in any thread that drops
+ * the last reference, with the GIL; a waiter is a future of the loop that
+ * waits, and `_deliver`, Python's, takes the buffer there. One that has gone by
+ * the time drops the buffer, which comes back and goes to the next. */
 #include "state.h"
 
 enum {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* message_listener_type.c: messages with metadata that come.
+/* message_listener.c: messages with metadata that come.
  *
  * libumx only tells that there is something to do. The program's functions are
  * called once it has returned, by _run(): for a while, then the loop has its
