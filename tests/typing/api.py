@@ -88,7 +88,9 @@ def block(worker: ucp.Worker) -> None:
 
 
 def module() -> None:
-    ucp.init({"TLS": "tcp"}, config=ucp.Config(spin_ns=0))
+    ucp.init({"TLS": "tcp"}, config=ucp.Config(spin=0, close_timeout=1.5))
+    config = ucp.Config(heartbeat_ns=10**9)
+    assert_type(config.heartbeat, float | None)
     assert_type(ucp.get_config(), dict[str, str])
     assert_type(ucp.get_address(), str)
     assert_type(ucp.get_ucx_version(), tuple[int, int, int])
@@ -99,4 +101,5 @@ def module() -> None:
 def wrong(ep: ucp.Endpoint) -> None:
     ep.send()  # type: ignore[call-arg]
     ucp.init(option={})  # type: ignore[call-arg]
-    ucp.Config(spin="long")  # type: ignore[call-arg]
+    ucp.Config(spin="long")  # type: ignore[arg-type]
+    ucp.Config(spinning=1.0)  # type: ignore[call-arg]

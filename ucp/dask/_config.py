@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import importlib
+import inspect
 import threading
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -106,7 +106,8 @@ def ucp_config() -> ucp.Config:
     seconds = parse_timedelta(
         dask.config.get("distributed.comm.timeouts.tcp"), default="seconds"
     )
-    values.setdefault("keepalive_ns", int(seconds * 1e9))
+    if "keepalive_ns" not in values:
+        values.setdefault("keepalive", seconds)
     return ucp.Config(**values)
 
 
@@ -119,7 +120,7 @@ def check_keys() -> None:
     """
     given = dask.config.get(_NAMESPACE, None) or {}
     _refuse_unknown(_NAMESPACE, given, _defaults["distributed"]["comm"]["ucp"])
-    fields = [field.name for field in dataclasses.fields(ucp.Config)]
+    fields = inspect.signature(ucp.Config).parameters
     _refuse_unknown(f"{_NAMESPACE}.config", given.get("config") or {}, fields)
 
 
