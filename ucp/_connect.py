@@ -52,7 +52,7 @@ def create_listener(
         on_error: called with each exception of the callback, which also goes
             to the loop's exception handler.
         connect_timeout: seconds a peer has for its handshake; None is
-            ``Config.connect_timeout_ns``.
+            ``Config.connect_timeout``.
         remote_close: peers it has accepted may close it, by
             ``Listener.close_remote``.
 
@@ -72,12 +72,12 @@ def create_listener(
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling
-        worker.endpoints.add(endpoint)
+        worker._endpoints.add(endpoint)
 
-    acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker.tasks)
+    acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker._tasks)
     listener = cast(
         Listener,
-        worker.listen(
+        worker._listen(
             address,
             acceptor.accept,
             backlog=backlog,
@@ -86,8 +86,8 @@ def create_listener(
         ),
     )
     listener._acceptor = acceptor
-    listener._dropped = worker.dropped_listeners
-    worker.listeners.add(listener)
+    listener._dropped = worker._dropped_listeners
+    worker._listeners.add(listener)
     return listener
 
 
@@ -156,6 +156,6 @@ async def create_endpoint(
 async def _connect(
     worker: Worker, address: SockAddr, timeout: float, local: SockAddr | None
 ) -> Endpoint:
-    endpoint = cast(Endpoint, await worker.connect(address, timeout, local))
-    worker.endpoints.add(endpoint)
+    endpoint = cast(Endpoint, await worker._connect(address, timeout, local))
+    worker._endpoints.add(endpoint)
     return endpoint

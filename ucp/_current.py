@@ -82,4 +82,4 @@ async def recv(buffer: Any, tag: SupportsIndex) -> None:
 
     When cancelled nothing is lost: the next receive gets the message.
     """
-    await current_worker().tag_recv(buffer, tag)
+    await current_worker()._tag_recv(buffer, tag)

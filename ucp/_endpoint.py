@@ -35,7 +35,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     ``async with`` closes it at the end of the block, as ``close()`` does. If an
     exception leaves the block, a cancellation for example, nothing is waited
     for: that exception comes out at once, and the close goes on in the
-    background, no longer than ``Config.close_timeout_ns``.
+    background, no longer than ``Config.close_timeout``.
     """
 
     __slots__ = ("_close_after", "_has_error_handling")
@@ -70,7 +70,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
         Args:
             timeout: seconds to wait for the peer, then close by force;
-                default ``Config.close_timeout_ns``.
+                default ``Config.close_timeout``.
 
         Raises:
             UCXTimeout: closed by force; ``unsent_bytes`` counts the bytes of
@@ -86,7 +86,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         try:
             await super().close(timeout)
         except UCXTimeout as exc:
-            exc.unsent_bytes = self.unsent_bytes
+            exc.unsent_bytes = self._unsent_bytes
             raise
         except (UCXConnectionReset, UCXWorkerGone) as exc:
             # The peer is gone, so closed is what it is. The sends that this
@@ -129,7 +129,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def peer(self) -> Peer:
         """Who is at the other end; what is not known is None."""
         host, port = (self.peer_address or (None, None))[:2]
-        pid, version = self.peer_id or (None, None)
+        pid, version = self._peer_id or (None, None)
         return Peer(host, port, pid, version)
 
     async def peer_info(self) -> PeerInfo:
@@ -154,7 +154,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Raises:
             UCXError: called twice, or more have been received.
         """
-        count = self.recv_count
+        count = self._recv_count
         if not count_from_ep_creation:
             n += count
         earlier = getattr(self, "_close_after", None)
@@ -166,7 +166,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             raise UCXError(
                 f"`n` cannot be less than current recv_count: {n} (abs) < {count} (abs)"
             )
-        self.close_after_recv(n)
+        self._close_after_recv(n)
         self._close_after = n
 
     def set_close_callback(self, callback_func: Callable[[], object] | None) -> None:
@@ -181,7 +181,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         """
         check_callable("callback_func", callback_func)
         if callback_func is None or not self.closed():
-            self.on_close = callback_func
+            self._on_close = callback_func
         elif self.worker.loop is not None:
             self.worker.loop.call_soon(callback_func)
         else:
@@ -197,11 +197,11 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
     def get_ucp_endpoint(self) -> int:
         """UCX's ``ucp_ep_h``; 0 once closed."""
-        return self.handle
+        return self._handle
 
     def ucx_info(self) -> str:
         """UCX's own description of the endpoint; ours once it is closed."""
         try:
-            return self.info()
+            return self._info()
         except UCXCloseError:
             return f"# {self!r}\n"

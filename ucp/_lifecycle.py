@@ -43,7 +43,7 @@ def current_worker() -> Worker:
     """
     loop = running_loop()
     worker = _workers.get(loop or threading.current_thread())
-    if worker is not None and not worker.closed:
+    if worker is not None and not worker.closed():
         return worker
     return _create(loop)
 
@@ -60,7 +60,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     _close_orphans()
     context = _context.get_context()
     worker = Worker(context, loop)
-    _workers[loop or worker.thread] = worker
+    _workers[loop or worker._thread] = worker
     if loop is not None:
         worker._guard = _guard(worker)
         _step(worker._guard.__anext__())  # registers it with the loop
@@ -72,9 +72,9 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        if not worker.closed:
+        if not worker.closed():
             _start_closing(worker)
-            await worker.close_all(_context.close_timeout())
+            await worker._close_all(_context.close_timeout())
             _discard(worker)
 
 
@@ -88,13 +88,13 @@ def _step(awaitable: Awaitable[None]) -> None:
 
 def _start_closing(worker: Worker) -> None:
     """Stop listening and start to close what is open."""
-    worker.withdraw_address()
-    for listener in [*worker.dropped_listeners]:
+    worker._withdraw_address()
+    for listener in [*worker._dropped_listeners]:
         _Unclosed(repr(listener))
         listener.close()
-    for listener in [*worker.listeners]:
+    for listener in [*worker._listeners]:
         listener.close()
-    for endpoint in list(worker.endpoints):
+    for endpoint in list(worker._endpoints):
         # Not closed(): that is true already while the peer still waits for us.
         if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
@@ -117,7 +117,7 @@ class _Unclosed:
 
 def _discard(worker: Worker) -> None:
     """Destroy ``worker``; forget it."""
-    worker.close()
+    worker.abort()
     for key, value in list(_workers.items()):
         if value is worker:
             del _workers[key]
@@ -125,10 +125,10 @@ def _discard(worker: Worker) -> None:
 
 def _close_now(worker: Worker) -> None:
     """Close outside of its loop: waits, at most the close timeout."""
-    if not worker.closed:
+    if not worker.closed():
         worker._stop_helper()
         _start_closing(worker)
-        worker.run_until_closed(_context.close_timeout())
+        worker._run_until_closed(_context.close_timeout())
     _discard(worker)
     if worker._guard is not None:
         _step(worker._guard.aclose())  # else it keeps the worker
@@ -138,7 +138,7 @@ def _close_orphans() -> None:
     """Close workers whose loop was closed under them, or whose thread ended."""
     for worker in list(_workers.values()):
         ended = worker.loop is None or worker.loop.is_closed()
-        if worker.thread is threading.current_thread():
+        if worker._thread is threading.current_thread():
             ended = worker.loop is not None and worker.loop.is_closed()
         if ended and _take_over(worker):
             _close_now(worker)
@@ -146,12 +146,12 @@ def _close_orphans() -> None:
 
 def _take_over(worker: Worker) -> bool:
     """True if ``worker`` is this thread's, now that its own has ended."""
-    if worker.thread is threading.current_thread():
+    if worker._thread is threading.current_thread():
         return True
-    if worker.thread.is_alive():
+    if worker._thread.is_alive():
         return False
     worker._adopt()
-    worker.thread = threading.current_thread()
+    worker._thread = threading.current_thread()
     return True
 
 
@@ -195,7 +195,7 @@ def reset() -> None:
         prepare()
     _close_orphans()
     using = [text for worker in _workers.values() for text in _users(worker)]
-    using += [repr(memory) for memory in _context.memories if not memory.closed]
+    using += [repr(memory) for memory in _context.memories if not memory.closed()]
     if using:
         raise UCXError(
             "Trying to reset UCX but not all Endpoints and/or Listeners "
@@ -210,10 +210,10 @@ def reset() -> None:
 def _users(worker: Worker) -> list[str]:
     """What keeps ``worker`` from being reset, in words."""
     held = [
-        thing for thing in worker.listeners if thing not in worker.dropped_listeners
+        thing for thing in worker._listeners if thing not in worker._dropped_listeners
     ]
-    things: list[Endpoint | Listener] = [*worker.endpoints, *held]
+    things: list[Endpoint | Listener] = [*worker._endpoints, *held]
     open_ones = [repr(thing) for thing in things if not thing.closed()]
-    if not open_ones and worker.thread is not threading.current_thread():
-        return [f"{worker!r} in {worker.thread!r}"]
+    if not open_ones and worker._thread is not threading.current_thread():
+        return [f"{worker!r} in {worker._thread!r}"]
     return open_ones

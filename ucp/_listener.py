@@ -118,7 +118,7 @@ class Listener(_ext.Listener):
             UCXError: this side has accepted the peer, which has no listener.
             Otherwise as ``ep.recv``.
         """
-        await ep.close_listener()
+        await ep._close_listener()
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from ._callback import Callback
 from ._endpoint import Endpoint
 from ._listener import Listener
 from ._submit import Submission
+from ._waiters import Waiters
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -26,56 +26,56 @@ _AmHandler = Callable[[Endpoint, _ext.Message], object]
 class Worker(_ext.Worker):
     """Moves the data of the endpoints made in one event loop.
 
-    Its owner is the thread that made it. ``fileno()`` and ``drain()`` let any
-    other framework drive it.
+    Its owner is the thread that made it. ``fileno()`` and ``arm()`` let any
+    other framework drive it. It ends with its event loop, or by ``abort()``.
     """
 
     __slots__ = (
+        "_addressed",
         "_blocks",
+        "_dropped_listeners",
+        "_endpoints",
         "_guard",
         "_helper",
+        "_listeners",
+        "_message_listeners",
         "_submissions",
-        "addressed_waiters",
-        "dropped_listeners",
-        "endpoints",
-        "listeners",
-        "message_listeners",
-        "tasks",
-        "thread",
+        "_tasks",
+        "_thread",
     )
 
     _blocks: int  # of run_in_thread() that are open
     _guard: AsyncGenerator[None, None] | None
     _helper: threading.Thread | None
     _submissions: set[Submission]
-    addressed_waiters: set[asyncio.Future[None]]
-    dropped_listeners: set[Listener]
-    endpoints: WeakSet[Endpoint]
-    listeners: WeakSet[Listener]
-    message_listeners: set[_ext.MessageListener]
-    tasks: set[asyncio.Task[object]]
-    thread: threading.Thread
+    _addressed: Waiters  # for endpoints from the worker's address
+    _dropped_listeners: set[Listener]
+    _endpoints: WeakSet[Endpoint]
+    _listeners: WeakSet[Listener]
+    _message_listeners: set[_ext.MessageListener]
+    _tasks: set[asyncio.Task[object]]
+    _thread: threading.Thread
 
     def __new__(
         cls, context: _ext.Context, loop: asyncio.AbstractEventLoop | None
     ) -> Self:
         self = super().__new__(cls, context, loop, Endpoint, Listener)
-        self.addressed_waiters = set()
-        self.dropped_listeners = set()
-        self.endpoints = WeakSet()
-        self.listeners = WeakSet()
-        self.message_listeners = set()
-        self.tasks = set()
-        self.thread = threading.current_thread()
+        self._addressed = Waiters()
+        self._dropped_listeners = set()
+        self._endpoints = WeakSet()
+        self._listeners = WeakSet()
+        self._message_listeners = set()
+        self._tasks = set()
+        self._thread = threading.current_thread()
         self._blocks = 0
         self._guard = None
         self._helper = None
         self._submissions = set()
-        self.on_addressed = _waker(self)
+        self._on_addressed = self._addressed.wake
         return self
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self.endpoints)} endpoints"
+        state = "closed" if self.closed() else f"{len(self._endpoints)} endpoints"
         return f"<ucp.Worker of {self.loop!r}, {state}>"
 
     @overload
@@ -168,7 +168,7 @@ class Worker(_ext.Worker):
         callback = Callback(
             handler,
             self.loop,
-            self.tasks,
+            self._tasks,
             f"exception in the handler of active messages {id}",
         )
 
@@ -254,36 +254,18 @@ class Worker(_ext.Worker):
             helper.join()
             self._helper = None
 
-    def close(self) -> None:
-        """Destroy the worker and all under it.
+    def abort(self) -> None:
+        """End the worker and all under it at once.
 
         Listeners stop, endpoints are closed by force, pending requests and
         submissions are cancelled.
         """
-        if self._helper not in (None, threading.current_thread()) and not self.closed:
+        if self._helper not in (None, threading.current_thread()) and not self.closed():
             self._check()
             self._stop_helper()
-        super().close()
+        super().abort()
         for submission in list(self._submissions):
             submission.abandon()
-        for listener in list(self.message_listeners):
+        for listener in list(self._message_listeners):
             listener._run()
-        self.wake_addressed()
-
-    def wake_addressed(self) -> None:
-        """Another endpoint from the worker's address, or none any more."""
-        for waiter in self.addressed_waiters:
-            if not waiter.done() and not waiter.get_loop().is_closed():
-                waiter.set_result(None)
-
-
-def _waker(worker: Worker) -> Callable[[], None]:
-    """``worker.wake_addressed``, but no reference to it."""
-    reference = weakref.ref(worker)
-
-    def wake() -> None:
-        worker = reference()
-        if worker is not None:
-            worker.wake_addressed()
-
-    return wake
+        self._addressed.wake()

@@ -85,17 +85,17 @@ class Endpoint(Closing):
 
     def close(self, timeout: float | None = None) -> None:
         """Close as ``ucp.Endpoint.close()``: by force after ``timeout``, then
-        UCXTimeout; None is ``Config.close_timeout_ns``."""
-        if not self._worker.closed:
+        UCXTimeout; None is ``Config.close_timeout``."""
+        if not self._worker.closed():
             _call(self._worker, None, self._endpoint.close, timeout)
 
     def _close_soon(self) -> None:
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._endpoint._close_soon)
 
     def abort(self) -> None:
         """Disconnect at once; what is pending raises UCXCanceled."""
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._endpoint.abort)
 
     def closed(self) -> bool:
@@ -127,7 +127,7 @@ class Listener(Closing):
 
     def close(self) -> None:
         """Stop listening. Idempotent; ends accept()."""
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._listener.close)
 
     def closed(self) -> bool:
@@ -231,8 +231,8 @@ def _stop_if_unused() -> None:
     if _runner is not None:
         worker = _runner.worker
         things: list[_endpoint.Endpoint | _listener.Listener] = [
-            *worker.endpoints,
-            *worker.listeners,
+            *worker._endpoints,
+            *worker._listeners,
         ]
         if all(thing.closed() for thing in things):
             _stop()
@@ -296,9 +296,9 @@ def _run(
 
 
 def _check(worker: _worker.Worker) -> None:
-    if worker.closed:
+    if worker.closed():
         raise UCXCloseError("ucp was shut down meanwhile")
-    if worker.thread is threading.current_thread():
+    if worker._thread is threading.current_thread():
         raise RuntimeError("a blocking call in the thread that it would wait for")
 
 

@@ -389,6 +389,7 @@ typedef struct RemoteObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_rkey                     *umx;
     uint64_t                      nbytes;
+    bool                          is_closed;
 } RemoteObject;
 
 typedef struct TagMessageObject {
