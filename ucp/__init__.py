@@ -43,7 +43,7 @@ from . import _loader
 _loader.load()
 
 from . import core, cuda, exceptions, message, sync, utils
-from ._connect import create_endpoint, create_listener
+from ._connect import connect, create_endpoint, create_listener
 from ._context import (
     Config,
     get_active_transports,
@@ -169,6 +169,7 @@ __all__ = [
     "__ucx_version__",
     "__version__",
     "accept_addressed",
+    "connect",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import cast
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, cast
 
 from . import _context
 from ._callback import ErrorCallback, check_callable
@@ -39,8 +41,8 @@ def create_listener(
     Args:
         callback_func: function or coroutine function of one Endpoint; called
             in the loop once the peer's handshake is complete. The endpoint
-            closes when the last reference to it is dropped. None: iterate
-            over the listener with ``async for``.
+            closes when the last reference to it is dropped. None: take the
+            endpoints by ``accept()`` or ``async for``.
         port: None or 0 for one the system chooses.
         endpoint_error_handling: always on; False is for ucx-py's programs:
             the endpoint tells them that it is alive.
@@ -151,6 +153,84 @@ async def create_endpoint(
     for other in failures:
         failure.add_note(f"tried before: {other}")
     raise failure
+
+
+def connect(
+    host: str,
+    port: int,
+    *,
+    timeout: float | None = None,
+    family: int = 0,
+    local_host: str | None = None,
+) -> Connecting:
+    """Connect to a listener: awaitable, and for ``async with``.
+
+    ``async with ucp.connect(host, port) as ep`` closes the endpoint at the end of
+    the block, as ``async with ep`` does; ``ep = await ucp.connect(host, port)``
+    leaves that to the program.
+
+    Args:
+        host: numeric address or name; the addresses of a name are tried in order.
+        port: the listener's.
+        timeout: seconds for all of it; None is what ``init`` got as
+            ``connect_timeout``, 5 by default.
+        family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
+        local_host: numeric source address.
+
+    Raises:
+        As ``create_endpoint``, when it is awaited or entered.
+    """
+    return Connecting(
+        create_endpoint(
+            host, port, connect_timeout=timeout, family=family, local_host=local_host
+        ),
+        f"{host}:{port}",
+    )
+
+
+class Connecting(Coroutine[Any, Any, Endpoint]):
+    """A connection that is made once it is awaited, or by ``async with``.
+
+    A coroutine in all that it does, so tasks can be made of it.
+    """
+
+    __slots__ = ("_address", "_coroutine", "_endpoint")
+
+    _endpoint: Endpoint
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Endpoint], address: str) -> None:
+        self._coroutine = coroutine
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"<ucp.Connecting to {self._address}>"
+
+    def __await__(self) -> Generator[Any, Any, Endpoint]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.throw(*args)
+
+    def close(self) -> None:
+        """As a coroutine's."""
+        self._coroutine.close()
+
+    async def __aenter__(self) -> Endpoint:
+        self._endpoint = await self._coroutine
+        return await self._endpoint.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._endpoint.__aexit__(exc_type, exc, traceback)
 
 
 async def _connect(

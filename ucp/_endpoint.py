@@ -45,7 +45,10 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def __repr__(self) -> str:
         peer = self.peer_address
         where = f" to {peer[0]}:{peer[1]}" if peer else ""
-        return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+        state = self.state
+        if state == "open" and self.pending_bytes:
+            state += f", {self.pending_bytes} bytes on their way"
+        return f"<ucp.Endpoint {self.uid}{where}, {state}>"
 
     @property
     def _ep(self) -> EndpointFace:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from . import _ext
-from .exceptions import UCXError
+from .exceptions import UCXCloseError, UCXError
 
 Tag = Hashable
 
@@ -62,6 +62,24 @@ class Objects:
         buffer = allocator(message.length)
         await message.recv(buffer)
         return buffer
+
+    def __aiter__(self) -> Self:
+        """The messages without a tag, each as ``recv_obj()`` gives it.
+
+        ``async for message in ep`` ends when the endpoint is closed by agreement,
+        by whichever side, and what the peer had sent has been read.
+
+        Raises: what ``recv_obj`` raises if the connection breaks. When cancelled
+        nothing is lost: the next receive gets the message.
+        """
+        return self
+
+    async def __anext__(self: _Lane) -> bytearray:
+        try:
+            message: bytearray = await Objects.recv_obj(self)
+        except UCXCloseError:
+            raise StopAsyncIteration from None
+        return message
 
 
 class Frames:

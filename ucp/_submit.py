@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
+from ._callback import name_call
+
 if TYPE_CHECKING:
     from ._worker import Worker
 
@@ -67,6 +69,8 @@ class Submission:
             _close(awaitable)
             raise RuntimeError("a worker without an event loop cannot await")
         self._awaited = asyncio.ensure_future(awaitable, loop=loop)
+        if isinstance(self._awaited, asyncio.Task) and self._awaited is not awaitable:
+            self._awaited.set_name(name_call(self._work, self._args))
         self._awaited.add_done_callback(self._on_done)
         if self._future is not None:
             self._future.add_done_callback(self._on_cancel)

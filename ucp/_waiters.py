@@ -7,21 +7,21 @@ import asyncio
 
 
 class Waiters:
-    """The tasks that wait for an object; all of one thread."""
+    """The tasks that wait for an object, in their order; all of one thread."""
 
     __slots__ = ("_futures",)
 
     def __init__(self) -> None:
-        self._futures: set[asyncio.Future[None]] = set()
+        self._futures: dict[asyncio.Future[None], None] = {}
 
     async def wait(self) -> None:
         """Wait for the next ``wake()``; raises nothing but CancelledError."""
         future = asyncio.get_running_loop().create_future()
-        self._futures.add(future)
+        self._futures[future] = None
         try:
             await future
         finally:
-            self._futures.discard(future)
+            del self._futures[future]
 
     def wake(self) -> None:
         """Let all that wait go on, each to look at the object again."""

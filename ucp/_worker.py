@@ -266,6 +266,8 @@ class Worker(_ext.Worker):
         super().abort()
         for submission in list(self._submissions):
             submission.abandon()
-        for listener in list(self._message_listeners):
-            listener._run()
+        for listener in list(self._listeners):
+            listener.close()
+        for messages in list(self._message_listeners):
+            messages._run()
         self._addressed.wake()

@@ -123,7 +123,7 @@ class Listener(Closing):
 
     def accept(self, *, timeout: float | None = None) -> Endpoint:
         """The next peer that connects; UCXCloseError once closed."""
-        return Endpoint(_call(self._worker, timeout, _accept, self._listener))
+        return Endpoint(_call(self._worker, timeout, self._listener.accept))
 
     def close(self) -> None:
         """Stop listening. Idempotent; ends accept()."""
@@ -165,13 +165,6 @@ def _listen(
     port: int | None, host: str | None, backlog: int | None
 ) -> _listener.Listener:
     return _connect.create_listener(None, port, host=host, backlog=backlog)
-
-
-async def _accept(listener: _listener.Listener) -> _endpoint.Endpoint:
-    try:
-        return await anext(listener)
-    except StopAsyncIteration:
-        raise UCXCloseError("the listener is closed") from None
 
 
 # ---- the thread --------------------------------------------------------------
