@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "errors.h"
+
 #include "state.h"
 
 #include <string.h>

@@ -3,7 +3,16 @@
  * else: see event.h. No function here counts a reference, allocates an object
  * or calls Python; tests/test_layers.py keeps both rules. Those that libumx
  * calls without the GIL say so. */
-#include "state.h"
+#include "event.h"
+
+#include "log.h"
+#include "op/am.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "types/listener.h"
+#include "types/memh.h"
+#include "types/message_listener.h"
+#include "worker/worker.h"
 
 #include <stdatomic.h>
 #include <string.h>

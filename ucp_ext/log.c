@@ -4,6 +4,9 @@
  * They come from any thread, without the GIL and with UCX's locks held, so they
  * only go into a ring; whoever next holds the GIL in a worker's callback
  * delivers them. A full ring drops the newest and says how many. */
+#include "log.h"
+
+#include "event.h"
 #include "state.h"
 
 #include <pthread.h>

@@ -1,7 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* module.c: the module `ucp._ext`: its types, exceptions and functions. All
  * that it owns is in mod_state. */
-#include "state.h"
+#include "errors.h"
+#include "event.h"
+#include "log.h"
+#include "request/callback.h"
+#include "request/request.h"
+#include "types/address.h"
+#include "types/array.h"
+#include "types/channel.h"
+#include "types/context.h"
+#include "types/endpoint.h"
+#include "types/listener.h"
+#include "types/loan.h"
+#include "types/memh.h"
+#include "types/message.h"
+#include "types/message_listener.h"
+#include "types/message_receiver.h"
+#include "types/message_sender.h"
+#include "types/pool.h"
+#include "types/pool_buffer.h"
+#include "types/rkey.h"
+#include "types/tag_message.h"
+#include "worker/worker.h"
 
 /* ---- functions -----------------------------------------------------------
  */

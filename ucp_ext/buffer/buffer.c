@@ -6,7 +6,11 @@
  * NumPy is not needed at run time. Once it has been imported its arrays are
  * read through its C API, which costs nanoseconds and takes what the buffer
  * protocol refuses (datetime64). */
-#include "state.h"
+#include "buffer/buffer.h"
+
+#include "buffer/layout.h"
+#include "types/array.h"
+#include "types/pool_buffer.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>

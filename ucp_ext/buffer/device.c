@@ -3,7 +3,8 @@
  * bytes? UCX knows nothing of CUDA's streams. What was queued before a send
  * must have written what is sent, and before a receive have read what it
  * overwrites: so it is waited for, without the GIL, before they are posted. */
-#include "state.h"
+#include "buffer/buffer.h"
+#include "buffer/layout.h"
 
 /* ---- pointers ------------------------------------------------------------
  */

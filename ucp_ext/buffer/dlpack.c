@@ -8,9 +8,10 @@
  * which is then waited for. */
 #include "buffer/dlpack.h"
 
-#include <string.h>
+#include "buffer/buffer.h"
+#include "buffer/layout.h"
 
-#include "state.h"
+#include <string.h>
 
 static int
 bad_tensor(const char *what)

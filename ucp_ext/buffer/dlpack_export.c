@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* dlpack_export.c: a Memory as a DLPack tensor, for NumPy, torch, CuPy, JAX.
  * The tensor is an export of the memory like a view of its buffer. */
+#include "buffer/dlpack_export.h"
+
 #include "buffer/dlpack.h"
-#include "state.h"
+#include "types/memh.h"
 
 /* What a capsule leads to: one of the two, and the shape it points to. */
 typedef struct exported {

@@ -2,7 +2,8 @@
 /* interface.c: memory that an object describes by __cuda_array_interface__ or
  * __array_interface__: a dictionary, of which nothing is taken for granted. It
  * is copied before it is read: the program may change its own at any call. */
-#include "state.h"
+#include "buffer/buffer.h"
+#include "buffer/layout.h"
 
 #include <string.h>
 

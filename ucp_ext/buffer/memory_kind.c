@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* memory_kind.c: the kinds of memory that Memory and BufferPool allocate, and
  * what they tell NumPy and CuPy of it. */
-#include "state.h"
+#include "buffer/memory_kind.h"
 
 #include <string.h>
 

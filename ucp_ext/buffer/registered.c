@@ -2,7 +2,11 @@
 /* registered.c: whether memory that is lent to an operation lies in a
  * registration of ours. Whoever only looks at it through views of Python's or
  * NumPy's has it too: the exporter is behind them. */
-#include "state.h"
+#include "buffer/buffer.h"
+#include "buffer/layout.h"
+#include "types/loan.h"
+#include "types/memh.h"
+#include "types/pool_buffer.h"
 
 /* Whose memory `obj` shows; borrowed, or NULL: a memoryview that has been
  * released, with an array on top that has not noticed. */

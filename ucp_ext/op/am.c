@@ -7,7 +7,13 @@
  * it in its queue. An announced one needs memory first: the allocator is called
  * once libumx has returned, and the request goes on with the bytes on their
  * way. */
-#include "state.h"
+#include "op/am.h"
+
+#include "args.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "types/message.h"
+#include "worker/worker.h"
 
 #include <string.h>
 

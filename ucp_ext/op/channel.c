@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* channel.c: sending and receiving messages, what Endpoint and Channel share:
  * an endpoint is its channel 0, and the one with raw tags. */
-#include "state.h"
+#include "op/channel.h"
+
+#include "args.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 /* A request for a message of `channel`. */
 static inline RequestObject *

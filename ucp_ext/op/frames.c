@@ -7,7 +7,15 @@
  * of its own. One with bytes that are still with the sender needs memory first,
  * and the request goes on with the bytes on their way; allocators of the
  * program's are called once libumx has returned. */
-#include "state.h"
+#include "op/frames.h"
+
+#include "args.h"
+#include "op/am.h"
+#include "op/channel.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "types/message.h"
+#include "worker/worker.h"
 
 enum {
     FEW_FRAMES = 32 /* on the C stack */

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* stream.c: the byte stream of an endpoint. */
-#include "state.h"
+#include "op/stream.h"
+
+#include "args.h"
+#include "errors.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 PyObject *
 endpoint_stream_send(PyObject *op, PyObject *buffer)

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tag.c: UCX's own tags: messages between workers, apart from the
  * channels of their endpoints. */
-#include "state.h"
+#include "op/tag.h"
+
+#include "args.h"
+#include "errors.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 const char worker_send_doc[] =
     "send($self, ep, buffer, tag, *, sync=False)\n--\n\n"

@@ -7,7 +7,14 @@
  * progress() after libumx has returned, so they may do anything. An operation
  * that is done when it is posted returns None and calls nothing, except that a
  * receive always calls: its callback is what the program goes on in. */
-#include "state.h"
+#include "request/callback.h"
+
+#include "args.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/context.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 enum {
     LOW_FUNC,

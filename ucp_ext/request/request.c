@@ -22,7 +22,18 @@
  * Where completions go: event.h. The callbacks of a request run directly if the
  * event loop has called us, since no task is running then, else by
  * call_soon(). */
-#include "state.h"
+#include "request/request.h"
+
+#include "args.h"
+#include "op/am.h"
+#include "op/frames.h"
+#include "request/callback.h"
+#include "types/endpoint.h"
+#include "types/message.h"
+#include "types/message_sender.h"
+#include "types/rkey.h"
+#include "types/tag_message.h"
+#include "worker/worker.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/address.h"
+
+#include "buffer/buffer.h"
+#include "worker/address.h"
 
 typedef struct AddressObject {
     PyObject_HEAD PyObject *bytes;

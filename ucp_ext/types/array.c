@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* array.c: Array, an object's memory and its layout, held. */
-#include "state.h"
+#include "types/array.h"
+
+#include "buffer/layout.h"
 
 typedef struct ArrayObject {
     PyObject_HEAD mod_state *st;

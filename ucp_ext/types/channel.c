@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/channel.h"
+
+#include "op/channel.h"
+#include "types/endpoint.h"
 
 static PyObject *
 channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

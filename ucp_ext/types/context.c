@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/context.h"
+
+#include "event.h"
+#include "log.h"
 
 #include <string.h>
 

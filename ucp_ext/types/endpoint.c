@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/endpoint.h"
+
+#include "args.h"
+#include "op/am.h"
+#include "op/channel.h"
+#include "op/stream.h"
+#include "request/request.h"
+#include "types/context.h"
+#include "types/listener.h"
+#include "types/rkey.h"
+#include "worker/worker.h"
 
 #include <string.h>
 #include <sys/socket.h>

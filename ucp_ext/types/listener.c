@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/listener.h"
+
+#include "args.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/memh.h"
+
+#include "event.h"
+#include "buffer/dlpack_export.h"
+#include "buffer/memory_kind.h"
+#include "types/context.h"
 
 void
 memory_release_freed(void)

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/message.h"
+
+#include "event.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 PyObject *
 message_new(EndpointObject *endpoint, umx_message *message)

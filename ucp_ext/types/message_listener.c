@@ -4,7 +4,14 @@
  * libumx only tells that there is something to do. The program's functions are
  * called once it has returned, by _run(): for a while, then the loop has its
  * turn. While bytes come into the program's memory this object lives. */
-#include "state.h"
+#include "types/message_listener.h"
+
+#include "buffer/buffer.h"
+#include "op/frames.h"
+#include "types/endpoint.h"
+#include "types/message_receiver.h"
+#include "types/metadata.h"
+#include "worker/worker.h"
 
 enum {
     RUN_STEP = 16 /* messages between looks at the clock */

@@ -3,7 +3,7 @@
  *
  * What a subclass does not override is done here without a call: bytearrays
  * whose bytes nobody has set, since all of them come. */
-#include "state.h"
+#include "types/message_receiver.h"
 
 /* ---- what listeners call -------------------------------------------------
  */

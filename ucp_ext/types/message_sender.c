@@ -4,7 +4,15 @@
  * A small message is complete at once: its request comes from the free list and
  * goes back there. Another request holds the buffers, and the endpoints: one
  * that is dropped is closed, and what waits would go out at once. */
-#include "state.h"
+#include "types/message_sender.h"
+
+#include "args.h"
+#include "event.h"
+#include "op/frames.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "types/metadata.h"
+#include "worker/worker.h"
 
 /* ---- life ----------------------------------------------------------------
  */

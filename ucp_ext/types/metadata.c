@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* metadata.c: dictionaries of str, int and bytes, encoded. */
-#include "state.h"
+#include "types/metadata.h"
 
 /* UTF-8 of `text`; NULL with an exception. */
 static const char *

@@ -6,7 +6,12 @@
  * the last reference, with the GIL; a waiter is a future of the loop that
  * waits, and `_deliver`, Python's, takes the buffer there. One that has gone by
  * the time drops the buffer, which comes back and goes to the next. */
-#include "state.h"
+#include "types/pool.h"
+
+#include "buffer/memory_kind.h"
+#include "types/context.h"
+#include "types/loan.h"
+#include "types/pool_buffer.h"
 
 enum {
     ALIGNMENT = 64 /* bytes; the CPU's cache lines */

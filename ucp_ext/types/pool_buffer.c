@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool_buffer.c: a buffer of a pool, in the user's hands. */
-#include "state.h"
+#include "types/pool_buffer.h"
+
+#include "buffer/memory_kind.h"
+#include "types/loan.h"
 
 PyObject *
 pool_buffer_new(mod_state *st, LoanObject *loan)

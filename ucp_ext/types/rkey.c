@@ -2,7 +2,13 @@
 /* rkey.c: a peer's memory. Where it is mapped an operation is done when
  * the call returns; the request is made all the same, so that both kinds are
  * awaited. */
-#include "state.h"
+#include "types/rkey.h"
+
+#include "args.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 /* ---- life ----------------------------------------------------------------
  */

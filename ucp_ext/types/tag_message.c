@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "state.h"
+#include "types/tag_message.h"
+
+#include "event.h"
+#include "buffer/buffer.h"
+#include "request/request.h"
+#include "worker/worker.h"
 
 PyObject *
 tag_message_new(WorkerObject *worker, umx_tag_message *message)

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* address.c: a worker's address, and endpoints made from addresses. */
-#include "state.h"
+#include "worker/address.h"
+
+#include "args.h"
+#include "types/address.h"
+#include "types/endpoint.h"
+#include "worker/worker.h"
 
 const char worker_get_address_doc[] =
     "get_address($self, /)\n--\n\n"

@@ -9,7 +9,9 @@
  * does not cover: an operation that the owner has posted, an earlier timer, and
  * the end. */
 #define _GNU_SOURCE /* ppoll */
-#include "state.h"
+#include "worker/thread.h"
+
+#include "worker/worker.h"
 
 #include <poll.h>
 #include <pthread.h>

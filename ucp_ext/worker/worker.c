@@ -5,7 +5,19 @@
  * goes to sleep, the worker is armed or a call of _drain is scheduled. An await
  * that yields drains and arms before it does; the reader callback and _drain
  * end armed or scheduled; whatever posts without awaiting schedules _drain. */
-#include "state.h"
+#include "worker/worker.h"
+
+#include "args.h"
+#include "log.h"
+#include "op/am.h"
+#include "op/tag.h"
+#include "request/request.h"
+#include "types/context.h"
+#include "types/endpoint.h"
+#include "types/listener.h"
+#include "types/memh.h"
+#include "worker/address.h"
+#include "worker/thread.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am.h: active messages. */
+#ifndef UCP_EXT_OP_AM_H
+#define UCP_EXT_OP_AM_H
+
+#include "buffer/buffer.h"
+#include "event.h"
+#include "state.h"
+
+/* The function for the active messages of one id. It stays, without a function,
+ * until the worker goes. */
+typedef struct am_handler {
+    event              event;
+    struct am_handler *next;   /* of worker->am_handlers */
+    WorkerObject      *worker; /* borrowed */
+    PyObject          *func;   /* or NULL */
+    uint16_t           id;
+} am_handler;
+
+/* What am_recv() gives; NULL with an exception: the message stays. */
+PyObject *am_result(RequestObject *req);
+
+/* Forget the handlers; and, with the worker, free what they are in. */
+void am_clear_handlers(WorkerObject *worker);
+void am_free_handlers(WorkerObject *worker);
+
+/* Its bytes are not here: get memory for them. */
+void am_fetch(RequestObject *req);
+
+/* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
+ */
+int request_hold_header(RequestObject *req, PyObject *arg, int max);
+
+/* The exception that is set is the request's; the message stays. */
+void request_fail_fetch(RequestObject *req);
+
+/* Memory for what has come, held: of `allocator`, if not NULL, else of the
+ * worker's. NULL with an exception. */
+PyObject *request_allocate(WorkerObject *worker, PyObject *allocator,
+                           size_t len, bool is_device, buffer_hold *hold);
+
+/* Methods of Endpoint and Worker. */
+#define METHOD(name)                                                  \
+    PyObject *name(PyObject *op, PyObject *const *args, Py_ssize_t n, \
+                   PyObject *kwnames)
+METHOD(endpoint_am_send);
+METHOD(endpoint_am_recv);
+METHOD(endpoint_am_recv_message);
+METHOD(endpoint_am_probe);
+#undef METHOD
+PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
+                                Py_ssize_t nargs);
+PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
+                                  Py_ssize_t nargs);
+
+#endif

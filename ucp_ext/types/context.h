@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* context.h: UCX's context, with the settings of libumx. */
+#ifndef UCP_EXT_TYPES_CONTEXT_H
+#define UCP_EXT_TYPES_CONTEXT_H
+
+#include "state.h"
+
+#include <umx/umx.h>
+
+/* What ucp._libs may do under a context; UCX's bits. */
+enum {
+    FEATURE_TAG    = 1 << 0,
+    FEATURE_RMA    = 1 << 1,
+    FEATURE_STREAM = 1 << 5,
+    FEATURE_AM     = 1 << 6
+};
+
+struct ContextObject {
+    PyObject_HEAD mod_state *st;
+    umx_context             *umx;
+    unsigned                 features;
+};
+
+PyObject *context_config_options(PyObject *module, PyObject *args,
+                                 PyObject *kwargs);
+
+extern PyType_Spec context_spec;
+
+#endif

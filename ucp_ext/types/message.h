@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message.h: a message that has come and is not received. */
+#ifndef UCP_EXT_TYPES_MESSAGE_H
+#define UCP_EXT_TYPES_MESSAGE_H
+
+#include "state.h"
+
+#include <umx/umx.h>
+
+struct MessageObject {
+    PyObject_HEAD EndpointObject *endpoint;
+    umx_message                  *umx; /* NULL once received */
+    umx_recv_info                 info;
+    bool       is_consumed; /* dropped, it does not return to its queue */
+    Py_ssize_t num_views;   /* exports of its bytes */
+    PyObject  *header;      /* bytes, once asked for */
+};
+
+/* Takes over `message`. NULL with an exception: it has not. */
+PyObject *message_new(EndpointObject *endpoint, umx_message *message);
+
+/* The user's header of a message, as bytes. */
+PyObject *message_header(const umx_message *message);
+
+/* Done with it, by the worker's thread. Any thread. */
+void message_drop(WorkerObject *worker, umx_message *message);
+
+/* Back to its queue, by the worker's thread. Any thread. */
+void message_give_back(WorkerObject *worker, umx_message *message);
+
+extern PyType_Spec message_spec;
+
+#endif

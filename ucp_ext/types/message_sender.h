@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message_sender.h: sends messages with metadata. */
+#ifndef UCP_EXT_TYPES_MESSAGE_SENDER_H
+#define UCP_EXT_TYPES_MESSAGE_SENDER_H
+
+#include "state.h"
+
+#include <umx/umx.h>
+
+struct MessageSenderObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_message_sender         *umx; /* NULL once closed */
+    PyObject                   *weakrefs;
+};
+
+/* What it was sent to. */
+void sender_release(RequestObject *req);
+
+extern PyType_Spec message_sender_spec;
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tag_message.h: a message of UCX's own tags that is not received. */
+#ifndef UCP_EXT_TYPES_TAG_MESSAGE_H
+#define UCP_EXT_TYPES_TAG_MESSAGE_H
+
+#include "state.h"
+
+#include <umx/umx.h>
+
+struct TagMessageObject {
+    PyObject_HEAD WorkerObject *worker;
+    umx_tag_message            *umx; /* NULL once received */
+    umx_recv_info               info;
+};
+
+/* Takes over `message`. NULL with an exception: it has not. */
+PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
+
+/* As message_give_back(). */
+void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
+
+extern PyType_Spec tag_message_spec;
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* worker.h: a worker bound to an event loop, and what it does for others. */
+#ifndef UCP_EXT_WORKER_WORKER_H
+#define UCP_EXT_WORKER_WORKER_H
+
+#include "event.h"
+#include "state.h"
+
+enum {
+    FAIR_NS = 200000 /* longest time without a turn of the loop */
+};
+
+/* A Python call to make once libumx has returned. */
+typedef struct call {
+    event         event;
+    WorkerObject *worker;
+    PyObject     *func;
+    PyObject     *arg; /* or NULL */
+} call;
+
+struct WorkerObject {
+    PyObject_HEAD mod_state *st;
+    umx_worker              *umx; /* NULL once closed */
+    ContextObject           *context;
+    uintptr_t                thread; /* the owner's compat_thread_id(); 0 in
+                                        a forked child */
+    PyObject     *loop;              /* or NULL */
+    PyTypeObject *endpoint_class;
+    PyTypeObject *listener_class;
+    PyObject     *call_soon;  /* loop.call_soon */
+    PyObject     *drain_call; /* self._drain, for call_soon */
+    PyObject     *timer;      /* TimerHandle or NULL */
+    uint64_t      timer_ns;   /* deadline the timer was set for; 0: none */
+    uint64_t      last_loop;  /* ticks when the loop last had its turn */
+    unsigned      inline_count;
+    bool          in_callback; /* called by the loop: no task is running */
+    bool          is_drain_scheduled;
+    bool          is_shutting;
+    PyObject     *raised;         /* KeyboardInterrupt or SystemExit, see
+                                     worker_raise_kept() */
+    event_list         told;      /* by libumx; see event.h */
+    event_list         wakes;     /* requests whose callbacks are to run */
+    event_list         calls;     /* other calls into the program */
+    RequestObject     *closers;   /* of close_all() */
+    size_t             num_ended; /* callbacks told that their endpoint ended */
+    event              addressed; /* there is something to take */
+    PyObject          *on_addressed; /* or NULL */
+    struct am_handler *am_handlers;
+    PyObject          *am_host_allocator; /* or NULL */
+    PyObject          *am_device_allocator;
+    /* worker/thread.c */
+    uintptr_t helper;          /* compat_thread_id() of it, or 0 */
+    int       wake_fd;         /* or -1: not shared */
+    bool      is_stop_due;     /* the helper is to end */
+    bool      is_woken;        /* wake_fd is readable */
+    uint64_t  helper_deadline; /* of its sleep */
+    PyObject *weakrefs;
+};
+
+/* Have the loop call the worker's drain, once. May be called with an exception
+ * set, which stays. */
+void worker_schedule_drain(WorkerObject *worker);
+
+/* The same, after a call that may have left something to be done. */
+void worker_drain_if_due(WorkerObject *worker);
+
+/* Settle what libumx has told. After each (P) call; it may close the worker. */
+void worker_settle_told(WorkerObject *worker);
+
+/* The same, and callbacks by call_soon: from a running task. */
+void worker_after_call(WorkerObject *worker);
+
+/* Keep the loop's timer in step with libumx's next deadline. */
+void worker_update_timer(WorkerObject *worker);
+
+/* Call `func` in the worker's thread, from where there may be a task, or libumx
+ * may have been called. */
+void worker_call_later(WorkerObject *worker, PyObject *func, PyObject *arg);
+
+/* As event_type.call(): func(arg), or func() if `arg` is NULL. */
+void worker_call(WorkerObject *worker, PyObject *func, PyObject *arg,
+                 bool is_direct);
+
+/* loop.call_soon(func, arg, context=context); the last two may be NULL. -1 with
+ * an exception. */
+int worker_call_soon(WorkerObject *worker, PyObject *func, PyObject *arg,
+                     PyObject *context);
+
+/* An exception nobody awaits: to the loop's exception handler, or kept if it
+ * is to end the program. */
+void worker_report_exception(WorkerObject *worker, const char *message);
+
+/* Raise the exception that was kept: -1. */
+int worker_raise_kept(WorkerObject *worker);
+
+/* Of a worker that has a loop. Clears the exception, if one is set. */
+bool worker_loop_is_closed(WorkerObject *worker);
+
+/* -1 with RuntimeError unless this thread owns the open worker. */
+int worker_check(WorkerObject *worker);
+
+static inline bool
+worker_is_helper(const WorkerObject *worker)
+{
+    return UNLIKELY(worker->helper != 0) &&
+           worker->helper == compat_thread_id();
+}
+
+/* May this thread call what is the owner's? */
+static inline bool
+worker_is_mine(const WorkerObject *worker)
+{
+    return LIKELY(worker->thread == compat_thread_id()) ||
+           worker_is_helper(worker);
+}
+
+/* True in a child: the worker is the parent's. */
+static inline bool
+worker_is_forked(const WorkerObject *worker)
+{
+    return worker->thread == 0;
+}
+
+extern PyType_Spec worker_spec;
+
+#endif
