@@ -41,7 +41,7 @@ _SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
 @final
 class Request(Coroutine[Any, Any, _T], Generic[_T]):
-    _asyncio_future_blocking: bool | None
+    _asyncio_future_blocking: bool
     _cancel_message: object
     def __await__(self) -> Generator[Any, Any, _T]: ...
     def __iter__(self) -> Generator[Any, Any, _T]: ...
