@@ -413,3 +413,43 @@ class TestNames:
             await server.recv(bytearray(1 << 20))
             await sending
             assert repr(client) == f"{open_}>"
+
+    async def test_a_request_tells_operation_bytes_and_endpoint(self):
+        async with connected_pair() as (client, server):
+            receiving = server.recv(bytearray(5))
+            where = f"on {server!r}"
+            assert repr(receiving) == f"<ucp.Request recv of 5 bytes {where}, pending>"
+            await client.send(b"12345")
+            await receiving
+            # The buffer is the program's again.
+            assert repr(receiving) == f"<ucp.Request recv {where}, done>"
+            flushing = client.flush()
+            assert repr(flushing).startswith(f"<ucp.Request flush on {client!r}, ")
+            await flushing
+            request = server.worker.recv(bytearray(3), 7)
+            assert repr(request).endswith(" of 3 bytes, pending>")
+            request.cancel()
+            assert repr(request).endswith(", cancelled>")
+
+    async def test_a_message_tells_its_bytes_and_where_it_is_from(self):
+        async with connected_pair() as (client, server):
+            await client.send(b"abc")
+            message = await server.recv_message()
+            assert repr(message) == f"<ucp.Message of 3 bytes on {server!r}>"
+            await message.recv(bytearray(3))
+            assert repr(message) == f"<ucp.Message of 3 bytes on {server!r}>"
+            await client.send(b"abcd", tag=0x1F, force_tag=True)
+            message = await server.worker.recv_message(0x1F)
+            assert repr(message) == "<ucp.TagMessage of 4 bytes, tag 0x1f>"
+
+    async def test_closed_memory_of_a_peer_says_so(self):
+        async with connected_pair() as (client, _server):
+            with ucp.Memory.allocate(8) as memory:
+                remote = client.remote(memory.key)
+                assert not remote.closed() and not memory.closed()
+                remote.close()
+                assert remote.closed()
+                assert repr(remote) == "<ucp.RemoteMemory of 8 bytes, closed>"
+                with pytest.raises(ucp.UCXCloseError):
+                    await remote.get(bytearray(8))
+            assert memory.closed()

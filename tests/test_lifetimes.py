@@ -137,7 +137,9 @@ async def test_everything_describes_itself_when_all_is_closed():
     assert repr(things["client"]).endswith(", closed>")
     assert repr(things["listener"]) == "<ucp.Listener closed>"
     assert repr(things["worker"]).endswith(", closed>")
-    assert repr(things["receive"]) == "<ucp.Request recv, request canceled>"
+    assert repr(things["receive"]) == (
+        f"<ucp.Request recv on {things['client']!r}, request canceled>"
+    )
     assert things["client"].transports is not None
     assert things["client"].ucx_info() == f"# {things['client']!r}\n"
 

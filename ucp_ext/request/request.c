@@ -56,7 +56,7 @@ static const char *const kind_names[] = {
     [REQUEST_SEND_FRAMES]      = "send_frames",
     [REQUEST_RECV_FRAMES]      = "recv_frames",
     [REQUEST_SEND_MESSAGE]     = "MessageSender.send",
-    [REQUEST_DRAIN_SENDER]     = "MessageSender.drain",
+    [REQUEST_DRAIN_SENDER]     = "MessageSender.wait_sent",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -2689,7 +2689,11 @@ request_repr(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
     const char    *state;
+    char           bytes[32] = "";
 
+    if (self->hold.owner != NULL || self->hold.view.obj != NULL) {
+        snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
+    }
     if (self->state == REQUEST_CANCELLED) {
         state = "cancelled";
     } else if (!self->is_settled) {
@@ -2698,8 +2702,13 @@ request_repr(PyObject *op)
         state = (self->status == UMX_OK) ? "done" :
                                            umx_status_string(self->status);
     }
-    return PyUnicode_FromFormat("<ucp.Request %s, %s>", kind_names[self->kind],
-                                state);
+    if (self->endpoint == NULL) {
+        return PyUnicode_FromFormat("<ucp.Request %s%s, %s>",
+                                    kind_names[self->kind], bytes, state);
+    }
+    return PyUnicode_FromFormat("<ucp.Request %s%s on %R, %s>",
+                                kind_names[self->kind], bytes,
+                                (PyObject *)self->endpoint, state);
 }
 
 /* ---- for ucp._libs -------------------------------------------------------
