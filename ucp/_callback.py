@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _ext
 
-# What has a short repr that says who the peer is, or how many bytes.
+# Types whose repr is short, and names the peer or the number of bytes.
 _NAMED = (
     _ext.Endpoint,
     _ext.Channel,
@@ -25,7 +25,7 @@ ErrorCallback = Callable[[BaseException], object]
 
 
 def check_callable(name: str, value: object) -> None:
-    """None is no callback."""
+    """Raise TypeError unless ``value`` is callable or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, not {type(value).__name__}")
 
@@ -79,7 +79,7 @@ class Callback:
         self._context = contextvars.copy_context()
 
     def soon(self, *args: Any) -> None:
-        """Call it from the loop: this may be the middle of some task's await."""
+        """Have the loop call the function: the caller may be inside a task's await."""
         if self._loop is None:
             self._run(args)
         else:

@@ -141,7 +141,7 @@ async def create_endpoint(
         raise UCXTimeout(f"no answer about the name {ip_address!r}") from None
     failures: list[Exception] = []
     for left in range(len(addresses), 0, -1):
-        # A mute address must not use up the time of those after it.
+        # An address that does not answer leaves time for the next ones.
         timeout = max(deadline - time.monotonic(), 0) / left
         try:
             endpoint = await _connect(worker, addresses[-left], timeout, local)

@@ -83,7 +83,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         """
         failure = self.error
         if failure is not None:
-            # Nobody is told any more. The text is ucx-py's: programs look for it.
+            # The peer cannot be told. Programs of ucx-py look for this text.
             error = UCXError(f"<[Send shutdown] ep: {self.uid}>: {failure}")
             _context.logger.debug("%r", error)
         try:
@@ -92,12 +92,12 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             exc.unsent_bytes = self._unsent_bytes
             raise
         except (UCXConnectionReset, UCXWorkerGone) as exc:
-            # The peer is gone, so closed is what it is. The sends that this
-            # failed have raised.
+            # The peer has gone, which closes the endpoint as well. Sends that
+            # failed with it have raised.
             _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def _close_soon(self) -> None:
-        """Start to close; what becomes of that is only logged."""
+        """Start to close; a failure of the close is only logged."""
         self.worker._check()  # in another thread it would never start
         request = super().close()
         if not request.done():
@@ -136,7 +136,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         return Peer(host, port, pid, version)
 
     async def peer_info(self) -> PeerInfo:
-        """Ask what the peer is and how it fares.
+        """Ask the peer for its version, host, memory, load and transports.
 
         Its library answers whenever its worker makes progress. A peer that
         never does is waited for: use a timeout.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Messages of a lane, which an endpoint and its channels are: objects and frames."""
+"""Messages of a lane, that is an endpoint or a channel: objects and frames."""
 
 from __future__ import annotations
 
@@ -139,10 +139,10 @@ class Frames:
 class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
     """An ordered lane of an endpoint, made by ``Endpoint.channel``.
 
-    Has the calls for messages that an endpoint has, and a queue, an order and
-    a limit of unread messages of its own: what is sent here neither waits
-    behind messages of other channels nor is matched with their receives. Ends
-    with its endpoint, which it keeps alive.
+    A channel has the calls for messages that an endpoint has. It has a queue, an
+    order and a limit of unread messages of its own: a message sent on it neither
+    waits behind messages of other channels nor is matched with their receives.
+    It ends with its endpoint, which it keeps alive.
     """
 
     __slots__ = ()

@@ -79,7 +79,7 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
 
 
 def _step(awaitable: Awaitable[None]) -> None:
-    """Run what does not wait."""
+    """Run an awaitable that finishes without waiting."""
     try:
         awaitable.__await__().send(None)
     except StopIteration:
@@ -95,14 +95,17 @@ def _start_closing(worker: Worker) -> None:
     for listener in [*worker._listeners]:
         listener.close()
     for endpoint in list(worker._endpoints):
-        # Not closed(): that is true already while the peer still waits for us.
+        # closed() is True already while the peer still waits for this side.
         if endpoint.state not in ("closed", "failed"):
             _ext.Endpoint.close(endpoint)
 
 
 class _Unclosed:
-    """Warns when it goes, as what is collected does: where a warning is an error,
-    that must not keep a worker from closing."""
+    """Warns in its destructor, about a listener that was never closed.
+
+    A warning that is an error is only reported there, and so does not keep the
+    worker from closing.
+    """
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
@@ -116,7 +119,7 @@ class _Unclosed:
 
 
 def _discard(worker: Worker) -> None:
-    """Destroy ``worker``; forget it."""
+    """End ``worker`` and remove it from the registry."""
     worker.abort()
     for key, value in list(_workers.items()):
         if value is worker:
@@ -124,7 +127,7 @@ def _discard(worker: Worker) -> None:
 
 
 def _close_now(worker: Worker) -> None:
-    """Close outside of its loop: waits, at most the close timeout."""
+    """Close ``worker`` outside of its loop; waits, at most the close timeout."""
     if not worker.closed():
         worker._stop_helper()
         _start_closing(worker)
@@ -165,7 +168,7 @@ def _close_at_exit() -> None:
 
 
 def _forget_after_fork() -> None:
-    """The child's objects are the parent's: it starts with none."""
+    """Start the child without workers: those it has a copy of are the parent's."""
     for worker in _workers.values():
         worker._disown()
     _workers.clear()
@@ -176,7 +179,7 @@ atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-# Called by reset(), first.
+# Functions that reset() calls before it does anything else.
 before_reset: list[Callable[[], None]] = []
 
 

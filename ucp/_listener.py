@@ -22,9 +22,10 @@ AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
 
 
 class Acceptor:
-    """What happens to the endpoints of one listener.
+    """Takes the endpoints that one listener accepts.
 
-    Holds no reference to the listener: that one is to see that it is dropped.
+    It holds no reference to the listener, so that a listener which the program
+    drops is collected.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Acceptor:
         if callback is not None:
 
             def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
-                accepted(endpoint)  # not sooner: until then it is nobody's
+                accepted(endpoint)  # the endpoint is the program's from here on
                 return callback(endpoint)
 
             self.callback = Callback(
@@ -66,14 +67,14 @@ class Acceptor:
             self.callback.soon(endpoint)
 
     def end(self) -> None:
-        """Nobody listens any more: iterations end."""
+        """Let iterations end, and waits for the end of the listener return."""
         self.is_ended = True
         self._waiters.wake()
 
     async def next(self) -> Endpoint | None:
         """The next endpoint of a listener without a callback; None: closed.
 
-        Taken without a wait in between, so that cancelling loses none.
+        An endpoint is taken after the wait, so that cancelling loses none.
         """
         while not self._endpoints:
             if self.is_ended:

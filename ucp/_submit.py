@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Submission:
-    """One call. Its future is pending until the result is there.
+    """One call. Its future is pending until the result is known.
 
-    It settles the future exactly once, in the worker's thread, and forgets it
-    and the work: an endpoint in either must not wait for the collector.
+    The future is settled exactly once, in the worker's thread. The submission
+    then drops the future and the work, so that an endpoint in either is released
+    without the collector.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Submission:
                 pass  # closed: that has ended everything
 
     def abandon(self) -> None:
-        """Cancel it; in the worker's thread."""
+        """Cancel the call; in the worker's thread."""
         if self._future is None:
             return
         if self._awaited is None:

@@ -247,7 +247,7 @@ class Worker(_ext.Worker):
             self._stop_helper()
 
     def _stop_helper(self) -> None:
-        """Any thread, the helper too: the collector may end a block there."""
+        """End the helper thread. Any thread may call: the collector can end a block."""
         self._share(False)
         helper = self._helper
         if helper is not None and helper is not threading.current_thread():
