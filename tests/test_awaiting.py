@@ -2,6 +2,7 @@
 """All of asyncio's and anyio's ways to wait take a Request, whatever becomes of it."""
 
 import asyncio
+import contextvars
 import functools
 import gc
 import weakref
@@ -9,7 +10,7 @@ import weakref
 import anyio
 import pytest
 
-from ucp.exceptions import UCXError, UCXMsgTruncated
+from ucp.exceptions import UCXCloseError, UCXError, UCXMsgTruncated
 from ucp.testing import connected_pair, until
 
 
@@ -22,7 +23,7 @@ async def _gather(request):
 
 
 async def _wait(request):
-    done, _ = await asyncio.wait([asyncio.ensure_future(request)])
+    done, _ = await asyncio.wait([asyncio.create_task(request)])
     return done.pop().result()
 
 
@@ -142,6 +143,199 @@ async def test_a_cancelled_receive_takes_no_message(way, loop_factory):
         request.cancel()  # shield() leaves it to us
         await client.send(b"12345678")
         assert await server.recv_into(bytearray(8)) == 8
+
+
+def _complete(request, ep):
+    """Have it complete within this turn of the loop: its callbacks wait."""
+    while not request.done():
+        ep.worker.progress()
+
+
+@every_way
+async def test_a_receive_cancelled_between_completion_and_callback_loses_nothing(
+    way, loop_factory
+):
+    async with connected_pair() as (client, server):
+        buffer = bytearray(8)
+        request = server.recv(buffer)
+        task = asyncio.create_task(way(request))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        sending = client.send(b"12345678")
+        _complete(request, server)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        # Of ways that do not cancel what they wait for it is left to us.
+        if request.cancel() or request.cancelled():
+            assert await server.recv_into(bytearray(8)) == 8
+        else:
+            assert buffer == b"12345678"
+        await sending
+
+
+async def test_a_cancelled_gather_gives_back_what_came_before_its_callbacks(
+    loop_factory,
+):
+    async with connected_pair() as (client, server):
+        requests = [server.recv(bytearray(8)) for _ in range(3)]
+        gathering = asyncio.gather(*requests)
+        sending = [client.send(b"message%d" % i) for i in range(2)]
+        _complete(requests[1], server)
+        assert not gathering.done()
+        assert gathering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathering
+        assert all(request.cancelled() for request in requests)
+        for i in range(2):
+            buffer = bytearray(8)
+            await server.recv(buffer)
+            assert buffer == b"message%d" % i
+        await asyncio.gather(*sending)
+
+
+async def test_a_cancelled_as_completed_leaves_its_receives_to_the_program(
+    loop_factory,
+):
+    async with connected_pair() as (client, server):
+        request = server.recv(bytearray(8))
+        task = asyncio.create_task(_as_completed(request))
+        await asyncio.sleep(0)
+        sending = client.send(b"12345678")
+        _complete(request, server)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not request.cancelled()
+        assert request.cancel()
+        assert await server.recv_into(bytearray(8)) == 8
+        await sending
+
+
+# A receive, its send, and what the receive gives.
+COMPLETED = {
+    "recv": (
+        lambda ep, data: ep.recv(bytearray(len(data))),
+        lambda ep, data: ep.send(data),
+    ),
+    "recv_into": (
+        lambda ep, data: ep.recv_into(bytearray(len(data) + 1)),
+        lambda ep, data: ep.send(data),
+    ),
+    "recv_message": (
+        lambda ep, data: ep.recv_message(),
+        lambda ep, data: ep.send(data),
+    ),
+    "recv_many": (
+        lambda ep, data: ep.recv_many([bytearray(len(data))] * 2),
+        lambda ep, data: ep.send_many([data, data]),
+    ),
+    "recv_frames": (
+        lambda ep, data: ep.recv_frames(),
+        lambda ep, data: ep.send_frames([data]),
+    ),
+    "am_recv": (lambda ep, data: ep.am_recv(), lambda ep, data: ep.am_send(data)),
+    "am_recv_message": (
+        lambda ep, data: ep.am_recv_message(),
+        lambda ep, data: ep.am_send(data),
+    ),
+    "stream_recv": (
+        lambda ep, data: ep.stream_recv(bytearray(len(data))),
+        lambda ep, data: ep.stream_send(data),
+    ),
+    "worker.recv": (
+        lambda ep, data: ep.worker.recv(bytearray(len(data)), 1),
+        lambda ep, data: ep.worker.send(ep, data, 1),
+    ),
+    "worker.recv_message": (
+        lambda ep, data: ep.worker.recv_message(1),
+        lambda ep, data: ep.worker.send(ep, data, 1),
+    ),
+}
+every_completed = pytest.mark.parametrize(
+    ("receive", "send"), COMPLETED.values(), ids=COMPLETED
+)
+
+
+@every_completed
+@pytest.mark.parametrize("size", [8, 1 << 20])
+async def test_cancel_gives_the_message_of_a_complete_receive_back(receive, send, size):
+    async with connected_pair() as (client, server):
+        data = bytes(size)
+        first = receive(server, data)
+        sending = send(client, data)
+        _complete(first, server)
+        assert first.cancel("why")
+        assert first.cancelled()
+        assert not first.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            first.result()
+        assert caught.value.args == ("why",)
+        again = receive(server, data)
+        _complete(again, server)
+        assert await again == again.result()
+        if hasattr(again.result(), "recv"):
+            buffer = bytearray(size)
+            await again.result().recv(buffer)
+        await sending
+
+
+@every_completed
+async def test_cancel_of_what_was_handed_out_is_refused(receive, send):
+    for look in ("result", "exception"):
+        async with connected_pair() as (client, server):
+            request = receive(server, bytes(8))
+            sending = send(client, bytes(8))
+            _complete(request, server)
+            getattr(request, look)()
+            assert not request.cancel()
+            assert not request.cancelled()
+            assert request.exception() is None
+            result = request.result()
+            if hasattr(result, "recv"):
+                await result.recv(bytearray(8))
+            await sending
+
+
+async def test_cancel_of_a_complete_send_is_refused():
+    async with connected_pair() as (client, server):
+        sending = client.send(b"12345678")
+        _complete(sending, client)
+        assert not sending.cancel()
+        assert await server.recv_into(bytearray(8)) == 8
+        await sending
+
+
+async def test_cancel_gives_a_shorter_message_back_and_no_truncated_one():
+    async with connected_pair() as (client, server):
+        shorter, truncated = server.recv(bytearray(9)), server.recv(bytearray(7))
+        sending = client.send_many([b"12345678", b"87654321"])
+        _complete(truncated, server)
+        assert not truncated.cancel()
+        with pytest.raises(UCXMsgTruncated):
+            await truncated
+        assert shorter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await shorter
+        buffer = bytearray(8)
+        await server.recv(buffer)
+        assert buffer == b"12345678"
+        await sending
+
+
+async def test_a_callback_and_a_task_get_the_same_message(loop_factory):
+    async with connected_pair() as (client, server):
+        for gather_first in (False, True):
+            request = server.recv_message()
+            waiting = [_gather(request), _await(request)]
+            if not gather_first:
+                waiting.reverse()
+            tasks = [asyncio.create_task(each) for each in waiting]
+            await asyncio.sleep(0)
+            await client.send(b"12345678")
+            first, second = [await task for task in tasks]
+            assert first is second
+            await first.recv(bytearray(8))
 
 
 RECEIVES = {
@@ -295,6 +489,72 @@ async def test_wait_takes_tasks_only_as_with_coroutines(loop_factory):
         await server.recv(bytearray(1))
 
 
+async def test_a_request_is_a_future_from_the_start(loop_factory):
+    async with connected_pair() as (client, server):
+        for request in (client.send(b"12345678"), server.recv(bytearray(8))):
+            assert asyncio.isfuture(request)
+            assert asyncio.iscoroutine(request)
+            assert asyncio.ensure_future(request) is request
+            assert request.get_loop() is asyncio.get_running_loop()
+            await request
+
+
+async def test_gather_makes_no_task_of_a_request(loop_factory):
+    async with connected_pair() as (client, server):
+        requests = [client.send(b"x"), server.recv(bytearray(1))]
+        before = asyncio.all_tasks()
+        gathering = asyncio.gather(*requests)
+        assert asyncio.all_tasks() == before
+        assert await gathering == [None, None]
+
+
+async def test_wait_refuses_what_ensure_future_gives(loop_factory):
+    async with connected_pair() as (client, server):
+        request = client.send(b"x")
+        with pytest.raises(TypeError, match=r"^Passing coroutines is forbidden"):
+            await asyncio.wait({asyncio.ensure_future(request)})
+        await request
+        await server.recv(bytearray(1))
+
+
+async def test_a_callback_has_the_context_it_was_added_in(loop_factory):
+    name = contextvars.ContextVar("name", default="none")
+    async with connected_pair() as (client, server):
+        seen = []
+        requests = [server.recv(bytearray(1)) for _ in range(2)]
+        name.set("added")
+        for request in requests:
+            request.add_done_callback(lambda _: seen.append(name.get()))
+        own = contextvars.copy_context()
+        own.run(name.set, "own")
+        requests[0].add_done_callback(lambda _: seen.append(name.get()), context=own)
+        name.set("later")
+        for request in requests:
+            await client.send(b"x")
+            await request
+        await until(lambda: len(seen) == 3)
+        assert seen == ["added", "own", "added"]
+
+
+async def test_gather_raises_what_a_request_of_a_closed_endpoint_raises(loop_factory):
+    async with connected_pair() as (client, _server):
+        await client.close()
+        with pytest.raises(UCXCloseError):
+            await asyncio.gather(client.send(b"x"))
+
+
+@every_way
+async def test_a_request_made_in_another_thread_starts_when_it_is_waited_for(
+    way, loop_factory
+):
+    async with connected_pair() as (client, server):
+        request = await asyncio.to_thread(server.recv_into, bytearray(9))
+        task = asyncio.create_task(way(request))
+        await asyncio.sleep(0)
+        await client.send(b"12345678")
+        assert await task == 8
+
+
 async def test_a_request_made_in_another_thread_starts_in_the_loop(loop_factory):
     async with connected_pair() as (client, server):
         loop = asyncio.get_running_loop()
@@ -312,14 +572,15 @@ async def test_a_request_of_another_thread_cannot_be_awaited_there(loop_factory)
     async with connected_pair() as (_client, server):
         loop = asyncio.get_running_loop()
 
-        def receive():
+        def receive(way):
             async def main():
-                await server.recv(bytearray(8))
+                await way(server.recv(bytearray(8)))
 
             with pytest.raises(RuntimeError, match="another thread"):
                 asyncio.run(main())
 
-        await loop.run_in_executor(None, receive)
+        for way in (_await, _gather, _shield, _create_task):
+            await loop.run_in_executor(None, receive, way)
 
 
 async def test_many_failures_are_listed():

@@ -53,14 +53,14 @@ async def test_another_thread_may_hand_its_request_to_the_loop():
         await asyncio.gather(asyncio.to_thread(send, client), server.recv_obj())
 
 
-async def test_one_that_is_cancelled_before_it_starts_calls_back_when_it_is_dropped():
+async def test_one_of_another_thread_that_is_cancelled_calls_back_when_it_is_dropped():
     heard = []
 
-    def send(endpoint):
-        return endpoint.send(b"x")
+    def receive(endpoint):
+        return endpoint.recv(bytearray(1))
 
     async with connected_pair() as (client, server):
-        box = [await asyncio.to_thread(send, client)]
+        box = [await asyncio.to_thread(receive, client)]
         number = live_objects()["requests"]
 
         def cancel(ep, message):  # by the loop's own callback: its calls wait
@@ -142,9 +142,9 @@ async def test_a_dropped_receive_of_a_workers_tag_is_withdrawn():
     worker = ucp.current_worker()
     async with connected_pair() as (client, _):
         with pytest.warns(RuntimeWarning, match=WAITED.format("recv")):
-            worker.tag_recv(bytearray(1), 7)
+            worker._tag_recv(bytearray(1), 7)
         await client.send(b"x", tag=7, force_tag=True)
-        await worker.tag_recv(bytearray(1), 7)
+        await worker._tag_recv(bytearray(1), 7)
 
 
 async def test_a_gather_that_fails_at_once_loses_no_message():

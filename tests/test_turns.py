@@ -31,7 +31,7 @@ async def count_turns(work):
 def no_budget(request):
     """Each turn is over as soon as it begins."""
     ucp.reset()
-    ucp.init(TLS[request.param], config=ucp.Config(drain_ns=0))
+    ucp.init(TLS[request.param], config=ucp.Config(drain=0))
     yield
     ucp.reset()
 

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* request.c: the awaitable of one operation.
  *
- * It is a coroutine to whoever asks (it has __await__, send, throw and close,
- * so create_task, TaskGroup and run_coroutine_threadsafe take it), and speaks
- * the future protocol to the task that drives it: pending, it yields itself
- * with _asyncio_future_blocking set, and the task adds its wake-up. Until that
- * first yield _asyncio_future_blocking reads None, so asyncio.isfuture() is
- * false and gather, wait_for, shield and ensure_future wrap it in a task as
- * they would any coroutine; asyncio.wait() takes tasks only, as with
- * coroutines. Unlike a coroutine it starts when it is made, not when it is
- * awaited, and may be awaited again: it gives its result again.
+ * It is a future to asyncio.isfuture(), so gather, as_completed, wait_for,
+ * shield and ensure_future add their callbacks to it and make no task of it.
+ * It has __await__, send, throw and close, too, so create_task, TaskGroup and
+ * run_coroutine_threadsafe take it as a coroutine, and asyncio.wait() refuses
+ * it as one. A task that awaits a pending request is given the request itself,
+ * with _asyncio_future_blocking set, and adds its wake-up. A request starts
+ * when it is made, but for one made in another thread, which starts in its own
+ * loop, when it is awaited or given its first callback. It may be awaited
+ * again: it gives its result again.
+ *
+ * Who gets the result has been handed it: by an await, result() or exception().
+ * A task's wake-up calls result() just before the task resumes, which is no
+ * handing out yet: the task may be cancelled in between. Until the result is
+ * handed out cancel() undoes a receive, also one that is complete.
  *
  * The awaitable and the operation have separate lives. cancel() and throw() end
  * the awaitable at once; the operation goes on in libumx. libumx has no
@@ -53,7 +58,7 @@ static const char *const kind_names[] = {
     [REQUEST_SEND_FRAMES]      = "send_frames",
     [REQUEST_RECV_FRAMES]      = "recv_frames",
     [REQUEST_SEND_MESSAGE]     = "MessageSender.send",
-    [REQUEST_DRAIN_SENDER]     = "MessageSender.drain",
+    [REQUEST_DRAIN_SENDER]     = "MessageSender.wait_sent",
     [REQUEST_RECV]             = "recv",
     [REQUEST_RECV_INTO]        = "recv_into",
     [REQUEST_TAG_RECV]         = "recv",
@@ -146,6 +151,8 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, request_kind kind)
     req->is_refused    = false;
     req->has_yielded   = false;
     req->is_blocking   = false;
+    req->is_taken      = false;
+    req->has_listeners = false;
     req->has_let_loop  = false;
     req->is_handed_out = false;
     req->is_seen       = false;
@@ -668,7 +675,7 @@ request_link_wake(RequestObject *req)
 void
 request_hold(RequestObject *req)
 {
-    if (!req->is_held && !req->is_deferred) {
+    if (!req->is_held) {
         req->is_held = true;
         Py_INCREF(req);
     }
@@ -1835,6 +1842,18 @@ unrecv_items(RequestObject *self)
     }
 }
 
+static bool
+has_received_item(const many *all)
+{
+    for (Py_ssize_t i = 0; i < all->count; i++) {
+        if (all->items[i].op == NULL &&
+            request_has_bytes(all->items[i].status)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Nobody will take the result: messages go back to their queue, and of a
  * failure nobody needs to hear, as who waited for it has another reason to end.
  */
@@ -1925,6 +1944,38 @@ request_abandon(RequestObject *self)
     }
     request_link_wake(self);
     worker_after_call(self->worker);
+    Py_DECREF(self);
+    return true;
+}
+
+/* Has it received anything that nobody has been handed? */
+static bool
+has_unseen_message(const RequestObject *self)
+{
+    if (self->state != REQUEST_DONE || self->is_handed_out || self->is_making ||
+        self->low_level != NULL) {
+        return false;
+    }
+    if (self->can_unrecv || self->message != NULL ||
+        self->tag_message != NULL) {
+        return true;
+    }
+    return self->kind == REQUEST_RECV_MANY && self->many != NULL &&
+           has_received_item(self->many);
+}
+
+/* The message of a receive that is complete returns to its queue. False if it
+ * was handed out, or there is none. */
+static bool
+give_message_back(RequestObject *self)
+{
+    if (!has_unseen_message(self) || self->worker->umx == NULL ||
+        !worker_is_mine(self->worker)) {
+        return false;
+    }
+    Py_INCREF(self);
+    self->state = REQUEST_CANCELLED;
+    undo_result(self);
     Py_DECREF(self);
     return true;
 }
@@ -2028,8 +2079,7 @@ yield_itself(RequestObject *self, PyObject **out)
     request_track(self);
     self->has_yielded = true;
     self->is_blocking = true;
-    self->num_wakers += (self->num_wakers != UINT8_MAX);
-    *out = Py_NewRef(self);
+    *out              = Py_NewRef(self);
     return PYGEN_NEXT;
 }
 
@@ -2046,6 +2096,14 @@ end_await(RequestObject *self)
     return PYGEN_ERROR;
 }
 
+/* In its own loop: it was made in another thread. */
+static NOINLINE void
+start(RequestObject *self)
+{
+    self->is_deferred = false;
+    post_now(self);
+}
+
 static NOINLINE PySendResult
 step_pending(RequestObject *self, PyObject **out)
 {
@@ -2056,11 +2114,7 @@ step_pending(RequestObject *self, PyObject **out)
         return refuse_foreign_thread(self);
     }
     if (self->is_deferred) {
-        self->is_deferred = false;
-        if (has_callbacks(self)) {
-            request_hold(self);
-        }
-        post_now(self);
+        start(self);
     }
     if (!self->is_settled && !self->has_yielded) {
         if (!self->has_let_loop && loop_is_due(worker)) {
@@ -2280,32 +2334,31 @@ PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
              "End the awaitable at once; False if it is done. The operation\n"
              "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message. Who awaits it\n"
-             "gets CancelledError, with `msg` if there is one.");
-
-/* Kept as asyncio's futures do: by whoever succeeds in cancelling. */
-static void
-keep_cancel_message(RequestObject *self, PyObject *msg)
-{
-    if (self->state == REQUEST_PENDING && msg != NULL) {
-        request_track(self);
-        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
-    }
-}
+             "posted is withdrawn; a receive loses no message: one that is\n"
+             "complete, but whose result nobody has been given, returns its\n"
+             "message to the queue, and this is True. Who awaits it gets\n"
+             "CancelledError, with `msg` if there is one.");
 
 static PyObject *
 request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
 {
     static const char *const keywords[] = {"msg"};
+    RequestObject           *self       = (RequestObject *)op;
     PyObject                *msg;
 
     if (args_parse("cancel", args, nargs, kwnames, keywords, 1, 1, 0, &msg) <
         0) {
         return NULL;
     }
-    keep_cancel_message((RequestObject *)op, msg);
-    return PyBool_FromLong(request_abandon((RequestObject *)op));
+    if (!request_abandon(self) && !give_message_back(self)) {
+        Py_RETURN_FALSE;
+    }
+    if (msg != NULL) {
+        request_track(self);
+        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    }
+    Py_RETURN_TRUE;
 }
 
 static int
@@ -2331,6 +2384,21 @@ take_result(RequestObject *self)
     return value;
 }
 
+/* Is a task that awaits it about to resume? Its wake-up asks for the result
+ * first, and then the task gets that, or throws into the request. */
+static inline bool
+is_task_due(const RequestObject *self)
+{
+    return self->num_wakers != 0 && !self->is_handed_out;
+}
+
+/* Can its value be seen, and the message return to its queue still? */
+static inline bool
+can_show_value(const RequestObject *self)
+{
+    return self->message == NULL && self->tag_message == NULL;
+}
+
 PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
 
 static PyObject *
@@ -2341,13 +2409,9 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (check_settled(self) < 0) {
         return NULL;
     }
-    /* A task's wake-up calls this just before it resumes the task, which gets
-     * the result then, or throws into this: it is not handed out yet. */
-    if (self->num_wakers != 0 && !self->is_handed_out) {
+    if (is_task_due(self) && (can_show_value(self) || !self->has_listeners)) {
         self->num_wakers--;
-        return (self->message != NULL || self->tag_message != NULL) ?
-                   Py_NewRef(Py_None) :
-                   request_value(self);
+        return can_show_value(self) ? request_value(self) : Py_NewRef(Py_None);
     }
     return take_result(self);
 }
@@ -2365,6 +2429,9 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     if (self->state == REQUEST_CANCELLED) {
         return raise_cancelled(self);
+    }
+    if (!is_task_due(self)) {
+        mark_handed_out(self);
     }
     if (self->status == UMX_OK) {
         Py_RETURN_NONE;
@@ -2393,6 +2460,82 @@ add_more_callbacks(RequestObject *self, PyObject *callback, PyObject *context)
     return rc;
 }
 
+/* A task adds its wake-up right after it has taken what was yielded to it. */
+static void
+count_callback(RequestObject *self)
+{
+    if (self->is_taken) {
+        self->is_taken = false;
+        self->num_wakers += (self->num_wakers != UINT8_MAX);
+    } else {
+        self->has_listeners = true;
+    }
+}
+
+/* As asyncio's futures keep it: the current context, if none is given. */
+static int
+add_callback(RequestObject *self, PyObject *fn, PyObject *context)
+{
+    int rc = 0;
+
+    context = (context != NULL) ? Py_NewRef(context) : PyContext_CopyCurrent();
+    if (context == NULL) {
+        return -1;
+    }
+    request_track(self);
+    if (self->callback == NULL) {
+        self->callback = Py_NewRef(fn);
+        self->context  = Py_NewRef(context);
+    } else {
+        rc = add_more_callbacks(self, fn, context);
+    }
+    Py_DECREF(context);
+    if (rc == 0) {
+        request_hold(self);
+    }
+    return rc;
+}
+
+/* The loop calls what is added to a request that is over; its worker may be
+ * closed. */
+static int
+call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
+{
+    WorkerObject *worker = self->worker;
+    PyObject     *args[] = {worker->loop, fn, (PyObject *)self, context};
+    PyObject     *handle;
+
+    if (LIKELY(worker->call_soon != NULL)) {
+        return worker_call_soon(worker, fn, (PyObject *)self, context);
+    }
+    handle = PyObject_VectorcallMethod(
+        NAME(self->st, call_soon), args, 3,
+        context != NULL ? self->st->context_kwname : NULL);
+    Py_XDECREF(handle);
+    return (handle == NULL) ? -1 : 0;
+}
+
+/* Callbacks run in the worker's loop, where a request of another thread starts.
+ * -1 with an exception. */
+static int
+check_loop(RequestObject *self)
+{
+    if (UNLIKELY(self->worker->loop == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this worker has no event loop to call callbacks");
+        return -1;
+    }
+    if (UNLIKELY(self->is_deferred)) {
+        if (!worker_is_mine(self->worker)) {
+            (void)refuse_foreign_thread(self);
+            return -1;
+        }
+        start(self);
+        drain_soon(self);
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(add_done_callback_doc,
              "add_done_callback($self, fn, /, *, context=None)\n--\n\n"
              "Have the loop call fn(request) once it is settled.");
@@ -2403,28 +2546,25 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 {
     static const char *const keywords[] = {"fn", "context"};
     RequestObject           *self       = (RequestObject *)op;
-    PyObject                *values[2], *context;
+    PyObject                *values[2]  = {NULL}, *context;
+    int                      rc;
 
-    if (args_parse("add_done_callback", args, nargs, kwnames, keywords, 2, 1, 1,
-                   values) < 0) {
+    if (LIKELY(nargs == 1 && kwnames == NULL)) {
+        values[0] = args[0];
+    } else if (args_parse("add_done_callback", args, nargs, kwnames, keywords,
+                          2, 1, 1, values) < 0) {
+        return NULL;
+    }
+    if (check_loop(self) < 0) {
         return NULL;
     }
     context = (values[1] == Py_None) ? NULL : values[1];
-    if (self->is_settled) {
-        if (self->worker->call_soon != NULL &&
-            worker_call_soon(self->worker, values[0], op, context) < 0) {
-            return NULL;
-        }
-        Py_RETURN_NONE;
-    }
-    request_track(self);
-    if (self->callback == NULL) {
-        self->callback = Py_NewRef(values[0]);
-        self->context  = Py_XNewRef(context);
-    } else if (add_more_callbacks(self, values[0], context) < 0) {
+    count_callback(self);
+    rc = self->is_settled ? call_at_once(self, values[0], context) :
+                            add_callback(self, values[0], context);
+    if (rc < 0) {
         return NULL;
     }
-    request_hold(self);
     Py_RETURN_NONE;
 }
 
@@ -2507,21 +2647,18 @@ request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
     return new_cancelled_error((RequestObject *)op);
 }
 
+/* True from a yield until the task has taken what it was given. */
 static PyObject *
 get_blocking(PyObject *op, void *Py_UNUSED(closure))
 {
-    RequestObject *self = (RequestObject *)op;
-
-    if (!self->has_yielded) {
-        Py_RETURN_NONE;
-    }
-    return PyBool_FromLong(self->is_blocking);
+    return PyBool_FromLong(((RequestObject *)op)->is_blocking);
 }
 
 static int
 set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 {
-    int is_true;
+    RequestObject *self = (RequestObject *)op;
+    int            is_true;
 
     if (value == NULL) {
         PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
@@ -2531,7 +2668,8 @@ set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
     if (is_true < 0) {
         return -1;
     }
-    ((RequestObject *)op)->is_blocking = (is_true != 0);
+    self->is_taken    = self->is_blocking && is_true == 0;
+    self->is_blocking = (is_true != 0);
     return 0;
 }
 
@@ -2560,7 +2698,11 @@ request_repr(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
     const char    *state;
+    char           bytes[32] = "";
 
+    if (self->hold.owner != NULL || self->hold.view.obj != NULL) {
+        snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
+    }
     if (self->state == REQUEST_CANCELLED) {
         state = "cancelled";
     } else if (!self->is_settled) {
@@ -2569,8 +2711,13 @@ request_repr(PyObject *op)
         state = (self->status == UMX_OK) ? "done" :
                                            umx_status_string(self->status);
     }
-    return PyUnicode_FromFormat("<ucp.Request %s, %s>", kind_names[self->kind],
-                                state);
+    if (self->endpoint == NULL) {
+        return PyUnicode_FromFormat("<ucp.Request %s%s, %s>",
+                                    kind_names[self->kind], bytes, state);
+    }
+    return PyUnicode_FromFormat("<ucp.Request %s%s on %R, %s>",
+                                kind_names[self->kind], bytes,
+                                (PyObject *)self->endpoint, state);
 }
 
 /* ---- for ucp._libs -------------------------------------------------------

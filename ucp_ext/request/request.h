@@ -103,11 +103,13 @@ struct RequestObject {
     uint8_t                  state;
     uint8_t                  num_wakers; /* tasks whose wake-ups will call
                                             result() */
-    bool is_deferred;  /* not posted yet: made in another thread */
-    bool is_refused;   /* ... and awaited in a foreign loop */
-    bool has_yielded;  /* itself, to a task */
-    bool is_blocking;  /* _asyncio_future_blocking */
-    bool has_let_loop; /* a bare None was yielded for fairness */
+    bool is_deferred;   /* not posted yet: made in another thread */
+    bool is_refused;    /* ... and awaited in a foreign loop */
+    bool has_yielded;   /* itself, to a task */
+    bool is_blocking;   /* _asyncio_future_blocking */
+    bool is_taken;      /* a task has reset that: it adds its wake-up next */
+    bool has_listeners; /* others than tasks' wake-ups are called, too */
+    bool has_let_loop;  /* a bare None was yielded for fairness */
     bool is_handed_out;
     bool is_seen;    /* the exception has been handed out, ... */
     bool is_held;    /* ... a reference for the callbacks */

@@ -824,7 +824,7 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(poll_doc,
-             "poll($self, /)\n--\n\n"
+             "_poll($self, /)\n--\n\n"
              "progress() until a callback is due, or nothing is left.");
 
 static PyObject *
@@ -842,13 +842,13 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(drain_doc,
-             "drain($self, /)\n--\n\n"
+PyDoc_STRVAR(arm_doc,
+             "arm($self, /)\n--\n\n"
              "Progress until nothing is left, then arm. True: idle, wait for\n"
              "fileno(). False: the time budget ran out, call again.");
 
 static PyObject *
-worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+worker_arm(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
     umx_status    status;
@@ -863,18 +863,18 @@ worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (status < 0) {
-        return errors_raise(self->st, status, "drain", NULL);
+        return errors_raise(self->st, status, "arm", NULL);
     }
     return PyBool_FromLong(status == UMX_OK);
 }
 
-PyDoc_STRVAR(worker_close_doc,
-             "close($self, /)\n--\n\n"
+PyDoc_STRVAR(worker_abort_doc,
+             "abort($self, /)\n--\n\n"
              "Destroy the worker and all under it: listeners stop, endpoints\n"
              "are closed by force, pending requests are cancelled.");
 
 static PyObject *
-worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
@@ -953,7 +953,7 @@ worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(close_all_doc,
-             "close_all($self, timeout, /)\n--\n\n"
+             "_close_all($self, timeout, /)\n--\n\n"
              "Wait, `timeout` seconds at most, until no close is under way.");
 
 static PyObject *
@@ -1003,7 +1003,7 @@ enum {
 };
 
 PyDoc_STRVAR(run_until_closed_doc,
-             "run_until_closed($self, timeout, /)\n--\n\n"
+             "_run_until_closed($self, timeout, /)\n--\n\n"
              "Block, `timeout` seconds at most, until no close is under way.");
 
 static PyObject *
@@ -1274,7 +1274,7 @@ parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
 }
 
 PyDoc_STRVAR(connect_doc,
-             "connect($self, sockaddr, timeout, local=None)\n--\n\n"
+             "_connect($self, sockaddr, timeout, local=None)\n--\n\n"
              "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
              "Endpoint. `timeout` in seconds is for the whole handshake.");
 
@@ -1287,7 +1287,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     RequestObject *req;
     umx_status     status;
 
-    if (parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("_connect", args, nargs, kwnames, &parsed) < 0) {
         return NULL;
     }
     req = request_new(self, NULL, REQUEST_CONNECT);
@@ -1317,7 +1317,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 PyDoc_STRVAR(start_connect_doc,
-             "start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+             "_start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
              "connect() without waiting: an Endpoint whose state is\n"
              "'connecting'. What is sent on it waits.");
 
@@ -1330,7 +1330,7 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_status    status;
     umx_ep       *ep;
 
-    if (parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0 ||
+    if (parse_connect("_start_connect", args, nargs, kwnames, &parsed) < 0 ||
         worker_check(self) < 0) {
         return NULL;
     }
@@ -1347,7 +1347,7 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 PyDoc_STRVAR(listen_doc,
-             "listen($self, sockaddr, on_accept, *, backlog=None,\n"
+             "_listen($self, sockaddr, on_accept, *, backlog=None,\n"
              "       timeout=None, on_remote_close=None)\n--\n\n"
              "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
              "None is all addresses, of IPv6 where there is some. Calls\n"
@@ -1364,7 +1364,7 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     WorkerObject            *self       = (WorkerObject *)op;
     PyObject                *values[5];
 
-    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
+    if (args_parse("_listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
         0) {
         return NULL;
     }
@@ -1380,8 +1380,10 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- attributes ----------------------------------------------------------
  */
 
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it has ended.");
+
 static PyObject *
-get_closed(PyObject *op, void *Py_UNUSED(closure))
+worker_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
@@ -1435,34 +1437,37 @@ get_context(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef worker_methods[] = {
     {"fileno", worker_fileno, METH_NOARGS, fileno_doc},
     {"progress", worker_progress, METH_NOARGS, progress_doc},
-    {"poll", worker_poll, METH_NOARGS, poll_doc},
-    {"drain", worker_drain, METH_NOARGS, drain_doc},
-    {"close", worker_close, METH_NOARGS, worker_close_doc},
-    {"close_all", worker_close_all, METH_O, close_all_doc},
-    {"run_until_closed", worker_run_until_closed, METH_O, run_until_closed_doc},
+    {"_poll", worker_poll, METH_NOARGS, poll_doc},
+    {"arm", worker_arm, METH_NOARGS, arm_doc},
+    {"abort", worker_abort, METH_NOARGS, worker_abort_doc},
+    {"closed", worker_closed, METH_NOARGS, closed_doc},
+    {"_close_all", worker_close_all, METH_O, close_all_doc},
+    {"_run_until_closed", worker_run_until_closed, METH_O,
+     run_until_closed_doc},
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
     {"fence", worker_fence, METH_NOARGS, worker_fence_doc},
     {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
     {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
-    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
+    {"_tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS,
+     worker_tag_recv_doc},
     {"recv_message", KEYWORDS_FUNC(worker_recv_message), KEYWORDS,
      worker_recv_message_doc},
     {"probe", KEYWORDS_FUNC(worker_probe), KEYWORDS, worker_probe_doc},
     {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
      worker_tag_probe_doc},
-    {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
-    {"start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
+    {"_connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
+    {"_start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
      start_connect_doc},
     {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
-    {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
     {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
-    {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
+    {"_connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
      worker_connect_address_doc},
-    {"take_addressed", worker_take_addressed, METH_NOARGS,
+    {"_take_addressed", worker_take_addressed, METH_NOARGS,
      worker_take_addressed_doc},
-    {"withdraw_address", worker_withdraw_address, METH_NOARGS,
+    {"_withdraw_address", worker_withdraw_address, METH_NOARGS,
      worker_withdraw_address_doc},
     {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
      NULL},
@@ -1481,15 +1486,14 @@ static PyMethodDef worker_methods[] = {
 };
 
 static PyGetSetDef worker_getset[] = {
-    {"closed", get_closed, NULL, "True after close().", NULL},
-    {"is_armed", get_is_armed, NULL,
+    {"_is_armed", get_is_armed, NULL,
      "True if fileno() covers all that can happen.", NULL},
-    {"num_closing", get_num_closing, NULL,
+    {"_num_closing", get_num_closing, NULL,
      "Number of endpoints whose close is under way.", NULL},
     {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
     {"loop", get_loop, NULL, "The event loop, or None.", NULL},
     {"context", get_context, NULL, "The Context.", NULL},
-    {"on_addressed", worker_get_on_addressed, worker_set_on_addressed,
+    {"_on_addressed", worker_get_on_addressed, worker_set_on_addressed,
      "Called when take_addressed() has another endpoint.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -23,7 +23,7 @@ _LINK_LOCAL_SCOPE = 0x20
 
 
 def check_port(port: SupportsIndex) -> int:
-    """As the socket module refuses them, but before anything is done."""
+    """The port as an int; refuses what the socket module would refuse."""
     try:
         number = operator.index(port)
     except TypeError:
@@ -130,7 +130,7 @@ async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
 
 
 def _sockaddr(address: tuple[object, ...]) -> SockAddr:
-    """Narrow what getaddrinfo returned: IPv4 and IPv6 only."""
+    """The address that getaddrinfo() returned, as that of IPv4 or IPv6."""
     match address:
         case (str(host), int(port)):
             return host, port

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Self, SupportsIndex
 from weakref import ref
 
-from . import _ext
-from .exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
+from ... import _ext
+from ...exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
 
 
 def raise_on_error(ep: _ext.Endpoint) -> None:
@@ -21,7 +21,7 @@ def raise_on_error(ep: _ext.Endpoint) -> None:
     if exc is None:
         return
     text = str(exc)
-    text = f"Endpoint {ep.handle:#x} error: {text[:1].upper()}{text[1:]}"
+    text = f"Endpoint {ep._handle:#x} error: {text[:1].upper()}{text[1:]}"
     if isinstance(exc, UCXPeerClosed | UCXConnectionReset):
         raise UCXConnectionReset(text) from exc
     raise UCXError(text) from exc
@@ -37,7 +37,7 @@ class EndpointFace:
     @property
     def handle(self) -> int:
         """UCX's ``ucp_ep_h``."""
-        return self._ep.handle
+        return self._ep._handle
 
     def is_alive(self) -> bool:
         """False once closed or failed; always true without error handling."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .. import _context, _ext
-from .._address import resolve_now
-from .._ext import UCXAddress, call_when_done
-from .._faces import raise_on_error
+from .... import _context, _ext
+from ...._ext import UCXAddress, call_when_done
+from ...._resolve import resolve_now
+from ..faces import raise_on_error
 from ._memory import PackedRemoteKey, UCXRkey
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class UCXEndpoint(_ext.Endpoint):
         the operations.
         """
         address = resolve_now(ip_address, port)[0]
-        endpoint = worker.start_connect(address, _context.connect_timeout())
+        endpoint = worker._start_connect(address, _context.connect_timeout())
         return _adopt(worker, endpoint, endpoint_error_handling)
 
     @classmethod
@@ -53,7 +53,7 @@ class UCXEndpoint(_ext.Endpoint):
 
         As ``create``; the address may be the worker's own.
         """
-        endpoint = worker.connect_address(address, _context.connect_timeout())
+        endpoint = worker._connect_address(address, _context.connect_timeout())
         return _adopt(worker, endpoint, endpoint_error_handling)
 
     @classmethod
@@ -70,6 +70,15 @@ class UCXEndpoint(_ext.Endpoint):
         if conn_request.worker is not worker:
             raise ValueError("the connection request is of another worker")
         return _adopt(worker, conn_request, endpoint_error_handling)
+
+    @property
+    def handle(self) -> int:
+        """UCX's ``ucp_ep_h``; 0 once closed."""
+        return self._handle
+
+    def info(self) -> str:
+        """UCX's own description of the endpoint."""
+        return self._info()
 
     @property
     def initialized(self) -> bool:
@@ -103,8 +112,8 @@ class UCXEndpoint(_ext.Endpoint):
         ``progress()`` calls it, also if it has ended before.
         """
         if cb_func is None or not self.closed():
-            self.on_close = cb_func
-        elif not self.worker.closed:
+            self._on_close = cb_func
+        elif not self.worker.closed():
             self.worker._submit(cb_func)
 
     def close(self) -> None:  # type: ignore[override]
@@ -164,7 +173,7 @@ class UCXListener(_ext.Listener):
         def accept(conn_request: _ext.Endpoint) -> None:
             cb_func(conn_request, *args, **kwargs)
 
-        listener = worker.listen((None, port), accept)
+        listener = worker._listen((None, port), accept)
         assert isinstance(listener, cls)
         worker._listeners.add(listener)
         return listener

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, SupportsIndex
 from weakref import WeakSet
 
-from .. import _ext
-from ..exceptions import UCXBaseException, UCXError
+from .... import _ext
+from ....exceptions import UCXBaseException, UCXError
 from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
 from ._memory import UCXMemoryHandle
 
@@ -116,15 +116,15 @@ class UCXWorker(_ext.Worker):
             self.close()
 
     # As ucx-py's it moves all there is and tells nothing.
-    progress = _ext.Worker.poll  # type: ignore[assignment]
+    progress = _ext.Worker._poll  # type: ignore[assignment]
 
     @property
     def initialized(self) -> bool:
         """False once closed."""
-        return not self.closed
+        return not self.closed()
 
     def _is_mine(self) -> bool:
-        return not self.closed and self._thread == threading.get_ident()
+        return not self.closed() and self._thread == threading.get_ident()
 
     def close(self) -> None:
         """Close its endpoints and listeners, then itself.
@@ -132,9 +132,9 @@ class UCXWorker(_ext.Worker):
         Waits for the peers, at most the close timeout; the thread's other
         workers move meanwhile.
         """
-        if self.closed:
+        if self.closed():
             return
-        self.withdraw_address()
+        self._withdraw_address()
         for listener in list(self._listeners):
             listener.close()
         for endpoint in list(self._endpoints):
@@ -142,17 +142,17 @@ class UCXWorker(_ext.Worker):
         try:
             self._settle(int(self.context.config["close_timeout_ns"]) / 1e9)
         finally:
-            super().close()
+            self.abort()
 
     def _settle(self, timeout: float) -> None:
         """Wait until no close is under way."""
         deadline = time.monotonic() + timeout
-        self.drain()  # endpoints dropped just now start to close in this
+        self.arm()  # endpoints dropped just now start to close in this
         while self._is_closing() and time.monotonic() < deadline:
             self._take_turn()
 
     def _is_closing(self) -> bool:
-        return not self.closed and self.num_closing != 0
+        return not self.closed and self._num_closing != 0
 
     def _take_turn(self) -> None:
         """Move all workers of the thread; wait briefly if nothing happens.
@@ -161,7 +161,7 @@ class UCXWorker(_ext.Worker):
         """
         workers = {self, *_workers}
         # A callback may close any of them.
-        idle = [worker.drain() for worker in workers if worker._is_mine()]
+        idle = [worker.arm() for worker in workers if worker._is_mine()]
         if all(idle):
             mine = [worker for worker in workers if worker._is_mine()]
             select.select(mine, [], [], _TURN_S)
@@ -183,10 +183,6 @@ class UCXWorker(_ext.Worker):
     def init_blocking_progress_mode(self) -> int:
         """File descriptor to wait for once ``arm()`` is true."""
         return self.fileno()
-
-    def arm(self) -> bool:
-        """True: nothing is left, ``fileno()`` tells of what comes."""
-        return self.drain()
 
     def request_cancel(self, req: _ext.Request[Any]) -> None:
         """Cancel; ``progress()`` calls the callback, with UCXCanceled unless it

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Self, cast
 
 from . import _context
 from ._endpoint import Endpoint
 from ._ext import UCXAddress
-from ._worker import Worker, current_worker
+from ._lifecycle import current_worker
+from ._worker import Worker
 
 
 def get_worker_address() -> UCXAddress:
@@ -61,9 +61,9 @@ async def create_endpoint_from_worker_address(
     if connect_timeout is None:
         connect_timeout = _context.connect_timeout()
     worker = current_worker()
-    endpoint = cast(Endpoint, worker.connect_address(address, connect_timeout))
+    endpoint = cast(Endpoint, worker._connect_address(address, connect_timeout))
     endpoint._has_error_handling = endpoint_error_handling
-    worker.endpoints.add(endpoint)
+    worker._endpoints.add(endpoint)
     return endpoint
 
 
@@ -88,7 +88,6 @@ class AddressedEndpoints:
         if worker.loop is None:
             raise RuntimeError("accept_addressed() needs a running event loop")
         self._worker = worker
-        self._loop = worker.loop
 
     def __repr__(self) -> str:
         return f"<ucp.AddressedEndpoints of {self._worker!r}>"
@@ -98,22 +97,13 @@ class AddressedEndpoints:
 
     async def __anext__(self) -> Endpoint:
         worker = self._worker
-        while not worker.closed:
-            endpoint = cast(Endpoint | None, worker.take_addressed())
+        while not worker.closed():
+            endpoint = cast(Endpoint | None, worker._take_addressed())
             if endpoint is not None:
-                worker.endpoints.add(endpoint)
+                worker._endpoints.add(endpoint)
                 return endpoint
-            await self._wait()
+            await worker._addressed.wait()
         raise StopAsyncIteration
-
-    async def _wait(self) -> None:
-        """Until there may be another one."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._worker.addressed_waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._worker.addressed_waiters.discard(waiter)
 
 
 __all__ = [

@@ -7,8 +7,8 @@ import io
 import struct
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from .. import _ext
-from .._ext import call_when_done
+from .... import _ext
+from ...._ext import call_when_done
 from .arr import Array, asarray
 
 if TYPE_CHECKING:
