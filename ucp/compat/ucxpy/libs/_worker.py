@@ -152,7 +152,7 @@ class UCXWorker(_ext.Worker):
             self._take_turn()
 
     def _is_closing(self) -> bool:
-        return not self.closed and self._num_closing != 0
+        return not self.closed() and self._num_closing != 0
 
     def _take_turn(self) -> None:
         """Move all workers of the thread; wait briefly if nothing happens.
