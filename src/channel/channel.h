@@ -11,6 +11,7 @@
 
 #include <umx/channel.h>
 
+#include "channel/land.h"
 #include "channel/message.h"
 #include "codec/header.h"
 #include "endpoint/endpoint.h"
@@ -49,14 +50,12 @@ typedef struct umi_channel_ops {
      * of the first message whose bytes are not. */
     void (*cut)(struct umi_channel *channel, umx_status status);
     uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
-    /* Does a message of the channel land by `req`, and which? */
-    bool (*is_landing)(const struct umi_channel *channel,
-                       const umx_request *req, uint64_t *place_p);
-    uint64_t (*place)(const umx_message *message);
+    uint64_t (*place)(const umx_recv_info *info);
     /* How far `a` is behind `b`. */
     int64_t (*distance)(uint64_t a, uint64_t b);
     /* Of what comes next. */
     uint64_t (*next)(const struct umi_channel *channel);
+    const umi_request_ops *lander; /* of requests by which its messages land */
 } umi_channel_ops;
 
 extern const umi_channel_ops umi_tagged_ops;
@@ -227,12 +226,10 @@ UMI_REQUEST_TAIL(umi_send, umi_send_of);
 
 /* A receive of a message, or of its bytes. */
 typedef struct umi_recv {
+    umi_landing  landing;
     uint64_t     tag;
     uint64_t     mask;
-    umi_channel *channel;
     umx_message *message;
-    umx_message *staged; /* where bytes land; or NULL */
-    void        *device; /* where they belong, if so */
     uint32_t     flags;
     uint8_t      phase;
 } umi_recv;
@@ -299,10 +296,6 @@ void umi_channel_discard(umi_channel *channel);
 /* Start pulling announced messages into memory of ours, at most `*budget_p`
  * bytes. */
 void umi_channel_pull(umi_channel *channel, size_t *budget_p);
-
-/* land.c: have the bytes of an announcement or of a loan written into
- * `req->buf`, of exactly `len` bytes; as umi_am_recv(). */
-umx_status umi_land_post(umx_request *req, void *desc, size_t len);
 
 /* Start to pull one. False when out of memory: it stays with its sender. */
 bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
@@ -424,7 +417,7 @@ void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 
 /* umi_channel_ops.place and distance of channels whose order is that of seqs.
  */
-uint64_t umi_seq_place(const umx_message *message);
+uint64_t umi_seq_place(const umx_recv_info *info);
 int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
 /* Is the message of that place lost, or behind one that is; is it behind one?

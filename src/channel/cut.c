@@ -24,9 +24,9 @@ umi_seq_distance(uint64_t a, uint64_t b)
 }
 
 uint64_t
-umi_seq_place(const umx_message *message)
+umi_seq_place(const umx_recv_info *info)
 {
-    return message->info.seq;
+    return info->seq;
 }
 
 bool
@@ -52,7 +52,7 @@ umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status)
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
 
-        if (umi_channel_is_lost(channel, channel->ops->place(message))) {
+        if (umi_channel_is_lost(channel, channel->ops->place(&message->info))) {
             umi_channel_discard_message(channel, message, status);
         }
     }
@@ -94,11 +94,9 @@ first_landing(const umi_channel *channel, const umi_list *requests,
 {
     UMI_LIST_FOREACH(link, requests) {
         const umx_request *req = umi_request_at(link);
-        uint64_t           place;
 
-        if (req->status != UMX_OK &&
-            channel->ops->is_landing(channel, req, &place)) {
-            first = first_of(channel, place, first);
+        if (req->status != UMX_OK && umi_land_is_of(req, channel)) {
+            first = first_of(channel, channel->ops->place(&req->info), first);
         }
     }
     return first;
@@ -119,7 +117,8 @@ first_taken(const umi_channel *channel, uint64_t first)
         const umx_message *message = umi_message_at(link);
 
         if (is_unsafe(message)) {
-            first = first_of(channel, channel->ops->place(message), first);
+            first = first_of(channel, channel->ops->place(&message->info),
+                             first);
         }
     }
     return first;
@@ -135,7 +134,8 @@ first_queued(umi_channel *channel, uint64_t first)
         const umx_message *message = umi_message_at(link);
 
         if (!umi_message_is_at_hand(message)) {
-            return first_of(channel, channel->ops->place(message), first);
+            return first_of(channel, channel->ops->place(&message->info),
+                            first);
         }
     }
     return first;

@@ -2,6 +2,7 @@
 /* fetch.c: announced messages come into memory of ours, because their sender
  * cannot keep them. */
 #include <stdlib.h>
+#include <umx/buffer.h>
 
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
@@ -10,9 +11,8 @@ static bool
 pull_finish(umx_request *req)
 {
     umx_message *message = umi_recv_of(req)->message;
-    umx_ep      *ep      = umi_conn_of(req->ep);
 
-    ep->num_landing--;
+    umi_land_end(req);
     if (message == NULL) { /* discarded meanwhile */
         free(req->buf.data);
     } else {
@@ -25,11 +25,10 @@ pull_finish(umx_request *req)
         } else {
             message->storage = UMI_STORAGE_MOVED;
             free(req->buf.data);
-            status = umi_conn_end_status(ep, status);
+            status = umi_conn_end_status(umi_conn_of(req->ep), status);
         }
-        umi_channel_landed(umi_recv_of(req)->channel, message, status);
+        umi_channel_landed(umi_recv_of(req)->landing.channel, message, status);
     }
-    umi_conn_due(ep, UMI_DUE_ACK);
     umi_request_free(req);
     return false;
 }
@@ -56,13 +55,11 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
         free(data);
         return false;
     }
-    req->buf = (umx_buffer){
-        .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
-    umi_recv_of(req)->channel = channel;
+    req->buf = umx_host_buffer(data, len);
+    (void)umi_landing_init(req, channel); /* memory of the host */
     umi_recv_of(req)->message = message;
-    status                    = umi_land_post(req, message->data, len);
     ep->num_announced--;
-    ep->num_landing++;
+    status           = umi_land(req, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;
     if (status != UMX_INPROGRESS) {

@@ -516,8 +516,8 @@ const umi_channel_ops umi_frames_ops = {
     .fail_posted  = fail_posted,
     .cut          = umi_frames_cut_open,
     .first_broken = first_broken,
-    .is_landing   = umi_frames_is_landing,
     .place        = umi_seq_place,
     .distance     = umi_seq_distance,
     .next         = next,
+    .lander       = &umi_frames_part_ops,
 };

@@ -6,7 +6,7 @@
 static uint64_t
 order_of(const umi_channel *channel, const umx_message *message)
 {
-    return channel->ops->place(message) + message->read;
+    return channel->ops->place(&message->info) + message->read;
 }
 
 /* In order; new messages go to the end at once. */

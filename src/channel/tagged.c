@@ -89,26 +89,11 @@ length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* The peer's close may have waited for it. */
 static void
 end_landing(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
-
     umi_recv_of(req)->phase = RECV_COMPLETE;
-    ep->num_landing--;
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
-    }
-}
-
-static bool
-is_landing(const umi_channel *channel, const umx_request *req,
-           uint64_t *place_p)
-{
-    *place_p = req->info.seq;
-    return req->ops == &recv_ops && umi_recv_of(req)->channel == channel &&
-           umi_recv_of(req)->phase == RECV_LANDING;
+    umi_land_end(req);
 }
 
 /* Have the announced bytes written into `req->buf`. */
@@ -120,15 +105,15 @@ land(umx_request *req, void *desc, size_t len)
 
     umi_recv_of(req)->phase   = RECV_LANDING;
     umi_recv_of(req)->message = NULL;
-    ep->num_landing++;
-    status = umi_land_post(req, desc, len);
+    status                    = umi_land(req, desc, len);
     if (status == UMX_INPROGRESS) {
         return status;
     }
     end_landing(req);
     if (status != UMX_OK) {
         umi_conn_cannot_land(ep, status);
-        umi_channel_cut(umi_recv_of(req)->channel, req->info.seq, status);
+        umi_channel_cut(umi_recv_of(req)->landing.channel, req->info.seq,
+                        status);
         return status;
     }
     return length_status(&req->info, req->buf.len, umi_recv_of(req)->flags);
@@ -300,51 +285,10 @@ arrive(umi_channel *channel, const umx_recv_info *info,
 /* ---- posting a receive ---------------------------------------------------
  */
 
-/* UCX cannot write there: the bytes come to the host first. False when out of
- * memory. */
-static bool
-stage(umx_request *req)
-{
-    umx_message *staged = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
-
-    if (staged == NULL) {
-        return false;
-    }
-    if (!umi_message_make_room(staged, req->buf.len)) {
-        umi_message_free(staged);
-        return false;
-    }
-    umi_recv_of(req)->staged = staged;
-    umi_recv_of(req)->device = req->buf.data;
-    req->buf.data            = staged->data;
-    req->buf.memtype         = UMX_MEMTYPE_HOST;
-    return true;
-}
-
-/* The receive ends with `status`: staged bytes go where they belong. */
-static umx_status
-unstage(umx_request *req, umx_status status)
-{
-    umx_message *staged = umi_recv_of(req)->staged;
-    umx_status   copied = UMX_OK;
-
-    if (staged == NULL) {
-        return status;
-    }
-    umi_recv_of(req)->staged = NULL;
-    req->buf.data            = umi_recv_of(req)->device;
-    req->buf.memtype         = UMX_MEMTYPE_CUDA;
-    if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
-        copied = umi_copy_in(&req->buf, staged->data, req->info.length);
-    }
-    umi_message_free(staged);
-    return (copied == UMX_OK) ? status : copied;
-}
-
 umx_status
 umi_channel_end_recv(umx_request *req, umx_status status)
 {
-    status = unstage(req, status);
+    status = umi_land_unstage(req, status, req->info.length);
     umi_request_free(req);
     return status;
 }
@@ -366,11 +310,9 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     umi_recv_of(req)->tag     = match->tag;
     umi_recv_of(req)->mask    = match->mask;
     umi_recv_of(req)->flags   = flags;
-    umi_recv_of(req)->channel = channel;
     umi_recv_of(req)->message = NULL;
-    umi_recv_of(req)->staged  = NULL;
     umi_recv_of(req)->phase   = RECV_QUEUED;
-    if (umi_must_stage(req->worker->context, buf) && !stage(req)) {
+    if (!umi_landing_init(req, channel)) {
         umi_request_free(req);
         return NULL;
     }
@@ -605,7 +547,7 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
 static void
 settle_cancelled_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_message *message = umi_recv_of(req)->message;
     umx_status   status  = req->status;
 
@@ -624,7 +566,7 @@ settle_cancelled_landing(umx_request *req)
 static void
 finish_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
 
     end_landing(req);
@@ -658,8 +600,8 @@ uncomplete(umx_request *req)
         umi_recv_of(req)->message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        status = umi_channel_unrecv(umi_recv_of(req)->channel, &req->info, NULL,
-                                    0, &req->buf);
+        status = umi_channel_unrecv(umi_recv_of(req)->landing.channel,
+                                    &req->info, NULL, 0, &req->buf);
     }
     if (status != UMX_ERR_NO_MEMORY) {
         req->status = UMX_ERR_CANCELED;
@@ -676,14 +618,14 @@ finish_odd(umx_request *req)
     if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
         uncomplete(req);
     }
-    req->status = unstage(req, req->status);
+    req->status = umi_land_unstage(req, req->status, req->info.length);
 }
 
 static bool
 recv_finish(umx_request *req)
 {
     if (umi_recv_of(req)->phase == RECV_LANDING || req->is_cancelled ||
-        umi_recv_of(req)->staged != NULL) {
+        umi_recv_of(req)->landing.staged != NULL) {
         finish_odd(req);
     }
     return true;
@@ -694,7 +636,7 @@ recv_finish(umx_request *req)
 static void
 cancel_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
@@ -719,7 +661,7 @@ cancel_landing(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_message *message = umi_recv_of(req)->message;
 
     switch ((enum recv_phase)umi_recv_of(req)->phase) {
@@ -773,10 +715,10 @@ const umi_channel_ops umi_tagged_ops = {
     .offer       = offer,
     .landed      = landed,
     .fail_posted = fail_posted,
-    .is_landing  = is_landing,
     .place       = umi_seq_place,
     .distance    = umi_seq_distance,
     .next        = next,
+    .lander      = &recv_ops,
 };
 
 uint64_t
