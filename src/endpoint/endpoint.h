@@ -11,6 +11,7 @@
 #include <umx/control.h>
 
 #include "codec/control.h"
+#include "codec/ucx_address.h"
 #include "core/ep_base.h"
 #include "core/listener.h"
 #include "core/peer.h"
@@ -48,6 +49,8 @@ typedef struct umi_handshake {
     bool              is_rejected; /* listening side: the peer should go now */
     umi_peer_claim    claim;       /* who the peer says it is; of its ... */
     void             *address;     /* ... address; owned */
+    umi_ucx_address   own_address; /* decoded, unless `is_checked` */
+    umi_ucx_address   peers_address;
     struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
     uint8_t           challenge[UMI_NONCE_SIZE];
     uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */

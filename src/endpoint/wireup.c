@@ -278,11 +278,12 @@ check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
 static umx_status
 check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
 {
-    umx_worker     *worker = umi_conn_worker(ep);
-    const void     *data;
-    size_t          len;
-    umi_ucx_address own, peers;
-    const char     *why;
+    umx_worker      *worker = umi_conn_worker(ep);
+    umi_ucx_address *own    = &ep->handshake->own_address;
+    umi_ucx_address *peers  = &ep->handshake->peers_address;
+    const void      *data;
+    size_t           len;
+    const char      *why;
     umx_status status = umi_engine_address(worker->engine, true, &data, &len);
 
     if (status != UMX_OK) {
@@ -291,30 +292,30 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
     }
     ep->handshake->claim.uuid = 0;
     ep->handshake->is_checked = false;
-    if (!umi_ucx_address_decode(&own, data, len, &why) || own.version > 2) {
+    if (!umi_ucx_address_decode(own, data, len, &why) || own->version > 2) {
         umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
                               "here, and are not checked");
         ep->handshake->is_checked = true;
         return UMX_OK;
     }
-    if (!umi_ucx_address_decode(&peers, where->address, where->address_len,
+    if (!umi_ucx_address_decode(peers, where->address, where->address_len,
                                 reason_p)) {
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.version > 2) {
+    if (peers->version > 2) {
         *reason_p = "UCX's address is of a version that this UCX does not have";
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.has_local && !ep->socket.is_local) {
+    if (peers->has_local && !ep->socket.is_local) {
         *reason_p = "UCX's address names shared memory of another host";
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.uuid == own.uuid &&
+    if (peers->uuid == own->uuid &&
         memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;
     }
-    ep->handshake->claim.uuid = peers.uuid;
+    ep->handshake->claim.uuid = peers->uuid;
     return UMX_OK;
 }
 
@@ -328,26 +329,14 @@ check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
     umi_handshake        *handshake = ep->handshake;
     const umi_peer_claim *claim     = &handshake->claim;
     const umi_peer       *peer      = umi_peer_find(&ep->base, claim);
-    const void           *data;
-    size_t                len;
-    umi_ucx_address       own, peers;
     umx_status            status;
 
     if (handshake->is_checked ||
         (peer != NULL && (id == 0 || peer->id == id))) {
         return UMX_OK;
     }
-    status = umi_engine_address(umi_conn_worker(ep)->engine, true, &data, &len);
-    if (status != UMX_OK) {
-        *reason_p = "no worker address";
-        return status;
-    }
-    if (!umi_ucx_address_decode(&own, data, len, reason_p) ||
-        !umi_ucx_address_decode(&peers, claim->address, claim->address_len,
-                                reason_p)) {
-        return UMX_ERR_PROTOCOL;
-    }
-    status                = check_segments(&own, &peers, reason_p);
+    status = check_segments(&handshake->own_address, &handshake->peers_address,
+                            reason_p);
     handshake->is_checked = (status == UMX_OK);
     return status;
 }
