@@ -315,9 +315,32 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
 /* tagged.c: the message that a receive waits for is gone. */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
-/* In and out of the queue. */
-void umi_channel_queue(umi_channel *channel, umx_message *message);
-void umi_channel_unqueue(umi_channel *channel, umx_message *message);
+/* Into the queue, in order; and out of it. */
+void umi_channel_insert(umi_channel *channel, umx_message *message);
+
+static inline void
+umi_channel_queue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+
+    stats->unexpected_messages++;
+    stats->unexpected_bytes += message->info.length;
+    if (umi_list_is_empty(&channel->unexpected)) {
+        umi_list_append(&channel->unexpected, &message->link);
+    } else {
+        umi_channel_insert(channel, message);
+    }
+}
+
+static inline void
+umi_channel_unqueue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+
+    stats->unexpected_messages--;
+    stats->unexpected_bytes -= message->info.length;
+    umi_link_remove(&message->link);
+}
 
 /* Drop a queued message, unread; a receive that waits for it fails. */
 void umi_channel_discard_message(umi_channel *channel, umx_message *message,
@@ -352,9 +375,6 @@ umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
 /* Checks that every receive shares; gives the channel. */
 umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
                                   umi_channel **channel_p);
-
-/* What the message has cost of the peer's credit goes back, once. */
-void umi_channel_credit(umi_channel *channel, umx_message *message);
 
 /* A message that was counted as received was not, after all. */
 void umi_channel_uncount(umi_channel *channel);
@@ -392,6 +412,20 @@ bool umi_credit_keep(umi_channel *channel, umi_charge charge);
 void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, umi_charge charge);
+/* What a message that was kept has cost of the peer's credit goes back, once.
+ */
+static inline void
+umi_channel_credit(umi_channel *channel, umx_message *message)
+{
+    umi_charge charge = message->charge;
+
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
+    }
+}
+
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);

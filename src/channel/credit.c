@@ -212,15 +212,3 @@ umi_credit_take(umi_channel *channel, const umi_limits *limits,
         limit->rndv = limits->rndv;
     }
 }
-
-void
-umi_channel_credit(umi_channel *channel, umx_message *message)
-{
-    umi_charge charge = message->charge;
-
-    if (charge.kind != UMI_CHARGE_NONE) {
-        message->charge.kind = UMI_CHARGE_NONE;
-        umi_credit_unkeep(channel, charge);
-        umi_credit_read(channel, charge);
-    }
-}
