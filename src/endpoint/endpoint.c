@@ -249,8 +249,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
-    if (take_due(ep, UMI_DUE_ROUTE)) {
-        umi_route_step(ep);
+    if (take_due(ep, UMI_DUE_NEXT_HOST)) {
+        umi_connect_hosts_step(ep);
     }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
@@ -371,7 +371,8 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         return;
     }
     if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
-        ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
+        ep->handshake->hosts != NULL &&
+        umi_connect_hosts_goes_on(ep, &status)) {
         return;
     }
     hand_out(ep); /* what has come was before the end */

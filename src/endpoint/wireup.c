@@ -396,7 +396,7 @@ umi_handshake_end(umx_ep *ep)
         umi_listener_release(handshake->listener);
     }
     free(handshake->address);
-    free(handshake->route);
+    free(handshake->hosts);
     explicit_bzero(handshake, sizeof(*handshake));
     free(handshake);
 }
@@ -697,7 +697,7 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
     }
-    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+    if (!umi_connect_hosts_is_right(ep, control->u.welcome.where.worker_id)) {
         *reason_p = "another worker has the port now";
         return UMX_ERR_WORKER_GONE;
     }
