@@ -295,10 +295,10 @@ void umi_channel_discard(umi_channel *channel);
 
 /* Start pulling announced messages into memory of ours, at most `*budget_p`
  * bytes. */
-void umi_channel_pull(umi_channel *channel, size_t *budget_p);
+void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
 
 /* Start to pull one. False when out of memory: it stays with its sender. */
-bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
+bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
 
 static inline void
 umi_channel_offer(umi_channel *channel, umx_message *message)

@@ -255,7 +255,7 @@ umi_channels_fetch(umx_ep *ep)
     budget = (used < budget) ? budget - used : 0;
     EACH_CHANNEL(channel, ep)
     {
-        umi_channel_pull(channel, &budget);
+        umi_channel_fetch(channel, &budget);
     }
 }
 

@@ -8,7 +8,7 @@
 #include "endpoint/endpoint.h"
 
 static bool
-pull_finish(umx_request *req)
+fetch_finish(umx_request *req)
 {
     umx_message *message = umi_recv_of(req)->message;
 
@@ -33,13 +33,13 @@ pull_finish(umx_request *req)
     return false;
 }
 
-static const umi_request_ops pull_ops = {
-    .name   = "pull",
-    .finish = pull_finish,
+static const umi_request_ops fetch_ops = {
+    .name   = "fetch",
+    .finish = fetch_finish,
 };
 
 bool
-umi_channel_pull_one(umi_channel *channel, umx_message *message)
+umi_channel_fetch_one(umi_channel *channel, umx_message *message)
 {
     umx_ep      *ep   = channel->ep;
     size_t       len  = message->info.length;
@@ -50,7 +50,7 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
     if (data == NULL) {
         return false;
     }
-    req = umi_request_new(ep->base.worker, &ep->base, &pull_ops, NULL);
+    req = umi_request_new(ep->base.worker, &ep->base, &fetch_ops, NULL);
     if (req == NULL) {
         free(data);
         return false;
@@ -69,7 +69,7 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
 }
 
 void
-umi_channel_pull(umi_channel *channel, size_t *budget_p)
+umi_channel_fetch(umi_channel *channel, size_t *budget_p)
 {
     UMI_LIST_FOREACH(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
@@ -78,7 +78,7 @@ umi_channel_pull(umi_channel *channel, size_t *budget_p)
             continue;
         }
         if (message->info.length > *budget_p ||
-            !umi_channel_pull_one(channel, message)) {
+            !umi_channel_fetch_one(channel, message)) {
             return;
         }
         *budget_p -= message->info.length;

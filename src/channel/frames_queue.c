@@ -99,13 +99,13 @@ refuse(umi_channel *channel, uint32_t seq, const char *why)
 
 /* Its bytes are needed to know what comes next. */
 static void
-pull_head(umi_channel *channel, umx_message *message)
+fetch_head(umi_channel *channel, umx_message *message)
 {
     umi_frames_limits limits = limits_of(channel);
 
     if (message->info.length > umi_frames_head_max(&limits)) {
         refuse(channel, message->info.seq, "a head of frames too long");
-    } else if (!umi_channel_pull_one(channel, message)) {
+    } else if (!umi_channel_fetch_one(channel, message)) {
         refuse(channel, message->info.seq, "out of memory for a message");
     }
 }
@@ -120,7 +120,7 @@ take_head(umi_channel *channel)
         return NULL;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
-        pull_head(channel, message);
+        fetch_head(channel, message);
         return NULL;
     }
     if (!open_head(channel, message, &why)) {

@@ -199,7 +199,7 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
     void *desc = message->data;
 
     if (message->info.length > room(req)) {
-        if (!is_satisfied(req) && !umi_channel_pull_one(channel, message)) {
+        if (!is_satisfied(req) && !umi_channel_fetch_one(channel, message)) {
             umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         }
         return false;
