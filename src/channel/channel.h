@@ -293,11 +293,11 @@ void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
 /* Drop all unread messages. */
 void umi_channel_discard(umi_channel *channel);
 
-/* Start pulling announced messages into memory of ours, at most `*budget_p`
+/* Start fetching announced messages into memory of ours, at most `*budget_p`
  * bytes. */
 void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
 
-/* Start to pull one. False when out of memory: it stays with its sender. */
+/* Start to fetch one. False when out of memory: it stays with its sender. */
 bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
 
 static inline void

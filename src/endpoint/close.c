@@ -55,7 +55,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_conn_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
     ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
-    umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
+    umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
         ep->state = UMX_EP_DRAINING;
@@ -153,7 +153,7 @@ umi_close_peer_done(umx_ep *ep)
     ep->is_peer_closed = true;
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     ep->hooks->peer_closed(ep);
-    umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
+    umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
 }
 

@@ -211,12 +211,12 @@ act(umx_ep *ep, const umi_control *control)
     case UMI_PING:
     case UMI_INFO_REQUEST:
     case UMI_CLOSE_LISTENER:
-        umi_ask_answer(ep, control);
+        umi_query_answer(ep, control);
         break;
     case UMI_PONG:
     case UMI_INFO:
     case UMI_LISTENER_CLOSED:
-        umi_ask_on_answer(ep, control);
+        umi_query_on_answer(ep, control);
         break;
     case UMI_CLOSE_AFTER_N:
         if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {

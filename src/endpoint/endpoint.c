@@ -106,7 +106,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
-    umi_list_init(&ep->asks);
+    umi_list_init(&ep->queries);
     umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
@@ -265,7 +265,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             ep->hooks->send(ep);
-            umi_ask_send_waiting(ep);
+            umi_query_send_waiting(ep);
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
@@ -395,7 +395,7 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_cma_end(&ep->base, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
-    umi_request_complete_all(&ep->asks, pending_status(ep));
+    umi_request_complete_all(&ep->queries, pending_status(ep));
     umi_control_drop(ep);
     umi_handshake_end(ep);
     if (!umi_list_is_empty(&ep->base.inflight) &&

@@ -134,9 +134,9 @@ struct umx_ep {
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
     char           *foreign;   /* such an error that names what came; or NULL */
-    umi_list        asks;      /* what the peer has not answered */
+    umi_list        queries;   /* what the peer has not answered */
     unsigned        num_asked; /* sent and not answered: given up, too */
-    uint64_t        last_ask;  /* token */
+    uint64_t        last_query;  /* token */
     umx_listener   *accepted_by; /* held; NULL on the connecting side */
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
@@ -288,10 +288,10 @@ void umi_close_peer_done(umx_ep *ep);
 void umi_close_try_ack(umx_ep *ep);
 
 /* query.c: questions to the peer */
-void umi_ask_send_waiting(umx_ep *ep);
+void umi_query_send_waiting(umx_ep *ep);
 /* The peer has answered; the peer asks. */
-void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
-void umi_ask_answer(umx_ep *ep, const umi_control *question);
+void umi_query_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_query_answer(umx_ep *ep, const umi_control *question);
 
 /* info.c: what INFO says of us, as JSON in at most `size` bytes with the
  * terminator; its length. */
