@@ -139,7 +139,7 @@ umi_channels_of(const umx_ep *ep)
 static inline bool
 umi_channel_is_reading(const umi_channel *channel)
 {
-    return umi_conn_is_reading(channel->ep) ||
+    return umi_endpoint_is_reading(channel->ep) ||
            (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
 }
 
@@ -321,7 +321,7 @@ void umi_channel_insert(umi_channel *channel, umx_message *message);
 static inline void
 umi_channel_queue(umi_channel *channel, umx_message *message)
 {
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
 
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
@@ -335,7 +335,7 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
 static inline void
 umi_channel_unqueue(umi_channel *channel, umx_message *message)
 {
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;

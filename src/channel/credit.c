@@ -142,7 +142,7 @@ owe_credit(umi_channel *channel)
     /* A peer that has said goodbye sends no more, and may be gone already. */
     if (!channel->owes_credit && !channel->ep->has_goodbye) {
         channel->owes_credit = true;
-        umi_conn_due(channel->ep, UMI_DUE_CREDIT);
+        umi_endpoint_due(channel->ep, UMI_DUE_CREDIT);
     }
 }
 

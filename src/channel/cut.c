@@ -66,14 +66,14 @@ umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status)
 {
     umx_ep *ep = channel->ep;
 
-    umi_channel_cut(channel, place, umi_conn_end_status(ep, status));
+    umi_channel_cut(channel, place, umi_endpoint_end_status(ep, status));
     if (ep->state != UMX_EP_OPEN) {
         return;
     }
     if (status == UMX_ERR_NO_MEMORY) {
-        umi_conn_protocol_error(ep, "out of memory for a message");
+        umi_endpoint_protocol_error(ep, "out of memory for a message");
     } else { /* its sender has ended, whatever UCX calls that */
-        umi_conn_cannot_land(ep, UMX_ERR_CONNECTION_RESET);
+        umi_endpoint_cannot_land(ep, UMX_ERR_CONNECTION_RESET);
     }
 }
 
@@ -150,6 +150,6 @@ umi_channel_cut_at_end(umi_channel *channel, umx_status status)
     first = first_queued(channel, first);
     first = first_taken(channel, first);
     first = first_landing(channel, &ep->base.inflight, first);
-    first = first_landing(channel, &umi_conn_worker(ep)->done, first);
+    first = first_landing(channel, &umi_endpoint_worker(ep)->done, first);
     umi_channel_cut(channel, first, status);
 }

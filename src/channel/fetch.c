@@ -25,7 +25,7 @@ fetch_finish(umx_request *req)
         } else {
             message->storage = UMI_STORAGE_MOVED;
             free(req->buf.data);
-            status = umi_conn_end_status(umi_conn_of(req->ep), status);
+            status = umi_endpoint_end_status(umi_endpoint_of(req->ep), status);
         }
         umi_channel_landed(umi_recv_of(req)->landing.channel, message, status);
     }

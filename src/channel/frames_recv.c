@@ -174,7 +174,8 @@ part_finish(umx_request *lander)
     }
     umi_piece_end(lander);
     if (status != UMX_OK) {
-        set_status(req, umi_conn_end_status(umi_conn_of(req->ep), status));
+        set_status(req,
+                   umi_endpoint_end_status(umi_endpoint_of(req->ep), status));
     }
     free_lander(lander);
     umi_frames_check_read(req);
@@ -195,7 +196,7 @@ static void
 read_part(umx_request *req, umx_message *message, const umi_part *part,
           umx_request *lander)
 {
-    umx_ep     *ep     = umi_conn_of(req->ep);
+    umx_ep     *ep     = umi_endpoint_of(req->ep);
     umi_frames *frames = umi_frames_op_of(req)->message->frames;
     void       *desc   = message->data;
 
@@ -203,7 +204,7 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
         ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
     } else if (message->storage == UMI_STORAGE_RNDV) {
-        set_status(req, umi_conn_end_status(ep, UMX_ERR_CLOSED));
+        set_status(req, umi_endpoint_end_status(ep, UMX_ERR_CLOSED));
     } else {
         set_status(
             req, copy_part(frames, part, desc, umi_frames_op_of(req)->buffers));
@@ -214,7 +215,7 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
         umi_piece_land(lander, desc, part->len);
     }
     if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
+        umi_endpoint_due(ep, UMI_DUE_ACK);
     }
 }
 
@@ -293,7 +294,7 @@ settle(umx_request *req)
 
     if (umi_channel_is_behind_lost(channel, message->info.seq) &&
         status == UMX_OK) {
-        status = umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+        status = umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED);
     }
     umi_frames_op_of(req)->all.phase = RECV_COMPLETE;
     message->frames->reader          = NULL;
@@ -347,7 +348,7 @@ check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     for (size_t i = 0; i < frames->head.info.count; i++) {
-        umx_status status = umi_conn_check_buffer(&buffers[i]);
+        umx_status status = umi_endpoint_check_buffer(&buffers[i]);
 
         if (status != UMX_OK) {
             return status;
@@ -398,7 +399,7 @@ start(umx_request *req)
                                umi_frames_op_of(req)->count);
     }
     if (status == UMX_OK && message->frames->is_cut) {
-        status = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        status = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
     }
     if (status != UMX_OK) {
         umi_frames_op_of(req)->message = NULL;
@@ -496,9 +497,9 @@ wait_status(const umi_channel *channel)
     bool has_some = !umi_list_is_empty(&channel->unexpected) ||
                     channel->num_returning != 0;
 
-    return (has_some && umi_conn_may_read(channel->ep)) ?
+    return (has_some && umi_endpoint_may_read(channel->ep)) ?
                UMX_OK :
-               umi_conn_recv_status(channel->ep);
+               umi_endpoint_recv_status(channel->ep);
 }
 
 static umx_status
@@ -559,7 +560,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
     if (status != UMX_OK) {
         return status;
     }
-    if (umi_conn_may_read(ep)) {
+    if (umi_endpoint_may_read(ep)) {
         message = umi_frames_take(channel);
     }
     if (message == NULL) {
@@ -639,7 +640,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
         return status;
     }
     if (message->frames->is_cut) {
-        status     = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        status     = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
         *message_p = NULL;
         umi_frames_drop(message);
         return status;

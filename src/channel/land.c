@@ -11,7 +11,7 @@ bool
 umi_land_stage(umx_request *req)
 {
     umi_landing *landing = umi_landing_of(req);
-    umx_message *staged  = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
+    umx_message *staged  = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
 
     if (staged == NULL) {
         return false;
@@ -51,7 +51,7 @@ umx_status
 umi_land(umx_request *req, void *desc, size_t len)
 {
     umi_landing_of(req)->is_landing = true;
-    umi_conn_of(req->ep)->num_landing++;
+    umi_endpoint_of(req->ep)->num_landing++;
     return umi_cma_is_loan(desc) ? umi_cma_read(req, desc) :
                                    umi_am_recv(req, desc, len);
 }
@@ -60,12 +60,12 @@ umi_land(umx_request *req, void *desc, size_t len)
 void
 umi_land_end(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
+    umx_ep *ep = umi_endpoint_of(req->ep);
 
     umi_landing_of(req)->is_landing = false;
     ep->num_landing--;
     if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
+        umi_endpoint_due(ep, UMI_DUE_ACK);
     }
 }
 
@@ -128,7 +128,7 @@ umi_piece_land(umx_request *piece, void *desc, size_t len)
     umi_assembly_of(piece->arg)->num_landing++;
     status = umi_land(piece, desc, len);
     if (status < 0) {
-        umi_conn_cannot_land(umi_conn_of(piece->ep), status);
+        umi_endpoint_cannot_land(umi_endpoint_of(piece->ep), status);
     }
     if (status != UMX_INPROGRESS) {
         umi_request_complete(piece, status);

@@ -61,7 +61,7 @@ umi_channel_discard_message(umi_channel *channel, umx_message *message,
 void
 umi_channel_discard(umi_channel *channel)
 {
-    umx_status status = umi_conn_end_status(channel->ep, UMX_ERR_CANCELED);
+    umx_status status = umi_endpoint_end_status(channel->ep, UMX_ERR_CANCELED);
 
     while (!umi_list_is_empty(&channel->unexpected)) {
         umi_channel_discard_message(

@@ -65,7 +65,7 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
     if (len == 0) {
         return UMX_OK;
     }
-    if (!umi_conn_may_read(ep) || ep->is_dropped ||
+    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
         umi_channel_is_lost(channel, place)) {
         return UMX_ERR_CLOSED;
     }
@@ -246,7 +246,7 @@ is_at_end(const umi_channel *channel, umx_request *req)
     if (message != NULL) {
         return message->info.length == 0;
     }
-    status = umi_conn_recv_status(channel->ep);
+    status = umi_endpoint_recv_status(channel->ep);
     if (status != UMX_ERR_PEER_CLOSED ||
         umi_channel_is_behind_lost(channel, channel->place)) {
         umi_stream_of(req)->all.status = status;
@@ -316,7 +316,8 @@ static void
 offer(umi_channel *channel, umx_message *message)
 {
     if (channel->has_end) {
-        umi_conn_protocol_error(channel->ep, "bytes after the end of a stream");
+        umi_endpoint_protocol_error(channel->ep,
+                                    "bytes after the end of a stream");
         umi_message_free(message);
         return;
     }
@@ -345,8 +346,8 @@ slice_finish(umx_request *piece)
         status = UMX_ERR_CLOSED;
     }
     if (status != UMX_OK) {
-        umi_stream_of(req)->all.status = umi_conn_end_status(channel->ep,
-                                                             status);
+        umi_stream_of(req)->all.status = umi_endpoint_end_status(channel->ep,
+                                                                 status);
         if (at < umi_stream_of(req)->good) {
             umi_stream_of(req)->good = at;
         }
@@ -399,7 +400,7 @@ static const umi_request_ops recv_ops = {
 static void
 fail_posted(umi_channel *channel, umx_status status)
 {
-    if (umi_conn_reads_on(channel->ep)) {
+    if (umi_endpoint_reads_on(channel->ep)) {
         advance(channel); /* to the end of the stream, or a failure */
         return;
     }
@@ -479,7 +480,7 @@ start(umi_channel *channel, umx_request *req)
     bool is_first = umi_list_is_empty(&channel->posted) &&
                     channel->num_returning == 0;
 
-    if (!umi_conn_may_read(channel->ep)) {
+    if (!umi_endpoint_may_read(channel->ep)) {
         return UMX_ERR_CLOSED;
     }
     if (is_first && fill(channel, req)) {
@@ -509,7 +510,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_contiguous(buf);
+    status = umi_endpoint_check_contiguous(buf);
     if (status != UMX_OK) {
         return status;
     }

@@ -100,7 +100,7 @@ end_landing(umx_request *req)
 static umx_status
 land(umx_request *req, void *desc, size_t len)
 {
-    umx_ep    *ep = umi_conn_of(req->ep);
+    umx_ep    *ep = umi_endpoint_of(req->ep);
     umx_status status;
 
     umi_recv_of(req)->phase   = RECV_LANDING;
@@ -111,7 +111,7 @@ land(umx_request *req, void *desc, size_t len)
     }
     end_landing(req);
     if (status != UMX_OK) {
-        umi_conn_cannot_land(ep, status);
+        umi_endpoint_cannot_land(ep, status);
         umi_channel_cut(umi_recv_of(req)->landing.channel, req->info.seq,
                         status);
         return status;
@@ -168,14 +168,14 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     umi_channel_credit(channel, message);
     umi_message_free(message);
     if (channel->ep->has_goodbye) {
-        umi_conn_due(channel->ep, UMI_DUE_ACK);
+        umi_endpoint_due(channel->ep, UMI_DUE_ACK);
     }
     if (len > req->buf.len) {
         return UMX_ERR_MESSAGE_TRUNCATED;
     }
     umi_channel_cut(channel, seq,
-                    umi_conn_end_status(channel->ep, UMX_ERR_CLOSED));
-    return umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+                    umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED));
+    return umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -212,7 +212,7 @@ offer(umi_channel *channel, umx_message *message)
     if (req == NULL) {
         umi_channel_queue(channel, message);
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
+            umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
@@ -374,18 +374,18 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_buffer(buf);
+    status = umi_endpoint_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_list_is_empty(&channel->unexpected) && umi_conn_may_read(ep)) {
+    if (!umi_list_is_empty(&channel->unexpected) && umi_endpoint_may_read(ep)) {
         message = find_unexpected(channel, match);
         if (message != NULL) {
             return recv_queued(channel, message, match, buf, params, req_p,
                                info);
         }
     }
-    status = umi_conn_recv_status(ep);
+    status = umi_endpoint_recv_status(ep);
     if (status != UMX_OK) {
         return status;
     }
@@ -413,11 +413,11 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    if (umi_conn_may_read(ep)) {
+    if (umi_endpoint_may_read(ep)) {
         message = find_unexpected(channel, match);
     }
     if (message == NULL) {
-        status = umi_conn_recv_status(ep);
+        status = umi_endpoint_recv_status(ep);
         if (status != UMX_OK) {
             return status;
         }
@@ -464,7 +464,8 @@ umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    message = umi_conn_may_read(ep) ? find_unexpected(channel, match) : NULL;
+    message = umi_endpoint_may_read(ep) ? find_unexpected(channel, match) :
+                                          NULL;
     if (message == NULL) {
         return UMX_ERR_NO_MESSAGE;
     }
@@ -491,7 +492,7 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, info->seq)) {
+    if (!umi_endpoint_may_read(ep) || umi_channel_is_lost(channel, info->seq)) {
         return UMX_ERR_CLOSED;
     }
     status = umi_message_rebuild(ep, header, header_len, buf, info->length,
@@ -534,7 +535,7 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
     message->claimant = NULL;
     if (claimant == NULL) {
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
+            umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
@@ -577,7 +578,7 @@ finish_landing(umx_request *req)
         req->status = UMX_ERR_CLOSED;
     }
     if (req->status != UMX_OK) {
-        req->status = umi_conn_end_status(ep, req->status);
+        req->status = umi_endpoint_end_status(ep, req->status);
     }
     if (umi_recv_of(req)->message != NULL) {
         settle_cancelled_landing(req);
@@ -640,7 +641,8 @@ cancel_landing(umx_request *req)
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
-    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, req->info.seq)) {
+    if (!umi_endpoint_may_read(ep) ||
+        umi_channel_is_lost(channel, req->info.seq)) {
         return; /* nobody receives it any more */
     }
     message = umi_message_copy(ep, NULL, 0);

@@ -118,7 +118,7 @@ umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
     umi_timer_stop(&ep->timer);
     umi_socket_close(&ep->socket);
     umi_peer_detach(&ep->base, true);
-    umi_conn_due(ep, UMI_DUE_NEXT_HOST);
+    umi_endpoint_due(ep, UMI_DUE_NEXT_HOST);
     return true;
 }
 
@@ -159,7 +159,7 @@ umi_connect_hosts_step(umx_ep *ep)
     }
     hosts = ep->handshake->hosts;
     if (hosts->next == hosts->count) {
-        umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_UNREACHABLE);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_UNREACHABLE);
         return;
     }
     timeout_ns = next_timeout(ep);
@@ -168,14 +168,14 @@ umi_connect_hosts_step(umx_ep *ep)
     ep->protocol_error       = NULL;
     ep->base.events          = 0;
     ep->handshake->has_hello = false;
-    umi_conn_set_reason(ep, "", 0);
+    umi_endpoint_set_reason(ep, "", 0);
     status = umi_socket_connect(&ep->socket, (struct sockaddr *)&addr, len,
                                 NULL, 0);
     if (status != UMX_OK) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
         return;
     }
-    umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
+    umi_timer_start(umi_endpoint_worker(ep), &ep->timer, timeout_ns);
     umi_handshake_start(ep);
 }
 
@@ -208,7 +208,7 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;
     }
-    status = umi_conn_new(worker, &ep);
+    status = umi_endpoint_new(worker, &ep);
     if (status != UMX_OK) {
         return status;
     }

@@ -67,7 +67,7 @@ umi_query_send_waiting(umx_ep *ep)
         asked_of(req)->time_ns = umi_clock_ns();
         control.kind           = (umi_control_kind)asked_of(req)->kind;
         control.u.ask.token    = asked_of(req)->token;
-        umi_conn_send_control(ep, &control); /* may end all of this */
+        umi_endpoint_send_control(ep, &control); /* may end all of this */
     }
 }
 
@@ -75,11 +75,11 @@ static umx_status
 ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
     umx_request **req_p)
 {
-    umx_status   status = umi_conn_check(ep);
+    umx_status   status = umi_endpoint_check(ep);
     umx_request *req;
 
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = umi_endpoint_send_status(ep);
     }
     if (status != UMX_OK) {
         return status;
@@ -184,14 +184,14 @@ umi_query_on_answer(umx_ep *ep, const umi_control *control)
         break;
     }
     if (ep->num_asked == 0 || token == 0 || token > ep->last_query) {
-        umi_conn_protocol_error(ep, "an answer to nothing");
+        umi_endpoint_protocol_error(ep, "an answer to nothing");
         return;
     }
     ep->num_asked--;
     req = find_asked(ep, token);
     if (req != NULL &&
         answer_to((umi_control_kind)asked_of(req)->kind) != control->kind) {
-        umi_conn_protocol_error(ep, "an answer to another question");
+        umi_endpoint_protocol_error(ep, "an answer to another question");
         return;
     }
     if (req != NULL) {
@@ -215,7 +215,7 @@ send_info(umx_ep *ep, uint64_t token)
 
     control.u.info.text_len = (uint16_t)umi_info_write(ep, text, sizeof(text));
     control.u.info.text     = text;
-    umi_conn_send_control(ep, &control);
+    umi_endpoint_send_control(ep, &control);
 }
 
 static umx_status
@@ -244,7 +244,8 @@ umi_query_answer(umx_ep *ep, const umi_control *question)
     umi_control answer = {.kind = UMI_PONG, .u.ask.token = token};
 
     if (ep->num_answers >= MAX_ANSWERS) {
-        umi_conn_protocol_error(ep, "questions whose answers are not taken");
+        umi_endpoint_protocol_error(ep,
+                                    "questions whose answers are not taken");
         return;
     }
     if (question->kind == UMI_INFO_REQUEST) {
@@ -256,7 +257,7 @@ umi_query_answer(umx_ep *ep, const umi_control *question)
         answer.u.listener_closed.token  = token;
         answer.u.listener_closed.status = close_listener(ep);
     }
-    umi_conn_send_control(ep, &answer);
+    umi_endpoint_send_control(ep, &answer);
 }
 
 /* ---- what is known without asking ----------------------------------------
