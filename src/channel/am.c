@@ -107,7 +107,8 @@ umi_am_user_find(umx_worker *worker, uint32_t channel)
 static bool
 may_take(const umi_channel *channel)
 {
-    return umi_conn_may_read(channel->ep) || umi_channel_is_reading(channel);
+    return umi_endpoint_may_read(channel->ep) ||
+           umi_channel_is_reading(channel);
 }
 
 /* Tell that there is something to take, of an endpoint that the program has. */
@@ -120,7 +121,7 @@ tell_ready(umi_channel *channel)
         !umi_list_is_empty(&channel->unexpected) &&
         !umi_link_is_linked(&channel->user_link)) {
         umi_list_append(&user->channels, &channel->user_link);
-        user->ready(umi_conn_worker(channel->ep), user->id, user->arg);
+        user->ready(umi_endpoint_worker(channel->ep), user->id, user->arg);
     }
 }
 
@@ -157,12 +158,12 @@ attach_user(umx_worker *worker, umi_am_user *user)
     uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
 
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umx_ep      *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umx_ep      *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
         umi_channel *channel = umi_channel_find(ep, id);
 
         if (channel != NULL) {
             channel->user = user;
-            umi_conn_due(ep, UMI_DUE_HANDLERS);
+            umi_endpoint_due(ep, UMI_DUE_HANDLERS);
         }
     }
 }

@@ -11,6 +11,7 @@
 
 #include <umx/channel.h>
 
+#include "channel/land.h"
 #include "channel/message.h"
 #include "codec/header.h"
 #include "endpoint/endpoint.h"
@@ -49,14 +50,12 @@ typedef struct umi_channel_ops {
      * of the first message whose bytes are not. */
     void (*cut)(struct umi_channel *channel, umx_status status);
     uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
-    /* Does a message of the channel land by `req`, and which? */
-    bool (*is_landing)(const struct umi_channel *channel,
-                       const umx_request *req, uint64_t *place_p);
-    uint64_t (*place)(const umx_message *message);
+    uint64_t (*place)(const umx_recv_info *info);
     /* How far `a` is behind `b`. */
     int64_t (*distance)(uint64_t a, uint64_t b);
     /* Of what comes next. */
     uint64_t (*next)(const struct umi_channel *channel);
+    const umi_request_ops *lander; /* of requests by which its messages land */
 } umi_channel_ops;
 
 extern const umi_channel_ops umi_tagged_ops;
@@ -140,7 +139,7 @@ umi_channels_of(const umx_ep *ep)
 static inline bool
 umi_channel_is_reading(const umi_channel *channel)
 {
-    return umi_conn_is_reading(channel->ep) ||
+    return umi_endpoint_is_reading(channel->ep) ||
            (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
 }
 
@@ -227,12 +226,10 @@ UMI_REQUEST_TAIL(umi_send, umi_send_of);
 
 /* A receive of a message, or of its bytes. */
 typedef struct umi_recv {
+    umi_landing  landing;
     uint64_t     tag;
     uint64_t     mask;
-    umi_channel *channel;
     umx_message *message;
-    umx_message *staged; /* where bytes land; or NULL */
-    void        *device; /* where they belong, if so */
     uint32_t     flags;
     uint8_t      phase;
 } umi_recv;
@@ -296,16 +293,12 @@ void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
 /* Drop all unread messages. */
 void umi_channel_discard(umi_channel *channel);
 
-/* Start pulling announced messages into memory of ours, at most `*budget_p`
+/* Start fetching announced messages into memory of ours, at most `*budget_p`
  * bytes. */
-void umi_channel_pull(umi_channel *channel, size_t *budget_p);
+void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
 
-/* land.c: have the bytes of an announcement or of a loan written into
- * `req->buf`, of exactly `len` bytes; as umi_am_recv(). */
-umx_status umi_land_post(umx_request *req, void *desc, size_t len);
-
-/* Start to pull one. False when out of memory: it stays with its sender. */
-bool umi_channel_pull_one(umi_channel *channel, umx_message *message);
+/* Start to fetch one. False when out of memory: it stays with its sender. */
+bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
 
 static inline void
 umi_channel_offer(umi_channel *channel, umx_message *message)
@@ -322,9 +315,32 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
 /* tagged.c: the message that a receive waits for is gone. */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
-/* In and out of the queue. */
-void umi_channel_queue(umi_channel *channel, umx_message *message);
-void umi_channel_unqueue(umi_channel *channel, umx_message *message);
+/* Into the queue, in order; and out of it. */
+void umi_channel_insert(umi_channel *channel, umx_message *message);
+
+static inline void
+umi_channel_queue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+
+    stats->unexpected_messages++;
+    stats->unexpected_bytes += message->info.length;
+    if (umi_list_is_empty(&channel->unexpected)) {
+        umi_list_append(&channel->unexpected, &message->link);
+    } else {
+        umi_channel_insert(channel, message);
+    }
+}
+
+static inline void
+umi_channel_unqueue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+
+    stats->unexpected_messages--;
+    stats->unexpected_bytes -= message->info.length;
+    umi_link_remove(&message->link);
+}
 
 /* Drop a queued message, unread; a receive that waits for it fails. */
 void umi_channel_discard_message(umi_channel *channel, umx_message *message,
@@ -359,9 +375,6 @@ umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
 /* Checks that every receive shares; gives the channel. */
 umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
                                   umi_channel **channel_p);
-
-/* What the message has cost of the peer's credit goes back, once. */
-void umi_channel_credit(umi_channel *channel, umx_message *message);
 
 /* A message that was counted as received was not, after all. */
 void umi_channel_uncount(umi_channel *channel);
@@ -399,6 +412,20 @@ bool umi_credit_keep(umi_channel *channel, umi_charge charge);
 void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, umi_charge charge);
+/* What a message that was kept has cost of the peer's credit goes back, once.
+ */
+static inline void
+umi_channel_credit(umi_channel *channel, umx_message *message)
+{
+    umi_charge charge = message->charge;
+
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
+    }
+}
+
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
@@ -424,7 +451,7 @@ void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 
 /* umi_channel_ops.place and distance of channels whose order is that of seqs.
  */
-uint64_t umi_seq_place(const umx_message *message);
+uint64_t umi_seq_place(const umx_recv_info *info);
 int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
 /* Is the message of that place lost, or behind one that is; is it behind one?

@@ -18,7 +18,7 @@ umi_channels_init(umx_ep *ep)
     umi_list_init(&channels->due);
     umi_table_init(&channels->by_id);
     channels->rndv_thresh =
-        umi_conn_worker(ep)->context->config.rndv_thresh_net;
+        umi_endpoint_worker(ep)->context->config.rndv_thresh_net;
     channels->cma_min = SIZE_MAX;
 }
 
@@ -102,15 +102,15 @@ umi_channel_of_peer(umx_ep *ep, uint32_t id)
     }
     if (is_limited(id) &&
         umi_channels_of(ep)->num_peers >=
-            umi_conn_worker(ep)->context->config.channels_max) {
-        umi_conn_protocol_error(ep, "more channels than are accepted");
+            umi_endpoint_worker(ep)->context->config.channels_max) {
+        umi_endpoint_protocol_error(ep, "more channels than are accepted");
         return NULL;
     }
     if (channel == NULL) {
         channel = add_channel(ep, id);
     }
     if (channel == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a channel");
+        umi_endpoint_protocol_error(ep, "out of memory for a channel");
         return NULL;
     }
     channel->is_peers = true;
@@ -172,7 +172,7 @@ umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
 {
     umx_status status;
 
-    status = umi_conn_check(ep);
+    status = umi_endpoint_check(ep);
     if (status != UMX_OK) {
         return status;
     }

@@ -26,7 +26,7 @@ void
 umi_channels_open(umx_ep *ep)
 {
     umi_channels     *channels = umi_channels_of(ep);
-    const umx_config *config   = &umi_conn_worker(ep)->context->config;
+    const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
     bool              has_shm  = ep->base.peer->has_shm;
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
@@ -47,7 +47,7 @@ grant(umi_channel *channel)
         umi_credit_grant(channel, &control.u.credit.limits,
                          &control.u.credit.reserve);
         control.u.credit.channel = channel->id;
-        umi_conn_send_control(channel->ep, &control);
+        umi_endpoint_send_control(channel->ep, &control);
     }
 }
 
@@ -63,11 +63,12 @@ umi_channels_on_credit(umx_ep *ep, const umi_control *credit)
     umi_channel *channel = umi_channel_find(ep, credit->u.credit.channel);
 
     if (channel == NULL || !channel->is_ours) {
-        umi_conn_protocol_error(ep, "credit for a channel that is not in use");
+        umi_endpoint_protocol_error(ep,
+                                    "credit for a channel that is not in use");
     } else {
         umi_credit_take(channel, &credit->u.credit.limits,
                         credit->u.credit.reserve);
-        umi_conn_due(ep, UMI_DUE_SEND);
+        umi_endpoint_due(ep, UMI_DUE_SEND);
     }
 }
 
@@ -83,7 +84,7 @@ umi_channel_due(umi_channel *channel)
     if (!umi_link_is_linked(&channel->due_link)) {
         umi_list_append(&umi_channels_of(channel->ep)->due, &channel->due_link);
     }
-    umi_conn_due(channel->ep, UMI_DUE_RECV);
+    umi_endpoint_due(channel->ep, UMI_DUE_RECV);
 }
 
 void
@@ -165,7 +166,7 @@ add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
         return; /* nothing was sent on it */
     }
     if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
-        umi_conn_send_control(ep, control);
+        umi_endpoint_send_control(ep, control);
         control->u.goodbye.count = 0;
     }
     entry           = &control->u.goodbye.entries[control->u.goodbye.count++];
@@ -245,7 +246,7 @@ heap_bytes(const umi_channel *channel)
 void
 umi_channels_fetch(umx_ep *ep)
 {
-    size_t budget = umi_conn_worker(ep)->context->config.goodbye_bytes;
+    size_t budget = umi_endpoint_worker(ep)->context->config.goodbye_bytes;
     size_t used   = 0;
 
     EACH_CHANNEL(channel, ep)
@@ -255,7 +256,7 @@ umi_channels_fetch(umx_ep *ep)
     budget = (used < budget) ? budget - used : 0;
     EACH_CHANNEL(channel, ep)
     {
-        umi_channel_pull(channel, &budget);
+        umi_channel_fetch(channel, &budget);
     }
 }
 
@@ -286,7 +287,7 @@ umi_channels_finish(umx_ep *ep, umx_status status)
     EACH_CHANNEL(channel, ep)
     {
         umi_channel_fail_waiting(channel, status);
-        if (umi_conn_reads_on(ep)) {
+        if (umi_endpoint_reads_on(ep)) {
             umi_channel_cut_at_end(channel, status);
             umi_channel_fail_posted(channel, status);
         } else {

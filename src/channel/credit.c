@@ -142,7 +142,7 @@ owe_credit(umi_channel *channel)
     /* A peer that has said goodbye sends no more, and may be gone already. */
     if (!channel->owes_credit && !channel->ep->has_goodbye) {
         channel->owes_credit = true;
-        umi_conn_due(channel->ep, UMI_DUE_CREDIT);
+        umi_endpoint_due(channel->ep, UMI_DUE_CREDIT);
     }
 }
 
@@ -210,17 +210,5 @@ umi_credit_take(umi_channel *channel, const umi_limits *limits,
     }
     if ((int32_t)(limits->rndv - limit->rndv) > 0) {
         limit->rndv = limits->rndv;
-    }
-}
-
-void
-umi_channel_credit(umi_channel *channel, umx_message *message)
-{
-    umi_charge charge = message->charge;
-
-    if (charge.kind != UMI_CHARGE_NONE) {
-        message->charge.kind = UMI_CHARGE_NONE;
-        umi_credit_unkeep(channel, charge);
-        umi_credit_read(channel, charge);
     }
 }

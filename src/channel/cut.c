@@ -24,9 +24,9 @@ umi_seq_distance(uint64_t a, uint64_t b)
 }
 
 uint64_t
-umi_seq_place(const umx_message *message)
+umi_seq_place(const umx_recv_info *info)
 {
-    return message->info.seq;
+    return info->seq;
 }
 
 bool
@@ -52,7 +52,7 @@ umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status)
     UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
 
-        if (umi_channel_is_lost(channel, channel->ops->place(message))) {
+        if (umi_channel_is_lost(channel, channel->ops->place(&message->info))) {
             umi_channel_discard_message(channel, message, status);
         }
     }
@@ -66,14 +66,14 @@ umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status)
 {
     umx_ep *ep = channel->ep;
 
-    umi_channel_cut(channel, place, umi_conn_end_status(ep, status));
+    umi_channel_cut(channel, place, umi_endpoint_end_status(ep, status));
     if (ep->state != UMX_EP_OPEN) {
         return;
     }
     if (status == UMX_ERR_NO_MEMORY) {
-        umi_conn_protocol_error(ep, "out of memory for a message");
+        umi_endpoint_protocol_error(ep, "out of memory for a message");
     } else { /* its sender has ended, whatever UCX calls that */
-        umi_conn_cannot_land(ep, UMX_ERR_CONNECTION_RESET);
+        umi_endpoint_cannot_land(ep, UMX_ERR_CONNECTION_RESET);
     }
 }
 
@@ -94,11 +94,9 @@ first_landing(const umi_channel *channel, const umi_list *requests,
 {
     UMI_LIST_FOREACH(link, requests) {
         const umx_request *req = umi_request_at(link);
-        uint64_t           place;
 
-        if (req->status != UMX_OK &&
-            channel->ops->is_landing(channel, req, &place)) {
-            first = first_of(channel, place, first);
+        if (req->status != UMX_OK && umi_land_is_of(req, channel)) {
+            first = first_of(channel, channel->ops->place(&req->info), first);
         }
     }
     return first;
@@ -119,7 +117,8 @@ first_taken(const umi_channel *channel, uint64_t first)
         const umx_message *message = umi_message_at(link);
 
         if (is_unsafe(message)) {
-            first = first_of(channel, channel->ops->place(message), first);
+            first = first_of(channel, channel->ops->place(&message->info),
+                             first);
         }
     }
     return first;
@@ -135,7 +134,8 @@ first_queued(umi_channel *channel, uint64_t first)
         const umx_message *message = umi_message_at(link);
 
         if (!umi_message_is_at_hand(message)) {
-            return first_of(channel, channel->ops->place(message), first);
+            return first_of(channel, channel->ops->place(&message->info),
+                            first);
         }
     }
     return first;
@@ -150,6 +150,6 @@ umi_channel_cut_at_end(umi_channel *channel, umx_status status)
     first = first_queued(channel, first);
     first = first_taken(channel, first);
     first = first_landing(channel, &ep->base.inflight, first);
-    first = first_landing(channel, &umi_conn_worker(ep)->done, first);
+    first = first_landing(channel, &umi_endpoint_worker(ep)->done, first);
     umi_channel_cut(channel, first, status);
 }

@@ -2,17 +2,17 @@
 /* fetch.c: announced messages come into memory of ours, because their sender
  * cannot keep them. */
 #include <stdlib.h>
+#include <umx/buffer.h>
 
 #include "channel/channel.h"
 #include "endpoint/endpoint.h"
 
 static bool
-pull_finish(umx_request *req)
+fetch_finish(umx_request *req)
 {
     umx_message *message = umi_recv_of(req)->message;
-    umx_ep      *ep      = umi_conn_of(req->ep);
 
-    ep->num_landing--;
+    umi_land_end(req);
     if (message == NULL) { /* discarded meanwhile */
         free(req->buf.data);
     } else {
@@ -25,22 +25,21 @@ pull_finish(umx_request *req)
         } else {
             message->storage = UMI_STORAGE_MOVED;
             free(req->buf.data);
-            status = umi_conn_end_status(ep, status);
+            status = umi_endpoint_end_status(umi_endpoint_of(req->ep), status);
         }
-        umi_channel_landed(umi_recv_of(req)->channel, message, status);
+        umi_channel_landed(umi_recv_of(req)->landing.channel, message, status);
     }
-    umi_conn_due(ep, UMI_DUE_ACK);
     umi_request_free(req);
     return false;
 }
 
-static const umi_request_ops pull_ops = {
-    .name   = "pull",
-    .finish = pull_finish,
+static const umi_request_ops fetch_ops = {
+    .name   = "fetch",
+    .finish = fetch_finish,
 };
 
 bool
-umi_channel_pull_one(umi_channel *channel, umx_message *message)
+umi_channel_fetch_one(umi_channel *channel, umx_message *message)
 {
     umx_ep      *ep   = channel->ep;
     size_t       len  = message->info.length;
@@ -51,18 +50,16 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
     if (data == NULL) {
         return false;
     }
-    req = umi_request_new(ep->base.worker, &ep->base, &pull_ops, NULL);
+    req = umi_request_new(ep->base.worker, &ep->base, &fetch_ops, NULL);
     if (req == NULL) {
         free(data);
         return false;
     }
-    req->buf = (umx_buffer){
-        .data = data, .len = len, .memtype = UMX_MEMTYPE_HOST};
-    umi_recv_of(req)->channel = channel;
+    req->buf = umx_host_buffer(data, len);
+    (void)umi_landing_init(req, channel); /* memory of the host */
     umi_recv_of(req)->message = message;
-    status                    = umi_land_post(req, message->data, len);
     ep->num_announced--;
-    ep->num_landing++;
+    status           = umi_land(req, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;
     if (status != UMX_INPROGRESS) {
@@ -72,7 +69,7 @@ umi_channel_pull_one(umi_channel *channel, umx_message *message)
 }
 
 void
-umi_channel_pull(umi_channel *channel, size_t *budget_p)
+umi_channel_fetch(umi_channel *channel, size_t *budget_p)
 {
     UMI_LIST_FOREACH(link, &channel->unexpected) {
         umx_message *message = umi_message_at(link);
@@ -81,7 +78,7 @@ umi_channel_pull(umi_channel *channel, size_t *budget_p)
             continue;
         }
         if (message->info.length > *budget_p ||
-            !umi_channel_pull_one(channel, message)) {
+            !umi_channel_fetch_one(channel, message)) {
             return;
         }
         *budget_p -= message->info.length;

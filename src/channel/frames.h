@@ -56,17 +56,12 @@ void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
 
 /* A receive. */
 typedef struct umi_frames_op {
-    umi_channel        *channel;
+    umi_assembly        all;
     umx_message        *message; /* NULL: none yet */
     umx_frames_alloc_fn alloc;
     void               *arg;
     const umx_buffer   *buffers;
     size_t              count;
-    unsigned            num_landing;
-    umx_status          status;
-    uint8_t             phase;
-    bool                is_ended;
-    bool                is_returning; /* see channel.num_returning */
 } umi_frames_op;
 
 UMI_REQUEST_TAIL(umi_frames_op, umi_frames_op_of);
@@ -75,6 +70,7 @@ UMI_REQUEST_TAIL(umi_frames_op, umi_frames_op_of);
  */
 
 extern const umi_request_ops umi_frames_recv_ops;
+extern const umi_request_ops umi_frames_part_ops; /* of a part that lands */
 
 /* It has got a message. */
 void umi_frames_got(umx_request *req, umx_message *message);
@@ -85,11 +81,6 @@ void umi_frames_read_part(umx_request *req, umx_message *message,
 
 /* No part is missing any more, or none will come. */
 void umi_frames_check_read(umx_request *req);
-
-/* Is it a part of a message, on its way to memory of the user's? `*place_p` is
- * where the message is. */
-bool umi_frames_is_landing(const umi_channel *channel, const umx_request *req,
-                           uint64_t *place_p);
 
 /* The connection ends: so does it. */
 void umi_frames_fail(umx_request *req, umx_status status);

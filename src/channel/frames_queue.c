@@ -17,7 +17,8 @@
 static umi_frames_limits
 limits_of(const umi_channel *channel)
 {
-    const umx_config *config = &umi_conn_worker(channel->ep)->context->config;
+    const umx_config *config =
+        &umi_endpoint_worker(channel->ep)->context->config;
 
     return (umi_frames_limits){.frames = config->frames_max,
                                .bytes  = config->frames_bytes_max};
@@ -36,7 +37,8 @@ static bool
 open_head(umi_channel *channel, umx_message *message, const char **why_p)
 {
     umi_frames_limits limits = limits_of(channel);
-    umi_frames *frames = umi_pool_get(&umi_conn_worker(channel->ep)->frames);
+    umi_frames       *frames = umi_pool_get(
+              &umi_endpoint_worker(channel->ep)->frames);
 
     if (frames == NULL) {
         *why_p = "out of memory for a message";
@@ -60,7 +62,7 @@ umi_frames_free(umx_message *message)
 {
     umi_frames *frames = message->frames;
     umx_worker *worker = message->is_taken ? message->worker :
-                                             umi_conn_worker(message->ep);
+                                             umi_endpoint_worker(message->ep);
 
     if (message->channel->open == message) {
         message->channel->open = NULL;
@@ -93,19 +95,19 @@ umi_frames_orphan(umx_message *message)
 static void
 refuse(umi_channel *channel, uint32_t seq, const char *why)
 {
-    umi_conn_protocol_error(channel->ep, why);
+    umi_endpoint_protocol_error(channel->ep, why);
     umi_channel_cut(channel, seq, UMX_ERR_PROTOCOL);
 }
 
 /* Its bytes are needed to know what comes next. */
 static void
-pull_head(umi_channel *channel, umx_message *message)
+fetch_head(umi_channel *channel, umx_message *message)
 {
     umi_frames_limits limits = limits_of(channel);
 
     if (message->info.length > umi_frames_head_max(&limits)) {
         refuse(channel, message->info.seq, "a head of frames too long");
-    } else if (!umi_channel_pull_one(channel, message)) {
+    } else if (!umi_channel_fetch_one(channel, message)) {
         refuse(channel, message->info.seq, "out of memory for a message");
     }
 }
@@ -120,7 +122,7 @@ take_head(umi_channel *channel)
         return NULL;
     }
     if (message->storage == UMI_STORAGE_RNDV) {
-        pull_head(channel, message);
+        fetch_head(channel, message);
         return NULL;
     }
     if (!open_head(channel, message, &why)) {
@@ -143,7 +145,7 @@ drop_part(umi_channel *channel, umx_message *part)
     umi_channel_credit(channel, part);
     umi_message_free(part);
     if (channel->ep->has_goodbye) {
-        umi_conn_due(channel->ep, UMI_DUE_ACK);
+        umi_endpoint_due(channel->ep, UMI_DUE_ACK);
     }
 }
 
@@ -162,7 +164,7 @@ take_part(umi_channel *channel, umx_message *message)
     }
     umi_channel_unqueue(channel, message);
     message->is_taken = true;
-    message->worker   = umi_conn_worker(channel->ep);
+    message->worker   = umi_endpoint_worker(channel->ep);
     frames->next      = part.end;
     frames->num_missing--;
     if (frames->num_missing == 0) {
@@ -257,7 +259,7 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
 static void
 end_posted(umi_channel *channel)
 {
-    umx_status status = umi_conn_recv_status(channel->ep);
+    umx_status status = umi_endpoint_recv_status(channel->ep);
 
     if (status != UMX_OK && umi_list_is_empty(&channel->unexpected)) {
         umi_frames_cut_open(channel, status);
@@ -297,7 +299,7 @@ offer(umi_channel *channel, umx_message *message)
 static void
 fail_posted(umi_channel *channel, umx_status status)
 {
-    if (umi_conn_reads_on(channel->ep)) {
+    if (umi_endpoint_reads_on(channel->ep)) {
         umi_frames_advance(channel); /* what has come can be read */
         return;
     }
@@ -429,7 +431,8 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
     umx_worker  *worker  = message->worker;
     umx_ep      *ep      = message->ep;
 
-    if (!umi_conn_may_read(ep) || ep->is_dropped || message->frames->is_cut ||
+    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
+        message->frames->is_cut ||
         umi_channel_is_lost(channel, message->info.seq)) {
         umi_frames_drop(message);
         return;
@@ -516,8 +519,8 @@ const umi_channel_ops umi_frames_ops = {
     .fail_posted  = fail_posted,
     .cut          = umi_frames_cut_open,
     .first_broken = first_broken,
-    .is_landing   = umi_frames_is_landing,
     .place        = umi_seq_place,
     .distance     = umi_seq_distance,
     .next         = next,
+    .lander       = &umi_frames_part_ops,
 };

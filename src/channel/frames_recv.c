@@ -19,17 +19,6 @@ enum recv_phase {
     RECV_COMPLETE
 };
 
-/* Of a part that lands: a request of its own. */
-typedef struct part_landing {
-    umx_request *target;
-    umx_message *staged; /* where bytes land; or NULL */
-    void        *device; /* where they belong, if so */
-} part_landing;
-
-UMI_REQUEST_TAIL(part_landing, part_of);
-
-static const umi_request_ops part_ops;
-
 /* ---- copying -------------------------------------------------------------
  */
 
@@ -94,96 +83,37 @@ gather_part(umx_request *lander, const umi_frames *frames, const umi_part *part,
     return true;
 }
 
-/* Of a buffer that UCX cannot write to: into memory of ours first. */
-static bool
-stage(umx_request *lander)
-{
-    umx_message *staged = umi_message_copy(umi_conn_of(lander->ep), NULL, 0);
-
-    if (staged == NULL) {
-        return false;
-    }
-    if (!umi_message_make_room(staged, lander->buf.len)) {
-        umi_message_free(staged);
-        return false;
-    }
-    part_of(lander)->staged = staged;
-    part_of(lander)->device = lander->buf.data;
-    lander->buf.data        = staged->data;
-    lander->buf.memtype     = UMX_MEMTYPE_HOST;
-    return true;
-}
-
-static umx_status
-unstage(umx_request *lander, umx_status status)
-{
-    umx_message *staged = part_of(lander)->staged;
-
-    if (staged == NULL) {
-        return status;
-    }
-    if (status == UMX_OK) {
-        lander->buf.data    = part_of(lander)->device;
-        lander->buf.memtype = UMX_MEMTYPE_CUDA;
-        status = umi_copy_in(&lander->buf, staged->data, lander->buf.len);
-    }
-    return status;
-}
-
 /* One that has not begun, or is over. */
 static void
 free_lander(umx_request *lander)
 {
-    if (part_of(lander)->staged != NULL) {
-        umi_message_free(part_of(lander)->staged);
+    if (umi_landing_of(lander)->staged != NULL) {
+        umi_message_free(umi_landing_of(lander)->staged);
     }
     free(lander->gather);
     umi_request_free(lander);
-}
-
-/* UCX keeps bytes of the message, for which those behind a cancelled receive
- * wait. */
-static void
-on_lost(umx_request *lander, umx_status status, void *arg)
-{
-    umx_request *req     = arg;
-    umi_channel *channel = umi_frames_op_of(req)->channel;
-
-    (void)lander;
-    umi_request_lose(req, status);
-    if (umi_frames_op_of(req)->is_returning) {
-        umi_frames_op_of(req)->is_returning = false;
-        channel->num_returning--;
-        umi_channel_lose(channel, req->info.seq, status);
-        umi_frames_advance(channel);
-    }
 }
 
 static umx_request *
 new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
 {
     const umx_buffer *buffers = umi_frames_op_of(req)->buffers;
-    umx_request      *lander  = umi_request_new(req->worker, req->ep, &part_ops,
-                                                NULL);
+    umx_request      *lander  = umi_piece_new(req, &umi_frames_part_ops);
     bool              is_good = true;
 
     if (lander == NULL) {
         return NULL;
     }
-    lander->on_lost         = on_lost;
-    lander->arg             = req;
-    part_of(lander)->target = req;
-    part_of(lander)->staged = NULL;
+    umi_landing_of(lander)->staged = NULL;
+    lander->info                   = req->info;
     if (part->count > 1) {
         is_good = gather_part(lander, frames, part, buffers);
     } else {
         umi_request_borrow(lander, &buffers[part->first]);
         lander->buf.len = part->len;
-        if (umi_must_stage(req->worker->context, &lander->buf)) {
-            is_good = stage(lander);
-        }
     }
-    if (!is_good) {
+    if (!is_good ||
+        !umi_landing_init(lander, umi_frames_op_of(req)->all.channel)) {
         free_lander(lander);
         return NULL;
     }
@@ -226,70 +156,36 @@ make_landers(umx_request *req, umi_list *landers)
 static void
 set_status(umx_request *req, umx_status status)
 {
-    if (umi_frames_op_of(req)->status == UMX_OK) {
-        umi_frames_op_of(req)->status = status;
-    }
-}
-
-/* Have UCX write an announced part where its frames are wanted. */
-static void
-land(umx_request *req, umx_request *lander, void *desc, size_t len)
-{
-    umx_ep    *ep = umi_conn_of(req->ep);
-    umx_status status;
-
-    ep->num_landing++;
-    umi_frames_op_of(req)->num_landing++;
-    status = umi_land_post(lander, desc, len);
-    if (status < 0) {
-        umi_conn_cannot_land(ep, status);
-    }
-    if (status != UMX_INPROGRESS) {
-        umi_request_complete(lander, status);
+    if (umi_frames_op_of(req)->all.status == UMX_OK) {
+        umi_frames_op_of(req)->all.status = status;
     }
 }
 
 static bool
 part_finish(umx_request *lander)
 {
-    umx_request *req    = part_of(lander)->target;
-    umx_ep      *ep     = umi_conn_of(req->ep);
-    umx_status   status = unstage(lander, lander->status);
+    umx_request *req    = lander->arg;
+    umx_status   status = umi_land_unstage(lander, lander->status,
+                                           lander->buf.len);
 
     if (lander->status != UMX_OK) {
-        umi_channel_lose(umi_frames_op_of(req)->channel, req->info.seq,
+        umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
                          lander->status);
     }
-    ep->num_landing--;
-    umi_frames_op_of(req)->num_landing--;
+    umi_piece_end(lander);
     if (status != UMX_OK) {
-        set_status(req, umi_conn_end_status(ep, status));
-    }
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
+        set_status(req,
+                   umi_endpoint_end_status(umi_endpoint_of(req->ep), status));
     }
     free_lander(lander);
     umi_frames_check_read(req);
     return false;
 }
 
-static const umi_request_ops part_ops = {
+const umi_request_ops umi_frames_part_ops = {
     .name   = "frames_part",
     .finish = part_finish,
 };
-
-bool
-umi_frames_is_landing(const umi_channel *channel, const umx_request *req,
-                      uint64_t *place_p)
-{
-    const umx_request *target = part_of(req)->target;
-
-    if (req->ops != &part_ops || umi_frames_op_of(target)->channel != channel) {
-        return false;
-    }
-    *place_p = target->info.seq;
-    return true;
-}
 
 /* ---- reading -------------------------------------------------------------
  */
@@ -300,7 +196,7 @@ static void
 read_part(umx_request *req, umx_message *message, const umi_part *part,
           umx_request *lander)
 {
-    umx_ep     *ep     = umi_conn_of(req->ep);
+    umx_ep     *ep     = umi_endpoint_of(req->ep);
     umi_frames *frames = umi_frames_op_of(req)->message->frames;
     void       *desc   = message->data;
 
@@ -308,18 +204,18 @@ read_part(umx_request *req, umx_message *message, const umi_part *part,
         ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
     } else if (message->storage == UMI_STORAGE_RNDV) {
-        set_status(req, umi_conn_end_status(ep, UMX_ERR_CLOSED));
+        set_status(req, umi_endpoint_end_status(ep, UMX_ERR_CLOSED));
     } else {
         set_status(
             req, copy_part(frames, part, desc, umi_frames_op_of(req)->buffers));
     }
-    umi_channel_credit(umi_frames_op_of(req)->channel, message);
+    umi_channel_credit(umi_frames_op_of(req)->all.channel, message);
     umi_message_free(message);
     if (lander != NULL) {
-        land(req, lander, desc, part->len);
+        umi_piece_land(lander, desc, part->len);
     }
     if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
+        umi_endpoint_due(ep, UMI_DUE_ACK);
     }
 }
 
@@ -333,7 +229,7 @@ umi_frames_read_part(umx_request *req, umx_message *message,
         lander = new_lander(req, umi_frames_op_of(req)->message->frames, part);
         if (lander == NULL) {
             set_status(req, UMX_ERR_NO_MEMORY);
-            umi_channel_lose(umi_frames_op_of(req)->channel, req->info.seq,
+            umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
                              UMX_ERR_NO_MEMORY);
         }
     }
@@ -344,9 +240,9 @@ umi_frames_read_part(umx_request *req, umx_message *message,
 static bool
 is_read(const umx_request *req)
 {
-    return umi_frames_op_of(req)->num_landing == 0 &&
+    return umi_frames_op_of(req)->all.num_landing == 0 &&
            (umi_frames_op_of(req)->message->frames->num_missing == 0 ||
-            umi_frames_op_of(req)->is_ended);
+            umi_frames_op_of(req)->all.is_ended);
 }
 
 /* All that there is of the message, by what make_landers() has made;
@@ -376,35 +272,33 @@ begin(umx_request *req, umi_list *landers)
         read_part(req, part_message, &part, lander);
     }
     if (!is_read(req)) {
-        umi_frames_op_of(req)->phase = RECV_READING;
+        umi_frames_op_of(req)->all.phase = RECV_READING;
         return UMX_INPROGRESS;
     }
-    umi_frames_op_of(req)->phase = RECV_COMPLETE;
-    frames->reader               = NULL;
-    frames->is_read              = true;
-    if (umi_frames_op_of(req)->status != UMX_OK) {
+    umi_frames_op_of(req)->all.phase = RECV_COMPLETE;
+    frames->reader                   = NULL;
+    frames->is_read                  = true;
+    if (umi_frames_op_of(req)->all.status != UMX_OK) {
         umi_frames_op_of(req)->message = NULL;
         umi_frames_drop(message);
     }
-    return umi_frames_op_of(req)->status;
+    return umi_frames_op_of(req)->all.status;
 }
 
 static void
 settle(umx_request *req)
 {
-    umi_channel *channel = umi_frames_op_of(req)->channel;
+    umi_channel *channel = umi_frames_op_of(req)->all.channel;
     umx_message *message = umi_frames_op_of(req)->message;
-    umx_status   status  = umi_frames_op_of(req)->status;
+    umx_status   status  = umi_frames_op_of(req)->all.status;
 
     if (umi_channel_is_behind_lost(channel, message->info.seq) &&
         status == UMX_OK) {
-        status = umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+        status = umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED);
     }
-    umi_frames_op_of(req)->phase = RECV_COMPLETE;
-    message->frames->reader      = NULL;
-    if (umi_frames_op_of(req)->is_returning) {
-        channel->num_returning--;
-    }
+    umi_frames_op_of(req)->all.phase = RECV_COMPLETE;
+    message->frames->reader          = NULL;
+    umi_assembly_settle(req);
     if (status == UMX_OK && !req->is_cancelled) {
         message->frames->is_read = true;
         umi_request_complete(req, UMX_OK);
@@ -422,7 +316,7 @@ settle(umx_request *req)
 void
 umi_frames_check_read(umx_request *req)
 {
-    if (umi_frames_op_of(req)->phase == RECV_READING && is_read(req)) {
+    if (umi_frames_op_of(req)->all.phase == RECV_READING && is_read(req)) {
         settle(req);
     }
 }
@@ -430,7 +324,7 @@ umi_frames_check_read(umx_request *req)
 void
 umi_frames_fail(umx_request *req, umx_status status)
 {
-    umi_frames_op_of(req)->is_ended = true;
+    umi_frames_op_of(req)->all.is_ended = true;
     set_status(req, status);
     umi_frames_check_read(req);
 }
@@ -441,9 +335,9 @@ umi_frames_fail(umx_request *req, umx_status status)
 void
 umi_frames_got(umx_request *req, umx_message *message)
 {
-    umi_frames_op_of(req)->message = message;
-    umi_frames_op_of(req)->phase   = RECV_TAKEN;
-    req->info                      = message->info;
+    umi_frames_op_of(req)->message   = message;
+    umi_frames_op_of(req)->all.phase = RECV_TAKEN;
+    req->info                        = message->info;
     umi_request_complete(req, UMX_OK);
 }
 
@@ -454,7 +348,7 @@ check_buffers(const umi_frames *frames, const umx_buffer *buffers, size_t count)
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
     for (size_t i = 0; i < frames->head.info.count; i++) {
-        umx_status status = umi_conn_check_buffer(&buffers[i]);
+        umx_status status = umi_endpoint_check_buffer(&buffers[i]);
 
         if (status != UMX_OK) {
             return status;
@@ -505,7 +399,7 @@ start(umx_request *req)
                                umi_frames_op_of(req)->count);
     }
     if (status == UMX_OK && message->frames->is_cut) {
-        status = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        status = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
     }
     if (status != UMX_OK) {
         umi_frames_op_of(req)->message = NULL;
@@ -536,18 +430,18 @@ recv_finish(umx_request *req)
 
     if (req->is_cancelled && req->status == UMX_OK) {
         /* Between completion and report: the message goes back. */
-        const umx_buffer *buffers = (umi_frames_op_of(req)->phase ==
+        const umx_buffer *buffers = (umi_frames_op_of(req)->all.phase ==
                                      RECV_TAKEN) ?
                                         NULL :
                                         umi_frames_op_of(req)->buffers;
 
-        umi_frames_op_of(req)->message = NULL;
-        umi_frames_op_of(req)->phase   = RECV_COMPLETE;
-        req->status                    = UMX_ERR_CANCELED;
+        umi_frames_op_of(req)->message   = NULL;
+        umi_frames_op_of(req)->all.phase = RECV_COMPLETE;
+        req->status                      = UMX_ERR_CANCELED;
         umi_frames_put_back(message, buffers);
         return true;
     }
-    if (umi_frames_op_of(req)->phase != RECV_TAKEN || !wants_bytes(req)) {
+    if (umi_frames_op_of(req)->all.phase != RECV_TAKEN || !wants_bytes(req)) {
         return true;
     }
     req->status = start(req);
@@ -557,16 +451,11 @@ recv_finish(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    if (umi_frames_op_of(req)->phase == RECV_QUEUED) {
+    if (umi_frames_op_of(req)->all.phase == RECV_QUEUED) {
         umi_request_complete(req, UMX_ERR_CANCELED);
         return;
     }
-    umi_frames_op_of(req)->is_ended = true;
-    if (umi_frames_op_of(req)->num_landing != 0 &&
-        !umi_channel_is_lost(umi_frames_op_of(req)->channel, req->info.seq)) {
-        umi_frames_op_of(req)->is_returning = true;
-        umi_frames_op_of(req)->channel->num_returning++;
-    }
+    umi_assembly_cancel(req);
     umi_frames_check_read(req);
 }
 
@@ -590,11 +479,11 @@ new_recv(umi_channel *channel, const umx_frames_target *target,
     req->buf = (umx_buffer){0};
     memset(&req->info, 0, sizeof(req->info));
     memset(umi_frames_op_of(req), 0, sizeof(*umi_frames_op_of(req)));
-    umi_frames_op_of(req)->channel = channel;
-    umi_frames_op_of(req)->alloc   = target->alloc;
-    umi_frames_op_of(req)->arg     = target->arg;
-    umi_frames_op_of(req)->buffers = target->buffers;
-    umi_frames_op_of(req)->count   = target->count;
+    umi_frames_op_of(req)->all.channel = channel;
+    umi_frames_op_of(req)->alloc       = target->alloc;
+    umi_frames_op_of(req)->arg         = target->arg;
+    umi_frames_op_of(req)->buffers     = target->buffers;
+    umi_frames_op_of(req)->count       = target->count;
     return req;
 }
 
@@ -608,9 +497,9 @@ wait_status(const umi_channel *channel)
     bool has_some = !umi_list_is_empty(&channel->unexpected) ||
                     channel->num_returning != 0;
 
-    return (has_some && umi_conn_may_read(channel->ep)) ?
+    return (has_some && umi_endpoint_may_read(channel->ep)) ?
                UMX_OK :
-               umi_conn_recv_status(channel->ep);
+               umi_endpoint_recv_status(channel->ep);
 }
 
 static umx_status
@@ -671,7 +560,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
     if (status != UMX_OK) {
         return status;
     }
-    if (umi_conn_may_read(ep)) {
+    if (umi_endpoint_may_read(ep)) {
         message = umi_frames_take(channel);
     }
     if (message == NULL) {
@@ -751,7 +640,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
         return status;
     }
     if (message->frames->is_cut) {
-        status     = umi_conn_end_status(message->ep, UMX_ERR_CLOSED);
+        status     = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
         *message_p = NULL;
         umi_frames_drop(message);
         return status;
@@ -760,9 +649,9 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->info                      = message->info;
-    umi_frames_op_of(req)->message = message;
-    umi_frames_op_of(req)->phase   = RECV_TAKEN;
+    req->info                        = message->info;
+    umi_frames_op_of(req)->message   = message;
+    umi_frames_op_of(req)->all.phase = RECV_TAKEN;
     if (!make_landers(req, &landers)) {
         umi_request_free(req);
         return UMX_ERR_NO_MEMORY;

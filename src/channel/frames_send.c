@@ -116,15 +116,15 @@ static umx_status
 check(umx_ep *ep, plan *p)
 {
     uint64_t   bytes  = 0;
-    umx_status status = umi_conn_check(ep);
+    umx_status status = umi_endpoint_check(ep);
 
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = umi_endpoint_send_status(ep);
     }
     if (status != UMX_OK) {
         return status;
     }
-    p->config = &umi_conn_worker(ep)->context->config;
+    p->config = &umi_endpoint_worker(ep)->context->config;
     if ((p->header == NULL && p->header_len != 0) ||
         (p->buffers == NULL && p->count != 0)) {
         return UMX_ERR_INVALID_PARAM;
@@ -136,7 +136,7 @@ check(umx_ep *ep, plan *p)
         return UMX_ERR_EXCEEDS_LIMIT;
     }
     for (size_t i = 0; i < p->count; i++) {
-        status = umi_conn_check_buffer(&p->buffers[i]);
+        status = umi_endpoint_check_buffer(&p->buffers[i]);
         if (status != UMX_OK) {
             return status;
         }
@@ -332,7 +332,7 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
         status = post_run(ep, what, p, &i, &params, &ignored);
     }
     if (status < 0 && umi_pieces_of(req)->count != 0) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
         umi_pieces_of(req)->status = status;
     }
     if (umi_pieces_of(req)->pending != 0) {

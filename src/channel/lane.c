@@ -63,12 +63,12 @@ keep(umi_channel *channel, const umx_recv_info *info,
     umx_message *message;
 
     if (!umi_credit_keep(channel, charge)) {
-        umi_conn_protocol_error(channel->ep, "a message beyond its credit");
+        umi_endpoint_protocol_error(channel->ep, "a message beyond its credit");
         return UMI_AM_REFUSED;
     }
     message = umi_message_keep(channel->ep, arrival, &verdict);
     if (message == NULL) {
-        umi_conn_protocol_error(channel->ep, "out of memory for a message");
+        umi_endpoint_protocol_error(channel->ep, "out of memory for a message");
         return UMI_AM_REFUSED;
     }
     message->channel = channel;
@@ -108,7 +108,7 @@ unpark(umi_channel *channel)
             return;
         }
         if (ahead < 0) {
-            umi_conn_protocol_error(channel->ep, "a message came twice");
+            umi_endpoint_protocol_error(channel->ep, "a message came twice");
             return;
         }
         if (channel->ep->protocol_error != NULL) {
@@ -141,11 +141,11 @@ arrive(umi_channel *channel, const umi_header *header,
 
     if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
         arrival->len != 0) {
-        umi_conn_protocol_error(channel->ep, "bytes beyond their credit");
+        umi_endpoint_protocol_error(channel->ep, "bytes beyond their credit");
         return UMI_AM_REFUSED;
     }
     if (ahead < 0) {
-        umi_conn_protocol_error(channel->ep, "a message came twice");
+        umi_endpoint_protocol_error(channel->ep, "a message came twice");
         return UMI_AM_REFUSED;
     }
     if (ahead > 0) {
@@ -172,7 +172,7 @@ umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         umi_worker_stray(worker, 0);
         return UMI_AM_REFUSED;
     }
-    ep = umi_conn_find(worker, header.endpoint);
+    ep = umi_endpoint_find(worker, header.endpoint);
     if (ep == NULL) {
         umi_worker_stray(worker, header.endpoint);
         return UMI_AM_REFUSED;

@@ -21,7 +21,7 @@ enum {
 static umx_message *
 message_new(umx_ep *ep)
 {
-    umx_message *message = umi_pool_get(&umi_conn_worker(ep)->messages);
+    umx_message *message = umi_pool_get(&umi_endpoint_worker(ep)->messages);
 
     if (message == NULL) {
         return NULL;
@@ -52,7 +52,7 @@ umi_message_make_room(umx_message *message, size_t len)
         message->storage = UMI_STORAGE_INLINE;
         return true;
     }
-    message->data = get_block(umi_conn_worker(message->ep), len);
+    message->data = get_block(umi_endpoint_worker(message->ep), len);
     if (message->data != NULL) {
         message->storage = UMI_STORAGE_BLOCK;
         return true;
@@ -191,7 +191,7 @@ umi_message_free(umx_message *message)
 {
     umx_ep     *ep     = message->ep;
     umx_worker *worker = message->is_taken ? message->worker :
-                                             umi_conn_worker(ep);
+                                             umi_endpoint_worker(ep);
 
     umi_link_remove(&message->link);
     if (message->frames != NULL) {

@@ -10,7 +10,7 @@ void
 umi_message_take(umx_message *message)
 {
     message->is_taken    = true;
-    message->worker      = umi_conn_worker(message->ep);
+    message->worker      = umi_endpoint_worker(message->ep);
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
     if (message->is_to_fetch) {
         message->ep->num_to_fetch++;
@@ -114,7 +114,7 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
         return UMX_ERR_CLOSED;
     }
     status = (message->frames != NULL) ? UMX_ERR_INVALID_PARAM :
-                                         umi_conn_check_buffer(buf);
+                                         umi_endpoint_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -161,7 +161,7 @@ void
 umi_message_end_taken(umx_worker *worker, umx_ep *ep)
 {
     if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
+        umi_endpoint_due(ep, UMI_DUE_ACK);
     }
     let_go(worker, ep);
 }
@@ -184,7 +184,7 @@ umx_message_return(umx_message *message)
     umi_channel_uncount(message->channel);
     end_fetch(message);
     umi_link_remove(&message->link);
-    if (umi_conn_may_read(ep) && !ep->is_dropped &&
+    if (umi_endpoint_may_read(ep) && !ep->is_dropped &&
         !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);
     } else {

@@ -6,12 +6,12 @@
 static uint64_t
 order_of(const umi_channel *channel, const umx_message *message)
 {
-    return channel->ops->place(message) + message->read;
+    return channel->ops->place(&message->info) + message->read;
 }
 
-/* In order; new messages go to the end at once. */
-static void
-insert(umi_channel *channel, umx_message *message)
+/* New messages go to the end at once. */
+void
+umi_channel_insert(umi_channel *channel, umx_message *message)
 {
     umi_list *list = &channel->unexpected;
     umi_link *pos  = list->prev;
@@ -22,26 +22,6 @@ insert(umi_channel *channel, umx_message *message)
         pos = pos->prev;
     }
     umi_link_insert_before(pos->next, &message->link);
-}
-
-void
-umi_channel_queue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages++;
-    stats->unexpected_bytes += message->info.length;
-    insert(channel, message);
-}
-
-void
-umi_channel_unqueue(umi_channel *channel, umx_message *message)
-{
-    umx_worker_stats *stats = &umi_conn_worker(channel->ep)->stats;
-
-    stats->unexpected_messages--;
-    stats->unexpected_bytes -= message->info.length;
-    umi_link_remove(&message->link);
 }
 
 umx_message *
@@ -81,7 +61,7 @@ umi_channel_discard_message(umi_channel *channel, umx_message *message,
 void
 umi_channel_discard(umi_channel *channel)
 {
-    umx_status status = umi_conn_end_status(channel->ep, UMX_ERR_CANCELED);
+    umx_status status = umi_endpoint_end_status(channel->ep, UMX_ERR_CANCELED);
 
     while (!umi_list_is_empty(&channel->unexpected)) {
         umi_channel_discard_message(

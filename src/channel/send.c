@@ -144,7 +144,7 @@ stage(umx_request *req)
 {
     umx_buffer   device = req->buf;
     umx_message *staged;
-    umx_status   status = umi_message_rebuild(umi_conn_of(req->ep), NULL, 0,
+    umx_status   status = umi_message_rebuild(umi_endpoint_of(req->ep), NULL, 0,
                                               &device, device.len, &staged);
 
     if (status == UMX_OK) {
@@ -161,7 +161,7 @@ fill_longer_header(umx_request *req, const umi_outgoing *what,
                    const umi_header *header)
 {
     size_t       size   = umi_header_size(header->flags);
-    umx_message *longer = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
+    umx_message *longer = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
 
     umi_send_of(req)->longer = longer;
     umi_send_of(req)->header_len += (uint32_t)what->header_len;
@@ -234,13 +234,13 @@ static umx_status
 check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
            umi_channel **channel_p)
 {
-    umx_status status = umi_conn_check(ep);
+    umx_status status = umi_endpoint_check(ep);
 
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = umi_endpoint_send_status(ep);
     }
     if (status == UMX_OK) {
-        status = umi_conn_check_buffer(buf);
+        status = umi_endpoint_check_buffer(buf);
     }
     if (status != UMX_OK) {
         return status;
@@ -288,7 +288,8 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     if (status != UMX_INPROGRESS) {
         free_memory(req);
         umi_request_free(req);
-        return (status == UMX_OK) ? status : umi_conn_end_status(ep, status);
+        return (status == UMX_OK) ? status :
+                                    umi_endpoint_end_status(ep, status);
     }
     ep->pending_bytes += buf->len;
     *req_p = req;
@@ -336,7 +337,7 @@ umi_channel_send_waiting(umi_channel *channel)
 static bool
 send_finish(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
+    umx_ep *ep = umi_endpoint_of(req->ep);
 
     free_memory(req);
     ep->pending_bytes -= req->buf.len;
@@ -356,9 +357,9 @@ send_finish(umx_request *req)
         return true;
     }
     if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
-        umi_conn_finish(ep, UMX_EP_FAILED, req->status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, req->status);
     }
-    req->status = umi_conn_end_status(ep, req->status);
+    req->status = umi_endpoint_end_status(ep, req->status);
     return true;
 }
 

@@ -9,17 +9,12 @@
 
 #include "channel/channel.h"
 
-/* A receive. */
+/* A receive; `info.tag` is the place of its first byte. */
 typedef struct umi_stream_recv {
-    umi_channel *channel;
-    uint64_t     place; /* of the first byte in the stream */
+    umi_assembly all;
     size_t       filled;
     size_t       good; /* of `filled`: before what failed */
-    unsigned     num_landing;
-    umx_status   status;
     bool         is_wait_all;
-    bool         is_ended;
-    bool         is_returning; /* see channel.num_returning */
 } umi_stream_recv;
 
 UMI_REQUEST_TAIL(umi_stream_recv, umi_stream_of);

@@ -20,16 +20,16 @@
 #include "channel/channel.h"
 #include "mem/memtype.h"
 
-/* Of a piece that lands: a request of its own. */
-typedef struct landing {
-    umx_request *target;
-    size_t       at; /* in its buffer */
-} landing;
+/* Of a piece that lands. */
+typedef struct slice {
+    umi_landing landing;
+    size_t      at; /* in the buffer of the receive */
+} slice;
 
-UMI_REQUEST_TAIL(landing, landing_of);
+UMI_REQUEST_TAIL(slice, slice_of);
 
 static const umi_request_ops recv_ops;
-static const umi_request_ops land_ops;
+static const umi_request_ops slice_ops;
 
 static umx_message *
 first_message(const umi_channel *channel)
@@ -65,7 +65,7 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
     if (len == 0) {
         return UMX_OK;
     }
-    if (!umi_conn_may_read(ep) || ep->is_dropped ||
+    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
         umi_channel_is_lost(channel, place)) {
         return UMX_ERR_CLOSED;
     }
@@ -86,16 +86,16 @@ put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
 static void
 give_back(umx_request *req)
 {
-    umi_channel *channel = umi_stream_of(req)->channel;
+    umi_channel *channel = umi_stream_of(req)->all.channel;
     size_t       len     = umi_stream_of(req)->filled;
 
     if (len > umi_stream_of(req)->good) {
         len = umi_stream_of(req)->good;
     }
     umi_stream_of(req)->filled = 0;
-    if (put_back(channel, umi_stream_of(req)->place, req->buf.data, len) ==
+    if (put_back(channel, req->info.tag, req->buf.data, len) ==
         UMX_ERR_NO_MEMORY) {
-        umi_channel_lose(channel, umi_stream_of(req)->place, UMX_ERR_NO_MEMORY);
+        umi_channel_lose(channel, req->info.tag, UMX_ERR_NO_MEMORY);
     }
 }
 
@@ -107,12 +107,9 @@ static void
 settle(umx_request *req)
 {
     umx_status status = req->is_cancelled ? UMX_ERR_CANCELED :
-                                            umi_stream_of(req)->status;
+                                            umi_stream_of(req)->all.status;
 
-    if (umi_stream_of(req)->is_returning) {
-        umi_stream_of(req)->channel->num_returning--;
-    }
-    req->info.tag    = umi_stream_of(req)->place;
+    umi_assembly_settle(req);
     req->info.length = umi_stream_of(req)->filled;
     if (status != UMX_OK) {
         give_back(req);
@@ -124,31 +121,12 @@ static void
 end(umx_request *req, umx_status status)
 {
     umi_link_remove(&req->link);
-    umi_stream_of(req)->is_ended = true;
-    if (umi_stream_of(req)->status == UMX_OK) {
-        umi_stream_of(req)->status = status;
+    umi_stream_of(req)->all.is_ended = true;
+    if (umi_stream_of(req)->all.status == UMX_OK) {
+        umi_stream_of(req)->all.status = status;
     }
-    if (umi_stream_of(req)->num_landing == 0) {
+    if (umi_stream_of(req)->all.num_landing == 0) {
         settle(req);
-    }
-}
-
-static void advance(umi_channel *channel);
-
-/* UCX keeps bytes, for which those behind a cancelled receive wait. */
-static void
-on_lost(umx_request *lander, umx_status status, void *arg)
-{
-    umx_request *req     = arg;
-    umi_channel *channel = umi_stream_of(req)->channel;
-
-    (void)lander;
-    umi_request_lose(req, status);
-    if (umi_stream_of(req)->is_returning) {
-        umi_stream_of(req)->is_returning = false;
-        channel->num_returning--;
-        umi_channel_lose(channel, umi_stream_of(req)->place, status);
-        advance(channel);
     }
 }
 
@@ -159,45 +137,34 @@ static void
 copy(umx_request *req, uint64_t place, const void *data, size_t len)
 {
     if (umi_stream_of(req)->filled == 0) {
-        umi_stream_of(req)->place = place;
+        req->info.tag = place;
     }
     memcpy((char *)req->buf.data + umi_stream_of(req)->filled, data, len);
     umi_stream_of(req)->filled += len;
 }
 
-/* Have UCX write an announced piece into `req`, where it fits. False when out
- * of memory. */
+/* Have an announced piece written into `req`, where it fits. False when out of
+ * memory. */
 static bool
 land(umx_request *req, uint64_t place, void *desc, size_t len)
 {
-    umx_ep      *ep     = umi_conn_of(req->ep);
-    umx_request *lander = umi_request_new(ep->base.worker, &ep->base, &land_ops,
-                                          NULL);
-    umx_status   status;
+    umi_stream_recv *recv  = umi_stream_of(req);
+    umx_request     *piece = umi_piece_new(req, &slice_ops);
 
-    if (lander == NULL) {
+    if (piece == NULL) {
         return false;
     }
-    lander->on_lost = on_lost;
-    lander->arg     = req;
-    if (umi_stream_of(req)->filled == 0) {
-        umi_stream_of(req)->place = place;
+    if (recv->filled == 0) {
+        req->info.tag = place;
     }
-    umi_request_borrow(lander, &req->buf);
-    lander->buf.data = (char *)req->buf.data + umi_stream_of(req)->filled;
-    lander->buf.len  = len;
-    landing_of(lander)->target = req;
-    landing_of(lander)->at     = umi_stream_of(req)->filled;
-    umi_stream_of(req)->filled += len;
-    umi_stream_of(req)->num_landing++;
-    ep->num_landing++;
-    status = umi_land_post(lander, desc, len);
-    if (status < 0) {
-        umi_conn_cannot_land(ep, status);
-    }
-    if (status != UMX_INPROGRESS) {
-        umi_request_complete(lander, status);
-    }
+    umi_request_borrow(piece, &req->buf);
+    piece->buf.data     = (char *)req->buf.data + recv->filled;
+    piece->buf.len      = len;
+    piece->info.tag     = place;
+    slice_of(piece)->at = recv->filled;
+    (void)umi_landing_init(piece, recv->all.channel); /* of the host */
+    recv->filled += len;
+    umi_piece_land(piece, desc, len);
     return true;
 }
 
@@ -232,13 +199,13 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
     void *desc = message->data;
 
     if (message->info.length > room(req)) {
-        if (!is_satisfied(req) && !umi_channel_pull_one(channel, message)) {
-            umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
+        if (!is_satisfied(req) && !umi_channel_fetch_one(channel, message)) {
+            umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         }
         return false;
     }
     if (!land(req, message->info.tag, desc, message->info.length)) {
-        umi_stream_of(req)->status = UMX_ERR_NO_MEMORY;
+        umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
         return false;
     }
     channel->ep->num_announced--;
@@ -252,9 +219,9 @@ static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
     if (umi_stream_of(req)->filled != 0 &&
-        umi_stream_place(message) < umi_stream_of(req)->place) {
+        umi_stream_place(message) < req->info.tag) {
         /* Given back by an earlier receive: those bytes are first. */
-        if (umi_stream_of(req)->num_landing != 0) {
+        if (umi_stream_of(req)->all.num_landing != 0) {
             return false;
         }
         give_back(req);
@@ -279,10 +246,10 @@ is_at_end(const umi_channel *channel, umx_request *req)
     if (message != NULL) {
         return message->info.length == 0;
     }
-    status = umi_conn_recv_status(channel->ep);
+    status = umi_endpoint_recv_status(channel->ep);
     if (status != UMX_ERR_PEER_CLOSED ||
         umi_channel_is_behind_lost(channel, channel->place)) {
-        umi_stream_of(req)->status = status;
+        umi_stream_of(req)->all.status = status;
     }
     return status != UMX_OK;
 }
@@ -296,7 +263,7 @@ fill(umi_channel *channel, umx_request *req)
     while (room(req) != 0 && (message = first_message(channel)) != NULL &&
            message->info.length != 0 && fill_from(channel, req, message)) {
     }
-    return umi_stream_of(req)->status != UMX_OK || is_satisfied(req) ||
+    return umi_stream_of(req)->all.status != UMX_OK || is_satisfied(req) ||
            is_at_end(channel, req);
 }
 
@@ -349,7 +316,8 @@ static void
 offer(umi_channel *channel, umx_message *message)
 {
     if (channel->has_end) {
-        umi_conn_protocol_error(channel->ep, "bytes after the end of a stream");
+        umi_endpoint_protocol_error(channel->ep,
+                                    "bytes after the end of a stream");
         umi_message_free(message);
         return;
     }
@@ -364,56 +332,39 @@ offer(umi_channel *channel, umx_message *message)
 
 /* A slice of a receive is in, or will not come. */
 static bool
-land_finish(umx_request *lander)
+slice_finish(umx_request *piece)
 {
-    umx_request *req     = landing_of(lander)->target;
-    umi_channel *channel = umi_stream_of(req)->channel;
-    umx_ep      *ep      = channel->ep;
-    size_t       at      = landing_of(lander)->at;
-    umx_status   status  = lander->status;
+    umx_request *req     = piece->arg;
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+    size_t       at      = slice_of(piece)->at;
+    umx_status   status  = piece->status;
 
-    ep->num_landing--;
-    umi_stream_of(req)->num_landing--;
+    umi_piece_end(piece);
     if (status != UMX_OK) {
-        umi_channel_lose(channel, umi_stream_of(req)->place + at, status);
-    } else if (umi_channel_is_behind_lost(channel,
-                                          umi_stream_of(req)->place + at)) {
+        umi_channel_lose(channel, req->info.tag + at, status);
+    } else if (umi_channel_is_behind_lost(channel, req->info.tag + at)) {
         status = UMX_ERR_CLOSED;
     }
     if (status != UMX_OK) {
-        umi_stream_of(req)->status = umi_conn_end_status(ep, status);
+        umi_stream_of(req)->all.status = umi_endpoint_end_status(channel->ep,
+                                                                 status);
         if (at < umi_stream_of(req)->good) {
             umi_stream_of(req)->good = at;
         }
     }
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
-    }
-    if (umi_stream_of(req)->num_landing == 0 && umi_stream_of(req)->is_ended) {
+    if (umi_stream_of(req)->all.num_landing == 0 &&
+        umi_stream_of(req)->all.is_ended) {
         settle(req);
     }
-    umi_request_free(lander);
+    umi_request_free(piece);
     advance(channel);
     return false;
 }
 
-static const umi_request_ops land_ops = {
+static const umi_request_ops slice_ops = {
     .name   = "land",
-    .finish = land_finish,
+    .finish = slice_finish,
 };
-
-static bool
-is_landing(const umi_channel *channel, const umx_request *req,
-           uint64_t *place_p)
-{
-    const umx_request *target = landing_of(req)->target;
-
-    if (req->ops != &land_ops || umi_stream_of(target)->channel != channel) {
-        return false;
-    }
-    *place_p = umi_stream_of(target)->place + landing_of(req)->at;
-    return true;
-}
 
 /* ---- cancelling and failing ----------------------------------------------
  */
@@ -425,7 +376,7 @@ recv_finish(umx_request *req)
     if (req->is_cancelled && req->status == UMX_OK) {
         give_back(req);
         req->status = UMX_ERR_CANCELED;
-        advance(umi_stream_of(req)->channel);
+        advance(umi_stream_of(req)->all.channel);
     }
     return true;
 }
@@ -433,13 +384,9 @@ recv_finish(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = umi_stream_of(req)->channel;
+    umi_channel *channel = umi_stream_of(req)->all.channel;
 
-    if (umi_stream_of(req)->num_landing != 0 &&
-        !umi_channel_is_lost(channel, umi_stream_of(req)->place)) {
-        umi_stream_of(req)->is_returning = true;
-        channel->num_returning++;
-    }
+    umi_assembly_cancel(req);
     end(req, UMX_ERR_CANCELED);
     advance(channel);
 }
@@ -453,7 +400,7 @@ static const umi_request_ops recv_ops = {
 static void
 fail_posted(umi_channel *channel, umx_status status)
 {
-    if (umi_conn_reads_on(channel->ep)) {
+    if (umi_endpoint_reads_on(channel->ep)) {
         advance(channel); /* to the end of the stream, or a failure */
         return;
     }
@@ -474,9 +421,9 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
 }
 
 static uint64_t
-place_of(const umx_message *message)
+place_of(const umx_recv_info *info)
 {
-    return message->info.tag;
+    return info->tag;
 }
 
 static int64_t
@@ -497,10 +444,10 @@ const umi_channel_ops umi_stream_ops = {
     .landed      = landed,
     .advance     = advance,
     .fail_posted = fail_posted,
-    .is_landing  = is_landing,
     .place       = place_of,
     .distance    = distance,
     .next        = next,
+    .lander      = &slice_ops,
 };
 
 /* ---- public --------------------------------------------------------------
@@ -520,7 +467,7 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     umi_request_borrow(req, buf);
     memset(&req->info, 0, sizeof(req->info));
     memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
-    umi_stream_of(req)->channel     = channel;
+    umi_stream_of(req)->all.channel = channel;
     umi_stream_of(req)->good        = SIZE_MAX;
     umi_stream_of(req)->is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
     return req;
@@ -533,18 +480,18 @@ start(umi_channel *channel, umx_request *req)
     bool is_first = umi_list_is_empty(&channel->posted) &&
                     channel->num_returning == 0;
 
-    if (!umi_conn_may_read(channel->ep)) {
+    if (!umi_endpoint_may_read(channel->ep)) {
         return UMX_ERR_CLOSED;
     }
     if (is_first && fill(channel, req)) {
-        if (umi_stream_of(req)->num_landing != 0) {
-            umi_stream_of(req)->is_ended = true;
+        if (umi_stream_of(req)->all.num_landing != 0) {
+            umi_stream_of(req)->all.is_ended = true;
             return UMX_INPROGRESS;
         }
-        if (umi_stream_of(req)->status != UMX_OK) {
+        if (umi_stream_of(req)->all.status != UMX_OK) {
             give_back(req);
         }
-        return umi_stream_of(req)->status;
+        return umi_stream_of(req)->all.status;
     }
     umi_list_append(&channel->posted, &req->link);
     return UMX_INPROGRESS;
@@ -563,7 +510,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_contiguous(buf);
+    status = umi_endpoint_check_contiguous(buf);
     if (status != UMX_OK) {
         return status;
     }
@@ -581,7 +528,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
     }
     if (status == UMX_OK) {
         *info        = req->info;
-        info->tag    = umi_stream_of(req)->place;
+        info->tag    = req->info.tag;
         info->length = umi_stream_of(req)->filled;
     }
     umi_request_free(req);

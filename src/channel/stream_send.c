@@ -23,7 +23,7 @@ check_send(umx_ep *ep, umi_channel **channel_p)
 {
     umx_status status = umi_channel_check_recv(ep, UMI_STREAM_0, channel_p);
 
-    return (status == UMX_OK) ? umi_conn_send_status(ep) : status;
+    return (status == UMX_OK) ? umi_endpoint_send_status(ep) : status;
 }
 
 /* ---- a send of several pieces --------------------------------------------
@@ -91,7 +91,7 @@ send_pieces(umx_ep *ep, umx_request *req)
         }
     }
     if (status < 0 && umi_pieces_of(req)->count > 1) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status); /* cut in the middle */
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status); /* cut in the middle */
     }
     if (status < 0 && umi_pieces_of(req)->pending != 0) {
         umi_pieces_of(req)->status = status;
@@ -138,7 +138,7 @@ umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
         status = UMX_ERR_CLOSED;
     }
     if (status == UMX_OK) {
-        status = umi_conn_check_contiguous(buf);
+        status = umi_endpoint_check_contiguous(buf);
     }
     if (status != UMX_OK || buf->len == 0) {
         return status;

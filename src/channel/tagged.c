@@ -89,46 +89,31 @@ length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
 /* ---- receiving -----------------------------------------------------------
  */
 
-/* The peer's close may have waited for it. */
 static void
 end_landing(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
-
     umi_recv_of(req)->phase = RECV_COMPLETE;
-    ep->num_landing--;
-    if (ep->has_goodbye) {
-        umi_conn_due(ep, UMI_DUE_ACK);
-    }
-}
-
-static bool
-is_landing(const umi_channel *channel, const umx_request *req,
-           uint64_t *place_p)
-{
-    *place_p = req->info.seq;
-    return req->ops == &recv_ops && umi_recv_of(req)->channel == channel &&
-           umi_recv_of(req)->phase == RECV_LANDING;
+    umi_land_end(req);
 }
 
 /* Have the announced bytes written into `req->buf`. */
 static umx_status
 land(umx_request *req, void *desc, size_t len)
 {
-    umx_ep    *ep = umi_conn_of(req->ep);
+    umx_ep    *ep = umi_endpoint_of(req->ep);
     umx_status status;
 
     umi_recv_of(req)->phase   = RECV_LANDING;
     umi_recv_of(req)->message = NULL;
-    ep->num_landing++;
-    status = umi_land_post(req, desc, len);
+    status                    = umi_land(req, desc, len);
     if (status == UMX_INPROGRESS) {
         return status;
     }
     end_landing(req);
     if (status != UMX_OK) {
-        umi_conn_cannot_land(ep, status);
-        umi_channel_cut(umi_recv_of(req)->channel, req->info.seq, status);
+        umi_endpoint_cannot_land(ep, status);
+        umi_channel_cut(umi_recv_of(req)->landing.channel, req->info.seq,
+                        status);
         return status;
     }
     return length_status(&req->info, req->buf.len, umi_recv_of(req)->flags);
@@ -183,14 +168,14 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     umi_channel_credit(channel, message);
     umi_message_free(message);
     if (channel->ep->has_goodbye) {
-        umi_conn_due(channel->ep, UMI_DUE_ACK);
+        umi_endpoint_due(channel->ep, UMI_DUE_ACK);
     }
     if (len > req->buf.len) {
         return UMX_ERR_MESSAGE_TRUNCATED;
     }
     umi_channel_cut(channel, seq,
-                    umi_conn_end_status(channel->ep, UMX_ERR_CLOSED));
-    return umi_conn_end_status(channel->ep, UMX_ERR_CLOSED);
+                    umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED));
+    return umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED);
 }
 
 /* `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: landing. */
@@ -227,7 +212,7 @@ offer(umi_channel *channel, umx_message *message)
     if (req == NULL) {
         umi_channel_queue(channel, message);
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
+            umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
@@ -300,51 +285,10 @@ arrive(umi_channel *channel, const umx_recv_info *info,
 /* ---- posting a receive ---------------------------------------------------
  */
 
-/* UCX cannot write there: the bytes come to the host first. False when out of
- * memory. */
-static bool
-stage(umx_request *req)
-{
-    umx_message *staged = umi_message_copy(umi_conn_of(req->ep), NULL, 0);
-
-    if (staged == NULL) {
-        return false;
-    }
-    if (!umi_message_make_room(staged, req->buf.len)) {
-        umi_message_free(staged);
-        return false;
-    }
-    umi_recv_of(req)->staged = staged;
-    umi_recv_of(req)->device = req->buf.data;
-    req->buf.data            = staged->data;
-    req->buf.memtype         = UMX_MEMTYPE_HOST;
-    return true;
-}
-
-/* The receive ends with `status`: staged bytes go where they belong. */
-static umx_status
-unstage(umx_request *req, umx_status status)
-{
-    umx_message *staged = umi_recv_of(req)->staged;
-    umx_status   copied = UMX_OK;
-
-    if (staged == NULL) {
-        return status;
-    }
-    umi_recv_of(req)->staged = NULL;
-    req->buf.data            = umi_recv_of(req)->device;
-    req->buf.memtype         = UMX_MEMTYPE_CUDA;
-    if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
-        copied = umi_copy_in(&req->buf, staged->data, req->info.length);
-    }
-    umi_message_free(staged);
-    return (copied == UMX_OK) ? status : copied;
-}
-
 umx_status
 umi_channel_end_recv(umx_request *req, umx_status status)
 {
-    status = unstage(req, status);
+    status = umi_land_unstage(req, status, req->info.length);
     umi_request_free(req);
     return status;
 }
@@ -366,11 +310,9 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     umi_recv_of(req)->tag     = match->tag;
     umi_recv_of(req)->mask    = match->mask;
     umi_recv_of(req)->flags   = flags;
-    umi_recv_of(req)->channel = channel;
     umi_recv_of(req)->message = NULL;
-    umi_recv_of(req)->staged  = NULL;
     umi_recv_of(req)->phase   = RECV_QUEUED;
-    if (umi_must_stage(req->worker->context, buf) && !stage(req)) {
+    if (!umi_landing_init(req, channel)) {
         umi_request_free(req);
         return NULL;
     }
@@ -432,18 +374,18 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    status = umi_conn_check_buffer(buf);
+    status = umi_endpoint_check_buffer(buf);
     if (status != UMX_OK) {
         return status;
     }
-    if (!umi_list_is_empty(&channel->unexpected) && umi_conn_may_read(ep)) {
+    if (!umi_list_is_empty(&channel->unexpected) && umi_endpoint_may_read(ep)) {
         message = find_unexpected(channel, match);
         if (message != NULL) {
             return recv_queued(channel, message, match, buf, params, req_p,
                                info);
         }
     }
-    status = umi_conn_recv_status(ep);
+    status = umi_endpoint_recv_status(ep);
     if (status != UMX_OK) {
         return status;
     }
@@ -471,11 +413,11 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    if (umi_conn_may_read(ep)) {
+    if (umi_endpoint_may_read(ep)) {
         message = find_unexpected(channel, match);
     }
     if (message == NULL) {
-        status = umi_conn_recv_status(ep);
+        status = umi_endpoint_recv_status(ep);
         if (status != UMX_OK) {
             return status;
         }
@@ -522,7 +464,8 @@ umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
     if (status != UMX_OK) {
         return status;
     }
-    message = umi_conn_may_read(ep) ? find_unexpected(channel, match) : NULL;
+    message = umi_endpoint_may_read(ep) ? find_unexpected(channel, match) :
+                                          NULL;
     if (message == NULL) {
         return UMX_ERR_NO_MESSAGE;
     }
@@ -549,7 +492,7 @@ umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
     if (info->length > buf->len) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, info->seq)) {
+    if (!umi_endpoint_may_read(ep) || umi_channel_is_lost(channel, info->seq)) {
         return UMX_ERR_CLOSED;
     }
     status = umi_message_rebuild(ep, header, header_len, buf, info->length,
@@ -592,7 +535,7 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
     message->claimant = NULL;
     if (claimant == NULL) {
         if (channel->user != NULL) {
-            umi_conn_due(channel->ep, UMI_DUE_HANDLERS);
+            umi_endpoint_due(channel->ep, UMI_DUE_HANDLERS);
         }
         return;
     }
@@ -605,7 +548,7 @@ landed(umi_channel *channel, umx_message *message, umx_status status)
 static void
 settle_cancelled_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_message *message = umi_recv_of(req)->message;
     umx_status   status  = req->status;
 
@@ -624,7 +567,7 @@ settle_cancelled_landing(umx_request *req)
 static void
 finish_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
 
     end_landing(req);
@@ -635,7 +578,7 @@ finish_landing(umx_request *req)
         req->status = UMX_ERR_CLOSED;
     }
     if (req->status != UMX_OK) {
-        req->status = umi_conn_end_status(ep, req->status);
+        req->status = umi_endpoint_end_status(ep, req->status);
     }
     if (umi_recv_of(req)->message != NULL) {
         settle_cancelled_landing(req);
@@ -658,8 +601,8 @@ uncomplete(umx_request *req)
         umi_recv_of(req)->message = NULL;
     } else if (req->status == UMX_OK ||
                req->status == UMX_ERR_LENGTH_MISMATCH) {
-        status = umi_channel_unrecv(umi_recv_of(req)->channel, &req->info, NULL,
-                                    0, &req->buf);
+        status = umi_channel_unrecv(umi_recv_of(req)->landing.channel,
+                                    &req->info, NULL, 0, &req->buf);
     }
     if (status != UMX_ERR_NO_MEMORY) {
         req->status = UMX_ERR_CANCELED;
@@ -676,14 +619,14 @@ finish_odd(umx_request *req)
     if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
         uncomplete(req);
     }
-    req->status = unstage(req, req->status);
+    req->status = umi_land_unstage(req, req->status, req->info.length);
 }
 
 static bool
 recv_finish(umx_request *req)
 {
     if (umi_recv_of(req)->phase == RECV_LANDING || req->is_cancelled ||
-        umi_recv_of(req)->staged != NULL) {
+        umi_recv_of(req)->landing.staged != NULL) {
         finish_odd(req);
     }
     return true;
@@ -694,11 +637,12 @@ recv_finish(umx_request *req)
 static void
 cancel_landing(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
     umx_message *message;
 
-    if (!umi_conn_may_read(ep) || umi_channel_is_lost(channel, req->info.seq)) {
+    if (!umi_endpoint_may_read(ep) ||
+        umi_channel_is_lost(channel, req->info.seq)) {
         return; /* nobody receives it any more */
     }
     message = umi_message_copy(ep, NULL, 0);
@@ -719,7 +663,7 @@ cancel_landing(umx_request *req)
 static void
 recv_cancel(umx_request *req)
 {
-    umi_channel *channel = umi_recv_of(req)->channel;
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_message *message = umi_recv_of(req)->message;
 
     switch ((enum recv_phase)umi_recv_of(req)->phase) {
@@ -773,10 +717,10 @@ const umi_channel_ops umi_tagged_ops = {
     .offer       = offer,
     .landed      = landed,
     .fail_posted = fail_posted,
-    .is_landing  = is_landing,
     .place       = umi_seq_place,
     .distance    = umi_seq_distance,
     .next        = next,
+    .lander      = &recv_ops,
 };
 
 uint64_t

@@ -38,7 +38,7 @@ umx_listener_take(umx_listener *listener)
         return NULL;
     }
     ep = ep_of(link);
-    umi_conn_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
+    umi_endpoint_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
     return ep;
 }
 

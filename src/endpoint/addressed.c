@@ -22,7 +22,7 @@ ep_of(umi_link *link)
 static umi_addressed *
 addressed_of(const umx_ep *ep)
 {
-    return umi_conn_worker(ep)->addressed;
+    return umi_endpoint_worker(ep)->addressed;
 }
 
 /* Off the list; still referenced. */
@@ -108,7 +108,7 @@ umx_worker_take_addressed(umx_worker *worker)
     }
     ep = ep_of(addressed->waiting.next);
     unlink_ep(addressed, ep);
-    umi_conn_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
+    umi_endpoint_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
     return ep;
 }
 

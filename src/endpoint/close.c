@@ -42,7 +42,7 @@ set_deadline(umx_ep *ep, uint64_t timeout_ns)
     if (ep->state != UMX_EP_CONNECTING ||
         !umi_link_is_linked(&ep->timer.link) ||
         ep->close_deadline_ns < ep->timer.deadline_ns) {
-        umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
+        umi_timer_start(umi_endpoint_worker(ep), &ep->timer, timeout_ns);
     }
 }
 
@@ -52,14 +52,14 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     ep->is_closing       = true;
     ep->base.is_draining = true;
     umi_ep_hold(&ep->base);
-    umi_conn_worker(ep)->num_closing++;
+    umi_endpoint_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
     ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
-    umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
+    umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
         ep->state = UMX_EP_DRAINING;
-        umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
+        umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
     }
 }
 
@@ -69,10 +69,10 @@ umi_close_resume(umx_ep *ep)
     uint64_t now = umi_clock_ns();
 
     ep->state = UMX_EP_DRAINING;
-    umi_timer_start(umi_conn_worker(ep), &ep->timer,
+    umi_timer_start(umi_endpoint_worker(ep), &ep->timer,
                     ep->close_deadline_ns > now ? ep->close_deadline_ns - now :
                                                   0);
-    umi_conn_due(ep, UMI_DUE_SEND);
+    umi_endpoint_due(ep, UMI_DUE_SEND);
 }
 
 static void
@@ -88,7 +88,7 @@ send_goodbye(umx_ep *ep)
     ep->hooks->write_goodbye(ep, &control);
     control.u.goodbye.is_last = true;
     ep->is_goodbye_sent       = true;
-    umi_conn_send_control(ep, &control);
+    umi_endpoint_send_control(ep, &control);
 }
 
 void
@@ -111,10 +111,10 @@ void
 umi_close_on_ack(umx_ep *ep)
 {
     if (ep->state != UMX_EP_DRAINING || !ep->is_goodbye_sent) {
-        umi_conn_protocol_error(ep, "GOODBYE-ACK that nobody waits for");
+        umi_endpoint_protocol_error(ep, "GOODBYE-ACK that nobody waits for");
         return;
     }
-    umi_conn_finish(ep, UMX_EP_CLOSED, UMX_OK);
+    umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_OK);
 }
 
 /* ---- the peer's close ----------------------------------------------------
@@ -124,7 +124,7 @@ void
 umi_close_on_goodbye(umx_ep *ep, const umi_control *control)
 {
     if (ep->has_goodbye) {
-        umi_conn_protocol_error(ep, "GOODBYE came twice");
+        umi_endpoint_protocol_error(ep, "GOODBYE came twice");
         return;
     }
     if (!ep->hooks->read_goodbye(ep, control)) {
@@ -140,7 +140,7 @@ void
 umi_close_check_arrived(umx_ep *ep)
 {
     if (!ep->is_peer_closed && ep->hooks->has_arrived(ep)) {
-        umi_conn_due(ep, UMI_DUE_GOODBYE);
+        umi_endpoint_due(ep, UMI_DUE_GOODBYE);
     }
 }
 
@@ -153,8 +153,8 @@ umi_close_peer_done(umx_ep *ep)
     ep->is_peer_closed = true;
     umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     ep->hooks->peer_closed(ep);
-    umi_request_complete_all(&ep->asks, UMX_ERR_PEER_CLOSED);
-    umi_conn_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
+    umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
+    umi_endpoint_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
 }
 
 void
@@ -175,7 +175,7 @@ umi_close_try_ack(umx_ep *ep)
         return;
     }
     ep->is_ack_sent = true;
-    umi_conn_send_control(ep, &control);
+    umi_endpoint_send_control(ep, &control);
 }
 
 /* ---- the end -------------------------------------------------------------
@@ -206,24 +206,24 @@ void
 umi_close_on_error(umx_ep *ep, umx_status status)
 {
     if (ep->base.reason != NULL) {
-        umi_conn_set_reason(ep, ep->base.reason, strlen(ep->base.reason));
+        umi_endpoint_set_reason(ep, ep->base.reason, strlen(ep->base.reason));
     }
     switch (ep->state) {
     case UMX_EP_CONNECTING:
-        umi_conn_finish(ep, UMX_EP_FAILED, connect_status(ep, status));
+        umi_endpoint_finish(ep, UMX_EP_FAILED, connect_status(ep, status));
         break;
     case UMX_EP_OPEN:
         if (ep->is_peer_closed) {
-            umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_PEER_CLOSED);
+            umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_PEER_CLOSED);
         } else {
-            umi_conn_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
+            umi_endpoint_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
         }
         break;
     case UMX_EP_DRAINING:
         if (ep->is_peer_closed || ep->has_goodbye) {
-            umi_conn_finish(ep, UMX_EP_CLOSED, UMX_OK);
+            umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_OK);
         } else {
-            umi_conn_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
+            umi_endpoint_finish(ep, UMX_EP_FAILED, end_of_open(ep, status));
         }
         break;
     case UMX_EP_CLOSED:
@@ -274,7 +274,7 @@ void
 umi_close_check_count(umx_ep *ep)
 {
     if (ep->close_after != 0 && ep->recv_count >= ep->close_after) {
-        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+        umi_endpoint_due(ep, UMI_DUE_CLOSE_COUNT);
     }
 }
 
@@ -289,7 +289,7 @@ umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
     }
     ep->close_after = n;
     if (n == ep->recv_count && ep->state == UMX_EP_OPEN) {
-        umi_conn_due(ep, UMI_DUE_CLOSE_COUNT);
+        umi_endpoint_due(ep, UMI_DUE_CLOSE_COUNT);
     }
     return UMX_OK;
 }

@@ -22,27 +22,27 @@ is_useful(const umi_host_address *host, uint64_t theirs, uint64_t ours)
     return host->is_loopback == (theirs == ours);
 }
 
-static umi_route *
+static umi_connect_hosts *
 new_route(const umi_address *address, uint64_t timeout_ns)
 {
-    umi_route *route = calloc(1, sizeof(*route));
-    uint64_t   ours  = umi_host_network_id();
-    uint64_t   now   = umi_clock_ns();
+    umi_connect_hosts *hosts = calloc(1, sizeof(*hosts));
+    uint64_t           ours  = umi_host_network_id();
+    uint64_t           now   = umi_clock_ns();
 
-    if (route == NULL) {
+    if (hosts == NULL) {
         return NULL;
     }
-    memcpy(route->worker_id, address->worker_id, UMI_WHERE_ID_SIZE);
-    route->port        = address->port;
-    route->status      = UMX_ERR_UNREACHABLE;
-    route->deadline_ns = (timeout_ns < UINT64_MAX - now) ? now + timeout_ns :
+    memcpy(hosts->worker_id, address->worker_id, UMI_WHERE_ID_SIZE);
+    hosts->port        = address->port;
+    hosts->status      = UMX_ERR_UNREACHABLE;
+    hosts->deadline_ns = (timeout_ns < UINT64_MAX - now) ? now + timeout_ns :
                                                            UINT64_MAX;
     for (unsigned i = 0; i < address->count; i++) {
         if (is_useful(&address->hosts[i], address->network_id, ours)) {
-            route->hosts[route->count++] = address->hosts[i];
+            hosts->hosts[hosts->count++] = address->hosts[i];
         }
     }
-    return route;
+    return hosts;
 }
 
 static size_t
@@ -101,24 +101,24 @@ rank(umx_status status)
 }
 
 bool
-umi_route_goes_on(umx_ep *ep, umx_status *status_p)
+umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
 {
-    umi_route *route  = ep->handshake->route;
-    umx_status status = verdict(*status_p);
-    uint64_t   now    = umi_clock_ns();
+    umi_connect_hosts *hosts  = ep->handshake->hosts;
+    umx_status         status = verdict(*status_p);
+    uint64_t           now    = umi_clock_ns();
 
-    if (rank(status) >= rank(route->status)) {
-        route->status = status;
+    if (rank(status) >= rank(hosts->status)) {
+        hosts->status = status;
     }
-    if (route->next == route->count || now >= route->deadline_ns ||
+    if (hosts->next == hosts->count || now >= hosts->deadline_ns ||
         (ep->is_closing && now >= ep->close_deadline_ns)) {
-        *status_p = route->status;
+        *status_p = hosts->status;
         return false;
     }
     umi_timer_stop(&ep->timer);
     umi_socket_close(&ep->socket);
     umi_peer_detach(&ep->base, true);
-    umi_conn_due(ep, UMI_DUE_ROUTE);
+    umi_endpoint_due(ep, UMI_DUE_NEXT_HOST);
     return true;
 }
 
@@ -129,12 +129,12 @@ umi_route_goes_on(umx_ep *ep, umx_status *status_p)
 static uint64_t
 next_timeout(const umx_ep *ep)
 {
-    const umi_route *route    = ep->handshake->route;
-    uint64_t         deadline = route->deadline_ns;
-    uint64_t         now      = umi_clock_ns();
+    const umi_connect_hosts *hosts    = ep->handshake->hosts;
+    uint64_t                 deadline = hosts->deadline_ns;
+    uint64_t                 now      = umi_clock_ns();
 
     if (deadline != UINT64_MAX && deadline > now) {
-        deadline = now + (deadline - now) / (route->count - route->next);
+        deadline = now + (deadline - now) / (hosts->count - hosts->next);
     }
     if (ep->is_closing && ep->close_deadline_ns < deadline) {
         deadline = ep->close_deadline_ns;
@@ -146,9 +146,9 @@ next_timeout(const umx_ep *ep)
 }
 
 void
-umi_route_step(umx_ep *ep)
+umi_connect_hosts_step(umx_ep *ep)
 {
-    umi_route              *route;
+    umi_connect_hosts      *hosts;
     struct sockaddr_storage addr;
     uint64_t                timeout_ns;
     size_t                  len;
@@ -157,35 +157,35 @@ umi_route_step(umx_ep *ep)
     if (ep->state != UMX_EP_CONNECTING) {
         return;
     }
-    route = ep->handshake->route;
-    if (route->next == route->count) {
-        umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_UNREACHABLE);
+    hosts = ep->handshake->hosts;
+    if (hosts->next == hosts->count) {
+        umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_UNREACHABLE);
         return;
     }
     timeout_ns = next_timeout(ep);
-    len = make_sockaddr(&route->hosts[route->next++], route->port, &addr);
+    len = make_sockaddr(&hosts->hosts[hosts->next++], hosts->port, &addr);
     ep->attempt++;
     ep->protocol_error       = NULL;
     ep->base.events          = 0;
     ep->handshake->has_hello = false;
-    umi_conn_set_reason(ep, "", 0);
+    umi_endpoint_set_reason(ep, "", 0);
     status = umi_socket_connect(&ep->socket, (struct sockaddr *)&addr, len,
                                 NULL, 0);
     if (status != UMX_OK) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
         return;
     }
-    umi_timer_start(umi_conn_worker(ep), &ep->timer, timeout_ns);
+    umi_timer_start(umi_endpoint_worker(ep), &ep->timer, timeout_ns);
     umi_handshake_start(ep);
 }
 
 bool
-umi_route_is_right(const umx_ep *ep, const uint8_t *worker_id)
+umi_connect_hosts_is_right(const umx_ep *ep, const uint8_t *worker_id)
 {
-    const umi_route *route = ep->handshake->route;
+    const umi_connect_hosts *hosts = ep->handshake->hosts;
 
-    return route == NULL ||
-           memcmp(route->worker_id, worker_id, UMI_WHERE_ID_SIZE) == 0;
+    return hosts == NULL ||
+           memcmp(hosts->worker_id, worker_id, UMI_WHERE_ID_SIZE) == 0;
 }
 
 umx_status
@@ -208,12 +208,12 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
     if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
         timeout_ns = params->timeout_ns;
     }
-    status = umi_conn_new(worker, &ep);
+    status = umi_endpoint_new(worker, &ep);
     if (status != UMX_OK) {
         return status;
     }
-    ep->handshake->route = new_route(&address, timeout_ns);
-    if (ep->handshake->route == NULL) {
+    ep->handshake->hosts = new_route(&address, timeout_ns);
+    if (ep->handshake->hosts == NULL) {
         umx_ep_destroy(ep);
         return UMX_ERR_NO_MEMORY;
     }
@@ -221,7 +221,7 @@ umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
         ep->on_state = params->on_state;
         ep->arg      = params->arg;
     }
-    umi_route_step(ep);
+    umi_connect_hosts_step(ep);
     worker->is_armed = false; /* what is due runs at the next drain */
     *ep_p            = ep;
     return UMX_OK;

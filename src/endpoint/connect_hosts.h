@@ -7,7 +7,7 @@
 
 #include "codec/address.h"
 
-typedef struct umi_route {
+typedef struct umi_connect_hosts {
     uint8_t          worker_id[UMI_WHERE_ID_SIZE];
     uint16_t         port;
     umx_status       status; /* the most telling so far */
@@ -15,16 +15,16 @@ typedef struct umi_route {
     unsigned         next; /* of `hosts` */
     unsigned         count;
     umi_host_address hosts[UMI_ADDRESS_HOSTS_MAX];
-} umi_route;
+} umi_connect_hosts;
 
 /* `ep`, which is connecting, has failed with `*status_p`. True if another host
  * will be tried; else `*status_p` becomes that of all of them. */
-bool umi_route_goes_on(umx_ep *ep, umx_status *status_p);
+bool umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p);
 
 /* Try the next host. */
-void umi_route_step(umx_ep *ep);
+void umi_connect_hosts_step(umx_ep *ep);
 
 /* Is that the worker which `ep` connects to? */
-bool umi_route_is_right(const umx_ep *ep, const uint8_t *worker_id);
+bool umi_connect_hosts_is_right(const umx_ep *ep, const uint8_t *worker_id);
 
 #endif

@@ -70,7 +70,7 @@ static const umi_request_ops control_ops = {
 static bool
 answer_finish(umx_request *req)
 {
-    umi_conn_of(req->ep)->num_answers--;
+    umi_endpoint_of(req->ep)->num_answers--;
     return control_finish(req);
 }
 
@@ -103,7 +103,7 @@ post_control(umx_ep *ep, const umi_control *control)
     if (len == 0) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    bytes = copy_bytes(umi_conn_worker(ep), data, len);
+    bytes = copy_bytes(umi_endpoint_worker(ep), data, len);
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -123,7 +123,7 @@ post_control(umx_ep *ep, const umi_control *control)
 }
 
 void
-umi_conn_send_control(umx_ep *ep, const umi_control *control)
+umi_endpoint_send_control(umx_ep *ep, const umi_control *control)
 {
     umx_status status;
 
@@ -145,17 +145,17 @@ queue_control(umx_ep *ep, const umi_am_arrival *arrival)
     control_bytes *bytes;
 
     if (ep->num_control >= MAX_QUEUED_CONTROL) {
-        umi_conn_protocol_error(ep, "too many control messages");
+        umi_endpoint_protocol_error(ep, "too many control messages");
         return;
     }
-    bytes = copy_bytes(umi_conn_worker(ep), arrival->data, arrival->len);
+    bytes = copy_bytes(umi_endpoint_worker(ep), arrival->data, arrival->len);
     if (bytes == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a control message");
+        umi_endpoint_protocol_error(ep, "out of memory for a control message");
         return;
     }
     ep->num_control++;
     umi_list_append(&ep->control, &bytes->link);
-    umi_conn_due(ep, UMI_DUE_CONTROL);
+    umi_endpoint_due(ep, UMI_DUE_CONTROL);
 }
 
 int
@@ -168,7 +168,7 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 
     if (arrival->header_len == sizeof(id)) {
         memcpy(&id, arrival->header, sizeof(id));
-        ep = umi_conn_find(worker, id);
+        ep = umi_endpoint_find(worker, id);
     }
     if (ep == NULL) {
         umi_worker_stray(worker, id);
@@ -176,11 +176,11 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
     }
     ep->num_arrivals++;
     if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
-        umi_conn_protocol_error(ep, "oversized control message");
+        umi_endpoint_protocol_error(ep, "oversized control message");
         return UMI_AM_REFUSED;
     }
     if (!umi_control_decode(&control, arrival->data, arrival->len, &why)) {
-        umi_conn_protocol_error(ep, why);
+        umi_endpoint_protocol_error(ep, why);
     } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
         ep->hooks->on_credit(ep, &control);
     } else {
@@ -211,12 +211,12 @@ act(umx_ep *ep, const umi_control *control)
     case UMI_PING:
     case UMI_INFO_REQUEST:
     case UMI_CLOSE_LISTENER:
-        umi_ask_answer(ep, control);
+        umi_query_answer(ep, control);
         break;
     case UMI_PONG:
     case UMI_INFO:
     case UMI_LISTENER_CLOSED:
-        umi_ask_on_answer(ep, control);
+        umi_query_on_answer(ep, control);
         break;
     case UMI_CLOSE_AFTER_N:
         if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {
@@ -229,7 +229,8 @@ act(umx_ep *ep, const umi_control *control)
     case UMI_WELCOME:
     case UMI_REJECT:
     case UMI_OPEN:
-        umi_conn_protocol_error(ep, "handshake message on an open endpoint");
+        umi_endpoint_protocol_error(ep,
+                                    "handshake message on an open endpoint");
         break;
     }
 }

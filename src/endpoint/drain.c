@@ -30,7 +30,7 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
              umx_request **req_p)
 {
     umx_request *req;
-    umx_status   status = umi_conn_check(ep);
+    umx_status   status = umi_endpoint_check(ep);
 
     if (status != UMX_OK) {
         return status;

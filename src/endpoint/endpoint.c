@@ -22,7 +22,7 @@ enum {
 static void
 conn_free(umi_ep *base)
 {
-    umx_ep *ep = umi_conn_of(base);
+    umx_ep *ep = umi_endpoint_of(base);
 
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
@@ -72,10 +72,10 @@ on_timer(umi_timer *timer)
     umi_ep_hold(&ep->base);
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
-        umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
     } else if (ep->state == UMX_EP_DRAINING) {
-        umi_conn_finish(ep, UMX_EP_CLOSED,
-                        ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+        umi_endpoint_finish(ep, UMX_EP_CLOSED,
+                            ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
     } else if (ep->state != UMX_EP_OPEN) {
         report_lost(ep);
     }
@@ -83,7 +83,7 @@ on_timer(umi_timer *timer)
 }
 
 umx_status
-umi_conn_new(umx_worker *worker, umx_ep **ep_p)
+umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
 {
     const umx_config   *config = &worker->context->config;
     const umi_ep_hooks *hooks  = worker->hooks->ep;
@@ -106,7 +106,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
-    umi_list_init(&ep->asks);
+    umi_list_init(&ep->queries);
     umi_link_init(&ep->untaken_link);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
@@ -122,7 +122,7 @@ umi_conn_new(umx_worker *worker, umx_ep **ep_p)
 }
 
 umx_status
-umi_conn_end_status(const umx_ep *ep, umx_status status)
+umi_endpoint_end_status(const umx_ep *ep, umx_status status)
 {
     if (ep->is_peer_closed) {
         return UMX_ERR_PEER_CLOSED;
@@ -134,7 +134,7 @@ umi_conn_end_status(const umx_ep *ep, umx_status status)
 }
 
 umx_status
-umi_conn_send_status(const umx_ep *ep)
+umi_endpoint_send_status(const umx_ep *ep)
 {
     if (ep->is_peer_closed) {
         return UMX_ERR_PEER_CLOSED;
@@ -153,7 +153,7 @@ umi_conn_send_status(const umx_ep *ep)
 }
 
 umx_status
-umi_conn_recv_status(const umx_ep *ep)
+umi_endpoint_recv_status(const umx_ep *ep)
 {
     if (ep->state == UMX_EP_DRAINING) {
         return UMX_ERR_CLOSED;
@@ -161,11 +161,11 @@ umi_conn_recv_status(const umx_ep *ep)
     if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
         return UMX_ERR_CLOSED;
     }
-    return umi_conn_send_status(ep);
+    return umi_endpoint_send_status(ep);
 }
 
 bool
-umi_conn_may_read(const umx_ep *ep)
+umi_endpoint_may_read(const umx_ep *ep)
 {
     return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
            ep->state == UMX_EP_FAILED ||
@@ -173,45 +173,45 @@ umi_conn_may_read(const umx_ep *ep)
 }
 
 bool
-umi_conn_reads_on(const umx_ep *ep)
+umi_endpoint_reads_on(const umx_ep *ep)
 {
-    return umi_conn_may_read(ep) && !ep->is_closing && !ep->is_dropped;
+    return umi_endpoint_may_read(ep) && !ep->is_closing && !ep->is_dropped;
 }
 
 /* ---- events --------------------------------------------------------------
  */
 
 void
-umi_conn_due(umx_ep *ep, unsigned due)
+umi_endpoint_due(umx_ep *ep, unsigned due)
 {
     ep->due |= due;
     umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER);
 }
 
 void
-umi_conn_protocol_error(umx_ep *ep, const char *why)
+umi_endpoint_protocol_error(umx_ep *ep, const char *why)
 {
     if (ep->protocol_error == NULL) {
         ep->protocol_error = why;
-        umi_conn_due(ep, UMI_DUE_PROTOCOL);
+        umi_endpoint_due(ep, UMI_DUE_PROTOCOL);
     }
 }
 
 void
-umi_conn_cannot_land(umx_ep *ep, umx_status status)
+umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
 {
     if (status == UMX_ERR_CONNECTION_RESET) {
         ep->base.ucx_error = status;
         umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
     } else {
-        umi_conn_protocol_error(ep, "announced data cannot be received");
+        umi_endpoint_protocol_error(ep, "announced data cannot be received");
     }
 }
 
 static void
 drop_for_protocol(umx_ep *ep)
 {
-    umi_conn_worker(ep)->stats.protocol_errors++;
+    umi_endpoint_worker(ep)->stats.protocol_errors++;
     if (ep->handshake != NULL && ep->handshake->listener != NULL) {
         umi_listener_complain(ep->handshake->listener, &ep->socket,
                               ep->protocol_error);
@@ -219,8 +219,8 @@ drop_for_protocol(umx_ep *ep)
         umi_log(UMI_LOG_WARN, "endpoint %llu dropped: %s",
                 (unsigned long long)ep->base.id, ep->protocol_error);
     }
-    umi_conn_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
-    umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
+    umi_endpoint_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
+    umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
 }
 
 static bool
@@ -249,8 +249,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
-    if (take_due(ep, UMI_DUE_ROUTE)) {
-        umi_route_step(ep);
+    if (take_due(ep, UMI_DUE_NEXT_HOST)) {
+        umi_connect_hosts_step(ep);
     }
     /* Before what the peer has asked: it may ask to close the listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
@@ -265,7 +265,7 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_SEND)) {
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             ep->hooks->send(ep);
-            umi_ask_send_waiting(ep);
+            umi_query_send_waiting(ep);
             umi_ep_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
@@ -280,8 +280,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
         ep->num_to_fetch == 0) {
         umi_ep_flush_gathered(&ep->base, true);
-        umi_close_start(ep,
-                        umi_conn_worker(ep)->context->config.close_timeout_ns);
+        umi_close_start(
+            ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
     }
     if (take_due(ep, UMI_DUE_HANDLERS)) {
         ep->hooks->run_handlers(ep);
@@ -292,9 +292,9 @@ visit_due(umx_ep *ep)
 }
 
 void
-umi_conn_visit(umi_ep *base)
+umi_endpoint_visit(umi_ep *base)
 {
-    umx_ep  *ep      = umi_conn_of(base);
+    umx_ep  *ep      = umi_endpoint_of(base);
     unsigned events  = base->events;
     unsigned attempt = ep->attempt;
 
@@ -317,9 +317,9 @@ umi_conn_visit(umi_ep *base)
 
 /* What the peer has been told leads nowhere. */
 void
-umi_conn_engine_gone(umi_ep *base, const char *reason)
+umi_endpoint_engine_gone(umi_ep *base, const char *reason)
 {
-    umx_ep *ep = umi_conn_of(base);
+    umx_ep *ep = umi_endpoint_of(base);
 
     if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
         base->ucx_error = UMX_ERR_CONNECTION_RESET;
@@ -361,7 +361,7 @@ is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
 }
 
 void
-umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
+umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 {
     bool is_unaccepted = ep->handshake != NULL &&
                          ep->handshake->listener != NULL;
@@ -371,12 +371,13 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         return;
     }
     if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
-        ep->handshake->route != NULL && umi_route_goes_on(ep, &status)) {
+        ep->handshake->hosts != NULL &&
+        umi_connect_hosts_goes_on(ep, &status)) {
         return;
     }
     hand_out(ep); /* what has come was before the end */
     if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
-        umi_queue_doubt(umi_conn_worker(ep));
+        umi_queue_doubt(umi_endpoint_worker(ep));
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
@@ -394,19 +395,19 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_cma_end(&ep->base, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
-    umi_request_complete_all(&ep->asks, pending_status(ep));
+    umi_request_complete_all(&ep->queries, pending_status(ep));
     umi_control_drop(ep);
     umi_handshake_end(ep);
     if (!umi_list_is_empty(&ep->base.inflight) &&
-        !umi_conn_worker(ep)->is_ending) {
-        umi_timer_start(umi_conn_worker(ep), &ep->timer,
+        !umi_endpoint_worker(ep)->is_ending) {
+        umi_timer_start(umi_endpoint_worker(ep), &ep->timer,
                         LOST_MS * UINT64_C(1000000));
     }
     ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
-    umi_conn_due(ep, UMI_DUE_NOTIFY);
+    umi_endpoint_due(ep, UMI_DUE_NOTIFY);
     if (was_closing) {
         ep->is_closing = false;
-        umi_conn_worker(ep)->num_closing--;
+        umi_endpoint_worker(ep)->num_closing--;
         umi_ep_release(&ep->base);
     }
     if (is_unaccepted) {
@@ -415,19 +416,19 @@ umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status)
 }
 
 void
-umi_conn_abort(umi_ep *base)
+umi_endpoint_abort(umi_ep *base)
 {
-    umx_ep *ep = umi_conn_of(base);
+    umx_ep *ep = umi_endpoint_of(base);
 
     umi_ep_hold(base);
-    umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
     umi_timer_stop(&ep->timer); /* the worker goes */
     ep->hooks->discard(ep);
     umi_ep_release(base);
 }
 
 void
-umi_conn_set_reason(umx_ep *ep, const char *text, size_t len)
+umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len)
 {
     free(ep->reason);
     ep->reason = strndup(text, len); /* NULL: no words are lost but these */
@@ -441,7 +442,7 @@ umx_ep_abort(umx_ep *ep)
 {
     if (ep->base.worker != NULL) {
         umi_ep_hold(&ep->base);
-        umi_conn_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+        umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
         umi_ep_release(&ep->base);
     }
 }
@@ -467,7 +468,8 @@ umx_ep_destroy(umx_ep *ep)
         case UMX_EP_OPEN:
             if (!ep->is_closing) {
                 umi_close_start(
-                    ep, umi_conn_worker(ep)->context->config.close_timeout_ns);
+                    ep,
+                    umi_endpoint_worker(ep)->context->config.close_timeout_ns);
             }
             break;
         case UMX_EP_DRAINING:

@@ -3,14 +3,15 @@
  * owner.
  *
  * Nothing here calls the user from inside UCX: what a callback of UCX decides
- * is written down, umi_ep_raise() asks for a visit, and umi_conn_visit() acts
- * on it after the progress burst. */
+ * is written down, umi_ep_raise() asks for a visit, and umi_endpoint_visit()
+ * acts on it after the progress burst. */
 #ifndef UMI_ENDPOINT_H
 #define UMI_ENDPOINT_H
 
 #include <umx/control.h>
 
 #include "codec/control.h"
+#include "codec/ucx_address.h"
 #include "core/ep_base.h"
 #include "core/listener.h"
 #include "core/peer.h"
@@ -24,7 +25,7 @@
 struct umi_rma;
 
 /* Things to do at the next visit. */
-enum umi_conn_due {
+enum umi_endpoint_due {
     UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
     UMI_DUE_ACCEPT      = 1u << 1,  /* hand it to its listener */
     UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
@@ -35,24 +36,27 @@ enum umi_conn_due {
     UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
     UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
     UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
-    UMI_DUE_ROUTE       = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_NEXT_HOST   = 1u << 10, /* connecting: try the next host */
     UMI_DUE_RECV        = 1u << 11  /* messages came that receives wait for */
 };
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener     *listener;    /* held; NULL on the connecting side */
-    bool              has_hello;   /* connecting side: has had a CHALLENGE */
-    bool              is_welcomed; /* listening side: WELCOME sent */
-    bool              is_checked;  /* UCX may map what `address` names */
-    bool              is_rejected; /* listening side: the peer should go now */
-    umi_peer_claim    claim;       /* who the peer says it is; of its ... */
-    void             *address;     /* ... address; owned */
-    struct umi_route *route; /* of umx_ep_connect_address(); owned; or NULL */
-    uint8_t           challenge[UMI_NONCE_SIZE];
-    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
-    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
-    uint8_t           welcome_hash[UMI_SHA256_SIZE];
+    umx_listener   *listener;    /* held; NULL on the connecting side */
+    bool            has_hello;   /* connecting side: has had a CHALLENGE */
+    bool            is_welcomed; /* listening side: WELCOME sent */
+    bool            is_checked;  /* UCX may map what `address` names */
+    bool            is_rejected; /* listening side: the peer should go now */
+    umi_peer_claim  claim;       /* who the peer says it is; of its ... */
+    void           *address;     /* ... address; owned */
+    umi_ucx_address own_address; /* decoded, unless `is_checked` */
+    umi_ucx_address peers_address;
+    struct umi_connect_hosts
+           *hosts; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t challenge[UMI_NONCE_SIZE];
+    uint8_t secret[UMI_SHA256_SIZE];     /* control.h: that of the two */
+    uint8_t hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
 /* What the rooms above do for a connection. There is one table, which
@@ -130,9 +134,9 @@ struct umx_ep {
     char           *reason;        /* NULL: none */
     const char     *protocol_error;
     char           *foreign;   /* such an error that names what came; or NULL */
-    umi_list        asks;      /* what the peer has not answered */
+    umi_list        queries;   /* what the peer has not answered */
     unsigned        num_asked; /* sent and not answered: given up, too */
-    uint64_t        last_ask;  /* token */
+    uint64_t        last_query;  /* token */
     umx_listener   *accepted_by; /* held; NULL on the connecting side */
     char           *info;        /* the peer's last INFO, or NULL */
     uint32_t        peer_pid;
@@ -159,20 +163,20 @@ struct umx_ep {
 };
 
 static inline umx_ep *
-umi_conn_of(umi_ep *base)
+umi_endpoint_of(umi_ep *base)
 {
     return umi_container_of(base, umx_ep, base);
 }
 
 static inline umx_worker *
-umi_conn_worker(const umx_ep *ep)
+umi_endpoint_worker(const umx_ep *ep)
 {
     return ep->base.worker;
 }
 
 /* True if messages may be taken from the network and read by the user. */
 static inline bool
-umi_conn_is_reading(const umx_ep *ep)
+umi_endpoint_is_reading(const umx_ep *ep)
 {
     return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
            !ep->is_dropped;
@@ -180,20 +184,20 @@ umi_conn_is_reading(const umx_ep *ep)
 
 /* The endpoint of a number that came over the wire; NULL if it is none. */
 static inline umx_ep *
-umi_conn_find(const umx_worker *worker, uint64_t id)
+umi_endpoint_find(const umx_worker *worker, uint64_t id)
 {
     return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
 /* True if the user may read what has arrived; if receives that wait may have
  * it. */
-bool umi_conn_may_read(const umx_ep *ep);
-bool umi_conn_reads_on(const umx_ep *ep);
+bool umi_endpoint_may_read(const umx_ep *ep);
+bool umi_endpoint_reads_on(const umx_ep *ep);
 
 /* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
  * what umi_worker_check() says. */
 static inline umx_status
-umi_conn_check(const umx_ep *ep)
+umi_endpoint_check(const umx_ep *ep)
 {
     return (ep->base.worker == NULL) ? UMX_ERR_CLOSED :
                                        umi_worker_check(ep->base.worker);
@@ -201,7 +205,7 @@ umi_conn_check(const umx_ep *ep)
 
 /* May it be lent to an operation that takes a layout? */
 static inline umx_status
-umi_conn_check_buffer(const umx_buffer *buf)
+umi_endpoint_check_buffer(const umx_buffer *buf)
 {
     umx_status status = umi_check_buffer(buf);
 
@@ -210,47 +214,47 @@ umi_conn_check_buffer(const umx_buffer *buf)
 
 /* To one that takes none? */
 static inline umx_status
-umi_conn_check_contiguous(const umx_buffer *buf)
+umi_endpoint_check_contiguous(const umx_buffer *buf)
 {
     return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED :
-                                   umi_conn_check_buffer(buf);
+                                   umi_endpoint_check_buffer(buf);
 }
 
 /* The status with which an operation on `ep` ends when UCX reports `status`:
  * UCX tells that something broke, the endpoint knows why. */
-umx_status umi_conn_end_status(const umx_ep *ep, umx_status status);
+umx_status umi_endpoint_end_status(const umx_ep *ep, umx_status status);
 
 /* Why nothing can be sent; UMX_OK if it can. */
-umx_status umi_conn_send_status(const umx_ep *ep);
+umx_status umi_endpoint_send_status(const umx_ep *ep);
 
 /* Why nothing more can come; UMX_OK if it can. */
-umx_status umi_conn_recv_status(const umx_ep *ep);
+umx_status umi_endpoint_recv_status(const umx_ep *ep);
 
-umx_status umi_conn_new(umx_worker *worker, umx_ep **ep_p);
+umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
 
 /* Write down what is to be done, and ask for a visit. */
-void umi_conn_due(umx_ep *ep, unsigned due);
+void umi_endpoint_due(umx_ep *ep, unsigned due);
 
 /* Of umi_worker_hooks: on_ep_event, on_renewed and abort_ep. */
-void umi_conn_visit(umi_ep *base);
-void umi_conn_engine_gone(umi_ep *base, const char *reason);
-void umi_conn_abort(umi_ep *base);
+void umi_endpoint_visit(umi_ep *base);
+void umi_endpoint_engine_gone(umi_ep *base, const char *reason);
+void umi_endpoint_abort(umi_ep *base);
 
 /* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
  * static. */
-void umi_conn_protocol_error(umx_ep *ep, const char *why);
+void umi_endpoint_protocol_error(umx_ep *ep, const char *why);
 
 /* What was announced cannot be received: its sender has ended, or has lied. As
  * above. */
-void umi_conn_cannot_land(umx_ep *ep, umx_status status);
+void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
 
 /* The end by failure or by force: give UCX's endpoint up, settle everything
  * with `status`. */
-void umi_conn_finish(umx_ep *ep, umx_ep_state state, umx_status status);
-void umi_conn_set_reason(umx_ep *ep, const char *text, size_t len);
+void umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status);
+void umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len);
 
 /* Post a control message. Failure fails the endpoint. */
-void umi_conn_send_control(umx_ep *ep, const umi_control *control);
+void umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
 
 /* wireup.c */
 void umi_handshake_init(umx_ep *ep);
@@ -284,10 +288,10 @@ void umi_close_peer_done(umx_ep *ep);
 void umi_close_try_ack(umx_ep *ep);
 
 /* query.c: questions to the peer */
-void umi_ask_send_waiting(umx_ep *ep);
+void umi_query_send_waiting(umx_ep *ep);
 /* The peer has answered; the peer asks. */
-void umi_ask_on_answer(umx_ep *ep, const umi_control *answer);
-void umi_ask_answer(umx_ep *ep, const umi_control *question);
+void umi_query_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_query_answer(umx_ep *ep, const umi_control *question);
 
 /* info.c: what INFO says of us, as JSON in at most `size` bytes with the
  * terminator; its length. */

@@ -23,14 +23,14 @@ give_up(umx_ep *ep)
 
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->base.id,
             reason);
-    umi_conn_set_reason(ep, reason, strlen(reason));
-    umi_conn_finish(ep, UMX_EP_FAILED, UMX_ERR_ENDPOINT_TIMEOUT);
+    umi_endpoint_set_reason(ep, reason, strlen(reason));
+    umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_ENDPOINT_TIMEOUT);
 }
 
 static void
 restart(umx_ep *ep)
 {
-    umx_worker *worker = umi_conn_worker(ep);
+    umx_worker *worker = umi_endpoint_worker(ep);
 
     umi_timer_start(worker, &ep->heartbeat,
                     worker->context->config.heartbeat_ns / QUARTERS);
@@ -67,7 +67,7 @@ umi_heartbeat_init(umx_ep *ep)
 void
 umi_heartbeat_start(umx_ep *ep)
 {
-    if (umi_conn_worker(ep)->context->config.heartbeat_ns != 0) {
+    if (umi_endpoint_worker(ep)->context->config.heartbeat_ns != 0) {
         restart(ep);
     }
 }

@@ -117,7 +117,7 @@ umi_info_write(umx_ep *ep, char *data, size_t size)
 
     append_self(&t);
     append_memory(&t);
-    append_worker(&t, umi_conn_worker(ep));
+    append_worker(&t, umi_endpoint_worker(ep));
     append(&t, ", \"transports\": [");
     (void)!umx_ep_transports(ep, append_transport, &t); /* unknown: none */
     t.reserve = 0;

@@ -32,7 +32,7 @@ request_of(umi_link *link)
     return umi_container_of(link, umx_request, link);
 }
 
-static const umi_request_ops ask_ops = {
+static const umi_request_ops query_ops = {
     .name   = "ask",
     .cancel = umi_request_cancel_queued,
 };
@@ -44,7 +44,7 @@ static const umi_request_ops ask_ops = {
 static umx_request *
 first_unsent(umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->asks) {
+    UMI_LIST_FOREACH(link, &ep->queries) {
         if (asked_of(request_of(link))->token == 0) {
             return request_of(link);
         }
@@ -53,7 +53,7 @@ first_unsent(umx_ep *ep)
 }
 
 void
-umi_ask_send_waiting(umx_ep *ep)
+umi_query_send_waiting(umx_ep *ep)
 {
     while (ep->state == UMX_EP_OPEN && ep->num_asked < MAX_ASKED) {
         umx_request *req     = first_unsent(ep);
@@ -63,11 +63,11 @@ umi_ask_send_waiting(umx_ep *ep)
             return;
         }
         ep->num_asked++;
-        asked_of(req)->token   = ++ep->last_ask;
+        asked_of(req)->token   = ++ep->last_query;
         asked_of(req)->time_ns = umi_clock_ns();
         control.kind           = (umi_control_kind)asked_of(req)->kind;
         control.u.ask.token    = asked_of(req)->token;
-        umi_conn_send_control(ep, &control); /* may end all of this */
+        umi_endpoint_send_control(ep, &control); /* may end all of this */
     }
 }
 
@@ -75,25 +75,25 @@ static umx_status
 ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
     umx_request **req_p)
 {
-    umx_status   status = umi_conn_check(ep);
+    umx_status   status = umi_endpoint_check(ep);
     umx_request *req;
 
     if (status == UMX_OK) {
-        status = umi_conn_send_status(ep);
+        status = umi_endpoint_send_status(ep);
     }
     if (status != UMX_OK) {
         return status;
     }
-    req = umi_request_new(ep->base.worker, &ep->base, &ask_ops, params);
+    req = umi_request_new(ep->base.worker, &ep->base, &query_ops, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     req->buf             = (umx_buffer){0};
     asked_of(req)->kind  = (uint8_t)kind;
     asked_of(req)->token = 0;
-    umi_list_append(&ep->asks, &req->link);
+    umi_list_append(&ep->queries, &req->link);
     *req_p = req;
-    umi_ask_send_waiting(ep);
+    umi_query_send_waiting(ep);
     return UMX_INPROGRESS;
 }
 
@@ -145,7 +145,7 @@ answer_to(umi_control_kind kind)
 static umx_request *
 find_asked(umx_ep *ep, uint64_t token)
 {
-    UMI_LIST_FOREACH(link, &ep->asks) {
+    UMI_LIST_FOREACH(link, &ep->queries) {
         if (asked_of(request_of(link))->token == token) {
             return request_of(link);
         }
@@ -165,7 +165,7 @@ keep_info(umx_ep *ep, const umi_control *control)
 }
 
 void
-umi_ask_on_answer(umx_ep *ep, const umi_control *control)
+umi_query_on_answer(umx_ep *ep, const umi_control *control)
 {
     uint64_t     token  = 0;
     umx_status   status = UMX_OK;
@@ -183,15 +183,15 @@ umi_ask_on_answer(umx_ep *ep, const umi_control *control)
         status = (umx_status)control->u.listener_closed.status;
         break;
     }
-    if (ep->num_asked == 0 || token == 0 || token > ep->last_ask) {
-        umi_conn_protocol_error(ep, "an answer to nothing");
+    if (ep->num_asked == 0 || token == 0 || token > ep->last_query) {
+        umi_endpoint_protocol_error(ep, "an answer to nothing");
         return;
     }
     ep->num_asked--;
     req = find_asked(ep, token);
     if (req != NULL &&
         answer_to((umi_control_kind)asked_of(req)->kind) != control->kind) {
-        umi_conn_protocol_error(ep, "an answer to another question");
+        umi_endpoint_protocol_error(ep, "an answer to another question");
         return;
     }
     if (req != NULL) {
@@ -201,7 +201,7 @@ umi_ask_on_answer(umx_ep *ep, const umi_control *control)
         asked_of(req)->time_ns = umi_clock_ns() - asked_of(req)->time_ns;
         umi_request_complete(req, status);
     }
-    umi_ask_send_waiting(ep);
+    umi_query_send_waiting(ep);
 }
 
 /* ---- our answers ---------------------------------------------------------
@@ -215,7 +215,7 @@ send_info(umx_ep *ep, uint64_t token)
 
     control.u.info.text_len = (uint16_t)umi_info_write(ep, text, sizeof(text));
     control.u.info.text     = text;
-    umi_conn_send_control(ep, &control);
+    umi_endpoint_send_control(ep, &control);
 }
 
 static umx_status
@@ -238,13 +238,14 @@ close_listener(umx_ep *ep)
 }
 
 void
-umi_ask_answer(umx_ep *ep, const umi_control *question)
+umi_query_answer(umx_ep *ep, const umi_control *question)
 {
     uint64_t    token  = question->u.ask.token;
     umi_control answer = {.kind = UMI_PONG, .u.ask.token = token};
 
     if (ep->num_answers >= MAX_ANSWERS) {
-        umi_conn_protocol_error(ep, "questions whose answers are not taken");
+        umi_endpoint_protocol_error(ep,
+                                    "questions whose answers are not taken");
         return;
     }
     if (question->kind == UMI_INFO_REQUEST) {
@@ -256,7 +257,7 @@ umi_ask_answer(umx_ep *ep, const umi_control *question)
         answer.u.listener_closed.token  = token;
         answer.u.listener_closed.status = close_listener(ep);
     }
-    umi_conn_send_control(ep, &answer);
+    umi_endpoint_send_control(ep, &answer);
 }
 
 /* ---- what is known without asking ----------------------------------------

@@ -54,7 +54,7 @@ _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
 static const umx_config *
 config_of(const umx_ep *ep)
 {
-    return &umi_conn_worker(ep)->context->config;
+    return &umi_endpoint_worker(ep)->context->config;
 }
 
 static void
@@ -67,8 +67,8 @@ set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
 static void
 fail(umx_ep *ep, umx_status status, const char *reason)
 {
-    umi_conn_set_reason(ep, reason, strlen(reason));
-    umi_conn_finish(ep, UMX_EP_FAILED, status);
+    umi_endpoint_set_reason(ep, reason, strlen(reason));
+    umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }
 
 /* `len` bytes of a control message; 0: it was too long. False if the endpoint
@@ -82,7 +82,7 @@ say_bytes(umx_ep *ep, const uint8_t *bytes, size_t len)
         status = umi_socket_send(&ep->socket, bytes, len);
     }
     if (status != UMX_OK) {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
     }
     return status == UMX_OK;
 }
@@ -106,13 +106,13 @@ open_conn(umx_ep *ep)
     ep->hooks->open(ep);
     umi_heartbeat_start(ep);
     if (ep->is_server) {
-        umi_conn_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
+        umi_endpoint_due(ep, UMI_DUE_ACCEPT | UMI_DUE_CONTROL | UMI_DUE_NOTIFY);
     } else {
         umi_handshake_end(ep);
         if (ep->is_closing) {
             umi_close_resume(ep);
         } else {
-            umi_conn_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
+            umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
         }
     }
 }
@@ -121,7 +121,7 @@ open_conn(umx_ep *ep)
 static bool
 fill_where(umx_ep *ep, umi_where *where)
 {
-    umx_worker *worker = umi_conn_worker(ep);
+    umx_worker *worker = umi_endpoint_worker(ep);
     const void *address;
     size_t      len;
     umx_status status = umi_engine_address(ep->base.engine, ep->socket.is_local,
@@ -278,11 +278,12 @@ check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
 static umx_status
 check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
 {
-    umx_worker     *worker = umi_conn_worker(ep);
-    const void     *data;
-    size_t          len;
-    umi_ucx_address own, peers;
-    const char     *why;
+    umx_worker      *worker = umi_endpoint_worker(ep);
+    umi_ucx_address *own    = &ep->handshake->own_address;
+    umi_ucx_address *peers  = &ep->handshake->peers_address;
+    const void      *data;
+    size_t           len;
+    const char      *why;
     umx_status status = umi_engine_address(worker->engine, true, &data, &len);
 
     if (status != UMX_OK) {
@@ -291,30 +292,30 @@ check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
     }
     ep->handshake->claim.uuid = 0;
     ep->handshake->is_checked = false;
-    if (!umi_ucx_address_decode(&own, data, len, &why) || own.version > 2) {
+    if (!umi_ucx_address_decode(own, data, len, &why) || own->version > 2) {
         umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
                               "here, and are not checked");
         ep->handshake->is_checked = true;
         return UMX_OK;
     }
-    if (!umi_ucx_address_decode(&peers, where->address, where->address_len,
+    if (!umi_ucx_address_decode(peers, where->address, where->address_len,
                                 reason_p)) {
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.version > 2) {
+    if (peers->version > 2) {
         *reason_p = "UCX's address is of a version that this UCX does not have";
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.has_local && !ep->socket.is_local) {
+    if (peers->has_local && !ep->socket.is_local) {
         *reason_p = "UCX's address names shared memory of another host";
         return UMX_ERR_PROTOCOL;
     }
-    if (peers.uuid == own.uuid &&
+    if (peers->uuid == own->uuid &&
         memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;
     }
-    ep->handshake->claim.uuid = peers.uuid;
+    ep->handshake->claim.uuid = peers->uuid;
     return UMX_OK;
 }
 
@@ -328,26 +329,14 @@ check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
     umi_handshake        *handshake = ep->handshake;
     const umi_peer_claim *claim     = &handshake->claim;
     const umi_peer       *peer      = umi_peer_find(&ep->base, claim);
-    const void           *data;
-    size_t                len;
-    umi_ucx_address       own, peers;
     umx_status            status;
 
     if (handshake->is_checked ||
         (peer != NULL && (id == 0 || peer->id == id))) {
         return UMX_OK;
     }
-    status = umi_engine_address(umi_conn_worker(ep)->engine, true, &data, &len);
-    if (status != UMX_OK) {
-        *reason_p = "no worker address";
-        return status;
-    }
-    if (!umi_ucx_address_decode(&own, data, len, reason_p) ||
-        !umi_ucx_address_decode(&peers, claim->address, claim->address_len,
-                                reason_p)) {
-        return UMX_ERR_PROTOCOL;
-    }
-    status                = check_segments(&own, &peers, reason_p);
+    status = check_segments(&handshake->own_address, &handshake->peers_address,
+                            reason_p);
     handshake->is_checked = (status == UMX_OK);
     return status;
 }
@@ -369,7 +358,7 @@ keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
     memcpy(&context_id, where->worker_id, sizeof(context_id));
     umi_worker_id_of(context_id, claim->key, claim->worker_id);
     if (memcmp(claim->worker_id, where->worker_id, UMI_WORKER_ID_SIZE) != 0 ||
-        !share(umi_conn_worker(ep), claim)) {
+        !share(umi_endpoint_worker(ep), claim)) {
         *reason_p = "the worker's id is not that of its key";
         return UMX_ERR_PROTOCOL;
     }
@@ -400,14 +389,15 @@ umi_handshake_end(umx_ep *ep)
         return;
     }
     ep->handshake = NULL;
-    umi_conn_worker(ep)->num_handshakes--;
-    umi_conn_due(ep, UMI_DUE_HANDLERS); /* messages may have overtaken OPEN */
+    umi_endpoint_worker(ep)->num_handshakes--;
+    umi_endpoint_due(ep,
+                     UMI_DUE_HANDLERS); /* messages may have overtaken OPEN */
     if (handshake->listener != NULL) {
         handshake->listener->num_handshakes--;
         umi_listener_release(handshake->listener);
     }
     free(handshake->address);
-    free(handshake->route);
+    free(handshake->hosts);
     explicit_bzero(handshake, sizeof(*handshake));
     free(handshake);
 }
@@ -433,7 +423,7 @@ static void
 open_with(umx_ep *ep)
 {
     if (has_twin(ep)) {
-        umi_conn_protocol_error(ep, "an endpoint number that is in use");
+        umi_endpoint_protocol_error(ep, "an endpoint number that is in use");
     } else {
         open_conn(ep);
     }
@@ -474,7 +464,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
         refuse(fd, "too many handshakes in progress");
         return;
     }
-    status = umi_conn_new(worker, &ep);
+    status = umi_endpoint_new(worker, &ep);
     if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "connection refused: %s",
                 umx_status_string(status));
@@ -511,7 +501,7 @@ reject(umx_ep *ep, umx_status reason, const char *text)
         (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
         umi_listener_complain(ep->handshake->listener, &ep->socket, text);
     }
-    umi_conn_worker(ep)->stats.protocol_errors++;
+    umi_endpoint_worker(ep)->stats.protocol_errors++;
     fill_reject(&control, reason, text);
     ep->handshake->is_rejected = true;
     if (say(ep, &control)) {
@@ -592,7 +582,7 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     umx_status  status;
 
     if (ep->handshake->has_hello) {
-        umi_conn_protocol_error(ep, "HELLO came twice");
+        umi_endpoint_protocol_error(ep, "HELLO came twice");
         return;
     }
     ep->handshake->has_hello = true;
@@ -605,7 +595,7 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     set_peer_limits(ep, &control->u.hello.limits, control->u.hello.channels);
     status = keep_where(ep, &control->u.hello.where, &reason);
     if (status == UMX_ERR_PROTOCOL) {
-        umi_conn_protocol_error(ep, reason);
+        umi_endpoint_protocol_error(ep, reason);
     } else if (status != UMX_OK) {
         fail(ep, status, reason);
     } else if (config_of(ep)->token != NULL) {
@@ -622,7 +612,7 @@ on_auth(umx_ep *ep, const umi_control *control)
 
     if (!ep->handshake->has_hello || ep->handshake->is_welcomed ||
         config_of(ep)->token == NULL) {
-        umi_conn_protocol_error(ep, "AUTH that nobody asked for");
+        umi_endpoint_protocol_error(ep, "AUTH that nobody asked for");
         return;
     }
     token_mac(ep, mac);
@@ -657,19 +647,19 @@ on_open(umx_ep *ep, const umi_control *control)
     umx_status status;
 
     if (!ep->handshake->is_welcomed) {
-        umi_conn_protocol_error(ep, "OPEN before WELCOME");
+        umi_endpoint_protocol_error(ep, "OPEN before WELCOME");
         return;
     }
     client_mac(ep, control->u.open.peer, mac);
     if (!umi_equal_constant_time(mac, control->u.open.mac, UMI_MAC_SIZE)) {
-        umi_conn_protocol_error(ep, "not the worker that it says it is");
+        umi_endpoint_protocol_error(ep, "not the worker that it says it is");
         return;
     }
     status = bind_ep(ep, control->u.open.peer);
     if (status == UMX_OK) {
         open_with(ep);
     } else {
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
     }
 }
 
@@ -686,7 +676,7 @@ on_challenge(umx_ep *ep, const umi_control *control)
         return;
     }
     if (ep->handshake->has_hello) {
-        umi_conn_protocol_error(ep, "CHALLENGE came twice");
+        umi_endpoint_protocol_error(ep, "CHALLENGE came twice");
         return;
     }
     ep->handshake->has_hello = true;
@@ -708,7 +698,7 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
         *reason_p = "the listener speaks another wire version";
         return UMX_ERR_VERSION;
     }
-    if (!umi_route_is_right(ep, control->u.welcome.where.worker_id)) {
+    if (!umi_connect_hosts_is_right(ep, control->u.welcome.where.worker_id)) {
         *reason_p = "another worker has the port now";
         return UMX_ERR_WORKER_GONE;
     }
@@ -796,8 +786,9 @@ on_reject(umx_ep *ep, const umi_control *control)
         status != UMX_ERR_UNREACHABLE) {
         status = UMX_ERR_REJECTED;
     }
-    umi_conn_set_reason(ep, control->u.reject.text, control->u.reject.text_len);
-    umi_conn_finish(ep, UMX_EP_FAILED, status);
+    umi_endpoint_set_reason(ep, control->u.reject.text,
+                            control->u.reject.text_len);
+    umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }
 
 /* ---- the socket ----------------------------------------------------------
@@ -820,7 +811,7 @@ act(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     } else if (!ep->is_server && control->kind == UMI_REJECT) {
         on_reject(ep, control);
     } else {
-        umi_conn_protocol_error(ep, "control message out of turn");
+        umi_endpoint_protocol_error(ep, "control message out of turn");
     }
 }
 
@@ -839,7 +830,7 @@ on_message(umi_socket *sock, const void *data, size_t len)
     if (umi_control_decode(&control, data, len, &why)) {
         act(ep, &control, data, len);
     } else {
-        umi_conn_protocol_error(ep, why);
+        umi_endpoint_protocol_error(ep, why);
     }
 }
 
@@ -901,7 +892,7 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
     } else {
         snprintf(text, sizeof(text), "%s: it hung up", address);
     }
-    umi_conn_set_reason(ep, text, strlen(text));
+    umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
 /* The end of the socket may have overtaken what came over UCX. */
@@ -911,14 +902,14 @@ on_end(umi_socket *sock, umx_status status)
     umx_ep *ep = umi_container_of(sock, umx_ep, socket);
 
     if (status == UMX_ERR_PROTOCOL) {
-        umi_conn_protocol_error(ep, name_foreign(ep));
+        umi_endpoint_protocol_error(ep, name_foreign(ep));
         return;
     }
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, status);
     }
     for (int i = 0; i < LAST_POLLS; i++) {
-        if (umi_worker_progress(umi_conn_worker(ep)) == 0) {
+        if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
             break;
         }
     }
@@ -935,7 +926,7 @@ static const umi_socket_ops socket_ops = {
 void
 umi_handshake_init(umx_ep *ep)
 {
-    umi_socket_init(&ep->socket, umi_conn_worker(ep), &socket_ops);
+    umi_socket_init(&ep->socket, umi_endpoint_worker(ep), &socket_ops);
 }
 
 /* ---- connecting ----------------------------------------------------------
@@ -996,7 +987,7 @@ explain_at_once(umx_ep *ep, const struct sockaddr *addr)
     umi_address_text(addr, address);
     snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
              strerror(ep->socket.error), ep->socket.error);
-    umi_conn_set_reason(ep, text, strlen(text));
+    umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
 umx_status
@@ -1009,7 +1000,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
     umx_ep    *ep;
 
     if (status == UMX_OK) {
-        status = umi_conn_new(worker, &ep);
+        status = umi_endpoint_new(worker, &ep);
     }
     if (status != UMX_OK) {
         return status;
@@ -1029,7 +1020,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
         umi_handshake_start(ep);
     } else if (is_verdict(status)) {
         explain_at_once(ep, params->addr);
-        umi_conn_finish(ep, UMX_EP_FAILED, status);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
     } else {
         umx_ep_destroy(ep);
         return status;

@@ -6,7 +6,7 @@
 #include "messenger/sender.h"
 
 umx_status
-umi_outlet_status(const umx_ep *ep)
+umi_batch_status(const umx_ep *ep)
 {
     switch (umx_ep_get_state(ep)) {
     case UMX_EP_CONNECTING:
@@ -28,88 +28,88 @@ umi_outlet_status(const umx_ep *ep)
 static void
 flush(umi_gathered *gathered)
 {
-    umi_outlet_flush(umi_container_of(gathered, umi_outlet, base));
+    umi_batch_flush(umi_container_of(gathered, umi_batch, base));
 }
 
 /* The endpoint will take no more. */
 static void
 close_outlet(umi_gathered *gathered)
 {
-    umi_outlet         *outlet = umi_container_of(gathered, umi_outlet, base);
-    umx_message_sender *sender = outlet->sender;
-    const umx_ep       *ep     = (const umx_ep *)(void *)outlet->base.ep;
+    umi_batch          *batch  = umi_container_of(gathered, umi_batch, base);
+    umx_message_sender *sender = batch->sender;
+    const umx_ep       *ep     = (const umx_ep *)(void *)batch->base.ep;
     bool                was_advancing = sender->is_advancing;
 
     sender->refs++;
-    outlet->refs++;
+    batch->refs++;
     sender->is_advancing = true;
     UMI_LIST_FOREACH_SAFE(link, &sender->waiting) {
-        umi_sending *sending = umi_container_of(link, umi_sending, link);
+        umi_send_op *send_op = umi_container_of(link, umi_send_op, link);
 
-        umi_sending_post(sending, ep);
-        if (sending->num_left == 0) {
-            umi_sending_finish(sending);
+        umi_send_op_post(send_op, ep);
+        if (send_op->num_left == 0) {
+            umi_send_op_finish(send_op);
         }
     }
-    umi_outlet_flush(outlet);
-    outlet->refs--;
-    umi_outlet_check(outlet);
+    umi_batch_flush(batch);
+    batch->refs--;
+    umi_batch_check(batch);
     sender->is_advancing = was_advancing;
     umi_sender_advance(sender);
     umi_sender_put(sender);
 }
 
-umi_outlet *
-umi_outlet_find(const umx_message_sender *sender, umx_ep *ep)
+umi_batch *
+umi_batch_find(const umx_message_sender *sender, umx_ep *ep)
 {
     UMI_LIST_FOREACH(link, &umi_ep_of(ep)->gathered) {
         umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
-        umi_outlet   *outlet   = umi_container_of(gathered, umi_outlet, base);
+        umi_batch    *batch    = umi_container_of(gathered, umi_batch, base);
 
-        if (gathered->flush == flush && outlet->sender == sender) {
-            return outlet;
+        if (gathered->flush == flush && batch->sender == sender) {
+            return batch;
         }
     }
     return NULL;
 }
 
-umi_outlet *
-umi_outlet_get(umx_message_sender *sender, umx_ep *ep)
+umi_batch *
+umi_batch_get(umx_message_sender *sender, umx_ep *ep)
 {
-    umi_outlet *outlet = umi_outlet_find(sender, ep);
+    umi_batch *batch = umi_batch_find(sender, ep);
 
-    if (outlet != NULL) {
-        return outlet;
+    if (batch != NULL) {
+        return batch;
     }
-    outlet = calloc(1, sizeof(*outlet));
-    if (outlet == NULL) {
+    batch = calloc(1, sizeof(*batch));
+    if (batch == NULL) {
         return NULL;
     }
-    outlet->base.ep    = umi_ep_of(ep);
-    outlet->base.flush = flush;
-    outlet->base.close = close_outlet;
-    outlet->sender     = sender;
-    umi_link_init(&outlet->base.worker_link);
-    umi_list_append(&outlet->base.ep->gathered, &outlet->base.ep_link);
-    umi_list_append(&sender->outlets, &outlet->link);
-    umi_ep_hold(outlet->base.ep);
+    batch->base.ep    = umi_ep_of(ep);
+    batch->base.flush = flush;
+    batch->base.close = close_outlet;
+    batch->sender     = sender;
+    umi_link_init(&batch->base.worker_link);
+    umi_list_append(&batch->base.ep->gathered, &batch->base.ep_link);
+    umi_list_append(&sender->batches, &batch->link);
+    umi_ep_hold(batch->base.ep);
     sender->refs++;
-    return outlet;
+    return batch;
 }
 
 void
-umi_outlet_check(umi_outlet *outlet)
+umi_batch_check(umi_batch *batch)
 {
-    umx_message_sender *sender = outlet->sender;
+    umx_message_sender *sender = batch->sender;
 
-    if (outlet->pack != NULL || outlet->num_waiting != 0 || outlet->refs != 0) {
+    if (batch->pack != NULL || batch->num_waiting != 0 || batch->refs != 0) {
         return;
     }
-    umi_link_remove(&outlet->base.ep_link);
-    umi_link_remove(&outlet->base.worker_link);
-    umi_link_remove(&outlet->link);
-    umi_ep_release(outlet->base.ep);
-    free(outlet);
+    umi_link_remove(&batch->base.ep_link);
+    umi_link_remove(&batch->base.worker_link);
+    umi_link_remove(&batch->link);
+    umi_ep_release(batch->base.ep);
+    free(batch);
     umi_sender_put(sender);
 }
 
@@ -117,145 +117,145 @@ umi_outlet_check(umi_outlet *outlet)
  */
 
 static bool
-open_pack(umi_outlet *outlet, uint64_t generation)
+open_pack(umi_batch *batch, uint64_t generation)
 {
-    umx_message_sender *sender = outlet->sender;
+    umx_message_sender *sender = batch->sender;
     umx_worker         *worker = sender->worker;
 
-    outlet->pack  = (sender->spare != NULL) ? sender->spare :
+    batch->pack   = (sender->spare != NULL) ? sender->spare :
                                               malloc(UMI_PACK_MAX);
     sender->spare = NULL;
-    if (outlet->pack == NULL) {
+    if (batch->pack == NULL) {
         return false;
     }
-    outlet->pack[0]    = UMI_MESSAGE_PACK;
-    outlet->len        = 1;
-    outlet->generation = generation;
+    batch->pack[0]    = UMI_MESSAGE_PACK;
+    batch->len        = 1;
+    batch->generation = generation;
     umi_sender_begin(sender, generation);
-    umi_list_append(&worker->gathered, &outlet->base.worker_link);
+    umi_list_append(&worker->gathered, &batch->base.worker_link);
     worker->has_events = true;
     worker->is_armed   = false;
     return true;
 }
 
 static void
-close_pack(umi_outlet *outlet)
+close_pack(umi_batch *batch)
 {
-    umx_message_sender *sender = outlet->sender;
+    umx_message_sender *sender = batch->sender;
 
-    sender->stats.bytes_pending -= outlet->len - 1;
+    sender->stats.bytes_pending -= batch->len - 1;
     if (sender->spare == NULL) {
-        sender->spare = outlet->pack;
+        sender->spare = batch->pack;
     } else {
-        free(outlet->pack);
+        free(batch->pack);
     }
-    outlet->pack = NULL;
-    umi_link_remove(&outlet->base.worker_link);
-    umi_sender_end(sender, outlet->generation);
+    batch->pack = NULL;
+    umi_link_remove(&batch->base.worker_link);
+    umi_sender_end(sender, batch->generation);
 }
 
 /* Without memory for it the endpoint ends: messages would be missing. */
 static void
-post_pack(umi_outlet *outlet)
+post_pack(umi_batch *batch)
 {
-    umx_message_sender *sender = outlet->sender;
-    umx_ep             *ep     = (umx_ep *)(void *)outlet->base.ep;
-    umi_sending *sending = umi_sending_new(sender, outlet->generation, 1, 0, 0);
+    umx_message_sender *sender = batch->sender;
+    umx_ep             *ep     = (umx_ep *)(void *)batch->base.ep;
+    umi_send_op *send_op = umi_send_op_new(sender, batch->generation, 1, 0, 0);
 
-    if (sending == NULL) {
+    if (send_op == NULL) {
         umx_ep_abort(ep);
         return;
     }
-    umi_sending_set_leg(sending, 0, ep);
-    sending->header     = outlet->pack;
-    sending->header_len = outlet->len;
-    sending->len        = outlet->len - 1;
+    umi_send_op_set_destination(send_op, 0, ep);
+    send_op->header     = batch->pack;
+    send_op->header_len = batch->len;
+    send_op->len        = batch->len - 1;
     sender->stats.num_packs++;
-    sender->stats.bytes_pending -= sending->len; /* not twice, for the peak */
-    outlet->pack = NULL; /* nothing is to be handed over before it */
-    umi_sending_post(sending, NULL);
-    outlet->pack = sending->header;
-    sender->stats.bytes_pending += sending->len;
-    if (sending->num_left != 0) {
+    sender->stats.bytes_pending -= send_op->len; /* not twice, for the peak */
+    batch->pack = NULL; /* nothing is to be handed over before it */
+    umi_send_op_post(send_op, NULL);
+    batch->pack = send_op->header;
+    sender->stats.bytes_pending += send_op->len;
+    if (send_op->num_left != 0) {
         return;
     }
-    if (umi_sending_status(sending) == UMX_ERR_NO_MEMORY) {
+    if (umi_send_op_status(send_op) == UMX_ERR_NO_MEMORY) {
         umx_ep_abort(ep);
     }
-    umi_sending_free(sending);
+    umi_send_op_free(send_op);
 }
 
 void
-umi_outlet_flush(umi_outlet *outlet)
+umi_batch_flush(umi_batch *batch)
 {
-    if (outlet->pack == NULL) {
+    if (batch->pack == NULL) {
         return;
     }
-    outlet->refs++;
-    post_pack(outlet);
-    close_pack(outlet);
-    outlet->refs--;
-    umi_outlet_check(outlet);
+    batch->refs++;
+    post_pack(batch);
+    close_pack(batch);
+    batch->refs--;
+    umi_batch_check(batch);
 }
 
 void
-umi_outlet_drop(umi_outlet *outlet)
+umi_batch_drop(umi_batch *batch)
 {
-    if (outlet->pack != NULL) {
-        close_pack(outlet);
-        umi_outlet_check(outlet);
+    if (batch->pack != NULL) {
+        close_pack(batch);
+        umi_batch_check(batch);
     }
 }
 
 static umx_status
-add_entry(umi_outlet *outlet, const umx_message_out *message, size_t size,
+add_entry(umi_batch *batch, const umx_message_out *message, size_t size,
           uint64_t generation)
 {
-    umx_message_sender *sender = outlet->sender;
+    umx_message_sender *sender = batch->sender;
     umx_status          status;
 
-    if (outlet->pack != NULL && outlet->len + size > UMI_PACK_MAX) {
-        umi_outlet_flush(outlet);
+    if (batch->pack != NULL && batch->len + size > UMI_PACK_MAX) {
+        umi_batch_flush(batch);
     }
-    if (outlet->pack == NULL && !open_pack(outlet, generation)) {
+    if (batch->pack == NULL && !open_pack(batch, generation)) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = umi_pack_write(message, outlet->pack + outlet->len, size);
+    status = umi_pack_write(message, batch->pack + batch->len, size);
     if (status != UMX_OK) {
-        if (outlet->len == 1) {
-            close_pack(outlet);
+        if (batch->len == 1) {
+            close_pack(batch);
         }
         return status;
     }
-    if (generation < outlet->generation) {
+    if (generation < batch->generation) {
         umi_sender_begin(sender, generation);
-        umi_sender_end(sender, outlet->generation);
-        outlet->generation = generation;
+        umi_sender_end(sender, batch->generation);
+        batch->generation = generation;
     }
-    outlet->len += size;
+    batch->len += size;
     umi_sender_count(sender, size);
     sender->stats.num_packed++;
     return UMX_OK;
 }
 
 umx_status
-umi_outlet_add(umx_message_sender *sender, umx_ep *ep,
-               const umx_message_out *message, size_t entry_size,
-               uint64_t generation)
+umi_batch_add(umx_message_sender *sender, umx_ep *ep,
+              const umx_message_out *message, size_t entry_size,
+              uint64_t generation)
 {
-    umx_status  status = umi_outlet_status(ep);
-    umi_outlet *outlet;
+    umx_status status = umi_batch_status(ep);
+    umi_batch *batch;
 
     if (status != UMX_OK) {
         return status;
     }
-    outlet = umi_outlet_get(sender, ep);
-    if (outlet == NULL) {
+    batch = umi_batch_get(sender, ep);
+    if (batch == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    outlet->refs++;
-    status = add_entry(outlet, message, entry_size, generation);
-    outlet->refs--;
-    umi_outlet_check(outlet);
+    batch->refs++;
+    status = add_entry(batch, message, entry_size, generation);
+    batch->refs--;
+    umi_batch_check(batch);
     return status;
 }

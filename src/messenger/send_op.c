@@ -7,114 +7,115 @@
 /* ---- life ----------------------------------------------------------------
  */
 
-umi_sending *
-umi_sending_new(umx_message_sender *sender, uint64_t generation,
-                size_t num_legs, size_t header_len, size_t num_buffers)
+umi_send_op *
+umi_send_op_new(umx_message_sender *sender, uint64_t generation,
+                size_t num_destinations, size_t header_len, size_t num_buffers)
 {
-    size_t       size    = sizeof(umi_sending) + num_legs * sizeof(umi_leg);
-    umi_sending *sending = malloc(size + num_buffers * sizeof(umx_buffer) +
+    size_t size = sizeof(umi_send_op) +
+                  num_destinations * sizeof(umi_destination);
+    umi_send_op *send_op = malloc(size + num_buffers * sizeof(umx_buffer) +
                                   header_len);
 
-    if (sending == NULL) {
+    if (send_op == NULL) {
         return NULL;
     }
-    memset(sending, 0, size);
-    umi_link_init(&sending->link);
-    sending->sender      = sender;
-    sending->generation  = generation;
-    sending->num_legs    = num_legs;
-    sending->num_left    = num_legs;
-    sending->num_waiting = num_legs;
-    sending->num_buffers = num_buffers;
-    sending->buffers     = (umx_buffer *)(void *)((char *)sending + size);
-    sending->header      = (uint8_t *)(sending->buffers + num_buffers);
-    sending->header_len  = header_len;
+    memset(send_op, 0, size);
+    umi_link_init(&send_op->link);
+    send_op->sender           = sender;
+    send_op->generation       = generation;
+    send_op->num_destinations = num_destinations;
+    send_op->num_left         = num_destinations;
+    send_op->num_waiting      = num_destinations;
+    send_op->num_buffers      = num_buffers;
+    send_op->buffers          = (umx_buffer *)(void *)((char *)send_op + size);
+    send_op->header           = (uint8_t *)(send_op->buffers + num_buffers);
+    send_op->header_len       = header_len;
     sender->refs++;
-    umi_sender_begin(sender, sending->generation);
-    return sending;
+    umi_sender_begin(sender, send_op->generation);
+    return send_op;
 }
 
 void
-umi_sending_set_leg(umi_sending *sending, size_t i, umx_ep *ep)
+umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep)
 {
-    umi_leg *leg = &sending->legs[i];
+    umi_destination *destination = &send_op->destinations[i];
 
-    leg->sending = sending;
-    leg->ep      = ep;
-    leg->status  = UMX_INPROGRESS;
+    destination->send_op = send_op;
+    destination->ep      = ep;
+    destination->status  = UMX_INPROGRESS;
     umi_ep_hold(umi_ep_of(ep));
 }
 
-umi_sending *
-umi_sending_from(umx_message_sender *sender, const umx_message_out *message,
+umi_send_op *
+umi_send_op_from(umx_message_sender *sender, const umx_message_out *message,
                  size_t entry_size, uint64_t len, bool is_waiting)
 {
-    umi_sending *sending = umi_sending_new(
+    umi_send_op *send_op = umi_send_op_new(
         sender, sender->generation, message->num_endpoints,
         1 + message->metadata.len, is_waiting ? message->num_buffers : 0);
 
-    if (sending == NULL) {
+    if (send_op == NULL) {
         return NULL;
     }
     for (size_t i = 0; i < message->num_endpoints; i++) {
-        umi_sending_set_leg(sending, i, message->endpoints[i]);
+        umi_send_op_set_destination(send_op, i, message->endpoints[i]);
     }
-    sending->statuses    = message->statuses;
-    sending->entry_size  = entry_size;
-    sending->len         = len;
-    sending->num_buffers = message->num_buffers;
-    sending->header[0]   = UMI_MESSAGE_ONE;
+    send_op->statuses    = message->statuses;
+    send_op->entry_size  = entry_size;
+    send_op->len         = len;
+    send_op->num_buffers = message->num_buffers;
+    send_op->header[0]   = UMI_MESSAGE_ONE;
     if (message->metadata.len != 0) {
-        memcpy(sending->header + 1, message->metadata.data,
+        memcpy(send_op->header + 1, message->metadata.data,
                message->metadata.len);
     }
     if (!is_waiting) {
-        sending->buffers = (umx_buffer *)(uintptr_t)message->buffers;
+        send_op->buffers = (umx_buffer *)(uintptr_t)message->buffers;
     } else {
-        sending->has_buffers = true;
+        send_op->has_buffers = true;
         for (size_t i = 0; i < message->num_buffers; i++) {
-            sending->buffers[i] = message->buffers[i];
+            send_op->buffers[i] = message->buffers[i];
             if (message->buffers[i].memh != NULL) {
                 umi_memh_hold(message->buffers[i].memh);
             }
         }
     }
-    return sending;
+    return send_op;
 }
 
 /* Nothing waits for it any more. */
 static void
-end_thing(umi_sending *sending)
+end_thing(umi_send_op *send_op)
 {
-    if (!sending->is_ended) {
-        sending->is_ended = true;
-        umi_sender_end(sending->sender, sending->generation);
+    if (!send_op->is_ended) {
+        send_op->is_ended = true;
+        umi_sender_end(send_op->sender, send_op->generation);
     }
 }
 
 void
-umi_sending_free(umi_sending *sending)
+umi_send_op_free(umi_send_op *send_op)
 {
-    umx_message_sender *sender = sending->sender;
+    umx_message_sender *sender = send_op->sender;
 
-    end_thing(sending);
+    end_thing(send_op);
 
-    for (size_t i = 0; i < sending->num_buffers && sending->has_buffers; i++) {
-        if (sending->buffers[i].memh != NULL) {
-            umi_memh_put(sending->buffers[i].memh);
+    for (size_t i = 0; i < send_op->num_buffers && send_op->has_buffers; i++) {
+        if (send_op->buffers[i].memh != NULL) {
+            umi_memh_put(send_op->buffers[i].memh);
         }
     }
-    umi_link_remove(&sending->link);
-    free(sending);
+    umi_link_remove(&send_op->link);
+    free(send_op);
     umi_sender_put(sender);
 }
 
 umx_status
-umi_sending_status(const umi_sending *sending)
+umi_send_op_status(const umi_send_op *send_op)
 {
-    for (size_t i = 0; i < sending->num_legs; i++) {
-        if (sending->legs[i].status != UMX_OK) {
-            return sending->legs[i].status;
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        if (send_op->destinations[i].status != UMX_OK) {
+            return send_op->destinations[i].status;
         }
     }
     return UMX_OK;
@@ -124,74 +125,74 @@ umi_sending_status(const umi_sending *sending)
  */
 
 static void
-end_leg(umi_leg *leg, umx_status status)
+end_destination(umi_destination *destination, umx_status status)
 {
-    umi_sending *sending = leg->sending;
-    umx_ep      *ep      = leg->ep;
+    umi_send_op *send_op = destination->send_op;
+    umx_ep      *ep      = destination->ep;
 
-    if (sending->statuses != NULL) {
-        sending->statuses[leg - sending->legs] = status;
+    if (send_op->statuses != NULL) {
+        send_op->statuses[destination - send_op->destinations] = status;
     }
-    leg->status = status;
-    leg->ep     = NULL;
-    sending->num_left--;
-    sending->num_lost -= leg->is_lost;
+    destination->status = status;
+    destination->ep     = NULL;
+    send_op->num_left--;
+    send_op->num_lost -= destination->is_lost;
     umi_ep_release(umi_ep_of(ep));
 }
 
-/* A leg waits no longer. */
+/* A destination waits no longer. */
 static void
-end_waiting(umi_leg *leg)
+end_waiting(umi_destination *destination)
 {
-    umi_sending *sending = leg->sending;
-    umi_outlet  *outlet;
+    umi_send_op *send_op = destination->send_op;
+    umi_batch   *batch;
 
-    leg->is_posted = true;
-    if (--sending->num_waiting == 0 && umi_link_is_linked(&sending->link)) {
-        umi_link_remove(&sending->link);
-        sending->sender->stats.num_waiting--;
+    destination->is_posted = true;
+    if (--send_op->num_waiting == 0 && umi_link_is_linked(&send_op->link)) {
+        umi_link_remove(&send_op->link);
+        send_op->sender->stats.num_waiting--;
     }
-    if ((size_t)(leg - sending->legs) >= sending->num_outlets) {
+    if ((size_t)(destination - send_op->destinations) >= send_op->num_batches) {
         return;
     }
-    outlet = umi_outlet_find(sending->sender, leg->ep);
-    if (outlet != NULL) {
-        outlet->num_waiting--;
-        umi_outlet_check(outlet);
+    batch = umi_batch_find(send_op->sender, destination->ep);
+    if (batch != NULL) {
+        batch->num_waiting--;
+        umi_batch_check(batch);
     }
 }
 
-/* Only legs that are lost are left: nobody else waits for them. */
+/* Only destinations that are lost are left: nobody else waits for them. */
 static void
-check_lost(umi_sending *sending)
+check_lost(umi_send_op *send_op)
 {
-    if (sending->num_left == 0 || sending->num_lost != sending->num_left) {
+    if (send_op->num_left == 0 || send_op->num_lost != send_op->num_left) {
         return;
     }
-    end_thing(sending);
-    if (sending->req != NULL) {
-        umi_request_lose(sending->req, umi_sending_status(sending));
+    end_thing(send_op);
+    if (send_op->req != NULL) {
+        umi_request_lose(send_op->req, umi_send_op_status(send_op));
     }
 }
 
 static void
 on_leg_done(umx_request *op, umx_status status, void *arg)
 {
-    umi_leg            *leg     = arg;
-    umi_sending        *sending = leg->sending;
-    umx_message_sender *sender  = sending->sender;
+    umi_destination    *destination = arg;
+    umi_send_op        *send_op     = destination->send_op;
+    umx_message_sender *sender      = send_op->sender;
 
     (void)op;
-    leg->op = NULL;
-    if (!leg->is_lost) {
-        sender->stats.bytes_pending -= sending->len;
+    destination->op = NULL;
+    if (!destination->is_lost) {
+        sender->stats.bytes_pending -= send_op->len;
     }
-    end_leg(leg, status);
+    end_destination(destination, status);
     sender->refs++;
-    if (sending->num_left == 0) {
-        umi_sending_finish(sending);
+    if (send_op->num_left == 0) {
+        umi_send_op_finish(send_op);
     } else {
-        check_lost(sending);
+        check_lost(send_op);
     }
     umi_sender_advance(sender);
     umi_sender_put(sender);
@@ -201,120 +202,122 @@ on_leg_done(umx_request *op, umx_status status, void *arg)
 static void
 on_leg_lost(umx_request *op, umx_status status, void *arg)
 {
-    umi_leg            *leg     = arg;
-    umi_sending        *sending = leg->sending;
-    umx_message_sender *sender  = sending->sender;
+    umi_destination    *destination = arg;
+    umi_send_op        *send_op     = destination->send_op;
+    umx_message_sender *sender      = send_op->sender;
 
     (void)op;
-    leg->is_lost = true;
-    leg->status  = status; /* until it is done */
-    sender->stats.bytes_pending -= sending->len;
+    destination->is_lost = true;
+    destination->status  = status; /* until it is done */
+    sender->stats.bytes_pending -= send_op->len;
     sender->refs++;
-    sending->num_lost++;
-    check_lost(sending);
+    send_op->num_lost++;
+    check_lost(send_op);
     umi_sender_advance(sender);
     umi_sender_put(sender);
 }
 
 static void
-post_frames(umi_leg *leg)
+post_frames(umi_destination *destination)
 {
-    umi_sending        *sending = leg->sending;
-    umx_message_sender *sender  = sending->sender;
-    umi_outlet         *outlet  = umi_outlet_find(sender, leg->ep);
+    umi_send_op        *send_op = destination->send_op;
+    umx_message_sender *sender  = send_op->sender;
+    umi_batch          *batch   = umi_batch_find(sender, destination->ep);
     umx_op_params       params  = {.field_mask = UMX_OP_FIELD_ON_DONE |
                                                  UMX_OP_FIELD_ON_LOST,
                                    .on_done = on_leg_done,
                                    .on_lost = on_leg_lost,
-                                   .arg     = leg};
+                                   .arg     = destination};
     umx_status          status;
 
-    if (outlet != NULL) {
-        umi_outlet_flush(outlet); /* what was sent before */
+    if (batch != NULL) {
+        umi_batch_flush(batch); /* what was sent before */
     }
-    umi_sender_count(sender, sending->len);
-    status = umx_frames_send(leg->ep, sender->channel, sending->header,
-                             sending->header_len, sending->buffers,
-                             sending->num_buffers, &params, &leg->op);
+    umi_sender_count(sender, send_op->len);
+    status = umx_frames_send(destination->ep, sender->channel, send_op->header,
+                             send_op->header_len, send_op->buffers,
+                             send_op->num_buffers, &params, &destination->op);
     if (status != UMX_INPROGRESS) {
-        leg->op = NULL;
-        sender->stats.bytes_pending -= sending->len;
-        end_leg(leg, status);
+        destination->op = NULL;
+        sender->stats.bytes_pending -= send_op->len;
+        end_destination(destination, status);
     }
 }
 
 static void
-post_leg(umi_leg *leg)
+post_destination(umi_destination *destination)
 {
-    umi_sending    *sending = leg->sending;
+    umi_send_op    *send_op = destination->send_op;
     umx_message_out message = {
-        .metadata    = {sending->header + 1, sending->header_len - 1},
-        .buffers     = sending->buffers,
-        .num_buffers = sending->num_buffers,
+        .metadata    = {send_op->header + 1, send_op->header_len - 1},
+        .buffers     = send_op->buffers,
+        .num_buffers = send_op->num_buffers,
     };
 
-    end_waiting(leg);
-    if (sending->entry_size == 0) {
-        post_frames(leg);
+    end_waiting(destination);
+    if (send_op->entry_size == 0) {
+        post_frames(destination);
     } else {
-        end_leg(leg, umi_outlet_add(sending->sender, leg->ep, &message,
-                                    sending->entry_size, sending->generation));
+        end_destination(destination,
+                        umi_batch_add(send_op->sender, destination->ep,
+                                      &message, send_op->entry_size,
+                                      send_op->generation));
     }
 }
 
 void
-umi_sending_post(umi_sending *sending, const umx_ep *ep)
+umi_send_op_post(umi_send_op *send_op, const umx_ep *ep)
 {
-    for (size_t i = 0; i < sending->num_legs; i++) {
-        umi_leg *leg = &sending->legs[i];
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        umi_destination *destination = &send_op->destinations[i];
 
-        if (leg->ep != NULL && !leg->is_posted &&
-            (ep == NULL || leg->ep == ep)) {
-            post_leg(leg);
+        if (destination->ep != NULL && !destination->is_posted &&
+            (ep == NULL || destination->ep == ep)) {
+            post_destination(destination);
         }
     }
 }
 
 void
-umi_sending_finish(umi_sending *sending)
+umi_send_op_finish(umi_send_op *send_op)
 {
-    if (sending->req != NULL) {
-        umi_request_complete(sending->req, umi_sending_status(sending));
+    if (send_op->req != NULL) {
+        umi_request_complete(send_op->req, umi_send_op_status(send_op));
     }
-    umi_sending_free(sending);
+    umi_send_op_free(send_op);
 }
 
 /* ---- waiting -------------------------------------------------------------
  */
 
 umx_status
-umi_sending_wait(umi_sending *sending)
+umi_send_op_wait(umi_send_op *send_op)
 {
-    umx_message_sender *sender = sending->sender;
+    umx_message_sender *sender = send_op->sender;
 
-    for (size_t i = 0; i < sending->num_legs; i++) {
-        umi_outlet *outlet = umi_outlet_get(sender, sending->legs[i].ep);
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        umi_batch *batch = umi_batch_get(sender, send_op->destinations[i].ep);
 
-        if (outlet == NULL) {
+        if (batch == NULL) {
             return UMX_ERR_NO_MEMORY;
         }
-        outlet->num_waiting++;
-        sending->num_outlets++;
+        batch->num_waiting++;
+        send_op->num_batches++;
     }
-    umi_list_append(&sender->waiting, &sending->link);
+    umi_list_append(&sender->waiting, &send_op->link);
     sender->stats.num_waiting++;
     return UMX_OK;
 }
 
 void
-umi_sending_withdraw(umi_sending *sending, umx_status status)
+umi_send_op_withdraw(umi_send_op *send_op, umx_status status)
 {
-    for (size_t i = 0; i < sending->num_legs; i++) {
-        umi_leg *leg = &sending->legs[i];
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        umi_destination *destination = &send_op->destinations[i];
 
-        if (!leg->is_posted) {
-            end_waiting(leg);
-            end_leg(leg, status);
+        if (!destination->is_posted) {
+            end_waiting(destination);
+            end_destination(destination, status);
         }
     }
 }
@@ -322,26 +325,26 @@ umi_sending_withdraw(umi_sending *sending, umx_status status)
 static void
 cancel(umx_request *req)
 {
-    umi_sending        *sending = umi_message_op_of(req)->sending;
-    umx_message_sender *sender  = sending->sender;
+    umi_send_op        *send_op = umi_message_op_of(req)->send_op;
+    umx_message_sender *sender  = send_op->sender;
 
     sender->refs++;
-    umi_sending_withdraw(sending, UMX_ERR_CANCELED);
-    for (size_t i = 0; i < sending->num_legs; i++) {
-        if (sending->legs[i].op != NULL) {
-            umx_request_cancel(sending->legs[i].op);
+    umi_send_op_withdraw(send_op, UMX_ERR_CANCELED);
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        if (send_op->destinations[i].op != NULL) {
+            umx_request_cancel(send_op->destinations[i].op);
         }
     }
-    if (sending->num_left == 0) {
-        umi_sending_finish(sending);
+    if (send_op->num_left == 0) {
+        umi_send_op_finish(send_op);
     } else {
-        check_lost(sending);
+        check_lost(send_op);
     }
     umi_sender_advance(sender);
     umi_sender_put(sender);
 }
 
-const umi_request_ops umi_sending_ops = {
+const umi_request_ops umi_send_op_ops = {
     .name   = "message_send",
     .cancel = cancel,
 };

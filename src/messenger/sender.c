@@ -38,16 +38,16 @@ end(umi_dependent *dependent)
     sender->refs++;
     sender->worker = NULL;
     while (!umi_list_is_empty(&sender->waiting)) {
-        umi_sending *sending = umi_container_of(sender->waiting.next,
-                                                umi_sending, link);
+        umi_send_op *send_op = umi_container_of(sender->waiting.next,
+                                                umi_send_op, link);
 
-        umi_sending_withdraw(sending, UMX_ERR_CANCELED);
-        if (sending->num_left == 0) {
-            umi_sending_finish(sending);
+        umi_send_op_withdraw(send_op, UMX_ERR_CANCELED);
+        if (send_op->num_left == 0) {
+            umi_send_op_finish(send_op);
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &sender->outlets) {
-        umi_outlet_drop(umi_container_of(link, umi_outlet, link));
+    UMI_LIST_FOREACH_SAFE(link, &sender->batches) {
+        umi_batch_drop(umi_container_of(link, umi_batch, link));
     }
     umi_request_complete_all(&sender->settling, UMX_ERR_CANCELED);
     umi_sender_put(sender);
@@ -77,7 +77,7 @@ umx_message_sender_create(umx_worker                      *worker,
     sender->channel   = (mask & UMX_MESSAGE_SENDER_FIELD_CHANNEL) ?
                             params->channel :
                             UMX_MESSAGE_CHANNEL;
-    umi_list_init(&sender->outlets);
+    umi_list_init(&sender->batches);
     umi_list_init(&sender->waiting);
     umi_list_init(&sender->settling);
     sender->dependent.end = end;
@@ -124,15 +124,15 @@ umi_sender_end(umx_message_sender *sender, uint64_t generation)
 
 /* True if there was something to hand over. */
 static bool
-flush_outlets(umx_message_sender *sender)
+flush_batches(umx_message_sender *sender)
 {
     bool has_flushed = false;
 
-    UMI_LIST_FOREACH_SAFE(link, &sender->outlets) {
-        umi_outlet *outlet = umi_container_of(link, umi_outlet, link);
+    UMI_LIST_FOREACH_SAFE(link, &sender->batches) {
+        umi_batch *batch = umi_container_of(link, umi_batch, link);
 
-        has_flushed = has_flushed || outlet->pack != NULL;
-        umi_outlet_flush(outlet);
+        has_flushed = has_flushed || batch->pack != NULL;
+        umi_batch_flush(batch);
     }
     return has_flushed;
 }
@@ -146,15 +146,15 @@ umi_sender_advance(umx_message_sender *sender)
     sender->is_advancing = true;
     sender->refs++;
     while (!umi_list_is_empty(&sender->waiting)) {
-        umi_sending *sending = umi_container_of(sender->waiting.next,
-                                                umi_sending, link);
+        umi_send_op *send_op = umi_container_of(sender->waiting.next,
+                                                umi_send_op, link);
 
-        if (umi_sender_has_room(sender, sending->num_waiting * sending->len)) {
-            umi_sending_post(sending, NULL);
-            if (sending->num_left == 0) {
-                umi_sending_finish(sending);
+        if (umi_sender_has_room(sender, send_op->num_waiting * send_op->len)) {
+            umi_send_op_post(send_op, NULL);
+            if (send_op->num_left == 0) {
+                umi_send_op_finish(send_op);
             }
-        } else if (!flush_outlets(sender)) {
+        } else if (!flush_batches(sender)) {
             break;
         }
     }
@@ -166,7 +166,7 @@ void
 umx_message_sender_flush(umx_message_sender *sender)
 {
     if (sender->worker != NULL && umi_worker_check(sender->worker) == UMX_OK) {
-        (void)flush_outlets(sender);
+        (void)flush_batches(sender);
         umi_sender_advance(sender);
     }
 }
@@ -211,7 +211,7 @@ umx_message_sender_query(const umx_message_sender *sender,
     *stats = sender->stats;
 }
 
-/* ---- sending -------------------------------------------------------------
+/* ---- send_op -------------------------------------------------------------
  */
 
 static umx_status
@@ -253,9 +253,9 @@ send_small(umx_message_sender *sender, const umx_message_out *message,
     umx_status first = UMX_OK;
 
     for (size_t i = 0; i < message->num_endpoints; i++) {
-        umx_status status = umi_outlet_add(sender, message->endpoints[i],
-                                           message, entry_size,
-                                           sender->generation);
+        umx_status status = umi_batch_add(sender, message->endpoints[i],
+                                          message, entry_size,
+                                          sender->generation);
 
         if (message->statuses != NULL) {
             message->statuses[i] = status;
@@ -271,34 +271,34 @@ send_long(umx_message_sender *sender, const umx_message_out *message,
           size_t entry_size, uint64_t len, bool is_waiting,
           const umx_op_params *params, umx_request **req_p)
 {
-    umx_request *req = umi_request_new(sender->worker, NULL, &umi_sending_ops,
+    umx_request *req = umi_request_new(sender->worker, NULL, &umi_send_op_ops,
                                        params);
-    umi_sending *sending;
+    umi_send_op *send_op;
     umx_status   status = UMX_OK;
 
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    sending = umi_sending_from(sender, message, entry_size, len, is_waiting);
-    if (sending == NULL) {
+    send_op = umi_send_op_from(sender, message, entry_size, len, is_waiting);
+    if (send_op == NULL) {
         umi_request_free(req);
         return UMX_ERR_NO_MEMORY;
     }
     req->buf                        = (umx_buffer){0};
     req->info                       = (umx_recv_info){0};
-    umi_message_op_of(req)->sending = sending;
-    sending->req                    = req;
+    umi_message_op_of(req)->send_op = send_op;
+    send_op->req                    = req;
     if (is_waiting) {
-        status = umi_sending_wait(sending);
+        status = umi_send_op_wait(send_op);
         if (status != UMX_OK) {
-            umi_sending_withdraw(sending, status);
+            umi_send_op_withdraw(send_op, status);
         }
     } else {
-        umi_sending_post(sending, NULL);
+        umi_send_op_post(send_op, NULL);
     }
-    if (sending->num_left == 0) {
-        status = umi_sending_status(sending);
-        umi_sending_free(sending);
+    if (send_op->num_left == 0) {
+        status = umi_send_op_status(send_op);
+        umi_send_op_free(send_op);
         umi_request_free(req);
         return status;
     }
@@ -314,7 +314,7 @@ has_turn(umx_message_sender *sender, uint64_t len)
         return false;
     }
     return umi_sender_has_room(sender, len) ||
-           (flush_outlets(sender) && umi_list_is_empty(&sender->waiting) &&
+           (flush_batches(sender) && umi_list_is_empty(&sender->waiting) &&
             umi_sender_has_room(sender, len));
 }
 

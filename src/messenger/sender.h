@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sender.h: messages on their way. Thread: the worker's owner.
  *
- *   umx_message_send() --small--> the outlet of its endpoint --> a pack
+ *   umx_message_send() --small--> the batch of its endpoint ---> a pack
  *           |                                                      |
- *           +--long------> a sending --> umx_frames_send() <-------+
- *           +--no room---> a sending in `waiting`, then either of these
+ *           +--long------> a send_op --> umx_frames_send() <-------+
+ *           +--no room---> a send_op in `waiting`, then either of these
  *
- * What counts: bytes in a pack that is being filled, and those of each leg (a
- * sending to one endpoint) from umx_frames_send() to its completion.
+ * Bytes count while they are in a pack that is being filled, and those of each
+ * destination (a send_op to one endpoint) from umx_frames_send() to its
+ * completion.
  *
  * A settling request (umx_message_sender_drain()) ends with all that there was
  * when it was made. Things are told apart by `generation`, which grows with
- * each such request; a thing is a sending, or a pack that is being filled,
+ * each such request; a thing is a send_op, or a pack that is being filled,
  * which is of the oldest generation in it. */
 #ifndef UMI_MESSENGER_SENDER_H
 #define UMI_MESSENGER_SENDER_H
@@ -27,9 +28,9 @@ struct umx_message_sender {
     uint64_t      max_bytes;
     uint16_t      channel;
     bool          is_advancing;
-    unsigned      refs;     /* the user, outlets, sendings */
-    umi_list      outlets;  /* umi_outlet.link */
-    umi_list      waiting;  /* umi_sending.link */
+    unsigned      refs;     /* the user, batches, send_ops */
+    umi_list      batches;  /* umi_batch.link */
+    umi_list      waiting;  /* umi_send_op.link */
     umi_list      settling; /* requests */
     uint64_t      generation;
     uint64_t      num_things;
@@ -39,28 +40,28 @@ struct umx_message_sender {
 };
 
 /* What a sender has for one endpoint, while it has something. */
-typedef struct umi_outlet {
+typedef struct umi_batch {
     umi_gathered        base;
-    umi_link            link; /* sender->outlets */
+    umi_link            link; /* sender->batches */
     umx_message_sender *sender;
     uint8_t            *pack;        /* UMI_PACK_MAX bytes; NULL: none */
     size_t              len;         /* of it */
     uint64_t            generation;  /* of what is in it */
-    unsigned            num_waiting; /* legs */
+    unsigned            num_waiting; /* destinations */
     unsigned            refs;        /* one while there is either */
-} umi_outlet;
+} umi_batch;
 
-typedef struct umi_leg {
-    struct umi_sending *sending;
+typedef struct umi_destination {
+    struct umi_send_op *send_op;
     umx_ep             *ep; /* held; NULL once it is over */
     umx_request        *op; /* or NULL */
     umx_status          status;
     bool                is_posted;
     bool                is_lost;
-} umi_leg;
+} umi_destination;
 
 /* A long message, one that waits, or a pack. */
-typedef struct umi_sending {
+typedef struct umi_send_op {
     umi_link            link; /* sender->waiting; or by itself */
     umx_message_sender *sender;
     umx_request        *req;      /* NULL: a pack */
@@ -68,23 +69,23 @@ typedef struct umi_sending {
     uint64_t            generation;
     uint64_t            len;        /* to each endpoint */
     size_t              entry_size; /* 0: not a small one */
-    size_t              num_legs;
+    size_t              num_destinations;
     size_t              num_waiting; /* of them, not posted */
     size_t              num_left;    /* not over */
     size_t              num_lost;    /* of these */
-    size_t              num_outlets; /* legs that these know of */
+    size_t              num_batches; /* destinations that these know of */
     bool                has_buffers; /* a copy, with references */
     bool                is_ended;    /* no thing any more */
     size_t              header_len;
     uint8_t            *header; /* kind and metadata */
     umx_buffer         *buffers;
     size_t              num_buffers;
-    umi_leg             legs[];
-} umi_sending;
+    umi_destination     destinations[];
+} umi_send_op;
 
-/* A message's request, while a sending has it. */
+/* A message's request, while a send_op has it. */
 typedef struct umi_message_op {
-    umi_sending *sending;
+    umi_send_op *send_op;
 } umi_message_op;
 
 UMI_REQUEST_TAIL(umi_message_op, umi_message_op_of);
@@ -133,56 +134,56 @@ umx_status umi_pack_write(const umx_message_out *message, void *data,
  */
 
 /* Why nothing can be sent to `ep`; UMX_OK if it can. */
-umx_status umi_outlet_status(const umx_ep *ep);
+umx_status umi_batch_status(const umx_ep *ep);
 
-/* NULL: out of memory. One that is new and gets nothing: umi_outlet_check(). */
-umi_outlet *umi_outlet_get(umx_message_sender *sender, umx_ep *ep);
-void        umi_outlet_check(umi_outlet *outlet);
+/* NULL: out of memory. One that is new and gets nothing: umi_batch_check(). */
+umi_batch *umi_batch_get(umx_message_sender *sender, umx_ep *ep);
+void       umi_batch_check(umi_batch *batch);
 
 /* NULL: it has nothing. */
-umi_outlet *umi_outlet_find(const umx_message_sender *sender, umx_ep *ep);
+umi_batch *umi_batch_find(const umx_message_sender *sender, umx_ep *ep);
 
 /* Add a small message. */
-umx_status umi_outlet_add(umx_message_sender *sender, umx_ep *ep,
-                          const umx_message_out *message, size_t entry_size,
-                          uint64_t generation);
+umx_status umi_batch_add(umx_message_sender *sender, umx_ep *ep,
+                         const umx_message_out *message, size_t entry_size,
+                         uint64_t generation);
 
 /* Hand over its pack, if there is one. */
-void umi_outlet_flush(umi_outlet *outlet);
+void umi_batch_flush(umi_batch *batch);
 
 /* Forget it. */
-void umi_outlet_drop(umi_outlet *outlet);
+void umi_batch_drop(umi_batch *batch);
 
 /* ---- send_op.c -----------------------------------------------------------
  */
 
 /* With room for that; NULL: out of memory. */
-umi_sending *umi_sending_new(umx_message_sender *sender, uint64_t generation,
-                             size_t num_legs, size_t header_len,
+umi_send_op *umi_send_op_new(umx_message_sender *sender, uint64_t generation,
+                             size_t num_destinations, size_t header_len,
                              size_t num_buffers);
-void         umi_sending_free(umi_sending *sending);
-void         umi_sending_set_leg(umi_sending *sending, size_t i, umx_ep *ep);
+void         umi_send_op_free(umi_send_op *send_op);
+void umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep);
 
 /* Of a message; `is_waiting`: it lasts longer than the call. */
-umi_sending *umi_sending_from(umx_message_sender    *sender,
+umi_send_op *umi_send_op_from(umx_message_sender    *sender,
                               const umx_message_out *message, size_t entry_size,
                               uint64_t len, bool is_waiting);
 
-/* Post the legs to `ep`, NULL: to all. */
-void umi_sending_post(umi_sending *sending, const umx_ep *ep);
+/* Post the destinations to `ep`, NULL: to all. */
+void umi_send_op_post(umi_send_op *send_op, const umx_ep *ep);
 
 /* The first failure, or UMX_OK. */
-umx_status umi_sending_status(const umi_sending *sending);
+umx_status umi_send_op_status(const umi_send_op *send_op);
 
-/* No leg is left: tell the request, and free it. */
-void umi_sending_finish(umi_sending *sending);
+/* No destination is left: tell the request, and free it. */
+void umi_send_op_finish(umi_send_op *send_op);
 
 /* Into `waiting`. */
-umx_status umi_sending_wait(umi_sending *sending);
+umx_status umi_send_op_wait(umi_send_op *send_op);
 
-/* End the legs that are not posted. */
-void umi_sending_withdraw(umi_sending *sending, umx_status status);
+/* End the destinations that are not posted. */
+void umi_send_op_withdraw(umi_send_op *send_op, umx_status status);
 
-extern const umi_request_ops umi_sending_ops;
+extern const umi_request_ops umi_send_op_ops;
 
 #endif

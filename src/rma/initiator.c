@@ -62,7 +62,7 @@ become_idle(umx_ep *ep)
     ep->rma->is_fenced    = false;
     ep->rma->is_fence_due = false;
     if (ep->state == UMX_EP_DRAINING) {
-        umi_conn_due(ep, UMI_DUE_SEND); /* the close may go on */
+        umi_endpoint_due(ep, UMI_DUE_SEND); /* the close may go on */
     }
 }
 
@@ -70,7 +70,7 @@ static void
 end_if_over(part *p)
 {
     umx_request *req = p->req;
-    umx_ep      *ep  = umi_conn_of(req->ep);
+    umx_ep      *ep  = umi_endpoint_of(req->ep);
 
     if (p->id != 0 || p->sending != NULL || p->receiving != NULL ||
         umi_link_is_linked(&p->unsent)) {
@@ -89,7 +89,7 @@ end_if_over(part *p)
 static void
 forget_reply(part *p)
 {
-    umi_slots_remove(&umi_conn_of(p->req->ep)->rma->ids, p->id);
+    umi_slots_remove(&umi_endpoint_of(p->req->ep)->rma->ids, p->id);
     p->id = 0;
 }
 
@@ -122,7 +122,7 @@ static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
     part    *p   = arg;
-    umi_rma *rma = umi_conn_of(p->req->ep)->rma;
+    umi_rma *rma = umi_endpoint_of(p->req->ep)->rma;
 
     (void)op;
     umi_request_lose(p->req, status);
@@ -148,7 +148,7 @@ part_params(part *p, umx_done_fn on_done)
 static part *
 part_new(umx_request *req)
 {
-    umi_rma *rma = umi_conn_of(req->ep)->rma;
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
     part    *p   = calloc(1, sizeof(*p));
 
     if (p == NULL) {
@@ -173,9 +173,9 @@ send_part(part *p)
     umx_op_params params = part_params(p, on_sent);
     umx_status    status;
 
-    status = umi_am_message_send(umi_conn_of(p->req->ep), UMI_AM_ID_RMA_REQUEST,
-                                 &p->request, sizeof(p->request), &p->payload,
-                                 &params, &p->sending);
+    status = umi_am_message_send(
+        umi_endpoint_of(p->req->ep), UMI_AM_ID_RMA_REQUEST, &p->request,
+        sizeof(p->request), &p->payload, &params, &p->sending);
     if (status == UMX_INPROGRESS) {
         return;
     }
@@ -190,7 +190,7 @@ send_part(part *p)
 static void
 post_part(part *p)
 {
-    umi_rma *rma = umi_conn_of(p->req->ep)->rma;
+    umi_rma *rma = umi_endpoint_of(p->req->ep)->rma;
 
     p->request.id = p->id;
     if (rma->is_fence_due) {
@@ -241,7 +241,7 @@ withdraw(part *p)
 static void
 cancel_ask(umx_request *req)
 {
-    umi_rma *rma = umi_conn_of(req->ep)->rma;
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
 
     umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
@@ -262,7 +262,7 @@ static const umi_request_ops ask_ops = {.name = "rma", .cancel = cancel_ask};
 umx_request *
 umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
 {
-    umx_ep      *ep = umi_conn_of(rkey->ep);
+    umx_ep      *ep = umi_endpoint_of(rkey->ep);
     umx_request *req;
 
     if (umi_rma_get_state(ep) == NULL) {
@@ -405,7 +405,7 @@ umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
 
     (void)arg;
     if (!umi_rma_reply_decode(&reply, header, len)) {
-        umi_conn_protocol_error(ep, "malformed reply about memory");
+        umi_endpoint_protocol_error(ep, "malformed reply about memory");
         umx_message_drop(message);
         return;
     }
@@ -415,7 +415,7 @@ umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (payload_len != ((reply.status == UMX_OK) ? p->buf.len : 0)) {
-        umi_conn_protocol_error(ep, "a reply of a wrong length");
+        umi_endpoint_protocol_error(ep, "a reply of a wrong length");
         umx_message_drop(message);
         return;
     }
@@ -474,8 +474,9 @@ post_flush(umx_request *req)
         umi_list_append(&ep->waiting, &req->link);
         return UMX_INPROGRESS;
     }
-    if (ep != NULL && (ep->handle == NULL || umi_conn_of(ep)->is_peer_closed)) {
-        return umi_conn_end_status(umi_conn_of(ep), UMX_ERR_CLOSED);
+    if (ep != NULL &&
+        (ep->handle == NULL || umi_endpoint_of(ep)->is_peer_closed)) {
+        return umi_endpoint_end_status(umi_endpoint_of(ep), UMX_ERR_CLOSED);
     }
     return req->ops->post(req);
 }
@@ -561,12 +562,12 @@ umi_rma_hold_flush(umx_request *req)
         umi_ep *ep = umi_container_of(link, umi_ep, link);
 
         if (req->ep == NULL || req->ep == ep) {
-            is_ok = is_ok && wait_for(umi_conn_of(ep), req);
+            is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
         }
     }
     if (!is_ok) {
         UMI_LIST_FOREACH(link, &req->worker->eps) {
-            forget_flush(umi_conn_of(umi_container_of(link, umi_ep, link)),
+            forget_flush(umi_endpoint_of(umi_container_of(link, umi_ep, link)),
                          req);
         }
         return UMX_ERR_NO_MEMORY;

@@ -14,8 +14,8 @@
 static umx_status
 check(umx_rkey *rkey)
 {
-    const umx_ep *ep     = umi_conn_of(rkey->ep);
-    umx_status    status = umi_conn_check(ep);
+    const umx_ep *ep     = umi_endpoint_of(rkey->ep);
+    umx_status    status = umi_endpoint_check(ep);
 
     if (status != UMX_OK) {
         return status;
@@ -24,7 +24,7 @@ check(umx_rkey *rkey)
         return UMX_ERR_CLOSED;
     }
     if (ep->state != UMX_EP_OPEN || ep->is_peer_closed) {
-        status = umi_conn_send_status(ep);
+        status = umi_endpoint_send_status(ep);
         if (status != UMX_OK) {
             return status;
         }
@@ -51,7 +51,7 @@ check_item(const umx_rkey *rkey, const umx_rma_item *item)
     if (!is_in_range(rkey, item->offset, item->buf.len)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
-    return umi_conn_check_contiguous(&item->buf);
+    return umi_endpoint_check_contiguous(&item->buf);
 }
 
 static umx_status
@@ -142,7 +142,7 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
 static bool
 is_fenced(const umx_rkey *rkey)
 {
-    const umi_rma *rma = umi_conn_of(rkey->ep)->rma;
+    const umi_rma *rma = umi_endpoint_of(rkey->ep)->rma;
 
     return rma != NULL && rma->is_fenced;
 }
@@ -322,7 +322,7 @@ fence(umx_ep *ep)
 umx_status
 umx_ep_fence(umx_ep *ep)
 {
-    umx_status status = umi_conn_check(ep);
+    umx_status status = umi_endpoint_check(ep);
 
     if (status == UMX_OK) {
         fence(ep);
@@ -339,7 +339,7 @@ umx_worker_fence(umx_worker *worker)
         return status;
     }
     UMI_LIST_FOREACH(link, &worker->eps) {
-        fence(umi_conn_of(umi_container_of(link, umi_ep, link)));
+        fence(umi_endpoint_of(umi_container_of(link, umi_ep, link)));
     }
     return UMX_OK;
 }

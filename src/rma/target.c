@@ -77,7 +77,7 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
         reply(s, status, NULL); /* device memory that cannot be read */
     } else if (status == UMX_ERR_NO_MEMORY) {
         /* Its initiator would wait for ever. */
-        umi_conn_protocol_error(s->ep, "out of memory for a reply");
+        umi_endpoint_protocol_error(s->ep, "out of memory for a reply");
         end_serving(s);
     } else if (status != UMX_INPROGRESS) {
         end_serving(s); /* sent; or nobody is there any more */
@@ -107,7 +107,7 @@ piece_of(const serving *s)
 static umx_status
 admit(serving *s)
 {
-    umx_context           *context = umi_conn_worker(s->ep)->context;
+    umx_context           *context = umi_endpoint_worker(s->ep)->context;
     const umi_rma_request *request = &s->request;
     size_t                 len;
 
@@ -219,7 +219,7 @@ decode(umx_ep *ep, const umx_message *message, umi_rma_request *request)
                                umx_message_info(message)->length)) {
         return true;
     }
-    umi_conn_protocol_error(ep, "malformed request for memory");
+    umi_endpoint_protocol_error(ep, "malformed request for memory");
     return false;
 }
 
@@ -237,7 +237,7 @@ serve(umx_ep *ep, umx_message *message, const umi_rma_request *request)
     serving *s = calloc(1, sizeof(*s));
 
     if (s == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a request");
+        umi_endpoint_protocol_error(ep, "out of memory for a request");
         umx_message_drop(message);
         return;
     }
@@ -280,7 +280,7 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
 
     (void)arg;
     if (rma == NULL) {
-        umi_conn_protocol_error(ep, "out of memory for a request");
+        umi_endpoint_protocol_error(ep, "out of memory for a request");
     }
     if (rma == NULL || !decode(ep, message, &request)) {
         umx_message_drop(message);

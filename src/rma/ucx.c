@@ -27,7 +27,7 @@ enum {
 static void
 leave_ucx(umx_request *req)
 {
-    umx_ep *ep = umi_conn_of(req->ep);
+    umx_ep *ep = umi_endpoint_of(req->ep);
 
     if (umi_rma_op_of(req)->is_in_ucx) {
         umi_rma_op_of(req)->is_in_ucx = false;
@@ -117,7 +117,7 @@ end(umx_request *req, umx_status status)
     umi_rkey_put(umi_rma_op_of(req)->rkey);
     return (status == UMX_OK) ?
                UMX_OK :
-               umi_conn_end_status(umi_conn_of(req->ep), status);
+               umi_endpoint_end_status(umi_endpoint_of(req->ep), status);
 }
 
 static bool
@@ -137,7 +137,7 @@ static const umi_request_ops ucx_ops = {.name = "rma", .finish = finish};
 static umx_request *
 new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)
 {
-    umx_ep      *ep = umi_conn_of(rkey->ep);
+    umx_ep      *ep = umi_endpoint_of(rkey->ep);
     umx_request *req;
 
     if (umi_rma_get_state(ep) == NULL) {

@@ -422,7 +422,8 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     while (b->listener->num_handshakes == 0) {
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
-    server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
+    server = umi_endpoint_of(
+        umi_container_of(b->worker->eps.prev, umi_ep, link));
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){100, 100, 100};

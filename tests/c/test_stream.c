@@ -455,7 +455,8 @@ test_a_receive_cancelled_while_bytes_land(void **state)
 
         op_read(&recv, p->server, in, BIG, UMX_STREAM_WAITALL);
         op_write(&send, p->client, out, BIG);
-        while (recv.req != NULL && umi_stream_of(recv.req)->num_landing == 0) {
+        while (recv.req != NULL &&
+               umi_stream_of(recv.req)->all.num_landing == 0) {
             (void)umx_worker_poll(p->client_worker);
             (void)umx_worker_poll(p->server_worker);
         }
@@ -702,7 +703,8 @@ test_an_abort_while_bytes_land(void **state)
         op_read(&recv, p->server, in, BIG, UMX_STREAM_WAITALL);
         op_read(&next, p->server, in, 10, 0);
         op_write(&send, p->client, out, BIG);
-        while (recv.req != NULL && umi_stream_of(recv.req)->num_landing == 0) {
+        while (recv.req != NULL &&
+               umi_stream_of(recv.req)->all.num_landing == 0) {
             (void)umx_worker_poll(p->client_worker);
             (void)umx_worker_poll(p->server_worker);
         }
@@ -759,7 +761,7 @@ test_a_part_that_is_lost_is_reported_once(void **state)
     op_posted(&send, umx_stream_send(p->client, &source, &params, &send.req));
     lose_all(p->client);
     assert_int_equal(num_lost, 1);
-    while (recv.req != NULL && umi_stream_of(recv.req)->num_landing == 0) {
+    while (recv.req != NULL && umi_stream_of(recv.req)->all.num_landing == 0) {
         (void)umx_worker_poll(p->client_worker);
         (void)umx_worker_poll(p->server_worker);
     }
