@@ -379,6 +379,19 @@ class TestNames:
         assert start == f"ucp: {here}.<locals>.answer"
         assert rest.endswith(f" to {HOST}:{port}, open>)")
 
+    async def test_a_handlers_task_is_named_after_the_message(self):
+        names = []
+
+        async def handle(ep, message):
+            names.append(asyncio.current_task().get_name())
+
+        async with connected_pair() as (client, server):
+            ucp.current_worker().set_am_handler(20, handle)
+            await client.am_send(b"abc", id=20)
+            await until(lambda: names)
+            ucp.current_worker().set_am_handler(20, None)
+            assert names[0].endswith(f".handle({server!r}, 3 bytes)")
+
     async def test_a_submissions_task_is_named_after_the_operation(self):
         names = []
 

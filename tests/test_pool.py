@@ -434,7 +434,7 @@ async def test_a_cancelled_send_keeps_the_memory(transport):
         async with connected_pair() as (client, server):
             with await pool.acquire() as buffer:
                 memoryview(buffer)[:] = bytes([1]) * MIB
-                send = asyncio.ensure_future(client.send(buffer))
+                send = asyncio.create_task(client.send(buffer))
                 await client.send(b"")  # it has been announced
                 send.cancel()
                 await asyncio.wait([send])
@@ -485,8 +485,8 @@ async def test_a_cancelled_receive_into_which_bytes_land(connect_peer, transport
 async def test_an_aborted_endpoint_gives_the_memory_back(transport):
     with ucp.BufferPool(2, MIB) as pool:
         async with connected_pair() as (client, _server):
-            send = asyncio.ensure_future(client.send(pool.acquire_nowait()))
-            receive = asyncio.ensure_future(client.recv(pool.acquire_nowait()))
+            send = asyncio.create_task(client.send(pool.acquire_nowait()))
+            receive = asyncio.create_task(client.recv(pool.acquire_nowait()))
             await asyncio.sleep(0)
             assert pool.free == 0
             client.abort()

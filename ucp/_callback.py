@@ -10,13 +10,11 @@ from typing import Any
 
 from . import _ext
 
-# Types whose repr is short, and names the peer or the number of bytes.
+# Types whose repr is short and, where there is a peer, names it.
 _NAMED = (
     _ext.Endpoint,
     _ext.Channel,
     _ext.Worker,
-    _ext.Message,
-    _ext.TagMessage,
     int,
     float,
 )
@@ -43,11 +41,13 @@ def name_call(func: object, args: tuple[Any, ...]) -> str:
 
 
 def _name_argument(value: object) -> str:
+    if isinstance(value, _ext.Message):
+        return f"{value.length} bytes"
     if isinstance(value, _NAMED):
         return repr(value)
     try:
         nbytes = memoryview(value).nbytes  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):
+    except Exception:  # a class of the program's may raise anything
         return type(value).__name__
     return f"{nbytes} bytes"
 
