@@ -85,10 +85,18 @@ test_a_close_waits_for_operations(void **state)
 static void
 check_end(pair *p, void (*end)(pair *), umx_status expected)
 {
-    char  *mem = calloc(1, LEN), *buffer = calloc(1, LEN);
-    memory m = memory_register(p, mem, LEN, 0);
-    op     put, get, add, flush;
+    char           *mem = calloc(1, LEN), *buffer = calloc(1, LEN);
+    int             freed  = 0;
+    umx_buffer      buf    = umx_host_buffer(mem, LEN);
+    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_ON_FREE,
+                              .on_free    = count_call,
+                              .arg        = &freed};
+    memory          m;
+    op              put, get, add, flush;
 
+    assert_int_equal(umx_memh_register(p->context, &buf, &params, &m.memh),
+                     UMX_OK);
+    assert_int_equal(memory_open(p->client, m.memh, &m.rkey), UMX_OK);
     start(&put, umx_rma_put, m.rkey, item_of(0, buffer, LEN));
     start(&get, umx_rma_get, m.rkey, item_of(0, buffer, LEN));
     start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 0, 0}, NULL);
@@ -101,6 +109,7 @@ check_end(pair *p, void (*end)(pair *), umx_status expected)
     assert_int_equal(
         transfer(p, umx_rma_put, m.rkey, item_of(0, buffer, 1)) >= 0, 0);
     memory_free(&m);
+    PAIR_UNTIL(p, freed == 1); /* bytes may still land in it */
     free(mem);
     free(buffer);
 }
