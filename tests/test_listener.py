@@ -43,11 +43,15 @@ async def test_a_coroutine_function_runs_as_a_task():
 
 
 async def test_running_callbacks_survive_the_listener():
+    running = asyncio.Event()
+
     async def echo(ep):
+        running.set()
         await ep.send(await ep.recv_obj())
 
     listener = ucp.create_listener(echo, host="127.0.0.1")
     ep = await connect(listener)
+    await running.wait()
     listener.close()
     del listener
     gc.collect()

@@ -30,7 +30,7 @@ async def main(sizes):
     while True:
         try:
             more = int.from_bytes(await control.recv_obj(), "little")
-        except ucp.UCXPeerClosed:
+        except ucp.UCXCloseError:
             await asyncio.gather(control.close(), ep.close())
             return
         for tag in range(tag, tag + more):
