@@ -136,23 +136,15 @@ arm(umx_worker *worker)
     return status;
 }
 
-static inline bool
-is_past(uint64_t end)
-{
-    return (int64_t)(umi_ticks() - end) > 0;
-}
-
 /* Within a turn half of it is for what the messages are for. */
 static uint64_t
 drain_end(const umx_worker *worker)
 {
-    uint64_t end = umi_ticks();
+    uint64_t now  = umi_ticks();
+    uint64_t end  = umi_turn_end(worker, now);
+    uint64_t half = now + worker->turn_ticks / 2;
 
-    if (worker->turn_end == 0) {
-        return end + worker->turn_ticks;
-    }
-    end += worker->turn_ticks / 2;
-    return ((int64_t)(worker->turn_end - end) < 0) ? worker->turn_end : end;
+    return (worker->turn_end != 0 && umi_is_past(end, half)) ? half : end;
 }
 
 static umx_status
@@ -172,7 +164,7 @@ drain(umx_worker *worker)
             before                  = worker->activity;
             worker->engine->busy_ns = 0;
             /* One call of UCX may have copied 100 ns long, or 100 us. */
-            if (is_past(end)) {
+            if (umi_is_past(umi_ticks(), end)) {
                 return UMX_INPROGRESS;
             }
         }
@@ -196,7 +188,7 @@ drain(umx_worker *worker)
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
-        if (is_past(end)) {
+        if (umi_is_past(umi_ticks(), end)) {
             return UMX_INPROGRESS;
         }
     }
@@ -211,7 +203,7 @@ umx_worker_begin_turn(umx_worker *worker)
 bool
 umx_worker_turn_is_over(const umx_worker *worker)
 {
-    return is_past(worker->turn_end);
+    return umi_is_past(umi_ticks(), worker->turn_end);
 }
 
 umx_status

@@ -5,8 +5,23 @@
 #define UMI_EVENT_FD_H
 
 #include "core/worker.h"
+#include "util/clock.h"
 
 /* A new worker: umx_worker.nap. */
 void umi_nap_init(umx_worker *worker);
+
+/* Until when what begins at `now` may last: what is left of the turn. */
+static inline uint64_t
+umi_turn_end(const umx_worker *worker, uint64_t now)
+{
+    return (worker->turn_end != 0) ? worker->turn_end :
+                                     now + worker->turn_ticks;
+}
+
+static inline bool
+umi_is_past(uint64_t now, uint64_t end)
+{
+    return (int64_t)(now - end) > 0;
+}
 
 #endif

@@ -9,8 +9,7 @@
  * event, and `drain_ns`, or what is left of a turn, bounds the whole. While the
  * budget is nothing, every `backoff`-th wait probes with all of it, and each
  * failed probe doubles `backoff`. */
-#include "core/worker.h"
-#include "util/clock.h"
+#include "progress/event_fd.h"
 
 enum {
     POLLS_PER_CLOCK = 8,
@@ -76,8 +75,7 @@ spin(umx_worker *worker, const volatile bool *done_p)
     }
     worker->stats.spins++;
     last_event = start = umi_ticks();
-    end                = (worker->turn_end != 0) ? worker->turn_end :
-                                                   start + worker->turn_ticks;
+    end                = umi_turn_end(worker, start);
     do {
         unsigned events = 0;
 
@@ -97,7 +95,7 @@ spin(umx_worker *worker, const volatile bool *done_p)
         if (events != 0) {
             last_event = now;
         }
-    } while (now - last_event < budget && (int64_t)(now - end) <= 0);
+    } while (now - last_event < budget && !umi_is_past(now, end));
     /* Busy, not idle, tells nothing against spins. Nothing at all does, also
      * when somebody else has had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {
