@@ -46,10 +46,10 @@ async def _at_once(pool, client, server):
 async def _given_up(pool, client, server):
     """A receive into which bytes may land still, and one who waits."""
     held = [pool.acquire_nowait()]
-    receive = asyncio.ensure_future(server.recv(held[0]))
+    receive = asyncio.create_task(server.recv(held[0]))
     while pool.free:
         held.append(await pool.acquire())
-    waiting = asyncio.ensure_future(pool.acquire())
+    waiting = asyncio.create_task(pool.acquire())
     await asyncio.sleep(0)
     send = client.send(bytes(_SIZE))
     ucp.progress()

@@ -121,7 +121,7 @@ class Talk:
 
     def start(self, number):
         """The same; settle() is what looks at it."""
-        self._pending.append(asyncio.ensure_future(self.send(number)))
+        self._pending.append(asyncio.create_task(self.send(number)))
 
     async def settle(self):
         """Wait for what was started; cancelled, that goes on."""
