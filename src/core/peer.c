@@ -7,8 +7,11 @@
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
     LINGER_MS = 2000,
-    /* What UCX's tcp has begun to send has so long to go out. */
-    DRAIN_MS = 1000,
+    /* How often UCX's tcp is asked whether all is out that it has begun to
+     * send, and how often it must say so to be believed. */
+    QUIET_FIRST  = 2,
+    QUIET_SECOND = 20,
+    QUIET_NS     = 5 * 1000000,
     /* So long may a peer keep us at it whose number is far ahead. */
     MAX_SKIPS = 2048
 };
@@ -151,13 +154,17 @@ note_transport(const char *transport, const char *device, void *arg)
 
 static void free_peer(umi_peer *peer);
 
+static void look_if_quiet(umi_peer *peer);
+
 static void
 on_linger(umi_timer *timer)
 {
     umi_peer *peer = umi_container_of(timer, umi_peer, linger);
 
-    if (peer->is_ending) {
+    if (peer->is_failed && peer->is_ending) {
         free_peer(peer);
+    } else if (peer->is_ending) {
+        look_if_quiet(peer);
     } else {
         umi_peer_close(peer);
     }
@@ -253,43 +260,68 @@ on_drained(void *request, ucs_status_t status, void *arg)
     if (peer->is_closed) {
         forget_peer(peer);
     } else {
-        umi_timer_start(peer->worker, &peer->linger, 0);
+        umi_timer_start(peer->worker, &peer->linger, QUIET_NS);
     }
 }
 
-/* UCX's tcp (1.22) may not be closed while its socket is full. It then owes the
- * peer a goodbye (uct_tcp_ep_destroy), and waits until the socket takes it. If
- * the socket does when the peer's own goodbye has come as well, UCX frees its
- * endpoint for the one and goes on to use it for the other
- * (uct_tcp_iface_handle_events). So both sides wait until what has been begun
- * is out; a peer that takes nothing is not waited for any longer. A worker that
- * ends polls its sockets no more. */
-static void
-end_peer(umi_peer *peer)
+/* The side that closes first is not the other one's. */
+static unsigned
+quiet_needed(const umi_peer *peer)
 {
-    umx_worker         *worker = peer->worker;
+    bool is_first = memcmp(peer->worker->key, peer->key, UMI_X25519_SIZE) <= 0;
+
+    return is_first ? QUIET_FIRST : QUIET_SECOND;
+}
+
+/* A flush that UCX has done at once says that nothing is in its hands now. */
+static void
+look_if_quiet(umi_peer *peer)
+{
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.send   = on_drained,
         .user_data = peer,
     };
+    ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->handle, &params);
 
-    if (peer->has_tcp && peer->is_proven && !peer->is_failed &&
-        !worker->is_ending) {
-        peer->is_draining = UCS_PTR_IS_PTR(
-            ucp_ep_flush_nbx(peer->handle, &params));
+    peer->worker->is_armed = false;
+    peer->num_quiet++;
+    if (UCS_PTR_IS_PTR(request)) {
+        peer->is_draining = true;
+        peer->num_quiet   = 0;
+        peer->worker->closes_in_ucx++;
+    } else if (UCS_PTR_IS_ERR(request) ||
+               peer->num_quiet >= quiet_needed(peer)) {
+        free_peer(peer);
+    } else {
+        umi_timer_start(peer->worker, &peer->linger, QUIET_NS);
     }
-    if (!peer->is_draining) {
+}
+
+/* UCX's tcp (1.22) may not be closed while it sends, and not by both sides at
+ * once. It owes the peer a goodbye (uct_tcp_ep_destroy). What it has begun to
+ * send without a copy is cut off, and it waits for its end for ever; where it
+ * was a copy, it waits until the socket takes it. If the peer's own goodbye
+ * comes meanwhile, UCX frees its endpoint for that and goes on to use it for
+ * the other (uct_tcp_iface_handle_events). To who has had the other's goodbye,
+ * it owes none. So an endpoint is closed when what has begun is out, by one of
+ * the two sides first; a peer that takes nothing is waited for until it goes,
+ * or the worker does, which polls its sockets no more. */
+static void
+end_peer(umi_peer *peer)
+{
+    umx_worker *worker = peer->worker;
+
+    if (!peer->has_tcp || !peer->is_proven || peer->is_failed ||
+        worker->is_ending) {
         free_peer(peer);
         return;
     }
-    worker->closes_in_ucx++;
-    worker->is_armed = false;
-    peer->is_ending  = true;
+    peer->is_ending = true;
     umi_link_remove(&peer->link);
     umi_list_append(&worker->ending_peers, &peer->link);
-    umi_timer_start(worker, &peer->linger, DRAIN_MS * UINT64_C(1000000));
+    look_if_quiet(peer);
 }
 
 void

@@ -40,6 +40,7 @@ typedef struct umi_peer {
     bool        is_failed;   /* UCX's error handler ran */
     bool        is_ending;   /* worker->ending_peers: nobody uses it */
     bool        is_draining; /* UCX has a flush for it */
+    unsigned    num_quiet;   /* flushes in a row that were done at once */
     bool        is_closed;   /* and freed once that has ended */
     bool        has_shm;
     bool        has_tcp;
