@@ -328,16 +328,17 @@ send_finish(umx_request *req)
 
     free_memory(req);
     ep->pending_bytes -= req->buf.len;
-    if (!umi_list_is_empty(&ep->drainers)) {
-        umi_drain_check(ep);
-    }
     if (req->status >= 0 && req->u.send.is_unread) {
         req->status = UMX_ERR_PEER_CLOSED;
     }
     if (req->status >= 0 || req->is_cancelled ||
         req->status == UMX_ERR_CHANNEL_LIMIT /* never sent */) {
+        if (!umi_list_is_empty(&ep->drainers)) {
+            umi_drain_check(ep);
+        }
         return true;
     }
+    /* The endpoint ends, and with it who waits for it to be drained. */
     if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
         req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
         return true;

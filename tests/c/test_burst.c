@@ -1031,6 +1031,34 @@ test_workers_that_ucx_needs_at_the_end(void **state)
     assert_true(fake.live < live);
 }
 
+/* A peer that closes refuses a message, and only then says that it closes. */
+static void
+test_a_drain_does_not_take_a_refused_message_for_a_sent_one(void **state)
+{
+    burst        *b    = *state;
+    int           peer = accept(b->peer, NULL, NULL);
+    op            send, draining;
+    umx_op_params params = op_params(&draining);
+
+    assert_true(peer >= 0);
+    fake.is_pending = true;
+    op_send(&send, b->ep, 0, pair_tag(1), bytes, LARGE);
+    draining.status = umx_ep_drain(b->ep, 0, &params, &draining.req);
+    assert_int_equal(draining.status, UMX_INPROGRESS);
+    fake.fail_status        = UCS_ERR_CANCELED;
+    fake.fail_completion_at = fake.completions + 1;
+    run(b);
+    fake.is_pending = false;
+    assert_int_equal(send.status, UMX_ERR_PEER_CLOSED);
+    assert_int_equal(umx_ep_get_state(b->ep), UMX_EP_OPEN);
+    assert_false(op_is_done(&draining));
+    close(peer);
+    while (!op_is_done(&draining)) {
+        assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
+    }
+    assert_int_equal(draining.status, UMX_ERR_CONNECTION_RESET);
+}
+
 /* UCX keeps what it has begun to send as long as it is wedged. */
 static void
 abort_while_sending(burst *b)
@@ -1132,6 +1160,7 @@ main(void)
         BURST_TEST(test_a_message_outlives_a_worker_with_a_stuck_send),
         BURST_TEST(test_a_worker_that_ucx_needs_is_kept),
         BURST_TEST(test_workers_that_ucx_needs_at_the_end),
+        BURST_TEST(test_a_drain_does_not_take_a_refused_message_for_a_sent_one),
         BURST_TEST(test_what_has_begun_over_tcp_goes_out_before_the_close),
         BURST_TEST(test_a_peer_that_takes_nothing_is_waited_for_until_it_goes),
         BURST_TEST(test_a_worker_ends_while_tcp_sends),
