@@ -175,7 +175,7 @@ class Ucp(Peer):
 
         self.ucp = ucp
         if not spec.get("spin", True):
-            ucp.init(config=ucp.Config(spin_ns=0))
+            ucp.init(config=ucp.Config(spin=0))
 
     async def listen(self, handler: Callable[[Any], Awaitable[None]]) -> int:
         host = self.spec.get("host", "127.0.0.1")

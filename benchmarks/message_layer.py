@@ -77,7 +77,7 @@ async def receives(ep: Any, name: str, burst: int, rounds: int) -> None:
     listener = MessageListener(ep, Count)
     await done
     listener.close()
-    await listener.closed()
+    await listener.wait_closed()
 
 
 async def serve() -> None:

@@ -23,7 +23,7 @@ async def main():
     matrix = cp.random.random((1000, 1000))
     result = cp.empty_like(matrix)
     async with ucp.create_listener(double, host="127.0.0.1") as listener:
-        async with await ucp.create_endpoint("127.0.0.1", listener.port) as ep:
+        async with ucp.connect("127.0.0.1", listener.port) as ep:
             await ep.send(matrix)
             await ep.recv(result)
     print("same" if cp.array_equal(result, 2 * matrix) else "different")

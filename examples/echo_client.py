@@ -11,7 +11,7 @@ MESSAGES = [b"hello", b"", bytes(1000), b"x" * 100_000, bytes(range(256)) * 8192
 
 
 async def main(host, port):
-    async with await ucp.create_endpoint(host, port) as ep:
+    async with ucp.connect(host, port) as ep:
         for message in MESSAGES:
             await ep.send(message)
             if await ep.recv_obj() != message:

@@ -11,16 +11,16 @@ import ucp
 
 async def echo(ep):
     """Runs once for each client."""
-    with contextlib.suppress(ucp.UCXCloseError):  # the client is done
-        while True:
-            await ep.send(await ep.recv_obj())
+    with contextlib.suppress(ucp.UCXCloseError):  # closed before the echo was sent
+        async for message in ep:  # until the client closes
+            await ep.send(message)
 
 
 async def main():
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     async with ucp.create_listener(echo, port, host="127.0.0.1") as listener:
         print(f"listening on {listener.host}:{listener.port}", flush=True)
-        await asyncio.Event().wait()
+        await listener.serve_forever()
 
 
 with contextlib.suppress(KeyboardInterrupt):

@@ -20,7 +20,7 @@ async def main():
     matrix = np.random.default_rng(0).random((1000, 1000))
     result = np.empty_like(matrix)
     async with ucp.create_listener(double, host="127.0.0.1") as listener:
-        async with await ucp.create_endpoint("127.0.0.1", listener.port) as ep:
+        async with ucp.connect("127.0.0.1", listener.port) as ep:
             await ep.send(matrix)
             await ep.recv(result)
     print("same" if np.array_equal(result, 2 * matrix) else "different")

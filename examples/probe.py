@@ -20,7 +20,7 @@ async def receive():
     worker = ucp.current_worker()
     async with ucp.create_listener(host="127.0.0.1") as listener:
         print(f"listening on {listener.host}:{listener.port}", flush=True)
-        ep = await anext(listener)
+        ep = await listener.accept()
     for _ in SIZES:
         length, tag = await worker.probe(DATA, KIND)  # waits, takes nothing
         message = await worker.recv_message(tag)
@@ -33,7 +33,7 @@ async def receive():
 
 
 async def send(host, port):
-    ep = await ucp.create_endpoint(host, port)
+    ep = await ucp.connect(host, port)
     for sender, size in enumerate(SIZES):
         await ep.send(bytes(size), tag=DATA | sender, force_tag=True)
     await ucp.recv(bytearray(), tag=END)

@@ -23,7 +23,7 @@ async def own():
     numbers[:LENGTH] = np.arange(LENGTH)
     async with ucp.create_listener(host="127.0.0.1") as listener:
         print(f"listening on {listener.host}:{listener.port}", flush=True)
-        ep = await anext(listener)
+        ep = await listener.accept()
     await ep.send_obj(memory.key)
     await ep.recv(bytearray(4))  # "done"
     print("first", numbers[0], "last", numbers[LENGTH - 1], "counter", numbers[LENGTH])
@@ -31,7 +31,7 @@ async def own():
 
 
 async def use(host, port):
-    async with await ucp.create_endpoint(host, port) as ep:
+    async with ucp.connect(host, port) as ep:
         remote = ep.remote(await ep.recv_obj())
         numbers = np.empty(LENGTH, dtype="i8")
         await remote.get(numbers)

@@ -98,7 +98,7 @@ async def test_views_outlive_endpoint_and_worker():
         for data in datas:
             await left.am_send(data)
         views = [memoryview(await right.am_recv_message()) for _ in datas]
-    ucp.current_worker().close()
+    ucp.current_worker().abort()
     for view, data in zip(views, datas, strict=True):
         assert view == data
 

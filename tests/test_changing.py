@@ -428,12 +428,12 @@ CALLS = {
 }
 
 CONNECTING = {
-    "connect": lambda w, code: w.connect(("127.0.0.1", Number(code)), 1),
-    "timeout": lambda w, code: w.connect(("127.0.0.1", 1), Number(code)),
-    "start": lambda w, code: w.start_connect(("127.0.0.1", 1), Number(code)),
-    "port": lambda w, code: w.listen(("127.0.0.1", Number(code)), print),
-    "limit": lambda w, code: w.listen(("127.0.0.1", 0), print, timeout=Number(code)),
-    "address": lambda w, code: w.connect_address(bytes(w.get_address()), Number(code)),
+    "connect": lambda w, code: w._connect(("127.0.0.1", Number(code)), 1),
+    "timeout": lambda w, code: w._connect(("127.0.0.1", 1), Number(code)),
+    "start": lambda w, code: w._start_connect(("127.0.0.1", 1), Number(code)),
+    "port": lambda w, code: w._listen(("127.0.0.1", Number(code)), print),
+    "limit": lambda w, code: w._listen(("127.0.0.1", 0), print, timeout=Number(code)),
+    "address": lambda w, code: w._connect_address(bytes(w.get_address()), Number(code)),
 }
 
 
@@ -444,7 +444,7 @@ class TestClosed:
     @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
     async def test_an_operation_fails_as_on_a_closed_worker(self, call):
         async with connected_pair() as (client, _server):
-            request = call(client, client.worker.close)
+            request = call(client, client.worker.abort)
             with pytest.raises(ucp.UCXCloseError):
                 await request
 
@@ -461,27 +461,27 @@ class TestClosed:
                 lambda code: remote.put_many([(b"", 0), (Looked(code), 0)]),
             ):
                 with pytest.raises(ucp.UCXCloseError):
-                    await call(client.worker.close)
+                    await call(client.worker.abort)
 
     @pytest.mark.parametrize("call", CONNECTING.values(), ids=CONNECTING)
     async def test_nothing_is_connected_by_a_closed_worker(self, call):
         async with connected_pair() as (client, _server):
             worker = client.worker
             with pytest.raises(RuntimeError, match=r"^the worker is closed$"):
-                call(worker, worker.close)
+                call(worker, worker.abort)
 
     async def test_closing_all_while_the_timeout_is_read_is_done(self):
         async with connected_pair() as (client, _server):
             worker = client.worker
             closing = ucp._ext.Endpoint.close(client)
-            assert worker.num_closing == 1
+            assert worker._num_closing == 1
 
             class Late(float):
                 def __radd__(self, other):
-                    worker.close()
+                    worker.abort()
                     return other
 
-            await worker.close_all(Late(5))
+            await worker._close_all(Late(5))
             assert closing.done()
 
     def test_closed_memory_has_no_tensor(self):

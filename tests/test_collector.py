@@ -89,7 +89,7 @@ OPERATIONS = {
                 metadata, buffers = await receivers.pop()
                 assert metadata == {"n": size} and len(buffers[0]) == size
         listener.close()
-        await listener.closed()
+        await listener.wait_closed()
     """,
     "cancelling": """
         for make in (
@@ -128,7 +128,7 @@ class Bomb:
     def __init__(self, worker, endpoint):
         self.worker, self.endpoint, self.me = worker, endpoint, self
     def __del__(self):
-        if Bomb.armed and not self.worker.closed:
+        if Bomb.armed and not self.worker.closed():
             self.worker.progress()
             self.endpoint.channel(9).recv(bytearray(8)).cancel()
             Bomb(self.worker, self.endpoint)
@@ -194,7 +194,7 @@ async def main():
             sending = client.am_send(b"x", id=20)
             gc.enable()
             brink()
-            worker.drain()
+            worker.arm()
             await asyncio.sleep(0)
             gc.set_threshold(700, 10, 10)
             sending.exception() if sending.done() else sending.cancel()
@@ -231,7 +231,7 @@ asyncio.run(main())
     )
 
 
-@pytest.mark.parametrize("end", ["worker.close", "client.abort", "server.abort"])
+@pytest.mark.parametrize("end", ["worker.abort", "client.abort", "server.abort"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_buffers_destructor_may_end_everything(end, loop):
     run_program(
@@ -319,7 +319,7 @@ ucx_api.tag_send_nb(client, data, len(data), 5, close)
 ucx_api.tag_recv_nb(worker, buffer, len(buffer), 5, close)
 while not calls:
     worker.progress()
-assert worker.closed
+assert worker.closed()
 """
     )
 
@@ -338,7 +338,7 @@ async def main():
         def reached(step):
             steps.append(step)
             if step == "{step}":
-                worker.close()
+                worker.abort()
         class Receiver(MessageReceiver):
             def allocate(self, sizes):
                 reached("allocate")
@@ -353,7 +353,7 @@ async def main():
         for size in (1, 300_000):
             sending = sender.send(client, {{"n": size}}, [bytes(size)])
             sending.add_done_callback(lambda sending: sending.exception())
-        await until(lambda: worker.closed)
+        await until(worker.closed)
         assert "{step}" in steps
 
 asyncio.run(main())
@@ -372,15 +372,15 @@ class Loop(asyncio.SelectorEventLoop):
     def remove_reader(self, fd):
         if self.worker is not None:
             worker, self.worker = self.worker, None
-            worker.close()
+            worker.abort()
         return super().remove_reader(fd)
 
 async def main(loop):
     async with connected_pair() as (client, server):
         loop.worker = client.worker
-        client.worker.close()
+        client.worker.abort()
         assert loop.worker is None
-        assert client.worker.closed
+        assert client.worker.closed()
         assert client.closed()
 
 loop = Loop()
@@ -400,14 +400,14 @@ class Loop(asyncio.SelectorEventLoop):
     def is_closed(self):
         if self.worker is not None:
             worker, self.worker = self.worker, None
-            worker.close()
+            worker.abort()
         return super().is_closed()
 
 loop = Loop()
 worker = _ext.Worker(_ext.Context(), loop, _ext.Endpoint, _ext.Listener)
 loop.worker = worker
-worker.run_until_closed(1.0)
-assert worker.closed
+worker._run_until_closed(1.0)
+assert worker.closed()
 loop.close()
 """
     )
@@ -429,7 +429,7 @@ async def main():
             # gc.collect() has closed it: another one, closed by the next.
             sender = _ext.MessageSender(client.worker)
             while True:
-                kept.append(sender.drain())
+                kept.append(sender.wait_sent())
         except RuntimeError as exc:
             assert "closed" in str(exc)
         gc.callbacks.clear()
@@ -466,7 +466,7 @@ async def main():
         worker, calls, data = client.worker, [], bytes({size})
         def progress(_):
             calls.append(worker.progress())
-            worker.drain()
+            worker.arm()
         for turns in range(12):
             before = live_objects()["requests"]
             sending = client.{send}

@@ -13,7 +13,7 @@ from ucp.testing import connected_pair, until
 pytestmark = pytest.mark.usefixtures("transport")
 
 # Everything that waits for an answer of the peer's library.
-QUESTIONS = [ucp.Endpoint.ping, ucp.Endpoint.peer_info, ucp.Endpoint.close_listener]
+QUESTIONS = [ucp.Endpoint.ping, ucp.Endpoint.peer_info, ucp.Listener.close_remote]
 
 
 async def test_a_ping_gives_seconds(connect_peer):
@@ -133,7 +133,7 @@ async def test_a_listener_in_another_process_is_closed(start_peer):
         " remote_close=True); kept = []"
     )
     ep = await ucp.create_endpoint("127.0.0.1", await peer.do("other.port"))
-    await ep.close_listener()
+    await ucp.Listener.close_remote(ep)
     assert await peer.do("int(other.closed())") == 1
     assert await peer.do("int(listener.closed())") == 0
     await ep.close()
@@ -149,7 +149,7 @@ async def test_a_listener_that_does_not_allow_it_stays(connect_peer):
 async def test_the_accepting_side_has_nothing_to_close():
     async with connected_pair() as (_, server):
         with pytest.raises(ucp.UCXError):
-            await server.close_listener()
+            await ucp.Listener.close_remote(server)
 
 
 async def test_a_listener_that_was_dropped_is_closed():
@@ -157,7 +157,7 @@ async def test_a_listener_that_was_dropped_is_closed():
     client = await ucp.create_endpoint("127.0.0.1", listener.port)
     server = await anext(listener)
     del listener
-    await client.close_listener()
+    await ucp.Listener.close_remote(client)
     client.abort()
     server.abort()
 

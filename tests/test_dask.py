@@ -487,7 +487,7 @@ async def test_a_connect_that_is_cancelled_leaves_nothing(mute_server):
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await connecting
-    await until(lambda: not list(ucp.current_worker().endpoints))
+    await until(lambda: not list(ucp.current_worker()._endpoints))
 
 
 async def test_a_peer_that_is_busy_is_waited_for_by_the_first_read(mute_server):

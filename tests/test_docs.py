@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs in README.md and docs/ run and print what they say."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import ucp
+import ucp.message
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,3 +71,59 @@ def test_server_and_client_of_the_quickstart_talk():
 def test_links_lead_to_files(page):
     links = LINK.findall(page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+CLASSES = {
+    **{
+        kind.__name__: kind
+        for kind in (
+            ucp.BufferPool,
+            ucp.Channel,
+            ucp.Endpoint,
+            ucp.Listener,
+            ucp.Memory,
+            ucp.Message,
+            ucp.RemoteMemory,
+            ucp.TagMessage,
+            ucp.Worker,
+            ucp.message.MessageListener,
+            ucp.message.MessageSender,
+        )
+    },
+    "sync.Endpoint": ucp.sync.Endpoint,
+    "sync.Listener": ucp.sync.Listener,
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_name_of_a_class_is_in_the_reference(name):
+    words = set(re.findall(r"\w+", (ROOT / "docs/py-api.md").read_text()))
+    assert {name for name in dir(CLASSES[name]) if name[0] != "_"} <= words
+
+
+def calls_that_end() -> Iterator[object]:
+    """Class, call and what docs/concepts.md says about it."""
+    page = (ROOT / "docs/concepts.md").read_text()
+    head, _line, *rows = re.findall(
+        r"^\|(.*)\|$", page[page.index("| class |") :], re.MULTILINE
+    )
+    calls = re.findall(r"`(\w+)\(\)`", head)
+    for row in rows:
+        kinds, *cells = row.split("|")
+        for kind in re.findall(r"`([\w.]+)`", kinds):
+            for call, cell in zip(calls, cells, strict=True):
+                yield pytest.param(kind, call, cell.strip(), id=f"{kind}.{call}")
+
+
+@pytest.mark.parametrize(("kind", "call", "says"), list(calls_that_end()))
+def test_calls_that_end_and_wait_are_as_the_table_says(kind, call, says):
+    method = getattr(CLASSES[kind], call, None)
+    if says in ("", "ends with its loop"):
+        assert method is None
+        return
+    assert inspect.isroutine(method)  # a property of the class is none
+    assert inspect.iscoroutinefunction(method) == (
+        says == "coroutine" or call == "wait_closed"
+    )
+    if call == "closed":
+        assert says == "yes"

@@ -142,9 +142,9 @@ async def test_a_dropped_receive_of_a_workers_tag_is_withdrawn():
     worker = ucp.current_worker()
     async with connected_pair() as (client, _):
         with pytest.warns(RuntimeWarning, match=WAITED.format("recv")):
-            worker.tag_recv(bytearray(1), 7)
+            worker._tag_recv(bytearray(1), 7)
         await client.send(b"x", tag=7, force_tag=True)
-        await worker.tag_recv(bytearray(1), 7)
+        await worker._tag_recv(bytearray(1), 7)
 
 
 async def test_a_gather_that_fails_at_once_loses_no_message():

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """init, reset and the options in force."""
 
+import ast
+import dataclasses
+import inspect
 import os
 
 import pytest
@@ -61,10 +64,52 @@ def test_the_environment_wins_when_asked(monkeypatch):
 
 
 def test_config_sets_the_limits():
-    ucp.init(config=ucp.Config(credit_bytes=1 << 20, spin_ns=0))
+    ucp.init(config=ucp.Config(credit_bytes=1 << 20, spin=0, drain=1.5e-4))
     limits = ucp.core._ctx.config
     assert limits["credit_bytes"] == 1 << 20
     assert limits["spin_ns"] == 0
+    assert limits["drain_ns"] == 150_000
+
+
+TIMES = ["spin", "drain", "close_timeout", "connect_timeout", "heartbeat", "keepalive"]
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("nanoseconds", [1_000_000, 3_600_000_000_001])
+def test_a_time_may_be_given_in_nanoseconds(name, nanoseconds):
+    config = ucp.Config(**{f"{name}_ns": nanoseconds})
+    assert config == ucp.Config(**{name: nanoseconds / 1e9})
+    ucp.init(config=dataclasses.replace(config, token=b"x"))
+    assert ucp.core._ctx.config[f"{name}_ns"] == nanoseconds
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_time_that_is_none_is_refused(name):
+    with pytest.raises(ValueError, match=rf"^both {name} and {name}_ns are given$"):
+        ucp.Config(**{name: 1, f"{name}_ns": 1})
+    for given in (name, f"{name}_ns"):
+        with pytest.raises(TypeError, match=rf"^{given} must be a number, not str$"):
+            ucp.Config(**{given: "1s"})
+        with pytest.raises(ValueError, match=rf"^{given} must be finite, not inf$"):
+            ucp.Config(**{given: float("inf")})
+
+
+def test_a_time_below_zero_is_refused():
+    with pytest.raises(OverflowError, match=r"^spin_ns = -1 is out of range$"):
+        ucp.init(config=ucp.Config(spin=-1e-9))
+
+
+def test_every_field_of_config_is_described():
+    tree = ast.parse(inspect.getsource(ucp.Config))
+    lines = iter(tree.body[0].body)
+    described = [
+        line.target.id
+        for line in lines
+        if isinstance(line, ast.AnnAssign)
+        and not line.target.id.endswith("_ns")
+        and isinstance(next(lines), ast.Expr)
+    ]
+    assert described == [field.name for field in dataclasses.fields(ucp.Config)]
 
 
 def test_reset_before_init_is_fine():

@@ -4,7 +4,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,32 @@ from ucp import _ext, _version
 
 ROOT = Path(__file__).parents[1]
 
-# What the sources of a directory of src/ may include of the others.
-MAY_INCLUDE = {
-    "util": {"util"},
-    "mem": {"mem", "util"},
-    "core": {"core", "mem", "util"},
-    "ops": {"ops", "core", "mem", "util"},
-    "progress": {"progress", "core", "mem", "util"},
-    "wire": {"wire", "ops", "core", "mem", "util"},
-    "message": {"message", "core", "mem", "util"},
+# The rooms of src/, each with those that it may include and call.
+BELOW = {
+    "util": set(),
+    "codec": {"util"},
+    "mem": {"util"},
+    "core": {"mem", "util"},
+    "progress": {"core", "mem", "util"},
+    "ops": {"core", "mem", "util"},
+    "lend": {"ops", "core", "codec", "mem", "util"},
 }
-MAY_CALL_UCX = {"core", "ops"}
+BELOW["endpoint"] = BELOW["lend"] | {"lend"}
+BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
+BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
+BELOW["library"] = set(BELOW)
+MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
+
+# Rooms in which files need each other, and why.
+CIRCLES = {
+    "core": "a worker owns what knows its worker: endpoints, listeners, engines",
+    "ops": "a receive of UCX's tags and the messages that were put back",
+    "endpoint": "the states of a connection: each step may end it",
+    "channel": "a message goes to the receives of its kind, which may give it back",
+    "rma": "an operation goes to the peer, or by UCX's own, and both to flushes",
+    "messenger": "a sender has operations and batches, which tell it when they end",
+}
+MAY_CALL_UCX = {"core", "ops", "lend"}
 UCX = {"ucp", "uct", "ucs", "ucm"}
 PYTHON = {"Python.h", "structmember.h", "datetime.h", "numpy"}
 
@@ -52,13 +67,92 @@ def layer_errors(path: Path) -> Iterator[str]:
 
 
 def test_every_directory_of_src_is_a_known_layer():
-    assert {path.parent.name for path in sources("src/*/*.[ch]")} <= set(MAY_INCLUDE)
+    assert {path.parent.name for path in sources("src/*/*.[ch]")} == set(MAY_INCLUDE)
+
+
+def test_rooms_lie_one_above_the_other():
+    assert all(BELOW[lower] <= below for below in BELOW.values() for lower in below)
+    assert all(room not in below for room, below in BELOW.items())
 
 
 def test_src_includes_only_what_lies_below():
     files = sources("src/*/*.[ch]")
     assert files
     assert [error for path in files for error in layer_errors(path)] == []
+
+
+COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+# As clang-format lays it out: a function's name begins a line.
+FUNCTION = re.compile(r"^([^\n]*)\n(um[ix]_\w+)\((?:[^;{}]*)\)\n\{", re.MULTILINE)
+OBJECT = re.compile(r"^const \w+ (umi_\w+) = \{", re.MULTILINE)
+NAME = re.compile(r"\bum[ix]_\w+")
+
+
+def noun(path: Path) -> str:
+    """The room and the name of a pair of files."""
+    return f"{path.parent.name}/{path.stem}"
+
+
+def arrows() -> dict[tuple[str, str], str]:
+    """Which nouns include, or use a function of, which others; and by what."""
+    codes = {
+        path: COMMENT_OR_TEXT.sub(" ", path.read_text())
+        for path in sources("src/*/*.c")
+    }
+    homes: dict[str, str] = {}
+    for path, code in codes.items():
+        for line, name in FUNCTION.findall(code):
+            if "static" not in line:
+                homes[name] = noun(path)
+        for name in OBJECT.findall(code):
+            homes[name] = noun(path)
+    found = {
+        (noun(path), header.removesuffix(".h")): header
+        for path in sources("src/*/*.[ch]")
+        for header, first in includes(path)
+        if first in MAY_INCLUDE
+    }
+    found |= {
+        (noun(path), homes[name]): name
+        for path, code in codes.items()
+        for name in NAME.findall(code)
+        if name in homes
+    }
+    return {(user, used): by for (user, used), by in found.items() if user != used}
+
+
+def test_functions_are_called_downwards():
+    found = arrows()
+    assert len(found) > 400
+    wrong = [
+        f"src/{user} uses {by} of {used}"
+        for (user, used), by in found.items()
+        if used.split("/")[0] not in MAY_INCLUDE[user.split("/")[0]]
+    ]
+    assert wrong == []
+
+
+def circles(found: Iterable[tuple[str, str]]) -> list[set[str]]:
+    """Sets of nouns, more than one each, of which each reaches every other."""
+    reached: dict[str, set[str]] = {}
+    for user, used in found:
+        reached.setdefault(user, set()).add(used)
+        reached.setdefault(used, set())
+    for middle in reached:
+        for ends in reached.values():
+            if middle in ends:
+                ends |= reached[middle]
+    groups = {
+        frozenset(other for other in reached[one] if one in reached[other])
+        for one in reached
+    }
+    return [set(group) for group in groups if len(group) > 1]
+
+
+def test_circles_of_files_are_within_the_rooms_that_are_named():
+    rooms = [{name.split("/")[0] for name in group} for group in circles(arrows())]
+    assert [group for group in rooms if len(group) > 1] == []
+    assert {room for group in rooms for room in group} == set(CIRCLES)
 
 
 def test_public_headers_include_only_public_headers():

@@ -410,10 +410,11 @@ def test_arm_says_if_the_descriptor_tells_of_what_comes(pair):
     import select
 
     fd = pair.there.init_blocking_progress_mode()
-    # What the connection itself had under way comes first.
+    pair.send(b"first")  # the connection is there: the next one is sent at once
+    # What the connection itself had under way comes before it.
     while not pair.there.arm() or select.select([fd], [], [], 0)[0]:
         pair.there.progress()
-    pair.send(b"x")
+    assert ucx_api.tag_send_nb(pair.client, b"x", 1, 0, Call()) is None
     assert select.select([fd], [], []) == ([fd], [], [])
 
 

@@ -57,22 +57,22 @@ ENDPOINT_CALLS = {
     "flush": [],
     "drain": [],
     "transports": [],
-    "info": [],
+    "_info": [],
     "close_after_n_recv": [1],
 }
 WORKER_CALLS = {
     "progress": [],
-    "drain": [],
+    "arm": [],
     "fileno": [],
     "info": [],
     "stats": [],
     "flush": [],
-    "tag_recv": [bytearray(1), 1],
-    "connect": [("127.0.0.1", 1), 1.0],
-    "listen": [("127.0.0.1", 0), print],
+    "_tag_recv": [bytearray(1), 1],
+    "_connect": [("127.0.0.1", 1), 1.0],
+    "_listen": [("127.0.0.1", 0), print],
     "submit": [int],
-    "close_all": [1.0],
-    "run_until_closed": [1.0],
+    "_close_all": [1.0],
+    "_run_until_closed": [1.0],
 }
 
 
@@ -85,7 +85,7 @@ async def call(thing, name, arguments):
 @pytest.mark.parametrize("name", ENDPOINT_CALLS)
 async def test_an_endpoint_says_that_its_worker_has_closed_it(name):
     things = await everything()
-    things["worker"].close()
+    things["worker"].abort()
     for kind in ("client", "server"):
         with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed$"):
             await call(things[kind], name, ENDPOINT_CALLS[name])
@@ -94,14 +94,14 @@ async def test_an_endpoint_says_that_its_worker_has_closed_it(name):
 @pytest.mark.parametrize("name", WORKER_CALLS)
 async def test_a_closed_worker_says_so(name):
     worker = (await everything())["worker"]
-    worker.close()
+    worker.abort()
     with pytest.raises(RuntimeError, match=r"^the worker is closed$"):
         await call(worker, name, WORKER_CALLS[name])
 
 
 async def test_a_message_says_that_its_worker_is_closed():
     things = await everything()
-    things["worker"].close()
+    things["worker"].abort()
     with pytest.raises(ucp.UCXCloseError, match=r"^Endpoint closed$"):
         await things["message"].recv(bytearray(5))
     assert things["message"].length == 5
@@ -109,7 +109,7 @@ async def test_a_message_says_that_its_worker_is_closed():
 
 async def test_what_is_pending_when_the_worker_closes_is_cancelled():
     things = await everything()
-    things["worker"].close()
+    things["worker"].abort()
     for kind in ("receive", "send"):
         with pytest.raises(ucp.UCXCanceled):
             await things[kind]
@@ -123,21 +123,23 @@ async def test_everything_can_be_closed_twice_in_any_order():
         await things["server"].close()
         await things["client"].close()
     for _ in range(2):
-        things["worker"].close()
+        things["worker"].abort()
     things["listener"].close()
     await things["client"].close()
     things["server"].abort()
     assert things["client"].closed() and things["listener"].closed()
-    assert things["worker"].closed
+    assert things["worker"].closed()
 
 
 async def test_everything_describes_itself_when_all_is_closed():
     things = await everything()
-    things["worker"].close()
+    things["worker"].abort()
     assert repr(things["client"]).endswith(", closed>")
     assert repr(things["listener"]) == "<ucp.Listener closed>"
     assert repr(things["worker"]).endswith(", closed>")
-    assert repr(things["receive"]) == "<ucp.Request recv, request canceled>"
+    assert repr(things["receive"]) == (
+        f"<ucp.Request recv on {things['client']!r}, request canceled>"
+    )
     assert things["client"].transports is not None
     assert things["client"].ucx_info() == f"# {things['client']!r}\n"
 
@@ -186,7 +188,7 @@ async def test_anything_can_be_dropped_on_another_thread(kind):
 async def test_anything_can_be_the_last_to_go(kind):
     things = await everything()
     last = things[kind]
-    things["worker"].close()
+    things["worker"].abort()
     del things
     gc.collect()
     assert last is not None
@@ -225,7 +227,7 @@ def test_everything_survives_that_its_loop_is_closed_first(loop_factory):
     loop.close()
     things["client"].abort()
     things["listener"].close()
-    things["worker"].close()
+    things["worker"].abort()
     assert things["receive"].done()
     assert things["server"].closed()
 
@@ -235,7 +237,7 @@ AWAITED = {
     "server": lambda server: server.recv_obj(tag=1),
     "listener": anext,
     "receive": lambda request: request,
-    "worker": lambda worker: worker.tag_recv(bytearray(1), 1),
+    "worker": lambda worker: worker._tag_recv(bytearray(1), 1),
 }
 
 

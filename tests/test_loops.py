@@ -46,7 +46,7 @@ def test_a_loop_may_run_many_times(loop_factory):
     loop.run_until_complete(ping_pong())
     assert loop.run_until_complete(_current_worker()) is worker
     loop.run_until_complete(loop.shutdown_asyncgens())
-    assert worker.closed
+    assert worker.closed()
     loop.close()
 
 
@@ -60,7 +60,7 @@ def test_the_worker_of_a_loop_closed_under_it_is_closed(loop_factory):
     worker = loop.run_until_complete(_current_worker())
     loop.close()
     asyncio.run(ping_pong())
-    assert worker.closed
+    assert worker.closed()
 
 
 def test_two_loops_in_two_threads():
@@ -229,7 +229,7 @@ def test_a_worker_without_a_loop_moves_by_progress():
     worker = ucp.current_worker()
     assert worker.loop is None
     listener = ucp.create_listener(accepted.append, host="127.0.0.1")
-    request = worker.connect(("127.0.0.1", listener.port), 5.0)
+    request = worker._connect(("127.0.0.1", listener.port), 5.0)
     while not (request.done() and accepted):
         ucp.progress()
     client = request.result()

@@ -245,7 +245,7 @@ async def test_a_message_that_nobody_wants_is_dropped(size):
     async with connected_pair() as (left, right), MessageSender() as sender:
         inbox = Inbox(right)
         inbox.listener.close()
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
         received = []
         MessageListener(
             right, lambda metadata: Kept(metadata, received) if metadata["n"] else None
@@ -330,7 +330,7 @@ async def test_callbacks_may_send_close_and_stop():
         for number in range(10):
             await sender.send(left, {"n": number}, [bytes(number * 1000)])
         await inbox.expect(10)
-        await listener.closed()
+        await listener.wait_closed()
         assert inbox.numbers() == list(range(10))
 
 
@@ -388,7 +388,7 @@ async def test_cancelling_a_message_under_way_keeps_its_buffers():
             data.clear()
         inbox = Inbox(right)
         await inbox.expect(1)
-        await sender.drain()
+        await sender.wait_sent()
         await until(lambda: _is_free(data))
 
 
@@ -403,9 +403,9 @@ def _is_free(data):
 async def test_drain_waits_for_what_was_sent_before():
     async with connected_pair() as (left, right):
         sender = MessageSender(max_bytes=1000)
-        await sender.drain()
+        await sender.wait_sent()
         requests = [sender.send(left, {"n": n}, [bytes(9000)]) for n in range(20)]
-        draining = sender.drain()
+        draining = sender.wait_sent()
         inbox = Inbox(right)
         await draining
         assert all(request.done() for request in requests)
@@ -422,7 +422,7 @@ async def test_closing_the_endpoint_at_once_loses_nothing():
         requests = [sender.send(left, {"n": n}, [bytes(n * 100)]) for n in range(100)]
         await left.close()
         await asyncio.gather(*requests)
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
         assert inbox.numbers() == list(range(100))
 
 
@@ -432,7 +432,7 @@ async def test_closing_the_sender_at_once_loses_nothing():
         async with MessageSender(max_bytes=1000) as sender:
             for number in range(100):
                 sender.send(left, {"n": number}, [bytes(number * 100)])
-        assert sender.closed
+        assert sender.closed()
         await inbox.expect(100)
         assert inbox.numbers() == list(range(100))
         with pytest.raises(RuntimeError, match=r"^the sender is closed$"):
@@ -469,7 +469,7 @@ def test_the_end_of_the_loop_loses_nothing(start_peer):
             await sender.send(ep, {"n": number}, [bytes(50)])
 
     async def rest():
-        await peer.do("await messages.closed()")
+        await peer.do("await messages.wait_closed()")
         return await peer.do("seen == list(range(1000))")
 
     asyncio.run(main())
@@ -481,7 +481,7 @@ async def test_the_listener_ends_when_the_peer_closes():
         inbox = Inbox(right)
         await sender.send(left, {"n": 1}, [b"last"])
         await left.close()
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
         assert inbox.received == [({"n": 1}, [b"last"])]
 
 
@@ -490,9 +490,9 @@ async def test_a_closed_listener_leaves_messages_to_the_next():
         inbox = Inbox(right)
         inbox.listener.close()
         inbox.listener.close()
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
         await sender.send(left, {"n": 1}, [b"x"])
-        await sender.drain()
+        await sender.wait_sent()
         assert inbox.received == []
         await Inbox(right).expect(1)
 
@@ -502,7 +502,7 @@ async def test_a_malformed_message_ends_listener_and_endpoint():
         inbox = Inbox(right)
         await left.channel(65535).send_frames([b"x"], header=b"\x09")
         with pytest.raises(ucp.UCXProtocolError, match=r"a message is of no kind"):
-            await inbox.listener.closed()
+            await inbox.listener.wait_closed()
         assert right.closed()
 
 
@@ -516,7 +516,7 @@ async def test_a_killed_peer_fails_what_is_under_way(connect_peer):
     results = await asyncio.gather(*requests, return_exceptions=True)
     assert isinstance(results[-1], ucp.UCXConnectionReset)
     with pytest.raises(ucp.UCXConnectionReset):
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
     await sender.close()
     assert sender.statistics().bytes_pending == 0
 
@@ -532,7 +532,7 @@ async def test_a_peer_killed_while_bytes_come_fails_the_receiver(connect_peer):
     await until(lambda: inbox.receivers)
     peer.kill()
     with pytest.raises(ucp.UCXConnectionReset):
-        await inbox.listener.closed()
+        await inbox.listener.wait_closed()
     await until(lambda: inbox.receivers[-1].done())
 
 
@@ -560,8 +560,8 @@ def test_the_worker_ends_receivers_and_senders():
         sender = MessageSender(max_bytes=1000)
         requests = [sender.send(left, {"n": n}, [bytes(9 << 20)]) for n in range(3)]
         await until(lambda: inbox.receivers)
-        ucp.current_worker().close()
-        await inbox.listener.closed()
+        ucp.current_worker().abort()
+        await inbox.listener.wait_closed()
         assert inbox.receivers[-1].done()
         results = await asyncio.gather(*requests, return_exceptions=True)
         assert isinstance(results[-1], ucp.UCXCanceled)
@@ -693,7 +693,7 @@ async def test_nothing_is_left_of_messages():
                 await sender.send(left, METADATA, [bytes(size)] * 3)
             await inbox.expect(len(SIZES))
             inbox.listener.close()
-            await inbox.listener.closed()
+            await inbox.listener.wait_closed()
         del sender, inbox
         gc.collect()
         await until(lambda: live_objects() == before)

@@ -42,9 +42,7 @@ _PATTERN = random.Random(1).randbytes(2 << 20)
 _FILL = 0xEE
 
 # Windows so small that the programs fill them.
-_CONFIG = ucp.Config(
-    spin_ns=0, credit_messages=8, credit_bytes=512 * _KIB, credit_rndv=2
-)
+_CONFIG = ucp.Config(spin=0, credit_messages=8, credit_bytes=512 * _KIB, credit_rndv=2)
 
 # Longest time that both sides may sleep with nothing to wake them while
 # something is owed: a hang.

@@ -50,7 +50,7 @@ async def main(host, port):
         except ucp.UCXConnectionReset as error:
             print(error.status, flush=True)
 
-ucp.init(config=ucp.Config(heartbeat_ns=300_000_000))
+ucp.init(config=ucp.Config(heartbeat=0.3))
 asyncio.run(main(*sys.argv[1:]))
 """
 

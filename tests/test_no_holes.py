@@ -77,7 +77,7 @@ async def test_a_message_listener_ends_at_what_is_lost(how, connect_peer):
     peer, ep = await connect_peer()
     await peer.do("from ucp.message import MessageSender\nsender = MessageSender()")
     await send_three(peer, ep, "sender.send(ep, {'n': len(sends)}, [data])")
-    await peer.do("sender.flush()")
+    await peer.do("sender.send_now()")
     await end(how, peer, ep)
     numbers = []
 
@@ -86,7 +86,7 @@ async def test_a_message_listener_ends_at_what_is_lost(how, connect_peer):
 
     listener = MessageListener(ep, route)
     with pytest.raises(ucp.UCXConnectionReset):
-        await listener.closed()
+        await listener.wait_closed()
     assert numbers == [0]
 
 

@@ -305,7 +305,7 @@ async def test_who_waits_hears_that_it_is_closed(pool):
 
 async def test_a_closed_pool_lends_nothing(pool):
     pool.close()
-    assert pool.closed
+    assert pool.closed()
     with pytest.raises(UCXCloseError, match=r"^the pool is closed$"):
         await pool.acquire()
     with pytest.raises(UCXCloseError, match=r"^the pool is closed$"):

@@ -313,7 +313,7 @@ async def connect():
 @pytest.fixture(params=TLS)
 def turns(request):
     ucp.reset()
-    ucp.init(options=TLS[request.param], config=ucp.Config(spin_ns=0))
+    ucp.init(options=TLS[request.param], config=ucp.Config(spin=0))
     turns = Turns()
     yield turns
     turns.turn()

@@ -121,7 +121,7 @@ async def test_peers_with_a_heartbeat_keep_us_in_the_block(start_peer, in_thread
         """
 listener.close()
 ucp.reset()
-ucp.init(config=ucp.Config(heartbeat_ns=400_000_000))
+ucp.init(config=ucp.Config(heartbeat=0.4))
 listener = ucp.create_listener(host="127.0.0.1")
 """
     )
@@ -141,7 +141,7 @@ listener = ucp.create_listener(host="127.0.0.1")
 async def test_timeouts_run_out_while_the_loop_is_blocked(mute_server):
     worker = ucp.current_worker()
     with worker.run_in_thread():
-        connecting = worker.connect(("127.0.0.1", mute_server), 0.01)
+        connecting = worker._connect(("127.0.0.1", mute_server), 0.01)
         while not connecting.done():
             time.sleep(0)
     with pytest.raises(ucp.UCXTimeout):
@@ -254,7 +254,7 @@ def test_a_worker_without_a_loop_moves_in_the_block():
     accepted = []
     worker = ucp.current_worker()
     listener = ucp.create_listener(accepted.append, host="127.0.0.1")
-    request = worker.connect(("127.0.0.1", listener.port), 5.0)
+    request = worker._connect(("127.0.0.1", listener.port), 5.0)
     with worker.run_in_thread():
         while not request.done():
             time.sleep(0)
@@ -342,8 +342,8 @@ async def test_another_thread_is_refused():
         for call in (
             worker.run_in_thread().__enter__,
             worker.progress,
-            worker.drain,
-            worker.close,
+            worker.arm,
+            worker.abort,
         ):
             with refused:
                 await asyncio.to_thread(call)
@@ -353,7 +353,7 @@ async def test_another_thread_is_refused():
 async def test_a_worker_closed_in_the_block():
     worker = ucp.current_worker()
     with worker.run_in_thread():
-        worker.close()
+        worker.abort()
         assert helpers() == []
     with pytest.raises(RuntimeError, match=r"^the worker is closed$"):
         with worker.run_in_thread():
@@ -397,7 +397,7 @@ def test_a_loop_closed_in_the_block(loop_factory):
     server.abort()
     listener.close()
     ucp.reset()
-    assert worker.closed
+    assert worker.closed()
     waiting._log_destroy_pending = False  # by design: its loop went
 
 
@@ -469,7 +469,7 @@ def test_a_child_forked_in_the_block_and_its_parent_go_on():
                 worker = ucp.current_worker()
 
                 def child():
-                    assert worker.closed
+                    assert worker.closed()
                     try:
                         with worker.run_in_thread():
                             pass

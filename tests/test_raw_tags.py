@@ -155,7 +155,7 @@ async def test_worker_recv_takes_shorter_messages_only(transport):
 # ---- giving up ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["recv", "tag_recv", "recv_message", "probe"])
+@pytest.mark.parametrize("call", ["recv", "_tag_recv", "recv_message", "probe"])
 async def test_what_waits_can_be_cancelled(transport, call):
     async with connected_pair() as (client, server):
         worker = server.worker
@@ -170,7 +170,7 @@ async def test_what_waits_can_be_cancelled(transport, call):
         assert back == b"abc"
 
 
-@pytest.mark.parametrize("call", ["recv", "tag_recv", "recv_message"])
+@pytest.mark.parametrize("call", ["recv", "_tag_recv", "recv_message"])
 async def test_a_message_that_came_with_the_cancel_is_kept(call):
     async with connected_pair() as (client, server):
         worker = server.worker

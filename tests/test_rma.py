@@ -90,7 +90,7 @@ class TestMemory:
         memory = ucp.Memory.allocate(8)
         memory.close()
         memory.close()
-        assert memory.closed
+        assert memory.closed()
         with pytest.raises(ucp.UCXInvalidKey):
             _ = memory.key
         assert repr(memory) == "<ucp.Memory of closed>"
@@ -186,7 +186,7 @@ class TestMapped:
         view = np.asarray(remote.view())
         await remote.endpoint.close()
         worker = ucp.current_worker()
-        worker.close()
+        worker.abort()
         view[0] = 1
         del view, remote
         gc.collect()

@@ -124,8 +124,8 @@ def test_a_request_of_another_threads_loop_names_both_loops():
         async with connected_pair() as (client, _server):
             with pytest.raises(
                 RuntimeError,
-                match=r"^<ucp\.Request recv, pending> of the loop <.*> is awaited "
-                r"in another thread, in the loop <.*>$",
+                match=r"^<ucp\.Request recv of 1 bytes on <ucp\.Endpoint .*>, pending> "
+                r"of the loop <.*> is awaited in another thread, in the loop <.*>$",
             ) as caught:
                 await asyncio.to_thread(asyncio.run, wait(client.recv(bytearray(1))))
             assert repr(asyncio.get_running_loop()) in str(caught.value)

@@ -2,6 +2,7 @@
 """Names that programs written for ucx-py look up."""
 
 import asyncio
+import importlib
 import logging
 
 import numpy as np
@@ -26,6 +27,23 @@ def test_libs_and_comm_are_imported_when_they_are_used():
         assert ucp.comm.tag_send
         """
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        *((name, name) for name in ("core", "utils", "comm")),
+        *(
+            (f"_libs.{name}", f"libs.{name}")
+            for name in ("ucx_api", "arr", "exceptions", "utils", "utils_test")
+        ),
+    ],
+)
+def test_the_paths_of_ucx_py_lead_to_the_same_objects(old, new):
+    old = importlib.import_module(f"ucp.{old}")
+    new = importlib.import_module(f"ucp.compat.ucxpy.{new}")
+    assert new.__all__ == old.__all__
+    assert all(getattr(old, name) is getattr(new, name) for name in new.__all__)
 
 
 @pytest.mark.parametrize("module", [ucp, ucp._libs], ids=["ucp", "_libs"])

@@ -276,7 +276,7 @@ async def test_what_nobody_takes_ends_with_its_peer(transport, peer_address):
             await peer.do(end)
         while ucp.current_worker().stats()["endpoints"] != before:
             await asyncio.sleep(0.001)
-    assert ucp.current_worker().take_addressed() is None
+    assert ucp.current_worker()._take_addressed() is None
 
 
 async def test_messages_of_a_closed_peer_are_kept(peer_address):
@@ -406,27 +406,27 @@ workers = [
     _ext.Worker(_context.get_context(), None, _ext.Endpoint, _ext.Listener)
     for _ in range(count)
 ]
-eps = [worker.connect_address(address, None) for worker in workers]
+eps = [worker._connect_address(address, None) for worker in workers]
 sent = [ep.send(number.to_bytes(4, "little")) for number, ep in enumerate(eps, first)]
 answers = [bytearray(4) for _ in eps]
 received = [ep.recv(answer) for ep, answer in zip(eps, answers, strict=True)]
 left = {*range(count)}
 while left:
     for number in [*left]:
-        workers[number].drain()
+        workers[number].arm()
         if received[number].done() and sent[number].done():
             left.discard(number)
 for number, answer in enumerate(answers, first):
     assert answer == (number ^ 0xFFFF).to_bytes(4, "little")
 for worker in workers:
-    worker.close()
+    worker.abort()
 """
 
 
 @pytest.mark.timeout(600)
 async def test_many_workers_connect_to_one(fresh_ucx, start_peer):
     # Many handshakes at once, on a machine that may have little to give.
-    ucp.init(config=ucp.Config(connect_timeout_ns=600_000_000_000))
+    ucp.init(config=ucp.Config(connect_timeout=600))
     own = bytes(ucp.get_worker_address())
     count = NUM_WORKERS // 4
     connecting = []

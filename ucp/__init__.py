@@ -3,30 +3,31 @@
 
 # Layout: what is private has a leading underscore.
 #
-#   _loader    finds UCX and loads it, before anything else here
-#   _neighbours  other distributions that have a package ucp
-#   _ext       the extension: requests, workers, endpoints, exceptions, in C
-#   _context   init(), Config: the process's one context
-#   _worker    one worker per event loop, and how it ends
-#   _submit    calls from other threads    sync  blocking calls
-#   _endpoint  a connection              _connect   making both
-#   _stream    asyncio's streams on it
-#   _channel   a lane of it              _peer      who is at the other end
-#   _listener  a listening port          _address   addresses of this host
-#   _memory    what peers may reach
-#   _pool      buffers of registered memory
-#   _addressed worker addresses
-#   _callback  functions of the program that are called
-#   exceptions the tree, drawn           core       names of ucx-py
-#   testing    for tests of programs that use ucp
-#   compat     ucxx's names on top of all this
-#   message    messages with metadata, to several endpoints
-#   dask       Dask's protocol: imports distributed, and is imported by it only
-#   cuda       arrays in device memory
-#   utils, comm, _libs, _faces  more names of ucx-py: helpers, futures, the
-#              low-level API, what its programs look up inside an endpoint
-#   benchmarks ucx-py's benchmark of round trips, and clusters of processes
-#   __main__   python -m ucp demo|info   _demo      the demo
+#   _loader          finds UCX and loads it, before anything else here
+#   _neighbours      other distributions that have a package ucp
+#   _ext             the extension: requests, workers, endpoints, exceptions, in C
+#   _context         init(), Config: the process's one context
+#   _worker          the worker of a loop      _lifecycle  one per loop, and its end
+#   _current         calls of the current worker
+#   _submit          calls from other threads  sync       blocking calls
+#   _endpoint        a connection              _connect   making both ends of it
+#   _lane            messages of an endpoint or channel: objects and frames
+#   _peer            who is at the other end
+#   _stream          asyncio's streams on an endpoint
+#   _listener        a listening port
+#   _resolve         addresses of this host, and of names
+#   _worker_address  endpoints without a listener
+#   _memory          memory that peers may reach
+#   _pool            buffers of registered memory
+#   _closing         with and async with       _callback  functions of the program
+#   exceptions       the tree, drawn           testing    for tests of programs
+#   message          messages with metadata, to several endpoints
+#   cuda             arrays in device memory
+#   dask             Dask's protocol: imports distributed, imported by it only
+#   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
+#   compat.ucxx      the names of ucxx
+#   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
+#   __main__         python -m ucp demo|info   _demo      the demo
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
 # thread, no change of os.environ. The first call that needs a context makes
@@ -42,16 +43,7 @@ from . import _loader
 _loader.load()
 
 from . import core, cuda, exceptions, message, sync, utils
-from ._address import get_address
-from ._addressed import (
-    UCXAddress,
-    accept_addressed,
-    create_endpoint_from_worker_address,
-    get_ucx_address_from_buffer,
-    get_worker_address,
-)
-from ._channel import Channel
-from ._connect import create_endpoint, create_listener
+from ._connect import connect, create_endpoint, create_listener
 from ._context import (
     Config,
     get_active_transports,
@@ -59,6 +51,16 @@ from ._context import (
     get_ucp_context_info,
     get_ucx_version,
     init,
+)
+from ._current import (
+    continuous_ucx_progress,
+    fence,
+    flush,
+    get_ucp_worker,
+    get_ucp_worker_info,
+    progress,
+    recv,
+    register_am_allocator,
 )
 from ._endpoint import Endpoint
 from ._ext import (
@@ -70,25 +72,23 @@ from ._ext import (
     Request,
     TagMessage,
 )
+from ._lane import Channel
+from ._lifecycle import current_worker, reset
 from ._listener import Listener
 from ._loader import WhichUCX, which_ucx
 from ._memory import Memory
 from ._peer import Peer, PeerInfo
 from ._pool import BufferPool
+from ._resolve import get_address
 from ._stream import StreamTransport, open_streams
 from ._version import __version__
-from ._worker import (
-    Worker,
-    continuous_ucx_progress,
-    current_worker,
-    fence,
-    flush,
-    get_ucp_worker,
-    get_ucp_worker_info,
-    progress,
-    recv,
-    register_am_allocator,
-    reset,
+from ._worker import Worker
+from ._worker_address import (
+    UCXAddress,
+    accept_addressed,
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
 )
 from .core import ApplicationContext
 from .exceptions import (
@@ -169,6 +169,7 @@ __all__ = [
     "__ucx_version__",
     "__version__",
     "accept_addressed",
+    "connect",
     "continuous_ucx_progress",
     "core",
     "create_endpoint",

@@ -8,20 +8,56 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from . import _ext
+
+# Types whose repr is short and, where there is a peer, names it.
+_NAMED = (
+    _ext.Endpoint,
+    _ext.Channel,
+    _ext.Worker,
+    int,
+    float,
+)
+
 ErrorCallback = Callable[[BaseException], object]
 
 
 def check_callable(name: str, value: object) -> None:
-    """None is no callback."""
+    """Raise TypeError unless ``value`` is callable or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+
+
+def name_call(func: object, args: tuple[Any, ...]) -> str:
+    """A name for the task of ``func(*args)``: the function, the peer, the bytes.
+
+    Of buffers only the length is told, and of other arguments only the type.
+    """
+    owner = getattr(func, "__self__", None)
+    if isinstance(owner, _ext.Endpoint | _ext.Channel | _ext.Worker):
+        args = (owner, *args)
+    what = getattr(func, "__qualname__", type(func).__qualname__)
+    return f"ucp: {what}({', '.join(map(_name_argument, args))})"
+
+
+def _name_argument(value: object) -> str:
+    if isinstance(value, _ext.Message):
+        return f"{value.length} bytes"
+    if isinstance(value, _NAMED):
+        return repr(value)
+    try:
+        nbytes = memoryview(value).nbytes  # type: ignore[arg-type]
+    except Exception:  # a class of the program's may raise anything
+        return type(value).__name__
+    return f"{nbytes} bytes"
 
 
 class Callback:
     """Calls ``func``; if that gives a coroutine, runs it as a task.
 
     Exceptions go to the loop's exception handler, and to ``on_error``. Runs
-    in the context variables of whoever made it.
+    in the context variables of whoever made it. The task is named after
+    ``name``, by default ``func``, and the arguments.
     """
 
     def __init__(
@@ -31,8 +67,11 @@ class Callback:
         tasks: set[asyncio.Task[object]],
         message: str,
         on_error: ErrorCallback | None = None,
+        *,
+        name: object = None,
     ) -> None:
         self._func = func
+        self._named = func if name is None else name
         self._loop = loop
         self._tasks = tasks
         self._message = message
@@ -40,7 +79,7 @@ class Callback:
         self._context = contextvars.copy_context()
 
     def soon(self, *args: Any) -> None:
-        """Call it from the loop: this may be the middle of some task's await."""
+        """Have the loop call the function: the caller may be inside a task's await."""
         if self._loop is None:
             self._run(args)
         else:
@@ -56,7 +95,11 @@ class Callback:
             if self._loop is None:
                 result.close()
                 raise RuntimeError("a coroutine function needs a running event loop")
-            task = self._loop.create_task(result, context=self._context.copy())
+            task = self._loop.create_task(
+                result,
+                name=name_call(self._named, args),
+                context=self._context.copy(),
+            )
             self._tasks.add(task)
             task.add_done_callback(self._task_done)
 

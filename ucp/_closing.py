@@ -46,7 +46,7 @@ class Closing:
             close_quietly(self._close_soon)
 
     def _close_soon(self: _Closable) -> None:
-        """Close, and wait for nothing."""
+        """Start to close, without waiting."""
         self.close()
 
 
@@ -75,7 +75,7 @@ class AsyncClosing:
 
 
 def close_quietly(close: Callable[[], None]) -> None:
-    """Close because of an exception, which is worth more than one of this."""
+    """Close while an exception propagates: log what the close raises."""
     try:
         close()
     except Exception as exc:

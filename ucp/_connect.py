@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import cast
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, cast
 
 from . import _context
-from ._address import SockAddr, check_port, resolve, resolve_now
 from ._callback import ErrorCallback, check_callable
 from ._endpoint import Endpoint
+from ._lifecycle import current_worker
 from ._listener import AcceptCallback, Acceptor, Listener
-from ._worker import Worker, current_worker
+from ._resolve import SockAddr, check_port, resolve, resolve_now
+from ._worker import Worker
 from .exceptions import UCXNotConnected, UCXTimeout, UCXUnreachable
 
 
@@ -38,8 +41,8 @@ def create_listener(
     Args:
         callback_func: function or coroutine function of one Endpoint; called
             in the loop once the peer's handshake is complete. The endpoint
-            closes when the last reference to it is dropped. None: iterate
-            over the listener with ``async for``.
+            closes when the last reference to it is dropped. None: take the
+            endpoints by ``accept()`` or ``async for``.
         port: None or 0 for one the system chooses.
         endpoint_error_handling: always on; False is for ucx-py's programs:
             the endpoint tells them that it is alive.
@@ -51,7 +54,7 @@ def create_listener(
         on_error: called with each exception of the callback, which also goes
             to the loop's exception handler.
         connect_timeout: seconds a peer has for its handshake; None is
-            ``Config.connect_timeout_ns``.
+            ``Config.connect_timeout``.
         remote_close: peers it has accepted may close it, by
             ``Listener.close_remote``.
 
@@ -71,12 +74,12 @@ def create_listener(
 
     def accepted(endpoint: Endpoint) -> None:
         endpoint._has_error_handling = endpoint_error_handling
-        worker.endpoints.add(endpoint)
+        worker._endpoints.add(endpoint)
 
-    acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker.tasks)
+    acceptor = Acceptor(worker.loop, callback_func, on_error, accepted, worker._tasks)
     listener = cast(
         Listener,
-        worker.listen(
+        worker._listen(
             address,
             acceptor.accept,
             backlog=backlog,
@@ -85,8 +88,8 @@ def create_listener(
         ),
     )
     listener._acceptor = acceptor
-    listener._dropped = worker.dropped_listeners
-    worker.listeners.add(listener)
+    listener._dropped = worker._dropped_listeners
+    worker._listeners.add(listener)
     return listener
 
 
@@ -138,7 +141,7 @@ async def create_endpoint(
         raise UCXTimeout(f"no answer about the name {ip_address!r}") from None
     failures: list[Exception] = []
     for left in range(len(addresses), 0, -1):
-        # A mute address must not use up the time of those after it.
+        # An address that does not answer leaves time for the next ones.
         timeout = max(deadline - time.monotonic(), 0) / left
         try:
             endpoint = await _connect(worker, addresses[-left], timeout, local)
@@ -152,9 +155,87 @@ async def create_endpoint(
     raise failure
 
 
+def connect(
+    host: str,
+    port: int,
+    *,
+    timeout: float | None = None,
+    family: int = 0,
+    local_host: str | None = None,
+) -> Connecting:
+    """Connect to a listener: awaitable, and for ``async with``.
+
+    ``async with ucp.connect(host, port) as ep`` closes the endpoint at the end of
+    the block, as ``async with ep`` does; ``ep = await ucp.connect(host, port)``
+    leaves that to the program.
+
+    Args:
+        host: numeric address or name; the addresses of a name are tried in order.
+        port: the listener's.
+        timeout: seconds for all of it; None is what ``init`` got as
+            ``connect_timeout``, 5 by default.
+        family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
+        local_host: numeric source address.
+
+    Raises:
+        As ``create_endpoint``, when it is awaited or entered.
+    """
+    return Connecting(
+        create_endpoint(
+            host, port, connect_timeout=timeout, family=family, local_host=local_host
+        ),
+        f"{host}:{port}",
+    )
+
+
+class Connecting(Coroutine[Any, Any, Endpoint]):
+    """A connection that is made once it is awaited, or by ``async with``.
+
+    A coroutine in all that it does, so tasks can be made of it.
+    """
+
+    __slots__ = ("_address", "_coroutine", "_endpoint")
+
+    _endpoint: Endpoint
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Endpoint], address: str) -> None:
+        self._coroutine = coroutine
+        self._address = address
+
+    def __repr__(self) -> str:
+        return f"<ucp.Connecting to {self._address}>"
+
+    def __await__(self) -> Generator[Any, Any, Endpoint]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        """As a coroutine's."""
+        return self._coroutine.throw(*args)
+
+    def close(self) -> None:
+        """As a coroutine's."""
+        self._coroutine.close()
+
+    async def __aenter__(self) -> Endpoint:
+        self._endpoint = await self._coroutine
+        return await self._endpoint.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._endpoint.__aexit__(exc_type, exc, traceback)
+
+
 async def _connect(
     worker: Worker, address: SockAddr, timeout: float, local: SockAddr | None
 ) -> Endpoint:
-    endpoint = cast(Endpoint, await worker.connect(address, timeout, local))
-    worker.endpoints.add(endpoint)
+    endpoint = cast(Endpoint, await worker._connect(address, timeout, local))
+    worker._endpoints.add(endpoint)
     return endpoint

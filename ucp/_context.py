@@ -6,10 +6,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
+import numbers
 import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Any
 from weakref import WeakSet
 
 from . import _ext, _loader
@@ -28,24 +31,42 @@ _CHOOSING = ("TLS", "NET_DEVICES", "SHM_DEVICES", "SELF_DEVICES", "ACC_DEVICES")
 _DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds; ucx-py's
 
 
+# The fields of Config that are times. libumx counts nanoseconds.
+_TIMES = ("spin", "drain", "close_timeout", "connect_timeout", "heartbeat", "keepalive")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """Limits and thresholds of libumx; None means its default.
 
+    Times are in seconds. Each can be given as an integer of nanoseconds instead,
+    by the name that it has in C: ``Config(spin_ns=0)`` equals ``Config(spin=0)``.
+
     The defaults and their reasons are in ``src/core/config.c``.
+
+    Raises:
+        TypeError: a time is no number.
+        ValueError: a time is not finite, or given by both of its names.
+
+    ``init()`` raises UCXConfigError for a value that is out of range.
     """
 
-    spin_ns: int | None = None
+    spin: float | None = None
     """Longest time one ``await`` polls before it sleeps; 0 means never."""
-    drain_ns: int | None = None
+    drain: float | None = None
     """Longest time spent on messages before the loop gets its turn."""
     rndv_thresh_shm: int | None = None
     """Bytes; sends of this size and above go by rendezvous over shared
     memory."""
     rndv_thresh_net: int | None = None
+    """Bytes; sends of this size and above go by rendezvous without shared
+    memory."""
     cma_min: int | None = None
+    """Bytes; sends of this size and above, up to ``cma_max``, are read by the
+    receiver out of the sender's memory, where the system allows that."""
     cma_max: int | None = None
-    """Bytes; the same without shared memory."""
+    """Bytes; longer sends are not read out of the sender's memory. 0 means
+    that none are."""
     credit_bytes: int | None = None
     """Eager bytes a peer may have sent that are not received yet, and 512 for
     each eager message."""
@@ -57,19 +78,19 @@ class Config:
     channels_max: int | None = None
     """Channels that a peer may send on to one endpoint, all kinds together,
     besides the endpoint's own messages."""
-    close_timeout_ns: int | None = None
+    close_timeout: float | None = None
     """Deadline of ``close()`` without a timeout and of closes in the
     background."""
-    connect_timeout_ns: int | None = None
+    connect_timeout: float | None = None
     """Longest time the handshake of an accepted endpoint may take."""
-    heartbeat_ns: int | None = None
+    heartbeat: float | None = None
     """A peer silent for this long is given up with UCXConnectionReset: one that
     is stopped, or behind a network that has gone. 0 means never; longer than
     any peer may hold its loop."""
-    keepalive_ns: int | None = None
+    keepalive: float | None = None
     """A peer whose host has not answered the kernel's probes for this long is
-    given up with UCXConnectionReset; it may be as busy as it likes. In seconds,
-    rounded up. 0 means never."""
+    given up with UCXConnectionReset; it may be as busy as it likes. Rounded up
+    to whole seconds. 0 means never."""
     goodbye_bytes: int | None = None
     """Unread large-message bytes pulled in when the peer closes."""
     rma_ucx: int | None = None
@@ -86,14 +107,47 @@ class Config:
     """Frames of one message, sent or received. A peer that sends more is
     dropped."""
     frames_bytes_max: int | None = None
-    """Bytes of all frames of one message, likewise."""
+    """Bytes of all frames of one message, sent or received. A peer that sends
+    more is dropped."""
     token: bytes | None = None
     """Shared secret of 1 to 256 bytes; peers without it are refused. See
     ``init()`` for other ways to give it."""
 
+    # In the order of _TIMES. Accepted, and kept as seconds in the fields above.
+    spin_ns: dataclasses.InitVar[int | None] = None
+    drain_ns: dataclasses.InitVar[int | None] = None
+    close_timeout_ns: dataclasses.InitVar[int | None] = None
+    connect_timeout_ns: dataclasses.InitVar[int | None] = None
+    heartbeat_ns: dataclasses.InitVar[int | None] = None
+    keepalive_ns: dataclasses.InitVar[int | None] = None
+
+    def __post_init__(self, *nanoseconds: int | None) -> None:
+        for name, value in zip(_TIMES, nanoseconds, strict=True):
+            if value is not None:
+                if getattr(self, name) is not None:
+                    raise ValueError(f"both {name} and {name}_ns are given")
+                _check_time(f"{name}_ns", value)
+                object.__setattr__(self, name, value / 1e9)
+            else:
+                _check_time(name, getattr(self, name))
+
     def _given(self) -> dict[str, int | bytes | None]:
+        """What is not None, by the names and in the units of libumx."""
         values = dataclasses.asdict(self)
+        for name in _TIMES:
+            seconds = values.pop(name)
+            if seconds is not None:
+                values[f"{name}_ns"] = round(seconds * 1e9)
         return {key: val for key, val in values.items() if val is not None}
+
+
+def _check_time(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, not {value}")
 
 
 @dataclasses.dataclass

@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from . import _context, _ext
 from ._callback import check_callable
-from ._channel import Channel, Objects
 from ._closing import AsyncClosing
-from ._faces import ContextFace, EndpointFace, EndpointTag
-from ._frames import Frames
+from ._lane import Channel, Frames, Objects
 from ._peer import Peer, PeerInfo
+from .compat.ucxpy.faces import ContextFace, EndpointFace, EndpointTag
 from .exceptions import (
     UCXCloseError,
     UCXConnectionReset,
@@ -36,7 +35,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     ``async with`` closes it at the end of the block, as ``close()`` does. If an
     exception leaves the block, a cancellation for example, nothing is waited
     for: that exception comes out at once, and the close goes on in the
-    background, no longer than ``Config.close_timeout_ns``.
+    background, no longer than ``Config.close_timeout``.
     """
 
     __slots__ = ("_close_after", "_has_error_handling")
@@ -46,7 +45,10 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def __repr__(self) -> str:
         peer = self.peer_address
         where = f" to {peer[0]}:{peer[1]}" if peer else ""
-        return f"<ucp.Endpoint {self.uid}{where}, {self.state}>"
+        state = self.state
+        if state == "open" and self.pending_bytes:
+            state += f", {self.pending_bytes} bytes on their way"
+        return f"<ucp.Endpoint {self.uid}{where}, {state}>"
 
     @property
     def _ep(self) -> EndpointFace:
@@ -71,7 +73,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
         Args:
             timeout: seconds to wait for the peer, then close by force;
-                default ``Config.close_timeout_ns``.
+                default ``Config.close_timeout``.
 
         Raises:
             UCXTimeout: closed by force; ``unsent_bytes`` counts the bytes of
@@ -81,21 +83,21 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         """
         failure = self.error
         if failure is not None:
-            # Nobody is told any more. The text is ucx-py's: programs look for it.
+            # The peer cannot be told. Programs of ucx-py look for this text.
             error = UCXError(f"<[Send shutdown] ep: {self.uid}>: {failure}")
             _context.logger.debug("%r", error)
         try:
             await super().close(timeout)
         except UCXTimeout as exc:
-            exc.unsent_bytes = self.unsent_bytes
+            exc.unsent_bytes = self._unsent_bytes
             raise
         except (UCXConnectionReset, UCXWorkerGone) as exc:
-            # The peer is gone, so closed is what it is. The sends that this
-            # failed have raised.
+            # The peer has gone, which closes the endpoint as well. Sends that
+            # failed with it have raised.
             _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def _close_soon(self) -> None:
-        """Start to close; what becomes of that is only logged."""
+        """Start to close; a failure of the close is only logged."""
         self.worker._check()  # in another thread it would never start
         request = super().close()
         if not request.done():
@@ -130,11 +132,11 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def peer(self) -> Peer:
         """Who is at the other end; what is not known is None."""
         host, port = (self.peer_address or (None, None))[:2]
-        pid, version = self.peer_id or (None, None)
+        pid, version = self._peer_id or (None, None)
         return Peer(host, port, pid, version)
 
     async def peer_info(self) -> PeerInfo:
-        """Ask what the peer is and how it fares.
+        """Ask the peer for its version, host, memory, load and transports.
 
         Its library answers whenever its worker makes progress. A peer that
         never does is waited for: use a timeout.
@@ -155,7 +157,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Raises:
             UCXError: called twice, or more have been received.
         """
-        count = self.recv_count
+        count = self._recv_count
         if not count_from_ep_creation:
             n += count
         earlier = getattr(self, "_close_after", None)
@@ -167,7 +169,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             raise UCXError(
                 f"`n` cannot be less than current recv_count: {n} (abs) < {count} (abs)"
             )
-        self.close_after_recv(n)
+        self._close_after_recv(n)
         self._close_after = n
 
     def set_close_callback(self, callback_func: Callable[[], object] | None) -> None:
@@ -182,7 +184,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         """
         check_callable("callback_func", callback_func)
         if callback_func is None or not self.closed():
-            self.on_close = callback_func
+            self._on_close = callback_func
         elif self.worker.loop is not None:
             self.worker.loop.call_soon(callback_func)
         else:
@@ -198,11 +200,11 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
 
     def get_ucp_endpoint(self) -> int:
         """UCX's ``ucp_ep_h``; 0 once closed."""
-        return self.handle
+        return self._handle
 
     def ucx_info(self) -> str:
         """UCX's own description of the endpoint; ours once it is closed."""
         try:
-            return self.info()
+            return self._info()
         except UCXCloseError:
             return f"# {self!r}\n"

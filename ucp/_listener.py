@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, cast
@@ -12,14 +13,19 @@ from . import _ext
 from ._callback import Callback, ErrorCallback
 from ._closing import close_quietly
 from ._endpoint import Endpoint
+from ._waiters import Waiters
+from .exceptions import UCXCloseError
+
+_CLOSED = "the listener is closed"
 
 AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
 
 
 class Acceptor:
-    """What happens to the endpoints of one listener.
+    """Takes the endpoints that one listener accepts.
 
-    Holds no reference to the listener: that one is to see that it is dropped.
+    It holds no reference to the listener, so that a listener which the program
+    drops is collected.
     """
 
     def __init__(
@@ -30,14 +36,16 @@ class Acceptor:
         accepted: Callable[[Endpoint], object],
         tasks: set[asyncio.Task[object]],
     ) -> None:
-        self.queue: asyncio.Queue[Endpoint | None] = asyncio.Queue()
         self.loop = loop
+        self.is_ended = False
         self.callback: Callback | None = None
+        self._endpoints: deque[Endpoint] = deque()
+        self._waiters = Waiters()
         self._accepted = accepted
         if callback is not None:
 
             def run(endpoint: Endpoint) -> Coroutine[Any, Any, object] | object:
-                accepted(endpoint)  # not sooner: until then it is nobody's
+                accepted(endpoint)  # the endpoint is the program's from here on
                 return callback(endpoint)
 
             self.callback = Callback(
@@ -46,28 +54,40 @@ class Acceptor:
                 tasks,
                 "exception in the callback of a ucp listener",
                 on_error,
+                name=callback,
             )
 
     def accept(self, ep: _ext.Endpoint) -> None:
         """Called by the extension for each endpoint that is open."""
         endpoint = cast(Endpoint, ep)
         if self.callback is None:
-            self.queue.put_nowait(endpoint)
+            self._endpoints.append(endpoint)
+            self._waiters.wake()
         else:
             self.callback.soon(endpoint)
 
     def end(self) -> None:
-        """Nobody listens any more: iterations end."""
-        self.queue.put_nowait(None)
+        """Let iterations end, and waits for the end of the listener return."""
+        self.is_ended = True
+        self._waiters.wake()
 
     async def next(self) -> Endpoint | None:
-        """The next endpoint of a listener without a callback; None: closed."""
-        endpoint = await self.queue.get()
-        if endpoint is None:
-            self.queue.put_nowait(None)  # for the other iterators
-        else:
-            self._accepted(endpoint)
+        """The next endpoint of a listener without a callback; None: closed.
+
+        An endpoint is taken after the wait, so that cancelling loses none.
+        """
+        while not self._endpoints:
+            if self.is_ended:
+                return None
+            await self._waiters.wait()
+        endpoint = self._endpoints.popleft()
+        self._accepted(endpoint)
         return endpoint
+
+    async def wait_ended(self) -> None:
+        """Wait until nobody listens any more."""
+        while not self.is_ended:
+            await self._waiters.wait()
 
 
 class Listener(_ext.Listener):
@@ -76,8 +96,9 @@ class Listener(_ext.Listener):
     Listens until ``close()``. Dropped while it is open, it goes on listening as
     long as its event loop lives; ``ucp.reset()`` and the loop's end close it
     then, with a ResourceWarning. The endpoints it has accepted live on. Belongs
-    to the event loop it was made in. Made without a callback it is an
-    asynchronous iterator of endpoints.
+    to the event loop it was made in. Made with a callback it can wait in
+    ``serve_forever()``; made without one it gives the endpoints by ``accept()``,
+    or as an asynchronous iterator.
     """
 
     __slots__ = ("_acceptor", "_dropped")
@@ -100,10 +121,67 @@ class Listener(_ext.Listener):
         return self.host
 
     def close(self) -> None:
-        """Stop listening. Idempotent; ends iterations."""
+        """Stop listening. Idempotent; ends iterations and ``serve_forever()``."""
         super().close()
         self._acceptor.end()
         self._dropped.discard(self)
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed: by ``close()``, its peer or its worker's end.
+
+        Callbacks that run go on.
+        """
+        self._check_loop("awaited")
+        await self._acceptor.wait_ended()
+
+    async def serve_forever(self) -> None:
+        """Serve until the listener is closed; close it when cancelled.
+
+        Returns when ``close()`` is called elsewhere. Callbacks that run go on::
+
+            async with ucp.create_listener(callback, port) as listener:
+                await listener.serve_forever()
+
+        Raises:
+            TypeError: made without a callback, it serves nobody.
+            UCXCloseError: it is closed already.
+        """
+        if self._acceptor.callback is None:
+            raise TypeError("a listener without a callback serves nobody: accept()")
+        if self.closed():
+            raise UCXCloseError(_CLOSED)
+        try:
+            await self.wait_closed()
+        finally:
+            self.close()
+
+    async def accept(self) -> Endpoint:
+        """Wait for the next peer that connects; its endpoint.
+
+        Several tasks may wait: each endpoint goes to one of them, in the order
+        of asking. When cancelled no connection is lost: the next ``accept()``
+        gets it.
+
+        Raises:
+            UCXCloseError: the listener is closed, or was while this waited, and
+                every connection accepted before has been given out.
+            TypeError: a listener with a callback gives its endpoints to that.
+        """
+        if self._acceptor.callback is not None:
+            raise TypeError("a listener with a callback gives its endpoints to that")
+        self._check_loop("awaited")
+        endpoint = await self._acceptor.next()
+        if endpoint is None:
+            raise UCXCloseError(_CLOSED)
+        return endpoint
+
+    def _check_loop(self, used: str) -> None:
+        loop = asyncio.get_running_loop()
+        if self._acceptor.loop is not loop:
+            raise RuntimeError(
+                f"{self!r} of the loop {self._acceptor.loop!r} is {used} "
+                f"in the loop {loop!r}"
+            )
 
     @staticmethod
     async def close_remote(ep: Endpoint) -> None:
@@ -118,7 +196,7 @@ class Listener(_ext.Listener):
             UCXError: this side has accepted the peer, which has no listener.
             Otherwise as ``ep.recv``.
         """
-        await ep.close_listener()
+        await ep._close_listener()
 
     async def __aenter__(self) -> Self:
         return self
@@ -140,12 +218,7 @@ class Listener(_ext.Listener):
         return self
 
     async def __anext__(self) -> Endpoint:
-        loop = asyncio.get_running_loop()
-        if self._acceptor.loop is not loop:
-            raise RuntimeError(
-                f"{self!r} of the loop {self._acceptor.loop!r} is iterated over "
-                f"in the loop {loop!r}"
-            )
+        self._check_loop("iterated over")
         endpoint = await self._acceptor.next()
         if endpoint is None:
             raise StopAsyncIteration

@@ -22,7 +22,7 @@ class Memory(Closing, _ext.Memory):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self.nbytes} bytes"
+        state = "closed" if self.closed() else f"{self.nbytes} bytes"
         readonly = ", read-only" if self.readonly else ""
         return f"<ucp.Memory of {state}{readonly}>"
 

@@ -53,7 +53,7 @@ class BufferPool(Closing, _ext.BufferPool):
         return pool
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{self.free} free"
+        state = "closed" if self.closed() else f"{self.free} free"
         return f"<ucp.BufferPool of {self.count} x {self.nbytes} bytes, {state}>"
 
     async def acquire(self) -> _ext.PoolBuffer:

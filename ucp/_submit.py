@@ -10,15 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
 
+from ._callback import name_call
+
 if TYPE_CHECKING:
     from ._worker import Worker
 
 
 class Submission:
-    """One call. Its future is pending until the result is there.
+    """One call. Its future is pending until the result is known.
 
-    It settles the future exactly once, in the worker's thread, and forgets it
-    and the work: an endpoint in either must not wait for the collector.
+    The future is settled exactly once, in the worker's thread. The submission
+    then drops the future and the work, so that an endpoint in either is released
+    without the collector.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class Submission:
             _close(awaitable)
             raise RuntimeError("a worker without an event loop cannot await")
         self._awaited = asyncio.ensure_future(awaitable, loop=loop)
+        if isinstance(self._awaited, asyncio.Task) and self._awaited is not awaitable:
+            self._awaited.set_name(name_call(self._work, self._args))
         self._awaited.add_done_callback(self._on_done)
         if self._future is not None:
             self._future.add_done_callback(self._on_cancel)
@@ -89,7 +94,7 @@ class Submission:
                 pass  # closed: that has ended everything
 
     def abandon(self) -> None:
-        """Cancel it; in the worker's thread."""
+        """Cancel the call; in the worker's thread."""
         if self._future is None:
             return
         if self._awaited is None:

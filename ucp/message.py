@@ -16,7 +16,9 @@ from typing import Any, Self, cast
 from . import _ext
 from ._closing import AsyncClosing
 from ._endpoint import Endpoint
-from ._worker import Worker, current_worker
+from ._lifecycle import current_worker
+from ._waiters import Waiters
+from ._worker import Worker
 
 __all__ = [
     "MessageListener",
@@ -48,7 +50,7 @@ class MessageSenderStatistics:
 
 
 class MessageSender(AsyncClosing, _ext.MessageSender):
-    """Sends messages to endpoints of the current worker: ``send()``, ``drain()``.
+    """Sends messages to endpoints of the current worker: ``send()``, ``close()``.
 
     Args:
         max_bytes: more than that is not under way at a time; what comes then
@@ -63,7 +65,7 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
         return super().__new__(cls, current_worker(), max_bytes, channel)
 
     def __repr__(self) -> str:
-        if self.closed:
+        if self.closed():
             return "<ucp.MessageSender, closed>"
         stats = self.statistics()
         return (
@@ -72,15 +74,15 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
         )
 
     async def close(self) -> None:
-        """Drain, then refuse new messages.
+        """Wait until all that was sent is handed over, and refuse new messages.
 
         When cancelled, what is left still goes out in the background.
         """
-        if self.closed:
+        if self.closed():
             return
         try:
-            if not self.worker.closed:
-                await self.drain()
+            if not self.worker.closed():
+                await self.wait_sent()
         finally:
             self._close()
 
@@ -111,7 +113,8 @@ class MessageReceiver(_ext.MessageReceiver):
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
-            _set(waiter)
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                waiter.set_result(None)
 
     def __await__(self) -> Generator[Any, None, Any]:
         while not self.done():
@@ -157,10 +160,10 @@ class MessageListener:
     ) -> None:
         self._is_ended = False
         self._error: BaseException | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self._listener = _ext.MessageListener(endpoint, route, self._on_end, channel)
         self._worker = cast(Worker, self._listener.endpoint.worker)
-        self._worker.message_listeners.add(self._listener)
+        self._worker._message_listeners.add(self._listener)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_ended else "open"
@@ -169,16 +172,18 @@ class MessageListener:
     def _on_end(self, error: BaseException | None) -> None:
         self._is_ended = True
         self._error = error
-        self._worker.message_listeners.discard(self._listener)
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _set(waiter)
+        self._worker._message_listeners.discard(self._listener)
+        self._waiters.wake()
 
     def close(self) -> None:
         """Hand out no more. What has come stays with the endpoint."""
         self._listener.close()
 
-    async def closed(self) -> None:
+    def closed(self) -> bool:
+        """True once it hands out no more, whichever side has closed."""
+        return self._is_ended
+
+    async def wait_closed(self) -> None:
         """Wait until it hands out no more.
 
         Returns if this or the other side has closed.
@@ -189,14 +194,6 @@ class MessageListener:
             UCXConnectionReset, ...: the endpoint has failed.
         """
         while not self._is_ended:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()
         if self._error is not None:
             raise self._error
-
-
-def _set(waiter: asyncio.Future[None]) -> None:
-    """In the waiter's loop, or at the end of it."""
-    if not waiter.done() and not waiter.get_loop().is_closed():
-        waiter.set_result(None)

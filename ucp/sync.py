@@ -27,10 +27,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from . import _connect, _endpoint, _listener, _worker
-from ._channel import Tag
+from . import _connect, _endpoint, _lifecycle, _listener, _worker
 from ._closing import Closing
 from ._ext import ANY, AnyTag
+from ._lane import Tag
 from .exceptions import UCXCanceled, UCXCloseError, UCXTimeout
 
 _P = ParamSpec("_P")
@@ -85,17 +85,17 @@ class Endpoint(Closing):
 
     def close(self, timeout: float | None = None) -> None:
         """Close as ``ucp.Endpoint.close()``: by force after ``timeout``, then
-        UCXTimeout; None is ``Config.close_timeout_ns``."""
-        if not self._worker.closed:
+        UCXTimeout; None is ``Config.close_timeout``."""
+        if not self._worker.closed():
             _call(self._worker, None, self._endpoint.close, timeout)
 
     def _close_soon(self) -> None:
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._endpoint._close_soon)
 
     def abort(self) -> None:
         """Disconnect at once; what is pending raises UCXCanceled."""
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._endpoint.abort)
 
     def closed(self) -> bool:
@@ -123,11 +123,11 @@ class Listener(Closing):
 
     def accept(self, *, timeout: float | None = None) -> Endpoint:
         """The next peer that connects; UCXCloseError once closed."""
-        return Endpoint(_call(self._worker, timeout, _accept, self._listener))
+        return Endpoint(_call(self._worker, timeout, self._listener.accept))
 
     def close(self) -> None:
         """Stop listening. Idempotent; ends accept()."""
-        if not self._worker.closed:
+        if not self._worker.closed():
             _submit(self._worker, self._listener.close)
 
     def closed(self) -> bool:
@@ -167,13 +167,6 @@ def _listen(
     return _connect.create_listener(None, port, host=host, backlog=backlog)
 
 
-async def _accept(listener: _listener.Listener) -> _endpoint.Endpoint:
-    try:
-        return await anext(listener)
-    except StopAsyncIteration:
-        raise UCXCloseError("the listener is closed") from None
-
-
 # ---- the thread --------------------------------------------------------------
 
 
@@ -194,7 +187,7 @@ class _Runner:
     async def _main(self, started: concurrent.futures.Future[_worker.Worker]) -> None:
         self._stopping = asyncio.Event()
         try:
-            started.set_result(_worker.current_worker())
+            started.set_result(_lifecycle.current_worker())
         except BaseException as exc:
             started.set_exception(exc)
         else:
@@ -231,8 +224,8 @@ def _stop_if_unused() -> None:
     if _runner is not None:
         worker = _runner.worker
         things: list[_endpoint.Endpoint | _listener.Listener] = [
-            *worker.endpoints,
-            *worker.listeners,
+            *worker._endpoints,
+            *worker._listeners,
         ]
         if all(thing.closed() for thing in things):
             _stop()
@@ -245,7 +238,7 @@ def _forget_after_fork() -> None:
     _lock = threading.Lock()
 
 
-_worker.before_reset.append(_stop_if_unused)
+_lifecycle.before_reset.append(_stop_if_unused)
 atexit.register(_stop)
 os.register_at_fork(after_in_child=_forget_after_fork)
 
@@ -296,9 +289,9 @@ def _run(
 
 
 def _check(worker: _worker.Worker) -> None:
-    if worker.closed:
+    if worker.closed():
         raise UCXCloseError("ucp was shut down meanwhile")
-    if worker.thread is threading.current_thread():
+    if worker._thread is threading.current_thread():
         raise RuntimeError("a blocking call in the thread that it would wait for")
 
 

@@ -12,7 +12,7 @@ from typing import Self
 from ._connect import create_endpoint, create_listener
 from ._endpoint import Endpoint
 from ._ext import live_objects
-from ._worker import current_worker
+from ._lifecycle import current_worker
 
 __all__ = ["Watchdog", "connected_pair", "live_objects", "until"]
 

@@ -111,35 +111,4 @@ compat_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* The cheapest counter of the machine, for short intervals only. */
-static inline uint64_t
-compat_ticks(void)
-{
-#if defined(__x86_64__)
-    return __rdtsc();
-#elif defined(__aarch64__)
-    uint64_t ticks;
-
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return ticks;
-#else
-    return compat_clock_ns();
-#endif
-}
-
-/* Ticks in `ns`: watches both clocks for `watch_ns`. */
-static inline uint64_t
-compat_calibrate(uint64_t ns, uint64_t watch_ns)
-{
-    uint64_t start_ns    = compat_clock_ns();
-    uint64_t start_ticks = compat_ticks();
-    uint64_t passed_ns;
-
-    do {
-        passed_ns = compat_clock_ns() - start_ns;
-    } while (passed_ns < watch_ns);
-    return (uint64_t)((double)(compat_ticks() - start_ticks) * (double)ns /
-                      (double)passed_ns);
-}
-
 #endif

@@ -232,7 +232,6 @@ module_exec(PyObject *module)
 {
     mod_state *st = PyModule_GetState(module);
 
-    st->fair_ticks = compat_calibrate(FAIR_NS, 1000000);
     if (intern_names(st) < 0 || import_asyncio(st) < 0 ||
         errors_init(module, st) < 0 || add_any(module, st) < 0 ||
         add_type(module, &request_spec, &st->request_type) < 0 ||

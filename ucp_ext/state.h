@@ -92,8 +92,7 @@ struct mod_state {
     PyObject      *log_handler;
     RequestObject *free_requests;
     unsigned       num_free_requests;
-    uint64_t       fair_ticks; /* FAIR_NS in compat_ticks() */
-    int            numpy;      /* 0: not looked yet, 1: its API is loaded */
+    int            numpy; /* 0: not looked yet, 1: its API is loaded */
     PyObject      *names[64];
     /* alive */
     size_t num_requests;

@@ -41,8 +41,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_create(umx_context *context,
  *
  * UCX's own worker lasts as long as a message is in the caller's hands, and as
  * long as UCX has an operation that it has not given back (see
- * umx_op_params.on_lost), but no longer than the context. Networks that write by
- * themselves can reach the buffer of such an operation until then.
+ * umx_op_params.on_lost), but no longer than the context. Networks that write
+ * by themselves can reach the buffer of such an operation until then.
  */
 UMX_API void umx_worker_destroy(umx_worker *worker);
 
@@ -69,6 +69,18 @@ UMX_API unsigned umx_worker_poll(umx_worker *worker);
  *         a failure of arming
  */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
+
+/**
+ * Begin a turn of the owner's event loop. From the first turn on,
+ * umx_worker_drain() and umx_worker_spin() share `config.drain_ns` until the
+ * next turn begins, instead of having it each time: a drain takes half of it at
+ * most, so that something is left for what the messages are for. Past the end
+ * of the turn either polls once.
+ */
+UMX_API void umx_worker_begin_turn(umx_worker *worker);
+
+/** True if `config.drain_ns` has passed since umx_worker_begin_turn(). */
+UMX_API bool umx_worker_turn_is_over(const umx_worker *worker);
 
 /** True if the worker has been armed and nothing has been posted since: its fd
  * covers all that can happen. False: umx_worker_drain() is owed before the

@@ -261,7 +261,7 @@ umi_engines_progress(umx_worker *worker)
         events += ucp_worker_progress(engine->ucp);
     }
     /* Messages with UCX's tags may be among them, which nobody looks for there:
-     * hooks->look_for_tags. */
+     * hooks->on_arrivals. */
     if (events != 0) {
         worker->has_events = true;
     }

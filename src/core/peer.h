@@ -12,7 +12,7 @@
  * side makes to the other's worker belongs to the n-th that the other makes
  * back, and announcements to an endpoint that is closed are dropped. Hence each
  * has a number, the count, and the two sides of a connection must have
- * endpoints of equal numbers; the handshake sees to it (handshake.c). A side
+ * endpoints of equal numbers; the handshake sees to it (wireup.c). A side
  * that has made fewer makes some that nobody uses. Thread: the worker's owner.
  */
 #ifndef UMI_PEER_H
@@ -45,7 +45,7 @@ typedef struct umi_peer {
     bool        has_shm;
     bool        has_tcp;
     bool        has_rdma;
-    /* What ops/cma_agree.c keeps of the peer; NULL until it does. */
+    /* What lend/agree.c keeps of the peer; NULL until it does. */
     struct umi_cma *cma;
     void (*end_cma)(struct umi_peer *peer); /* frees that */
 } umi_peer;

@@ -5,7 +5,6 @@
 #include <umx/worker.h>
 
 #include "core/worker.h"
-#include "util/clock.h"
 
 /* umi_request_new() where the pool has to grow. It is called last, so that the
  * usual case needs no stack frame. */
@@ -160,32 +159,6 @@ const umx_recv_info *
 umx_request_info(const umx_request *req)
 {
     return &req->info;
-}
-
-umx_status
-umx_request_wait(umx_request *req, uint64_t timeout_ns)
-{
-    uint64_t   now      = umi_clock_ns();
-    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
-                                                            now + timeout_ns;
-    umx_status status;
-
-    while (!req->is_done) {
-        now = umi_clock_ns();
-        if (now >= deadline && timeout_ns != 0) {
-            return UMX_ERR_TIMED_OUT;
-        }
-        status = umx_worker_wait(req->worker,
-                                 deadline > now ? deadline - now : 0);
-        if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
-            umi_clock_ns() >= deadline) {
-            return UMX_ERR_TIMED_OUT;
-        }
-        if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
-            return status;
-        }
-    }
-    return req->status;
 }
 
 void

@@ -8,15 +8,13 @@
 #ifndef UMI_REQUEST_H
 #define UMI_REQUEST_H
 
-#include <umx/frames.h>
+#include <stdint.h>
 #include <umx/request.h>
-#include <umx/rma.h>
 
 #include "core/memh.h"
 #include "util/list.h"
 
 struct umi_ep;
-struct umi_channel;
 
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {
@@ -30,6 +28,10 @@ typedef struct umi_request_ops {
     /* Hand it to UCX, for umi_ep_post_waiting(). NULL: never waits. */
     umx_status (*post)(umx_request *req);
 } umi_request_ops;
+
+enum {
+    UMI_REQUEST_TAIL_SIZE = 64
+};
 
 struct umx_request {
     umi_link               link;
@@ -48,108 +50,22 @@ struct umx_request {
     umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
     umx_recv_info          info;
-    /* For the layers above; the wire header lives here because UCX reads it
-     * until the operation completes. */
-    union {
-        struct {
-            uint64_t            header[3];
-            umx_message        *longer; /* instead of `header`, or NULL */
-            umx_message        *staged; /* the bytes, on the host; or NULL */
-            umx_message        *memory; /* that they are in; or NULL */
-            struct umi_channel *channel;
-            uint32_t            header_len;
-            bool                is_rndv;
-            bool is_unread; /* rendezvous: the peer has closed before */
-        } send;
-        struct {
-            uint64_t            tag;
-            uint64_t            mask;
-            struct umi_channel *channel;
-            umx_message        *message;
-            umx_message        *staged; /* where bytes land; or NULL */
-            void               *device; /* where they belong, if so */
-            uint32_t            flags;
-            uint8_t             phase;
-        } recv;
-        struct {
-            void                   *handle; /* UCX's request, to cancel it */
-            struct umi_engine      *engine; /* held; where that is */
-            uint64_t                tag;
-            uint64_t                mask;
-            struct umx_tag_message *message; /* see ops/tag.h */
-            bool                    is_sync;
-            bool                    is_moving; /* to another engine */
-        } raw;
-        struct {
-            unsigned   num_left; /* endpoints */
-            umx_status status;   /* of posting */
-        } flush;                 /* of a worker */
-        struct {
-            size_t           num_parts; /* that are not complete */
-            umx_status       status;    /* the first failure */
-            uint8_t          stage;
-            bool             is_write;
-            bool             has_signal;
-            bool             is_in_ucx; /* counted */
-            struct umx_rkey *rkey;      /* held; of UCX's own operations */
-            umx_atomic       signal;
-        } rma; /* and a flush that waits for such */
-        struct {
-            uint64_t low;
-        } drain;
-        struct {
-            struct umi_channel *channel;
-            uint64_t            place; /* of the first byte in the stream */
-            size_t              filled;
-            size_t              good; /* of `filled`: before what failed */
-            unsigned            num_landing;
-            umx_status          status;
-            bool                is_wait_all;
-            bool                is_ended;
-            bool                is_returning; /* see channel.num_returning */
-        } stream;
-        struct {
-            struct umx_request *target;
-            size_t              at; /* in its buffer */
-        } land;
-        struct {
-            struct umi_channel *channel;
-            unsigned            count;
-            unsigned            pending;
-            umx_status          status;
-        } pieces;
-        struct {
-            void *sending;
-        } message; /* with metadata, to several */
-        struct {
-            uint64_t generation; /* what is of this one or before ... */
-            uint64_t num_left;   /* ... and not complete */
-        } settling;              /* of a sender of such */
-        struct {
-            struct umi_channel *channel;
-            umx_message        *message; /* NULL: none yet */
-            umx_frames_alloc_fn alloc;
-            void               *arg;
-            const umx_buffer   *buffers;
-            size_t              count;
-            size_t              num_landing;
-            umx_status          status;
-            uint8_t             phase;
-            bool                is_ended;
-            bool                is_returning; /* as above */
-        } frames;
-        struct {
-            struct umx_request *target;
-            umx_message        *staged; /* where bytes land; or NULL */
-            void               *device; /* where they belong, if so */
-        } part; /* of a message of frames, as it lands */
-        struct {
-            uint64_t token;   /* 0: not sent */
-            uint64_t time_ns; /* of sending, then until the answer */
-            uint8_t  kind;
-        } ask;
-    } u;
+    /* The operation's own: UMI_REQUEST_TAIL. UCX may read from here until the
+     * operation completes. */
+    _Alignas(8) unsigned char tail[UMI_REQUEST_TAIL_SIZE];
 };
+
+/* `type` is what requests of some operation have in their tail, where `get`
+ * finds it. It is not cleared. */
+#define UMI_REQUEST_TAIL(type, get)                         \
+    _Static_assert(sizeof(type) <= UMI_REQUEST_TAIL_SIZE && \
+                       _Alignof(type) <= 8,                 \
+                   "no room in umx_request.tail");          \
+    static inline type *get(const umx_request *req)         \
+    {                                                       \
+        return (type *)(void *)(uintptr_t)req->tail;        \
+    }                                                       \
+    _Static_assert(true, "a semicolon follows")
 
 /* A request of `ops` with the user's params; NULL when out of memory. */
 umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,

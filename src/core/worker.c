@@ -34,19 +34,17 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->old_engines);
     umi_list_init(&worker->stuck);
-    umi_list_init(&worker->am_users);
-    umi_list_init(&worker->tag_recvs);
-    umi_list_init(&worker->tag_waiters);
-    umi_list_init(&worker->tag_returned);
-    umi_list_init(&worker->tag_taken);
+    umi_list_init(&worker->inflight);
+    umi_list_init(&worker->waiting);
     umi_link_init(&worker->parked_link);
     umi_mpsc_init(&worker->retired);
     umi_ids_init(&worker->eps_by_id);
-    umi_nap_init(worker);
     umi_pool_init(&worker->requests, sizeof(umx_request));
     umi_pool_init(&worker->messages, hooks->message_size);
     umi_pool_init(&worker->frames, hooks->frames_size);
     umi_pool_init(&worker->blocks, UMI_BLOCK_SIZE);
+    umi_pool_init(&worker->smalls, UMI_SMALL_SIZE);
+    hooks->init(worker);
 }
 
 /* Not the affinity mask: pinning each process of a pair to a core of its own is
@@ -94,7 +92,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     if (context->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    worker = calloc(1, sizeof(*worker));
+    worker = calloc(1, sizeof(*worker) + hooks->size);
     if (worker == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -103,6 +101,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     worker->context    = context;
     worker->owner      = pthread_self();
     worker->generation = context->generation;
+    worker->turn_ticks = umi_ticks_from_ns(context->config.drain_ns);
     if (!make_identity(worker)) {
         status = UMX_ERR_IO_ERROR;
         goto free_worker;
@@ -144,7 +143,7 @@ has_requests(const umx_worker *worker)
             return true;
         }
     }
-    return !umi_list_is_empty(&worker->tag_recvs);
+    return !umi_list_is_empty(&worker->inflight);
 }
 
 /* Progress until UCX has handed every buffer back, for a bounded time. */
@@ -175,7 +174,7 @@ complete_list(umx_worker *worker, umi_list *list)
 static void
 complete_leftovers(umx_worker *worker)
 {
-    complete_list(worker, &worker->tag_recvs);
+    complete_list(worker, &worker->inflight);
     UMI_LIST_FOREACH(link, &worker->eps) {
         complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
     }
@@ -229,7 +228,7 @@ abort_all(umx_worker *worker)
         worker->hooks->drop_accepted(listener);
         listener->worker = NULL;
     }
-    cancel_list(&worker->tag_recvs);
+    cancel_list(&worker->inflight);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
@@ -264,7 +263,8 @@ umi_worker_free(umx_worker *worker)
     umi_pool_fini(&worker->messages);
     umi_pool_fini(&worker->frames);
     umi_pool_fini(&worker->blocks);
-    umi_pool_fini(&worker->cma);
+    umi_pool_fini(&worker->smalls);
+    worker->hooks->free(worker);
     explicit_bzero(worker->secret, sizeof(worker->secret));
     free(worker);
 }
@@ -512,7 +512,7 @@ umi_worker_run_events(umx_worker *worker)
         if (worker->has_events) {
             worker->has_events = false;
             run_ep_events(worker);
-            worker->hooks->look_for_tags(worker);
+            worker->hooks->on_arrivals(worker);
             umi_worker_flush_gathered(worker);
             if (worker->has_old_engines) {
                 umi_engines_collect(worker);

@@ -10,8 +10,8 @@
 #include <umx/worker.h>
 
 #include "core/context.h"
-#include "core/endpoint.h"
 #include "core/engine.h"
+#include "core/ep_base.h"
 #include "core/request.h"
 #include "util/ids.h"
 #include "util/list.h"
@@ -23,6 +23,10 @@
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
+    const struct umi_ep_hooks *ep; /* endpoint/endpoint.h */
+    size_t size; /* of what the rooms above keep behind each umx_worker */
+    void (*init)(umx_worker *worker);
+    void (*free)(umx_worker *worker); /* UCX's workers are gone */
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
@@ -34,8 +38,8 @@ typedef struct umi_worker_hooks {
     void (*on_connection)(umx_listener *listener, int fd);
     /* Close the endpoints that nobody has taken from it. */
     void (*drop_accepted)(umx_listener *listener);
-    /* Messages with UCX's tags may have come. */
-    void (*look_for_tags)(umx_worker *worker);
+    /* What requests in `waiting` wait for may have come. */
+    void (*on_arrivals)(umx_worker *worker);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req);
@@ -79,6 +83,7 @@ typedef struct umi_spin {
 enum {
     UMI_AM_HANDLERS    = 16,
     UMI_BLOCK_SIZE     = 8192,
+    UMI_SMALL_SIZE     = 256,
     UMI_WORKER_ID_SIZE = 16,
     UMI_MAX_READY      = 16,
     /* How often polling looks at the descriptors of watch.h, too: a system
@@ -108,16 +113,17 @@ struct umx_worker {
     bool         is_ending; /* being destroyed */
     bool         is_ended;  /* destroyed: only its memory is left */
     unsigned     generation;
-    unsigned     activity; /* grows whenever completions were run */
+    uint64_t     turn_ticks; /* config.drain_ns */
+    uint64_t     turn_end;   /* 0: the owner has no turns */
+    unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
     umi_ids      eps_by_id; /* umi_ep.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
-    umi_pool     blocks;   /* of UMI_BLOCK_SIZE */
-    umi_pool     cma;      /* ops/cma.c's */
-    void        *arriving; /* the loan whose handler runs; or NULL */
+    umi_pool     blocks; /* of UMI_BLOCK_SIZE */
+    umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
     umi_list  ep_events; /* umi_ep.event_link */
@@ -143,17 +149,16 @@ struct umx_worker {
     umi_list                timers;
     umi_list                rkeys; /* umx_rkey.link */
     umi_list                dependents;
-    umi_list                am_users;    /* the layer above's */
-    struct umi_addressed   *addressed;   /* the same; or NULL */
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
     unsigned                num_memory_holds;
-    umi_list                stuck;        /* over, and in UCX's hands still */
-    umi_list                tag_recvs;    /* with UCX's tags, in order */
-    umi_list                tag_waiters;  /* requests, see ops/tag.h */
-    umi_list                tag_returned; /* umx_tag_message.link */
-    umi_list                tag_taken;    /* the same, in the user's hands */
-    uint32_t                tag_seq;
+    umi_list                stuck;    /* over, and in UCX's hands still */
+    umi_list                inflight; /* receives of its own in UCX's hands */
+    umi_list                waiting;  /* requests: hooks->on_arrivals() */
+    struct umi_tags        *tags;     /* of the rooms above, like these: */
+    struct umi_lend        *lend;
+    struct umi_am          *am;
+    struct umi_addressed   *addressed; /* NULL until it is used */
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
@@ -235,7 +240,7 @@ umi_worker_progress(umx_worker *worker)
     }
     if (events != 0) {
         worker->is_armed = false;
-        if (!umi_list_is_empty(&worker->tag_waiters)) {
+        if (!umi_list_is_empty(&worker->waiting)) {
             worker->has_events = true;
         }
     }
@@ -275,9 +280,6 @@ void umi_worker_id_of(uint64_t context_id, const uint8_t *key, uint8_t *id);
 void umi_worker_stray(umx_worker *worker, uint64_t endpoint);
 
 void umi_worker_retire(umx_worker *worker, umi_retire *retire);
-
-/* event_fd.c */
-void umi_nap_init(umx_worker *worker);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/am.h"
 
-#include "ops/cma.h"
 #include "ops/post.h"
 
 static ucs_status_t
@@ -126,9 +125,6 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
-    if (is_rndv && id == UMI_AM_DATA && umi_cma_may_lend(req, header_len)) {
-        return umi_cma_lend(req, header, header_len);
-    }
     status = umi_memory_enter(&req->buf);
     if (status != UMX_OK) {
         return status;
@@ -160,9 +156,6 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
 
-    if (umi_cma_is_loan(desc)) {
-        return umi_cma_read(req, desc);
-    }
     status = umi_memory_enter(&req->buf);
     if (status != UMX_OK) {
         return status;
@@ -179,9 +172,5 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
 void
 umi_am_release(const umi_ep *ep, void *data)
 {
-    if (umi_cma_is_loan(data)) {
-        umi_cma_release(ep->engine->worker, data);
-    } else {
-        ucp_am_data_release(ep->engine->ucp, data);
-    }
+    ucp_am_data_release(ep->engine->ucp, data);
 }

@@ -9,7 +9,7 @@
 enum {
     UMI_AM_DATA    = 0, /* the layer above's, like the next */
     UMI_AM_CONTROL = 1,
-    UMI_AM_LENT    = 2, /* cma.h's, like the next */
+    UMI_AM_LENT    = 2, /* lend/note.h's, like the next */
     UMI_AM_NOTE    = 3,
     UMI_AM_PROBE   = 4 /* queue.h's */
 };
@@ -30,12 +30,6 @@ typedef enum umi_am_verdict {
     UMI_AM_REFUSED   /* rendezvous: the sender's operation fails */
 } umi_am_verdict;
 
-/* In the header of data messages, which is the layer above's: the number of the
- * receiver's endpoint, u64. */
-enum {
-    UMI_AM_ENDPOINT_AT = 8
-};
-
 /* Returns a umi_am_verdict. */
 typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
 
@@ -49,8 +43,7 @@ umx_status umi_am_copy_handlers(umi_engine *engine);
 
 /* Send `req->buf` with an optional header, which must live as long as `req`,
  * to `req->ep`. `is_rndv` decides the protocol: the bytes stay here until they
- * are asked for, or are read by the peer (cma.h). UMX_OK, UMX_INPROGRESS or a
- * failure. */
+ * are asked for. UMX_OK, UMX_INPROGRESS or a failure. */
 umx_status umi_am_send(umx_request *req, unsigned id, const void *header,
                        size_t header_len, bool is_rndv);
 

@@ -3,6 +3,14 @@
 
 #include "ops/post.h"
 
+/* Of a worker. */
+typedef struct worker_flush {
+    unsigned   num_left; /* endpoints */
+    umx_status status;   /* of posting */
+} worker_flush;
+
+UMI_REQUEST_TAIL(worker_flush, flush_of);
+
 /* Of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
@@ -23,10 +31,10 @@ end_part(umx_request *part)
 
     if (req != NULL) {
         part->arg = NULL;
-        if (--req->u.flush.num_left == 0) {
+        if (--flush_of(req)->num_left == 0) {
             umi_request_complete(req, req->worker->is_ending ?
                                           UMX_ERR_CANCELED :
-                                          req->u.flush.status);
+                                          flush_of(req)->status);
         }
     }
 }
@@ -62,7 +70,7 @@ post_part(umx_request *req, umi_ep *ep)
     part->on_lost = on_part_lost;
     part->arg     = req;
     if (umi_flush_post(part) == UMX_INPROGRESS) {
-        req->u.flush.num_left++;
+        flush_of(req)->num_left++;
     } else {
         umi_request_free(part);
     }
@@ -76,17 +84,17 @@ post_part(umx_request *req, umi_ep *ep)
 static umx_status
 flush_worker(umx_request *req)
 {
-    req->u.flush.num_left = 1; /* this call's own */
-    req->u.flush.status   = UMX_OK;
+    flush_of(req)->num_left = 1; /* this call's own */
+    flush_of(req)->status   = UMX_OK;
     UMI_LIST_FOREACH(link, &req->worker->eps) {
         umi_ep *ep = umi_container_of(link, umi_ep, link);
 
-        if (ep->handle != NULL && req->u.flush.status == UMX_OK) {
-            req->u.flush.status = post_part(req, ep);
+        if (ep->handle != NULL && flush_of(req)->status == UMX_OK) {
+            flush_of(req)->status = post_part(req, ep);
         }
     }
-    if (--req->u.flush.num_left == 0) {
-        return req->u.flush.status;
+    if (--flush_of(req)->num_left == 0) {
+        return flush_of(req)->status;
     }
     req->is_posted = true;
     return UMX_INPROGRESS;

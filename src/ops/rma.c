@@ -9,11 +9,11 @@ on_moved(void *request, ucs_status_t status, void *arg)
     umx_request *req = arg;
 
     ucp_request_free(request);
-    if (req->u.rma.status == UMX_OK) {
-        req->u.rma.status = umi_post_status(req, status);
+    if (umi_rma_op_of(req)->status == UMX_OK) {
+        umi_rma_op_of(req)->status = umi_post_status(req, status);
     }
-    if (--req->u.rma.num_parts == 0) {
-        umi_request_complete(req, req->u.rma.status);
+    if (--umi_rma_op_of(req)->num_parts == 0) {
+        umi_request_complete(req, umi_rma_op_of(req)->status);
     }
 }
 
@@ -49,6 +49,6 @@ umi_ucx_rma_post(umx_request *req, ucp_rkey_h rkey, uint64_t address,
         return umi_ep_status(UCS_PTR_STATUS(result));
     }
     req->worker->is_armed = false;
-    req->u.rma.num_parts++;
+    umi_rma_op_of(req)->num_parts++;
     return UMX_INPROGRESS;
 }

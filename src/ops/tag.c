@@ -33,12 +33,12 @@ post_send(umx_request *req)
     umi_post_params(&params, req);
     params.cb.send = on_sent;
     ep->num_tag_sends++;
-    if (req->u.raw.is_sync) {
+    if (umi_tag_op_of(req)->is_sync) {
         result = ucp_tag_send_sync_nbx(ep->handle, req->buf.data, req->buf.len,
-                                       req->u.raw.tag, &params);
+                                       umi_tag_op_of(req)->tag, &params);
     } else {
         result = ucp_tag_send_nbx(ep->handle, req->buf.data, req->buf.len,
-                                  req->u.raw.tag, &params);
+                                  umi_tag_op_of(req)->tag, &params);
     }
     umi_memory_leave(&req->buf);
     status = umi_post_result(req, result, &ep->inflight);
@@ -93,8 +93,8 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
-    req->u.raw.tag     = tag;
-    req->u.raw.is_sync = is_sync;
+    umi_tag_op_of(req)->tag     = tag;
+    umi_tag_op_of(req)->is_sync = is_sync;
     return umi_ep_post(base, req, req_p);
 }
 
@@ -119,7 +119,8 @@ static void
 cancel_recv(umx_request *req)
 {
     /* Calls the callback before it returns, which only queues. */
-    ucp_request_cancel(req->u.raw.engine->ucp, req->u.raw.handle);
+    ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
+                       umi_tag_op_of(req)->handle);
 }
 
 static bool
@@ -146,11 +147,11 @@ umx_status
 umi_tag_post_result(umx_request *req, umi_engine *engine,
                     ucs_status_ptr_t result)
 {
-    umx_status status = umi_post_result(req, result, &req->worker->tag_recvs);
+    umx_status status = umi_post_result(req, result, &req->worker->inflight);
 
     if (req->is_posted) {
-        req->u.raw.handle = result;
-        req->u.raw.engine = engine;
+        umi_tag_op_of(req)->handle = result;
+        umi_tag_op_of(req)->engine = engine;
         umi_engine_hold(engine);
     }
     return status;
@@ -161,7 +162,7 @@ umi_tag_end_post(umx_request *req, void *request)
 {
     ucp_request_free(request);
     if (req->is_posted) {
-        umi_engine_release(req->u.raw.engine);
+        umi_engine_release(umi_tag_op_of(req)->engine);
     }
 }
 
@@ -193,8 +194,8 @@ post_again(umx_request *req)
 {
     umx_status status;
 
-    req->u.raw.is_moving = false;
-    req->is_posted       = false;
+    umi_tag_op_of(req)->is_moving = false;
+    req->is_posted                = false;
     umi_link_remove(&req->link);
     status = post_recv(req);
     if (status != UMX_INPROGRESS) {
@@ -205,14 +206,14 @@ post_again(umx_request *req)
 void
 umi_tag_move(umx_worker *worker, const umi_engine *old)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_recvs) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
         /* One that is landing stays where it is: UCX does not cancel it. */
-        if (req->u.raw.engine == old && req->u.raw.message == NULL &&
-            !req->is_cancelled) {
-            req->u.raw.is_moving = true;
-            ucp_request_cancel(old->ucp, req->u.raw.handle);
+        if (umi_tag_op_of(req)->engine == old &&
+            umi_tag_op_of(req)->message == NULL && !req->is_cancelled) {
+            umi_tag_op_of(req)->is_moving = true;
+            ucp_request_cancel(old->ucp, umi_tag_op_of(req)->handle);
         }
     }
 }
@@ -222,19 +223,19 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
             void *arg)
 {
     umx_request     *req     = arg;
-    umx_tag_message *message = req->u.raw.message;
+    umx_tag_message *message = umi_tag_op_of(req)->message;
 
     if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         req->info.tag    = info->sender_tag;
         req->info.length = info->length;
-        req->info.seq    = req->worker->tag_seq++;
+        req->info.seq    = req->worker->tags->seq++;
     }
     umi_tag_end_post(req, request);
-    if (req->u.raw.is_moving && status == UCS_ERR_CANCELED &&
+    if (umi_tag_op_of(req)->is_moving && status == UCS_ERR_CANCELED &&
         !req->is_cancelled) {
         post_again(req);
     } else if (message != NULL) {
-        req->u.raw.message = NULL;
+        umi_tag_op_of(req)->message = NULL;
         settle_redirected(req, message, status);
     } else {
         umi_request_complete(req, umi_ep_status(status));
@@ -245,9 +246,10 @@ void
 umi_tag_redirect(umx_request *req, umx_tag_message *message)
 {
     umi_link_remove(&message->link);
-    req->u.raw.message = message;
+    umi_tag_op_of(req)->message = message;
     /* Unless it is landing: then `message` waits for the end of that. */
-    ucp_request_cancel(req->u.raw.engine->ucp, req->u.raw.handle);
+    ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
+                       umi_tag_op_of(req)->handle);
 }
 
 static umx_status
@@ -266,7 +268,8 @@ post_recv(umx_request *req)
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
     result         = ucp_tag_recv_nbx(engine->ucp, req->buf.data, req->buf.len,
-                                      req->u.raw.tag, req->u.raw.mask, &params);
+                                      umi_tag_op_of(req)->tag, umi_tag_op_of(req)->mask,
+                                      &params);
     umi_memory_leave(&req->buf);
     return umi_tag_post_result(req, engine, result);
 }
@@ -308,12 +311,12 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_borrow(req, buf);
-    req->info            = (umx_recv_info){0};
-    req->u.raw.tag       = tag;
-    req->u.raw.mask      = mask;
-    req->u.raw.message   = NULL;
-    req->u.raw.is_moving = false;
-    message              = umi_tag_find(worker, tag, mask);
+    req->info                     = (umx_recv_info){0};
+    umi_tag_op_of(req)->tag       = tag;
+    umi_tag_op_of(req)->mask      = mask;
+    umi_tag_op_of(req)->message   = NULL;
+    umi_tag_op_of(req)->is_moving = false;
+    message                       = umi_tag_find(worker, tag, mask);
     status = (message != NULL) ? umi_tag_deliver(req, message) : post_recv(req);
     if (status == UMX_INPROGRESS) {
         *req_p = req;

@@ -3,9 +3,10 @@
  *
  * UCX matches a message once: one that was taken from it, by a receive that was
  * given up after it had landed or by a probe, cannot go back. Such messages are
- * on worker->tag_returned, in the order in which UCX gave them. They are older
- * than what UCX keeps, so whoever asks for a message looks there first; and if
- * a posted receive waits for one, that is taken back from UCX and gets it. */
+ * on umi_tags.returned, in the order in which UCX gave them. They are
+ * older than what UCX keeps, so whoever asks for a message looks there first;
+ * and if a posted receive waits for one, that is taken back from UCX and gets
+ * it. */
 #ifndef UMI_TAG_H
 #define UMI_TAG_H
 
@@ -13,8 +14,15 @@
 
 #include "core/worker.h"
 
+/* What a worker has of UCX's tags. */
+typedef struct umi_tags {
+    umi_list returned; /* umx_tag_message.link */
+    umi_list taken;    /* the same, in the user's hands */
+    uint32_t seq;      /* of the next message */
+} umi_tags;
+
 struct umx_tag_message {
-    umi_link          link;   /* worker->tag_returned or tag_taken */
+    umi_link          link;   /* umi_tags.returned or taken */
     umx_worker       *worker; /* NULL once that is destroyed */
     umi_engine       *engine; /* held; of `handle`, or NULL */
     ucp_tag_message_h handle; /* UCX's; NULL: the bytes are in `data` */
@@ -22,18 +30,31 @@ struct umx_tag_message {
     uint8_t           data[];
 };
 
+/* A send or a receive. */
+typedef struct umi_tag_op {
+    void            *handle; /* UCX's request, to cancel it */
+    umi_engine      *engine; /* held; where that is */
+    uint64_t         tag;
+    uint64_t         mask;
+    umx_tag_message *message; /* one of ours */
+    bool             is_sync;
+    bool             is_moving; /* to another engine */
+} umi_tag_op;
+
+UMI_REQUEST_TAIL(umi_tag_op, umi_tag_op_of);
+
 /* These are UCX's own messages: it must reach the bytes. */
 umx_status umi_tag_check_buffer(const umx_worker *worker,
                                 const umx_buffer *buf);
 
-/* The first on worker->tag_returned that matches; NULL: none. */
+/* The first on umi_tags.returned that matches; NULL: none. */
 umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 
-/* Of a message that lies in `buf`: a copy, to worker->tag_returned. */
+/* Of a message that lies in `buf`: a copy, to umi_tags.returned. */
 umx_status umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
                         const umx_buffer *buf);
 
-/* `message` to worker->tag_returned. */
+/* `message` to umi_tags.returned. */
 void umi_tag_return(umx_tag_message *message);
 
 /* `req` gets the bytes of `message`, which is consumed. UMX_OK, UMX_INPROGRESS
@@ -57,7 +78,10 @@ void       umi_tag_end_post(umx_request *req, void *request);
  * goes to the new one. */
 void umi_tag_move(umx_worker *worker, const umi_engine *old);
 
-/* hooks->look_for_tags and abort_tags */
+/* A new worker, whose tags lie in `tags`. */
+void umi_tag_init(umx_worker *worker, umi_tags *tags);
+
+/* Of umi_worker_hooks: on_arrivals; part of abort. */
 void umi_tag_look(umx_worker *worker);
 void umi_tag_abort(umx_worker *worker);
 

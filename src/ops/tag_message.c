@@ -20,7 +20,7 @@ message_of(umi_link *link)
 umx_tag_message *
 umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask)
 {
-    UMI_LIST_FOREACH(link, &worker->tag_returned) {
+    UMI_LIST_FOREACH(link, &worker->tags->returned) {
         umx_tag_message *message = message_of(link);
 
         if (umi_tag_matches(message->info.tag, tag, mask)) {
@@ -34,9 +34,9 @@ void
 umi_tag_return(umx_tag_message *message)
 {
     umx_worker *worker = message->worker;
-    umi_link   *pos    = worker->tag_returned.next;
+    umi_link   *pos    = worker->tags->returned.next;
 
-    while (pos != &worker->tag_returned &&
+    while (pos != &worker->tags->returned &&
            (int32_t)(message_of(pos)->info.seq - message->info.seq) < 0) {
         pos = pos->next;
     }
@@ -176,10 +176,10 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
     }
     *message_p = NULL;
     umi_request_borrow(req, buf);
-    req->u.raw.mask      = UINT64_MAX;
-    req->u.raw.message   = NULL;
-    req->u.raw.is_moving = false;
-    status               = umi_tag_deliver(req, message);
+    umi_tag_op_of(req)->mask      = UINT64_MAX;
+    umi_tag_op_of(req)->message   = NULL;
+    umi_tag_op_of(req)->is_moving = false;
+    status                        = umi_tag_deliver(req, message);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
@@ -248,7 +248,7 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     message->handle = ucp_tag_probe_nb(engine->ucp, tag, mask, 1, &found);
     message->info   = (umx_recv_info){.tag    = found.sender_tag,
                                       .length = found.length,
-                                      .seq    = worker->tag_seq++};
+                                      .seq    = worker->tags->seq++};
     *message_p      = message;
     return UMX_OK;
 }
@@ -268,7 +268,7 @@ take(umx_worker *worker, uint64_t tag, uint64_t mask,
         }
     }
     umi_link_remove(&message->link);
-    umi_list_append(&worker->tag_taken, &message->link);
+    umi_list_append(&worker->tags->taken, &message->link);
     *message_p = message;
     return UMX_OK;
 }
@@ -287,9 +287,9 @@ static bool
 finish_take(umx_request *req)
 {
     if (req->is_cancelled && req->status == UMX_OK) {
-        umi_tag_return(req->u.raw.message);
-        req->u.raw.message = NULL;
-        req->status        = UMX_ERR_CANCELED;
+        umi_tag_return(umi_tag_op_of(req)->message);
+        umi_tag_op_of(req)->message = NULL;
+        req->status                 = UMX_ERR_CANCELED;
     }
     return true;
 }
@@ -307,12 +307,13 @@ try_waiter(umx_request *req)
     umx_status status;
 
     if (req->ops == &wait_ops) {
-        return look(req->worker, req->u.raw.tag, req->u.raw.mask, &req->info);
+        return look(req->worker, umi_tag_op_of(req)->tag,
+                    umi_tag_op_of(req)->mask, &req->info);
     }
-    status = take(req->worker, req->u.raw.tag, req->u.raw.mask,
-                  &req->u.raw.message);
+    status = take(req->worker, umi_tag_op_of(req)->tag,
+                  umi_tag_op_of(req)->mask, &umi_tag_op_of(req)->message);
     if (status == UMX_OK) {
-        req->info = req->u.raw.message->info;
+        req->info = umi_tag_op_of(req)->message->info;
     }
     return status;
 }
@@ -331,14 +332,14 @@ post_waiter(umx_worker *worker, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf           = (umx_buffer){0};
-    req->info          = (umx_recv_info){0};
-    req->u.raw.tag     = tag;
-    req->u.raw.mask    = mask;
-    req->u.raw.message = NULL;
-    status             = try_waiter(req);
+    req->buf                    = (umx_buffer){0};
+    req->info                   = (umx_recv_info){0};
+    umi_tag_op_of(req)->tag     = tag;
+    umi_tag_op_of(req)->mask    = mask;
+    umi_tag_op_of(req)->message = NULL;
+    status                      = try_waiter(req);
     if (status == UMX_ERR_NO_MESSAGE) {
-        umi_list_append(&worker->tag_waiters, &req->link);
+        umi_list_append(&worker->waiting, &req->link);
         status = UMX_INPROGRESS;
     }
     return status;
@@ -378,7 +379,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else if (req != NULL) {
-        *message_p = req->u.raw.message;
+        *message_p = umi_tag_op_of(req)->message;
         umi_request_free(req);
     }
     return status;
@@ -387,7 +388,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
 umx_tag_message *
 umx_request_tag_message(const umx_request *req)
 {
-    return req->u.raw.message;
+    return umi_tag_op_of(req)->message;
 }
 
 /* ---- the worker's calls --------------------------------------------------
@@ -397,12 +398,12 @@ umx_request_tag_message(const umx_request *req)
 static umx_request *
 find_recv(const umx_worker *worker, const umx_tag_message *message)
 {
-    UMI_LIST_FOREACH(link, &worker->tag_recvs) {
+    UMI_LIST_FOREACH(link, &worker->inflight) {
         umx_request *req = umi_container_of(link, umx_request, link);
 
-        if (req->u.raw.message == NULL && !req->is_cancelled &&
-            umi_tag_matches(message->info.tag, req->u.raw.tag,
-                            req->u.raw.mask)) {
+        if (umi_tag_op_of(req)->message == NULL && !req->is_cancelled &&
+            umi_tag_matches(message->info.tag, umi_tag_op_of(req)->tag,
+                            umi_tag_op_of(req)->mask)) {
             return req;
         }
     }
@@ -421,19 +422,27 @@ empty_engine(umi_engine *engine)
 }
 
 void
+umi_tag_init(umx_worker *worker, umi_tags *tags)
+{
+    umi_list_init(&tags->returned);
+    umi_list_init(&tags->taken);
+    worker->tags = tags;
+}
+
+void
 umi_tag_look(umx_worker *worker)
 {
     UMI_LIST_FOREACH(link, &worker->old_engines) {
         empty_engine(umi_container_of(link, umi_engine, link));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
         umx_request *req = find_recv(worker, message_of(link));
 
         if (req != NULL) {
             umi_tag_redirect(req, message_of(link));
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_waiters) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->waiting) {
         umx_request *req    = umi_container_of(link, umx_request, link);
         umx_status   status = try_waiter(req);
 
@@ -471,12 +480,12 @@ drop_handle(umx_tag_message *message)
 void
 umi_tag_abort(umx_worker *worker)
 {
-    umi_request_complete_all(&worker->tag_waiters, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_returned) {
+    umi_request_complete_all(&worker->waiting, UMX_ERR_CANCELED);
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
         drop_handle(message_of(link));
         free_message(message_of(link));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tag_taken) {
+    UMI_LIST_FOREACH_SAFE(link, &worker->tags->taken) {
         umx_tag_message *message = message_of(link);
 
         drop_handle(message);

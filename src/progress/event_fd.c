@@ -15,17 +15,14 @@
  * closes an endpoint until there is room in the peer's queue, and if the peer
  * died with a full one there never will be (as of UCX 1.22). Then the owner
  * sleeps by the clock. */
+#include "progress/event_fd.h"
+
 #include <errno.h>
 #include <poll.h>
+#include <umx/request.h>
 
 #include "core/watch.h"
-#include "core/worker.h"
 #include "util/clock.h"
-
-/* Look at the clock only now and then: one call of UCX may take 10 ns. */
-enum {
-    CLOCK_INTERVAL = 16
-};
 
 /* Limits of a sleep without UCX's event fd. */
 enum {
@@ -139,12 +136,29 @@ arm(umx_worker *worker)
     return status;
 }
 
+static inline bool
+is_past(uint64_t end)
+{
+    return (int64_t)(umi_ticks() - end) > 0;
+}
+
+/* Within a turn half of it is for what the messages are for. */
+static uint64_t
+drain_end(const umx_worker *worker)
+{
+    uint64_t end = umi_ticks();
+
+    if (worker->turn_end == 0) {
+        return end + worker->turn_ticks;
+    }
+    end += worker->turn_ticks / 2;
+    return ((int64_t)(worker->turn_end - end) < 0) ? worker->turn_end : end;
+}
+
 static umx_status
 drain(umx_worker *worker)
 {
-    uint64_t   budget = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t   start  = umi_ticks();
-    unsigned   calls  = 0;
+    uint64_t   end = drain_end(worker);
     unsigned   before;
     bool       is_first = true;
     umx_status status;
@@ -157,7 +171,8 @@ drain(umx_worker *worker)
             is_first                = false;
             before                  = worker->activity;
             worker->engine->busy_ns = 0;
-            if (++calls % CLOCK_INTERVAL == 0 && umi_ticks() - start > budget) {
+            /* One call of UCX may have copied 100 ns long, or 100 us. */
+            if (is_past(end)) {
                 return UMX_INPROGRESS;
             }
         }
@@ -181,10 +196,22 @@ drain(umx_worker *worker)
         }
         worker
             ->activity++; /* arming may have taken umx_worker_signal()'s wake */
-        if (umi_ticks() - start > budget) {
+        if (is_past(end)) {
             return UMX_INPROGRESS;
         }
     }
+}
+
+void
+umx_worker_begin_turn(umx_worker *worker)
+{
+    worker->turn_end = (umi_ticks() + worker->turn_ticks) | 1; /* not 0 */
+}
+
+bool
+umx_worker_turn_is_over(const umx_worker *worker)
+{
+    return is_past(worker->turn_end);
 }
 
 umx_status
@@ -260,4 +287,30 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
         return status;
     }
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
+}
+
+umx_status
+umx_request_wait(umx_request *req, uint64_t timeout_ns)
+{
+    uint64_t   now      = umi_clock_ns();
+    uint64_t   deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX :
+                                                            now + timeout_ns;
+    umx_status status;
+
+    while (!req->is_done) {
+        now = umi_clock_ns();
+        if (now >= deadline && timeout_ns != 0) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        status = umx_worker_wait(req->worker,
+                                 deadline > now ? deadline - now : 0);
+        if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
+            umi_clock_ns() >= deadline) {
+            return UMX_ERR_TIMED_OUT;
+        }
+        if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
+            return status;
+        }
+    }
+    return req->status;
 }

@@ -6,9 +6,9 @@
  * takes the core from others, in the worst case from the peer. So the budget
  * is halved by each spin that failed, down to nothing, and a spin that succeeds
  * restores it. A large message comes in pieces: the budget counts from the last
- * event, and `drain_ns` bounds the whole. While the budget is nothing, every
- * `backoff`-th wait probes with all of it, and each failed probe doubles
- * `backoff`. */
+ * event, and `drain_ns`, or what is left of a turn, bounds the whole. While the
+ * budget is nothing, every `backoff`-th wait probes with all of it, and each
+ * failed probe doubles `backoff`. */
 #include "core/worker.h"
 #include "util/clock.h"
 
@@ -62,9 +62,8 @@ next_budget(umi_spin *spin)
 static bool
 spin(umx_worker *worker, const volatile bool *done_p)
 {
-    umi_spin *state   = &worker->spin;
-    uint64_t  longest = umi_ticks_from_ns(worker->context->config.drain_ns);
-    uint64_t  budget, start, last_event, now;
+    umi_spin *state = &worker->spin;
+    uint64_t  budget, start, end, last_event, now;
 
     /* Often it is there already. */
     umi_worker_poll(worker);
@@ -77,11 +76,14 @@ spin(umx_worker *worker, const volatile bool *done_p)
     }
     worker->stats.spins++;
     last_event = start = umi_ticks();
+    end                = (worker->turn_end != 0) ? worker->turn_end :
+                                                   start + worker->turn_ticks;
     do {
         unsigned events = 0;
 
-        for (int i = 0; i < POLLS_PER_CLOCK; i++) {
-            events += umi_worker_poll(worker);
+        /* What UCX has copied may have taken long. */
+        for (int i = 0; i < POLLS_PER_CLOCK && events == 0; i++) {
+            events = umi_worker_poll(worker);
             if (*done_p) {
                 worker->stats.spin_hits++;
                 spin_succeeded(state);
@@ -95,7 +97,7 @@ spin(umx_worker *worker, const volatile bool *done_p)
         if (events != 0) {
             last_event = now;
         }
-    } while (now - last_event < budget && now - start <= longest);
+    } while (now - last_event < budget && (int64_t)(now - end) <= 0);
     /* Busy, not idle, tells nothing against spins. Nothing at all does, also
      * when somebody else has had the core meanwhile. */
     if (last_event == start || now - last_event >= budget) {

@@ -7,7 +7,7 @@
 
 #include <umx/rma.h>
 
-#include "wire/rma.h"
+#include "rma/rma.h"
 
 typedef struct memory {
     umx_memh *memh;

@@ -23,7 +23,7 @@
 #include <umx/umx.h>
 
 #include "core/worker.h"
-#include "wire/conn.h"
+#include "channel/channel.h"
 
 enum {
     MAX_CALLS    = 4096,
@@ -289,7 +289,7 @@ find_peer(const umx_ep *ep)
     for (int k = 0; k < MAX_WORKERS; k++) {
         umx_ep *peer = (workers[k] == NULL) ?
                            NULL :
-                           umi_conn_find(workers[k], ep->base.remote_id);
+                           umi_endpoint_find(workers[k], ep->base.remote_id);
 
         if (peer != NULL && peer->base.remote_id == ep->base.wire_id) {
             return peer;
@@ -310,7 +310,7 @@ has_untold(unsigned *num_bad_p)
             continue;
         }
         UMI_LIST_FOREACH(link, &workers[k]->eps) {
-            const umx_ep *ep = umi_conn_of(
+            const umx_ep *ep = umi_endpoint_of(
                 umi_container_of(link, umi_ep, link));
             const umx_ep *peer = find_peer(ep);
 
@@ -339,7 +339,7 @@ release_handles(umx_worker *worker)
         }
     }
     UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
 
         if (!ep->is_dropped &&
             (ep->handshake == NULL || ep->handshake->listener == NULL)) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lend/lend.h"
 #include "util/clock.h"
 
 const umx_match pair_any      = {.flags = UMX_MATCH_ANY};
@@ -45,7 +46,8 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(worker->messages.in_use, 0);
     assert_int_equal(worker->frames.in_use, 0);
     assert_int_equal(worker->blocks.in_use, 0);
-    assert_int_equal(worker->cma.in_use, 0);
+    assert_int_equal(worker->smalls.in_use, 0);
+    assert_int_equal(worker->lend->objects.in_use, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
     UMI_LIST_FOREACH(link, &worker->timers) {

@@ -13,7 +13,7 @@
 #include <umx/umx.h>
 
 #include "core/worker.h"
-#include "wire/conn.h"
+#include "channel/channel.h"
 
 #define SECOND_NS UINT64_C(1000000000)
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <umx/version.h>
 
-#include "wire/conn.h"
+#include "endpoint/endpoint.h"
 
 /* Who the test is; numbers tell several apart. */
 static inline void

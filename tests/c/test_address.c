@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "util/hash.h"
-#include "wire/address.h"
+#include "codec/address.h"
 
 static umi_address
 example(void)

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "wire/addressed.h"
-#include "wire/route.h"
+#include "endpoint/addressed.h"
+#include "endpoint/connect_hosts.h"
 
 static void
 copy_address(umx_worker *worker, uint8_t *bytes, size_t *len_p)

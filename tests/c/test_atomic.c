@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "ops/atomic.h"
+#include "util/atomic.h"
 
 #include "unit.h"
 

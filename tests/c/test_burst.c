@@ -14,7 +14,7 @@
 #include <umx/version.h>
 
 #include "util/clock.h"
-#include "wire/frames.h"
+#include "channel/frames.h"
 
 enum {
     LARGE = 4000
@@ -348,9 +348,10 @@ test_data_for_a_closing_endpoint_is_dropped(void **state)
     give(b, 2, LARGE, true);
     give(b, 0, 5, false);
     run(b);
-    assert_int_equal(b->ep->channel0.rx_seq, 3);
-    assert_true(umi_list_is_empty(&b->ep->channel0.unexpected));
-    assert_true(umi_list_is_empty(&b->ep->channel0.parked));
+    assert_int_equal(umi_channels_of(b->ep)->channel0.rx_seq, 3);
+    assert_true(
+        umi_list_is_empty(&umi_channels_of(b->ep)->channel0.unexpected));
+    assert_true(umi_list_is_empty(&umi_channels_of(b->ep)->channel0.parked));
     assert_int_equal(b->ep->num_announced, 0);
     say(b, &ack);
     run(b);
@@ -421,7 +422,8 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     while (b->listener->num_handshakes == 0) {
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
-    server = umi_conn_of(umi_container_of(b->worker->eps.prev, umi_ep, link));
+    server = umi_endpoint_of(
+        umi_container_of(b->worker->eps.prev, umi_ep, link));
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){100, 100, 100};
@@ -468,7 +470,7 @@ test_a_spin_that_pays_restores_the_budget(void **state)
     assert_int_equal(
         umx_channel_recv(b->ep, 0, &pair_any, &buffer, &params, &req, &info),
         UMX_INPROGRESS);
-    b->worker->context->config.drain_ns = 60 * SECOND_NS;
+    b->worker->turn_ticks = umi_ticks_from_ns(60 * SECOND_NS);
     spin->max_ticks = umi_ticks_from_ns(60 * SECOND_NS); /* not a limit here */
     spin->ticks     = 0; /* backed off; the next spin is a probe */
     spin->skip      = 0;
@@ -564,7 +566,8 @@ test_a_close_during_a_drain_is_progressed_by_it(void **state)
     int    peer = accept(b->peer, NULL, NULL);
 
     assert_true(peer >= 0);
-    b->worker->context->config.drain_ns = 60 * SECOND_NS; /* one is enough */
+    b->worker->turn_ticks = umi_ticks_from_ns(60 *
+                                              SECOND_NS); /* one is enough */
     assert_int_equal(umx_worker_drain(b->worker), UMX_OK);
     fake.is_pending = true;
     close(peer);

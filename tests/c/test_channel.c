@@ -152,19 +152,19 @@ test_each_of_many_channels_is_found(void **state)
         uint32_t id = umi_channel_id(UMI_KIND_MESSAGE + i % 4,
                                      (uint16_t)(i + 1));
 
-        assert_null(umi_conn_find_channel(p->client, id));
-        channels[i] = umi_conn_channel(p->client, id);
+        assert_null(umi_channel_find(p->client, id));
+        channels[i] = umi_channel_get(p->client, id);
         assert_non_null(channels[i]);
         assert_int_equal(channels[i]->id, id);
     }
-    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
+    assert_int_equal(umi_channels_of(p->client)->by_id.count, CHANNELS);
     for (uint32_t i = 0; i < CHANNELS; i++) {
-        assert_ptr_equal(umi_conn_channel(p->client, channels[i]->id),
+        assert_ptr_equal(umi_channel_get(p->client, channels[i]->id),
                          channels[i]);
     }
-    assert_int_equal(p->client->channels_by_id.count, CHANNELS);
-    assert_ptr_equal(umi_conn_channel(p->client, UMI_CHANNEL_0),
-                     &p->client->channel0);
+    assert_int_equal(umi_channels_of(p->client)->by_id.count, CHANNELS);
+    assert_ptr_equal(umi_channel_get(p->client, UMI_CHANNEL_0),
+                     &umi_channels_of(p->client)->channel0);
 }
 
 static void
@@ -662,7 +662,7 @@ test_cancel_between_completion_and_report(void **state)
         op_send(&send_op, p->client, 0, pair_tag(tag), &byte, 1);
         assert_int_equal(send_op.status, UMX_OK);
     }
-    PAIR_UNTIL(p, p->server->channel0.rx_seq == 2);
+    PAIR_UNTIL(p, umi_channels_of(p->server)->channel0.rx_seq == 2);
     (void)op_wait(p, &o);
     if (o.status == UMX_ERR_CANCELED) {
         assert_int_equal(recv_byte(p, pair_tag(2)), 2);
@@ -905,8 +905,8 @@ test_sequence_numbers_wrap(void **state)
     pair *p = *state;
 
     pair_open(p);
-    p->client->channel0.tx_seq = UINT32_MAX - 2;
-    p->server->channel0.rx_seq = UINT32_MAX - 2;
+    umi_channels_of(p->client)->channel0.tx_seq = UINT32_MAX - 2;
+    umi_channels_of(p->server)->channel0.rx_seq = UINT32_MAX - 2;
     for (char i = 0; i < COUNT; i++) {
         send_byte(p, pair_tag(1), i);
     }
@@ -948,9 +948,10 @@ test_early_messages_wait_for_their_turn(void **state)
     pair *p = *state;
 
     pair_open(p);
-    p->server->channel0.rx_seq = UINT32_MAX - 5; /* and they wrap */
+    umi_channels_of(p->server)->channel0.rx_seq = UINT32_MAX -
+                                                  5; /* and they wrap */
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++) {
-        uint32_t base = p->server->channel0.rx_seq;
+        uint32_t base = umi_channels_of(p->server)->channel0.rx_seq;
         char     posted[2];
         op       ops[2];
 
@@ -969,7 +970,8 @@ test_early_messages_wait_for_their_turn(void **state)
         assert_int_equal(posted[1], 'a'); /* in order */
         assert_int_equal(recv_byte(p, pair_any), 'c');
         assert_int_equal(recv_byte(p, pair_any), 'd');
-        assert_true(umi_list_is_empty(&p->server->channel0.parked));
+        assert_true(
+            umi_list_is_empty(&umi_channels_of(p->server)->channel0.parked));
     }
 }
 
@@ -1213,14 +1215,14 @@ test_a_peer_that_uses_more_channels_is_dropped(void **state)
     p->config.channels_max = CHANNELS_MAX;
     pair_open(p);
     assert_non_null(
-        umi_conn_channel(p->server, umi_channel_id(UMI_KIND_MESSAGE, 1)));
+        umi_channel_get(p->server, umi_channel_id(UMI_KIND_MESSAGE, 1)));
     for (uint16_t i = 0; i < CHANNELS_MAX; i++) {
         assert_int_equal(feed_on_channel(p->server, i + 1), UMI_AM_CONSUMED);
     }
     for (uint16_t i = CHANNELS_MAX; i < 1000; i++) {
         assert_int_equal(feed_on_channel(p->server, i + 1), UMI_AM_REFUSED);
     }
-    assert_int_equal(p->server->channels_by_id.count, CHANNELS_MAX);
+    assert_int_equal(umi_channels_of(p->server)->by_id.count, CHANNELS_MAX);
     check_protocol_error(p, "more channels than are accepted");
 }
 
@@ -1251,7 +1253,7 @@ test_credit_for_an_unused_channel_is_refused(void **state)
     credit.u.credit.channel = umi_channel_id(UMI_KIND_MESSAGE, 7);
     (void)pair_feed_control(p->server, &credit);
     check_protocol_error(p, "credit for a channel that is not in use");
-    assert_int_equal(p->server->channels_by_id.count, 0);
+    assert_int_equal(umi_channels_of(p->server)->by_id.count, 0);
 }
 
 static void

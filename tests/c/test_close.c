@@ -627,8 +627,8 @@ test_the_peer_can_ask_for_a_counted_close(void **state)
 
     pair_open(p);
     control.u.close_after_n.n = 1;
-    umi_conn_send_control(p->client, &control);
-    umi_conn_send_control(p->client, &control); /* once is enough */
+    umi_endpoint_send_control(p->client, &control);
+    umi_endpoint_send_control(p->client, &control); /* once is enough */
     pair_settle(p);
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), &byte, 1), UMX_OK);
     assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);

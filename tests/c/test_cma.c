@@ -8,8 +8,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "ops/cma.h"
-#include "ops/cma_agree.h"
+#include "lend/lend.h"
+#include "lend/agree.h"
 #include "util/process.h"
 
 enum {
@@ -118,7 +118,7 @@ feed_lent(umx_ep *ep, umi_cma_loan name)
 {
     umi_header header = {.kind     = UMI_KIND_MESSAGE,
                          .flags    = UMI_FLAG_UNTAGGED,
-                         .seq      = ep->channel0.rx_seq,
+                         .seq      = umi_channels_of(ep)->channel0.rx_seq,
                          .endpoint = ep->base.wire_id};
     char       bytes[sizeof(name) + UMI_HEADER_MIN];
 
@@ -329,7 +329,7 @@ test_it_is_given_back_without_memory(void **state)
     op        send_op, recv_op;
 
     open_lending_pair(p);
-    pool = &p->server_worker->cma;
+    pool = &p->server_worker->lend->objects;
     lend(p, &send_op);
     pair_settle(p);
     sys.has_no_memory = true;
@@ -578,7 +578,7 @@ test_what_would_be_eager_is_lent(void **state)
     pair *p = *state;
 
     open_lending_pair(p);
-    p->client->rndv_thresh = SIZE_MAX;
+    umi_channels_of(p->client)->rndv_thresh = SIZE_MAX;
     assert_int_equal(pass(p, out, SIZE, in, SIZE), UMX_OK);
     check_pattern(in, SIZE, 1);
     assert_int_equal(sys.reads, 1);

@@ -17,8 +17,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ops/cma.h"
-#include "ops/cma_agree.h"
+#include "lend/lend.h"
+#include "lend/agree.h"
 #include "util/process.h"
 
 enum {
@@ -985,11 +985,12 @@ test_few_asks_are_answered(void **state)
     unsigned in_use;
 
     open_invited_pair(p);
-    in_use = p->server_worker->cma.in_use;
+    in_use = p->server_worker->lend->objects.in_use;
     for (int i = 0; i < 100000; i++) {
         umi_cma_on_ask(&p->server->base);
     }
-    assert_in_range(p->server_worker->cma.in_use, in_use, in_use + 16);
+    assert_in_range(p->server_worker->lend->objects.in_use, in_use,
+                    in_use + 16);
     hear_invite(p);
     until_agreed(p);
 }

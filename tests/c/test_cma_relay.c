@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/cma.h"
-#include "ops/cma_agree.h"
+#include "lend/lend.h"
+#include "lend/agree.h"
 #include "util/process.h"
-#include "wire/header.h"
+#include "codec/header.h"
 
 enum {
     SIZE = 300 * 1024
@@ -204,11 +204,12 @@ on_loan_of_owner(umx_worker *worker, const umi_am_arrival *arrival)
 static void
 lend_to_reader(umi_cma_loan name)
 {
-    umi_header header = {.kind     = UMI_KIND_MESSAGE,
-                         .flags    = UMI_FLAG_UNTAGGED,
-                         .seq      = all.reader_end->channel0.rx_seq,
-                         .endpoint = all.reader_ep->base.remote_id};
-    char       bytes[sizeof(name) + UMI_HEADER_MIN];
+    umi_header header = {
+        .kind     = UMI_KIND_MESSAGE,
+        .flags    = UMI_FLAG_UNTAGGED,
+        .seq      = umi_channels_of(all.reader_end)->channel0.rx_seq,
+        .endpoint = all.reader_ep->base.remote_id};
+    char bytes[sizeof(name) + UMI_HEADER_MIN];
 
     memcpy(bytes, &name, sizeof(name));
     memcpy(bytes + sizeof(name), &header, UMI_HEADER_MIN);

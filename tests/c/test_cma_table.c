@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "ops/cma_table.h"
+#include "lend/table.h"
 #include "util/hash.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "wire/control.h"
-#include "wire/header.h"
+#include "codec/control.h"
+#include "codec/header.h"
 
 #include "unit.h"
 

@@ -17,7 +17,7 @@ eager_held(const umx_ep *ep, size_t *bytes_p)
     unsigned count = 0;
 
     *bytes_p = 0;
-    UMI_LIST_FOREACH(link, &ep->channel0.unexpected) {
+    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->channel0.unexpected) {
         const umx_message *message = umi_container_of(link, umx_message, link);
 
         if (message->charge.kind == UMI_CHARGE_EAGER) {
@@ -157,18 +157,18 @@ test_totals_wrap(void **state)
     p->config.credit_messages = 10;
     p->config.credit_rndv     = 5;
     pair_open(p);
-    tx                     = &p->client->channel0;
-    rx                     = &p->server->channel0;
-    tx->tx_sent            = near;
-    tx->tx_limits.messages = near.messages + 10;
-    tx->tx_limits.reserve  = near.reserve + 5;
-    rx->rx_read            = near;
-    rx->rx_granted         = near;
-    p->client->tx_sent     = near_in_all;
-    p->client->tx_limit    = (umi_ep_counts){near_in_all.bytes + 5200,
-                                             near_in_all.rndv + 5};
-    p->server->rx_read     = near_in_all;
-    p->server->rx_granted  = near_in_all;
+    tx                                  = &umi_channels_of(p->client)->channel0;
+    rx                                  = &umi_channels_of(p->server)->channel0;
+    tx->tx_sent                         = near;
+    tx->tx_limits.messages              = near.messages + 10;
+    tx->tx_limits.reserve               = near.reserve + 5;
+    rx->rx_read                         = near;
+    rx->rx_granted                      = near;
+    umi_channels_of(p->client)->tx_sent = near_in_all;
+    umi_channels_of(p->client)->tx_limit = (umi_ep_counts){
+        near_in_all.bytes + 5200, near_in_all.rndv + 5};
+    umi_channels_of(p->server)->rx_read    = near_in_all;
+    umi_channels_of(p->server)->rx_granted = near_in_all;
     send_and_read(p, 8);
     send_and_read(p, 8);
 }
@@ -230,7 +230,8 @@ test_channels_share_the_bytes(void **state)
         done += op_is_done(&sends[i]);
     }
     assert_int_equal(done, 4);
-    assert_int_equal(p->server->rx_kept.bytes, p->config.credit_bytes);
+    assert_int_equal(umi_channels_of(p->server)->rx_kept.bytes,
+                     p->config.credit_bytes);
     assert_int_equal(p->server->num_announced, CHANNELS - 4);
     for (uint16_t i = CHANNELS; i-- > 0;) {
         memset(in, 0, LEN);
@@ -238,7 +239,7 @@ test_channels_share_the_bytes(void **state)
         check_pattern(in, LEN, 7);
         assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
     }
-    assert_int_equal(p->server->rx_kept.bytes, 0);
+    assert_int_equal(umi_channels_of(p->server)->rx_kept.bytes, 0);
     pair_settle(p); /* the credit comes */
     op_send(&sends[0], p->client, 0, pair_tag(1), data, LEN); /* eager again */
     assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
@@ -363,7 +364,7 @@ is_waiting(umx_ep *ep, uint16_t channel)
 {
     uint32_t id = umi_channel_id(UMI_KIND_MESSAGE, channel);
 
-    return !umi_list_is_empty(&umi_conn_find_channel(ep, id)->waiting);
+    return !umi_list_is_empty(&umi_channel_find(ep, id)->waiting);
 }
 
 /* Send messages without bytes on `channel`, `count` or until one has to wait,
@@ -408,7 +409,8 @@ test_empty_messages_of_many_channels_are_bounded(void **state)
            CHANNELS * UMI_CREDIT_RESERVE;
     assert_true(stats.unexpected_messages > CHANNELS * UMI_CREDIT_RESERVE);
     assert_true(stats.unexpected_messages <= most);
-    assert_true(p->server->rx_kept.bytes <= p->config.credit_bytes);
+    assert_true(umi_channels_of(p->server)->rx_kept.bytes <=
+                p->config.credit_bytes);
     umx_ep_abort(p->client);
     for (int i = 0; i < CHANNELS; i++) {
         (void)op_wait(p, &waiting[i]);
@@ -434,7 +436,8 @@ test_a_channel_goes_on_over_its_reserve(void **state)
         op_send(&flood[i], p->client, 1, pair_tag(1), "xy", 2);
     }
     pair_settle(p);
-    assert_int_equal(p->server->rx_kept.rndv, p->config.credit_rndv);
+    assert_int_equal(umi_channels_of(p->server)->rx_kept.rndv,
+                     p->config.credit_rndv);
     for (unsigned i = 0; i < ROUNDS; i++) {
         unsigned len = i % 2;
         op       o;
@@ -465,13 +468,16 @@ test_headers_count(void **state)
     op_am_send(&o, p->client, UMX_AM_ID_MIN, header, 1000, "abc", 3);
     assert_int_equal(op_wait(p, &o), UMX_OK);
     pair_settle(p);
-    assert_int_equal(p->server->rx_kept.bytes, 1003 + UMI_CREDIT_OVERHEAD);
-    assert_int_equal(p->client->tx_sent.bytes - p->server->rx_read.bytes,
-                     p->server->rx_kept.bytes);
+    assert_int_equal(umi_channels_of(p->server)->rx_kept.bytes,
+                     1003 + UMI_CREDIT_OVERHEAD);
+    assert_int_equal(umi_channels_of(p->client)->tx_sent.bytes -
+                         umi_channels_of(p->server)->rx_read.bytes,
+                     umi_channels_of(p->server)->rx_kept.bytes);
     op_am_recv(&o, p->server, UMX_AM_ID_MIN);
     umx_message_drop(o.message);
-    assert_int_equal(p->server->rx_kept.bytes, 0);
-    assert_int_equal(p->client->tx_sent.bytes, p->server->rx_read.bytes);
+    assert_int_equal(umi_channels_of(p->server)->rx_kept.bytes, 0);
+    assert_int_equal(umi_channels_of(p->client)->tx_sent.bytes,
+                     umi_channels_of(p->server)->rx_read.bytes);
 }
 
 /* ---- peers that do not keep to their credit ------------------------------
@@ -552,7 +558,7 @@ test_a_peer_that_announces_more_than_its_credit_is_dropped(void **state)
     pair *p = *state;
 
     pair_open(p);
-    p->server->rx_kept.rndv = p->config.credit_rndv;
+    umi_channels_of(p->server)->rx_kept.rndv = p->config.credit_rndv;
     assert_int_equal(feed(p->server, 0, 128, true), UMI_AM_REFUSED);
     check_dropped_for_credit(p);
 }

@@ -116,7 +116,7 @@ static umx_ep *
 find_server(life *l)
 {
     UMI_LIST_FOREACH(link, &l->worker->eps) {
-        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
 
         if (ep->is_server) {
             return ep;

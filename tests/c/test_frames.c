@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/frames.h"
+#include "channel/frames.h"
 
 enum {
     MAX_FRAMES = 160,

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "wire/frames.h"
+#include "codec/frames.h"
 
 static const umi_frames_limits limits = {.frames = 1000, .bytes = 1 << 20};
 
@@ -13,12 +13,12 @@ static const umi_frames_limits limits = {.frames = 1000, .bytes = 1 << 20};
 static void
 refused(const char *bytes, size_t len, const char *reason)
 {
-    umi_frames  frames;
-    const char *why = umi_frames_decode(&frames, bytes, len, &limits);
+    umi_frames_head frames;
+    const char     *why = umi_frames_decode(&frames, bytes, len, &limits);
 
     assert_non_null(why);
     assert_string_equal(why, reason);
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 static void
@@ -34,8 +34,8 @@ test_layout_is_frozen(void **state)
         (1 << 3),             /* in the head */
         'h',      'd',  'r',  'a', 'b', 'c',
     };
-    umi_frames frames;
-    umi_part   part;
+    umi_frames_head frames;
+    umi_part        part;
 
     (void)state;
     assert_null(umi_frames_decode(&frames, bytes, sizeof(bytes), &limits));
@@ -58,7 +58,7 @@ test_layout_is_frozen(void **state)
     assert_int_equal(part.end, 6);
     assert_int_equal(part.count, 1);
     assert_int_equal(part.len, 70000);
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 static void
@@ -66,15 +66,15 @@ test_every_shorter_head_is_refused(void **state)
 {
     static const char bytes[] = "\x03\x02\x08\x82\xc4\x13\x10hdabc";
     size_t            len     = sizeof(bytes) - 1;
-    umi_frames        frames;
+    umi_frames_head   frames;
 
     (void)state;
     for (size_t cut = 0; cut < len; cut++) {
         assert_non_null(umi_frames_decode(&frames, bytes, cut, &limits));
-        umi_frames_fini(&frames);
+        umi_frames_head_fini(&frames);
     }
     assert_null(umi_frames_decode(&frames, bytes, len, &limits));
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 static void
@@ -103,7 +103,7 @@ test_sums_do_not_wrap(void **state)
     static const umi_frames_limits none = {UINT32_MAX, UINT64_MAX};
     uint8_t                        bytes[2 + 16 * UMI_VARINT_MAX];
     uint8_t                       *pos = bytes;
-    umi_frames                     frames;
+    umi_frames_head                frames;
 
     (void)state;
     pos = umi_varint_write(pos, 16);
@@ -115,26 +115,26 @@ test_sums_do_not_wrap(void **state)
     assert_string_equal(
         umi_frames_decode(&frames, bytes, (size_t)(pos - bytes), &none),
         "more bytes of frames than the limit");
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 static void
 test_limits(void **state)
 {
     static const umi_frames_limits two = {.frames = 2, .bytes = 10};
-    umi_frames                     frames;
+    umi_frames_head                frames;
 
     (void)state;
     assert_null(
         umi_frames_decode(&frames, "\x02\x00\x28\x28iiiiijjjjj", 14, &two));
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
     assert_string_equal(
         umi_frames_decode(&frames, "\x02\x00\x28\x30iiiiijjjjjj", 15, &two),
         "more bytes of frames than the limit");
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
     assert_string_equal(umi_frames_decode(&frames, "\x03\x00\0\0\0", 5, &two),
                         "more frames than the limit");
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 static void

@@ -115,7 +115,7 @@ static umx_ep *
 half_open(pair *p)
 {
     PAIR_UNTIL(p, !umi_list_is_empty(&p->server_worker->eps));
-    return umi_conn_of(
+    return umi_endpoint_of(
         umi_container_of(p->server_worker->eps.next, umi_ep, link));
 }
 
@@ -126,7 +126,7 @@ connect_mute(pair *p)
     struct sockaddr_storage addr;
     size_t                  len = pair_address(p, &addr);
 
-    assert_int_equal(umi_conn_new(p->client_worker, &p->client), UMX_OK);
+    assert_int_equal(umi_endpoint_new(p->client_worker, &p->client), UMX_OK);
     assert_int_equal(umi_socket_connect(&p->client->socket,
                                         (struct sockaddr *)&addr, len, NULL, 0),
                      UMX_OK);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "wire/header.h"
+#include "codec/header.h"
+#include "ops/am.h"
 
 #include "unit.h"
 

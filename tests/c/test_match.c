@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "wire/match.h"
+#include "channel/match.h"
 
 #include "unit.h"
 

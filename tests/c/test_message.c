@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/message.h"
+#include "channel/message.h"
 
 static void
 test_short_messages_live_in_the_object(void **state)
@@ -66,7 +66,8 @@ test_blocks_are_few(void **state)
 static const umx_message *
 newest(const umx_ep *ep)
 {
-    return umi_container_of(ep->channel0.unexpected.prev, umx_message, link);
+    return umi_container_of(umi_channels_of(ep)->channel0.unexpected.prev,
+                            umx_message, link);
 }
 
 /* UCX's descriptors are kept where that saves a copy, and not without end. */
@@ -87,12 +88,12 @@ test_what_is_kept_of_ucx(void **state)
                          UMX_OK);
     }
     pair_settle(p);
-    assert_true(p->server->num_descs <= 32);
+    assert_true(umi_channels_of(p->server)->num_descs <= 32);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(pair_recv(p, p->server, 0, pair_any, data, LEN),
                          UMX_OK);
     }
-    assert_int_equal(p->server->num_descs, 0);
+    assert_int_equal(umi_channels_of(p->server)->num_descs, 0);
 
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), data, 10), UMX_OK);
     pair_settle(p);

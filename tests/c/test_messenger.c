@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "message/sender.h"
+#include "messenger/sender.h"
 
 enum {
     KIB        = 1024,
@@ -177,7 +177,7 @@ sink_expect(pair *p, sink *s, int64_t first, size_t count)
     }
 }
 
-/* ---- the sending side ----------------------------------------------------
+/* ---- the send_op side ----------------------------------------------------
  */
 
 /* A message of our own. */
@@ -562,7 +562,7 @@ test_a_lost_message_holds_nothing_up(void **state)
     umx_op_params       params = op_params(&drain);
     out                 m;
     umx_message_sender *sender;
-    const umi_sending  *sending;
+    const umi_send_op  *send_op;
 
     trio_open(p, t);
     sender = open_sender(p, 0);
@@ -572,8 +572,8 @@ test_a_lost_message_holds_nothing_up(void **state)
     out_make(&m, 0, &len, 1);
     assert_int_equal(out_post(&m, sender, 0, t->clients, 3), UMX_INPROGRESS);
     sink_expect(p, &t->sinks[2], 0, 1);
-    sending = m.o.req->u.message.sending;
-    umi_request_lose(sending->legs[1].op, UMX_ERR_CONNECTION_RESET);
+    send_op = umi_message_op_of(m.o.req)->send_op;
+    umi_request_lose(send_op->destinations[1].op, UMX_ERR_CONNECTION_RESET);
     assert_false(m.o.req->is_lost);
     assert_int_equal(umx_message_sender_drain(sender, &params, &drain.req),
                      UMX_INPROGRESS);

@@ -6,7 +6,7 @@
 #include <umx/buffer.h>
 #include <umx/messenger.h>
 
-#include "message/pack.h"
+#include "messenger/sender.h"
 #include "util/utf8.h"
 
 /* ---- metadata ------------------------------------------------------------

@@ -474,7 +474,7 @@ connect_raw(pair *p, int *fd_p)
     *fd_p = socket(addr.ss_family, SOCK_STREAM, 0);
     assert_int_equal(connect(*fd_p, (void *)&addr, len), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == in_hands + 1);
-    return umi_conn_of(
+    return umi_endpoint_of(
         umi_container_of(p->server_worker->eps.prev, umi_ep, link));
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/am.h"
+#include "channel/am.h"
 
 enum {
     LEN = 1 << 20

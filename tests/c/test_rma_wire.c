@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "wire/rma.h"
+#include "codec/rma.h"
 
 #include "unit.h"
 

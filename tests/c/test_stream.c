@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/stream.h"
+#include "channel/stream.h"
 
 enum {
     KIB = 1024,
@@ -372,7 +372,7 @@ test_bytes_after_the_end_are_refused(void **state)
 
     pair_open(p);
     assert_int_equal(umx_stream_shutdown(p->client), UMX_OK);
-    umi_conn_channel(p->client, UMI_STREAM_0)->is_shut = false;
+    umi_channel_get(p->client, UMI_STREAM_0)->is_shut = false;
     op_write(&o, p->client, out, 1);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
     assert_string_equal(umx_ep_reason(p->server),
@@ -455,7 +455,8 @@ test_a_receive_cancelled_while_bytes_land(void **state)
 
         op_read(&recv, p->server, in, BIG, UMX_STREAM_WAITALL);
         op_write(&send, p->client, out, BIG);
-        while (recv.req != NULL && recv.req->u.stream.num_landing == 0) {
+        while (recv.req != NULL &&
+               umi_stream_of(recv.req)->all.num_landing == 0) {
             (void)umx_worker_poll(p->client_worker);
             (void)umx_worker_poll(p->server_worker);
         }
@@ -652,7 +653,7 @@ test_what_has_arrived_can_be_read_after_a_failure(void **state)
     op_write(&send[0], p->client, out, 100);
     op_read(&half, p->server, in, 200, UMX_STREAM_WAITALL);
     op_read(&behind, p->server, in + 500, 40, 0);
-    PAIR_UNTIL(p, half.req->u.stream.filled == 100);
+    PAIR_UNTIL(p, umi_stream_of(half.req)->filled == 100);
     umx_ep_abort(p->client);
     assert_int_equal(op_wait(p, &half), UMX_ERR_CONNECTION_RESET);
     assert_int_equal(op_wait(p, &behind), UMX_OK);
@@ -702,7 +703,8 @@ test_an_abort_while_bytes_land(void **state)
         op_read(&recv, p->server, in, BIG, UMX_STREAM_WAITALL);
         op_read(&next, p->server, in, 10, 0);
         op_write(&send, p->client, out, BIG);
-        while (recv.req != NULL && recv.req->u.stream.num_landing == 0) {
+        while (recv.req != NULL &&
+               umi_stream_of(recv.req)->all.num_landing == 0) {
             (void)umx_worker_poll(p->client_worker);
             (void)umx_worker_poll(p->server_worker);
         }
@@ -759,7 +761,7 @@ test_a_part_that_is_lost_is_reported_once(void **state)
     op_posted(&send, umx_stream_send(p->client, &source, &params, &send.req));
     lose_all(p->client);
     assert_int_equal(num_lost, 1);
-    while (recv.req != NULL && recv.req->u.stream.num_landing == 0) {
+    while (recv.req != NULL && umi_stream_of(recv.req)->all.num_landing == 0) {
         (void)umx_worker_poll(p->client_worker);
         (void)umx_worker_poll(p->server_worker);
     }

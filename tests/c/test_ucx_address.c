@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-#include "wire/ucx_address.h"
+#include "codec/ucx_address.h"
 
 #include "pair.h"
 

@@ -176,6 +176,24 @@ test_drain_has_a_budget(void **state)
     drain_until_idle(p->client_worker);
 }
 
+/* A turn that is over lasts for one poll each: nothing is left undone. */
+static void
+test_drains_of_a_turn_share_its_budget(void **state)
+{
+    pair *p = *state;
+
+    p->config.drain_ns = 60 * SECOND_NS;
+    pair_open(p);
+    umx_worker_begin_turn(p->client_worker);
+    assert_false(umx_worker_turn_is_over(p->client_worker));
+    p->client_worker->turn_ticks = 0;
+    umx_worker_begin_turn(p->client_worker);
+    while (!umx_worker_turn_is_over(p->client_worker)) {
+    }
+    pair_settle(p);
+    drain_until_idle(p->client_worker);
+}
+
 /* ---- threads and processes -----------------------------------------------
  */
 
@@ -888,6 +906,7 @@ main(void)
         PAIR_TEST_ONCE(test_the_next_timer),
         PAIR_TEST_ONCE(test_draining_in_a_callback_is_put_off),
         PAIR_TEST_ONCE(test_drain_has_a_budget),
+        PAIR_TEST(test_drains_of_a_turn_share_its_budget),
         PAIR_TEST_ONCE(test_other_threads_give_back_by_retiring),
         PAIR_TEST_ONCE(test_calls_from_other_threads_run_in_the_owner),
         PAIR_TEST_ONCE(test_a_worker_is_adopted_from_a_thread_that_ended),

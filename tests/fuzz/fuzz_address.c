@@ -3,7 +3,7 @@
  * very bytes that were decoded; what is refused, for a reason. The input is
  * tried as it is, and again with the checksum that it should have: no mutation
  * would get past that otherwise. */
-#include "wire/address.h"
+#include "codec/address.h"
 
 #include <stdlib.h>
 #include <string.h>

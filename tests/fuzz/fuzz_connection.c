@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "util/bytes.h"
-#include "wire/conn.h"
+#include "channel/channel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -223,7 +223,7 @@ static umx_ep *
 handshake_of(int i)
 {
     UMI_LIST_FOREACH(link, &worker->eps) {
-        umx_ep *ep = umi_conn_of(umi_container_of(link, umi_ep, link));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
 
         if (ep->handshake != NULL && ep->socket.watch.fd == our_fds[i]) {
             return ep;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_control.c: umi_control_decode(). What is accepted must encode to the
  * very bytes that were decoded; what is refused, for a reason. */
-#include "wire/control.h"
+#include "codec/control.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_frames.c: umi_frames_decode(). What is accepted must encode to the very
  * bytes that were decoded, and add up; what is refused, for a reason. */
-#include "wire/frames.h"
+#include "codec/frames.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 /* The head that `frames` was decoded from; its length. */
 static size_t
-encode(const umi_frames *frames, uint8_t *bytes)
+encode(const umi_frames_head *frames, uint8_t *bytes)
 {
     uint8_t *pos    = bytes;
     size_t   packed = 0;
@@ -30,7 +30,7 @@ encode(const umi_frames *frames, uint8_t *bytes)
 
 /* The parts are as many as were counted, and have all bytes not in the head. */
 static void
-check_parts(const umi_frames *frames)
+check_parts(const umi_frames_head *frames)
 {
     size_t   len = 0, first = 0;
     umi_part part;
@@ -57,9 +57,9 @@ check_parts(const umi_frames *frames)
 static void
 check(const uint8_t *data, size_t len, const umi_frames_limits *limits)
 {
-    umi_frames  frames;
-    const char *why   = umi_frames_decode(&frames, data, len, limits);
-    uint8_t    *again = malloc(len + 1);
+    umi_frames_head frames;
+    const char     *why   = umi_frames_decode(&frames, data, len, limits);
+    uint8_t        *again = malloc(len + 1);
 
     if (why == NULL && again != NULL) {
         if (frames.info.count > limits->frames ||
@@ -71,7 +71,7 @@ check(const uint8_t *data, size_t len, const umi_frames_limits *limits)
         check_parts(&frames);
     }
     free(again);
-    umi_frames_fini(&frames);
+    umi_frames_head_fini(&frames);
 }
 
 int

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_header.c: umi_header_decode(), against the layout drawn in header.h. */
-#include "wire/header.h"
+#include "codec/header.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 /* fuzz_message.c: umx_metadata_is_valid() and umi_pack_read(). What is accepted
  * must encode to the very bytes that were read; what is refused, for a reason.
  */
-#include "message/pack.h"
+#include "messenger/sender.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_ucx_address.c: umi_ucx_address_decode(). What is refused is so for a
  * reason; what is taken has entries that UCX has room for. */
-#include "wire/ucx_address.h"
+#include "codec/ucx_address.h"
 
 #include <stdlib.h>
 

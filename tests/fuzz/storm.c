@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "prove.h"
-#include "wire/ucx_address.h"
+#include "codec/ucx_address.h"
 
 enum {
     SHARE         = 5000, /* of a child: UCX does not give all memory back */
@@ -214,7 +214,7 @@ say_hello(int fd)
     umx_ep     *ep;
 
     umi_handshake_on_connection(listener, fd);
-    ep = umi_conn_of(umi_container_of(worker->eps.prev, umi_ep, link));
+    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep, link));
     umi_ep_hold(&ep->base);
     ep->socket.is_local    = pick(4) != 0;
     hello.u.hello.major    = UMX_WIRE_VERSION;
@@ -243,7 +243,7 @@ say_welcome(int fd)
     umi_control welcome = {.kind = UMI_WELCOME};
     umx_ep     *ep;
 
-    check(umi_conn_new(worker, &ep) == UMX_OK, "no endpoint");
+    check(umi_endpoint_new(worker, &ep) == UMX_OK, "no endpoint");
     umi_ep_hold(&ep->base);
     check(umi_socket_take(&ep->socket, fd) == UMX_OK, "no socket");
     ep->socket.is_local        = pick(4) != 0;

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a type checker knows about the package; test_typing.py runs mypy."""
 
+import asyncio
 from concurrent.futures import Future
 from typing import assert_type
 
 import ucp
+from ucp.message import MessageListener, MessageSender
 
 
 async def connect() -> None:
@@ -25,6 +27,40 @@ async def connect() -> None:
     await ep.control.send_obj(b"x")
     async with ep as same:
         assert_type(same, ucp.Endpoint)
+    async for message in ep:
+        assert_type(message, bytearray)
+    async for message in channel:
+        assert_type(message, bytearray)
+
+
+async def asyncios_habits() -> None:
+    async with ucp.connect("127.0.0.1", 1, timeout=1.0) as ep:
+        assert_type(ep, ucp.Endpoint)
+    assert_type(await ucp.connect("127.0.0.1", 1), ucp.Endpoint)
+    task = asyncio.create_task(ucp.connect("127.0.0.1", 1))
+    assert_type(await task, ucp.Endpoint)
+    async with ucp.create_listener() as listener:
+        assert_type(await listener.accept(), ucp.Endpoint)
+        assert_type(await listener.serve_forever(), None)
+        assert_type(await listener.wait_closed(), None)
+
+
+async def words(
+    worker: ucp.Worker, memory: ucp.Memory, pool: ucp.BufferPool, ep: ucp.Endpoint
+) -> None:
+    sender = MessageSender()
+    listener = MessageListener(ep, lambda metadata: None)
+    remote = ep.remote(memory.key)
+    closed: list[bool] = [
+        *(thing.closed() for thing in (worker, memory, pool, ep)),
+        *(thing.closed() for thing in (sender, listener, remote)),
+    ]
+    assert_type(closed, list[bool])
+    assert_type(await listener.wait_closed(), None)
+    assert_type(await sender.wait_sent(), None)
+    assert_type(sender.send_now(), None)
+    assert_type(worker.arm(), bool)
+    assert_type(worker.abort(), None)
 
 
 async def addresses() -> None:
@@ -88,7 +124,9 @@ def block(worker: ucp.Worker) -> None:
 
 
 def module() -> None:
-    ucp.init({"TLS": "tcp"}, config=ucp.Config(spin_ns=0))
+    ucp.init({"TLS": "tcp"}, config=ucp.Config(spin=0, close_timeout=1.5))
+    config = ucp.Config(heartbeat_ns=10**9)
+    assert_type(config.heartbeat, float | None)
     assert_type(ucp.get_config(), dict[str, str])
     assert_type(ucp.get_address(), str)
     assert_type(ucp.get_ucx_version(), tuple[int, int, int])
@@ -97,6 +135,9 @@ def module() -> None:
 
 
 def wrong(ep: ucp.Endpoint) -> None:
+    ucp.connect("127.0.0.1")  # type: ignore[call-arg]
+    print(ep.handle)  # type: ignore[attr-defined]
     ep.send()  # type: ignore[call-arg]
     ucp.init(option={})  # type: ignore[call-arg]
-    ucp.Config(spin="long")  # type: ignore[call-arg]
+    ucp.Config(spin="long")  # type: ignore[arg-type]
+    ucp.Config(spinning=1.0)  # type: ignore[call-arg]

@@ -1,16 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The low-level API of ucx-py: operations that call a function when done.
-
-Thin faces over the extension; ``ucx_api`` has it all.
-"""
-
-# Layout:
-#
-#   ucx_api     what programs import, with what is of no other module
-#   _worker     contexts and workers       _endpoint  endpoints, listeners
-#   _memory     memory that peers read and write
-#   arr         Array                      exceptions the tree of ucp
-#   utils       texts and addresses        utils_test operations that wait
+"""The low-level API of ucx-py by its own path; see ``ucp.compat.ucxpy.libs``."""
 
 import importlib
 from types import ModuleType
@@ -19,7 +8,7 @@ from .utils import nvtx_annotate
 
 __all__ = ["nvtx_annotate"]
 
-# ucx-py's programs use these after `import ucp`; they are imported then.
+# Programs of ucx-py use these after `import ucp`; they are imported then.
 _ON_DEMAND = ("arr", "exceptions", "ucx_api", "utils_test")
 
 

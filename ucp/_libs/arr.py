@@ -1,13 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of objects, with its layout."""
+"""Arrays of the low-level API of ucx-py."""
 
-from typing import Any
-
-from .._ext import Array
-
-__all__ = ["Array", "asarray"]
-
-
-def asarray(obj: Any) -> Array[Any]:
-    """``obj`` if it is an Array, else the Array of its memory."""
-    return obj if isinstance(obj, Array) else Array(obj)
+from ..compat.ucxpy.libs.arr import *  # noqa: F403
+from ..compat.ucxpy.libs.arr import __all__ as __all__

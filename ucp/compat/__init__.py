@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Names of other libraries on top of ``ucp``; nothing here is imported by it."""
+"""Names of other libraries on top of ``ucp``: those of ucx-py and of ucxx."""

@@ -37,7 +37,7 @@ from distributed.utils import ensure_ip, get_ip, nbytes
 
 import ucp
 from ucp import _ext
-from ucp._address import SockAddr, resolve
+from ucp._resolve import SockAddr, resolve
 from ucp._worker import Worker
 
 from . import _config
@@ -99,7 +99,7 @@ class UCP(Comm):
         self._ahead: ucp.Request[tuple[bytes, list[Any]]] | None = None
         self._endpoint: ucp.Endpoint | None = endpoint
         self._is_connecting = False  # and the peer has not answered yet
-        endpoint.on_close = _closed_caller(self)
+        endpoint._on_close = _closed_caller(self)
 
     def __del__(self) -> None:
         if self._endpoint is not None:
@@ -422,8 +422,8 @@ async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
     timeout = _config.get_seconds("handshake-timeout")
     for address in await resolve(host, port):
         try:
-            endpoint = worker.start_connect(address, timeout)
-            worker.endpoints.add(endpoint)  # type: ignore[arg-type]
+            endpoint = worker._start_connect(address, timeout)
+            worker._endpoints.add(endpoint)  # type: ignore[arg-type]
             await _reach(endpoint)
             return endpoint  # type: ignore[return-value]
         except ucp.UCXBaseException as exc:

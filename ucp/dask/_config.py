@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import importlib
+import inspect
 import threading
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -19,8 +19,9 @@ from dask.utils import parse_bytes, parse_timedelta
 import ucp
 from ucp import cuda
 from ucp._context import current_context
+from ucp._lifecycle import current_worker
 from ucp._token import read_token
-from ucp._worker import Worker, current_worker
+from ucp._worker import Worker
 
 _NAMESPACE = "distributed.comm.ucp"
 # Of ucx-py's and ucxx's backends: what a false takes away from UCX. Connections
@@ -105,7 +106,8 @@ def ucp_config() -> ucp.Config:
     seconds = parse_timedelta(
         dask.config.get("distributed.comm.timeouts.tcp"), default="seconds"
     )
-    values.setdefault("keepalive_ns", int(seconds * 1e9))
+    if "keepalive_ns" not in values:
+        values.setdefault("keepalive", seconds)
     return ucp.Config(**values)
 
 
@@ -118,7 +120,7 @@ def check_keys() -> None:
     """
     given = dask.config.get(_NAMESPACE, None) or {}
     _refuse_unknown(_NAMESPACE, given, _defaults["distributed"]["comm"]["ucp"])
-    fields = [field.name for field in dataclasses.fields(ucp.Config)]
+    fields = inspect.signature(ucp.Config).parameters
     _refuse_unknown(f"{_NAMESPACE}.config", given.get("config") or {}, fields)
 
 

@@ -119,7 +119,7 @@ parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char worker_connect_doc[] =
-    "connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "_connect($self, sockaddr, timeout, local=None)\n--\n\n"
     "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
     "Endpoint. `timeout` in seconds is for the whole handshake.";
 
@@ -132,7 +132,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     RequestObject *req;
     umx_status     status;
 
-    if (parse_connect("connect", args, nargs, kwnames, &parsed) < 0) {
+    if (parse_connect("_connect", args, nargs, kwnames, &parsed) < 0) {
         return NULL;
     }
     req = request_new(self, NULL, &op_connect);
@@ -163,8 +163,8 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char worker_start_connect_doc[] =
-    "start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
-    "connect() without waiting: an Endpoint whose state is\n"
+    "_start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "_connect() without waiting: an Endpoint whose state is\n"
     "'connecting'. What is sent on it waits.";
 
 PyObject *
@@ -176,7 +176,7 @@ worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_status    status;
     umx_ep       *ep;
 
-    if (parse_connect("start_connect", args, nargs, kwnames, &parsed) < 0 ||
+    if (parse_connect("_start_connect", args, nargs, kwnames, &parsed) < 0 ||
         worker_check(self) < 0) {
         return NULL;
     }

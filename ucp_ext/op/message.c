@@ -101,6 +101,6 @@ const op_type op_send_message = {
 };
 
 const op_type op_drain_sender = {
-    .name  = "MessageSender.drain",
+    .name  = "MessageSender.wait_sent",
     .flags = 0,
 };

@@ -265,7 +265,7 @@ worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char worker_tag_recv_doc[] =
-    "tag_recv($self, buffer, tag, mask=0xffffffffffffffff)\n--\n\n"
+    "_tag_recv($self, buffer, tag, mask=0xffffffffffffffff)\n--\n\n"
     "recv() of a message of exactly buffer's length; awaits None.";
 
 PyObject *

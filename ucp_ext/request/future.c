@@ -401,7 +401,11 @@ request_repr(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
     const char    *state;
+    char           bytes[32] = "";
 
+    if (self->hold.owner != NULL || self->hold.view.obj != NULL) {
+        snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
+    }
     if (self->state == REQUEST_CANCELLED) {
         state = "cancelled";
     } else if (!self->is_settled) {
@@ -410,8 +414,13 @@ request_repr(PyObject *op)
         state = (self->status == UMX_OK) ? "done" :
                                            umx_status_string(self->status);
     }
-    return PyUnicode_FromFormat("<ucp.Request %s, %s>", self->type->name,
-                                state);
+    if (self->endpoint == NULL) {
+        return PyUnicode_FromFormat("<ucp.Request %s%s, %s>", self->type->name,
+                                    bytes, state);
+    }
+    return PyUnicode_FromFormat("<ucp.Request %s%s on %R, %s>",
+                                self->type->name, bytes,
+                                (PyObject *)self->endpoint, state);
 }
 
 /* ---- for ucp._libs -------------------------------------------------------

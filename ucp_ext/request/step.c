@@ -5,10 +5,13 @@
 #include "errors.h"
 #include "worker/worker.h"
 
-/* Look at the clock only every so many awaits that were done at once. */
+/* Look at the clock only every so many awaits that were done at once; those of
+ * so many bytes, which were copied, count for two. */
 enum {
-    INLINE_PER_CLOCK = 16
+    INLINE_PER_CLOCK = 16,
+    INLINE_BYTES     = 4096
 };
+
 /* ---- awaiting ------------------------------------------------------------
  */
 
@@ -78,17 +81,20 @@ wait_inline(RequestObject *self)
 
 /* Has the loop been kept waiting for too long? */
 static inline bool
-loop_is_due(WorkerObject *worker)
+loop_is_due(const WorkerObject *worker)
 {
-    return worker->loop != NULL &&
-           compat_ticks() - worker->last_loop > worker->st->fair_ticks;
+    return worker->loop != NULL && worker_turn_is_over(worker);
 }
 
 static NOINLINE PySendResult
 let_loop(RequestObject *self, PyObject **out)
 {
-    self->has_let_loop = true;
-    *out               = Py_NewRef(Py_None);
+    WorkerObject *worker = self->worker;
+
+    self->has_let_loop  = true;
+    worker->is_turn_due = true;
+    worker_schedule_drain(worker); /* before the task: it begins the turn */
+    *out = Py_NewRef(Py_None);
     return PYGEN_NEXT;
 }
 
@@ -142,6 +148,9 @@ step_pending(RequestObject *self, PyObject **out)
         request_start(self);
     }
     if (!self->is_settled && !self->has_yielded) {
+        if (!self->has_let_loop && loop_is_due(worker)) {
+            return let_loop(self, out);
+        }
         status = wait_inline(self);
     }
     if (status < 0) {
@@ -169,11 +178,12 @@ request_step(RequestObject *self, PyObject **out)
     if (UNLIKELY(!self->is_settled)) {
         return step_pending(self, out);
     }
-    if (UNLIKELY(self->has_yielded || self->has_let_loop)) {
-        worker->last_loop = compat_ticks(); /* we come from the loop */
-    } else if (UNLIKELY(++worker->inline_count % INLINE_PER_CLOCK == 0) &&
-               loop_is_due(worker)) {
-        return let_loop(self, out);
+    worker->inline_count += 1 + self->info.length / INLINE_BYTES;
+    if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
+        worker->inline_count = 0;
+        if (loop_is_due(worker) && !self->has_yielded && !self->has_let_loop) {
+            return let_loop(self, out);
+        }
     }
     return request_hand_out(self, out);
 }

@@ -489,7 +489,7 @@ check_open(EndpointObject *self, const char *op)
 }
 
 PyDoc_STRVAR(info_doc,
-             "info($self, /)\n--\n\nUCX's own description of the endpoint.");
+             "_info($self, /)\n--\n\nUCX's own description of the endpoint.");
 
 static PyObject *
 endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -549,7 +549,7 @@ endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(close_after_recv_doc,
-             "close_after_recv($self, n, /)\n--\n\n"
+             "_close_after_recv($self, n, /)\n--\n\n"
              "Close once n messages have been received, those before this\n"
              "call included.");
 
@@ -609,7 +609,7 @@ endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(close_listener_doc,
-             "close_listener($self, /)\n--\n\n"
+             "_close_listener($self, /)\n--\n\n"
              "Close the peer's listener that accepted this endpoint, if it\n"
              "allows that; awaitable. Open endpoints live on. UCXRejected if\n"
              "it does not, UCXError if this side accepted the peer.");
@@ -857,14 +857,14 @@ static PyMethodDef endpoint_methods[] = {
     {"drain", endpoint_drain, METH_NOARGS, drain_doc},
     {"set_limits", KEYWORDS_FUNC(endpoint_set_limits), KEYWORDS,
      set_limits_doc},
-    {"info", endpoint_info, METH_NOARGS, info_doc},
+    {"_info", endpoint_info, METH_NOARGS, info_doc},
     {"transports", endpoint_transports, METH_NOARGS, transports_doc},
     {"ping", endpoint_ping, METH_NOARGS, ping_doc},
     {"_peer_info", endpoint_peer_info, METH_NOARGS, peer_info_doc},
-    {"close_listener", endpoint_close_listener, METH_NOARGS,
+    {"_close_listener", endpoint_close_listener, METH_NOARGS,
      close_listener_doc},
     {"stats", endpoint_stats, METH_NOARGS, stats_doc},
-    {"close_after_recv", endpoint_close_after_recv, METH_O,
+    {"_close_after_recv", endpoint_close_after_recv, METH_O,
      close_after_recv_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -873,21 +873,21 @@ static PyGetSetDef endpoint_getset[] = {
     {"state", get_state, NULL,
      "'connecting', 'open', 'draining', 'closed' or 'failed'.", NULL},
     {"error", get_error, NULL, "Why it is closed, or None.", NULL},
-    {"handle", get_handle, NULL, "UCX's ucp_ep_h; 0 once closed.", NULL},
+    {"_handle", get_handle, NULL, "UCX's ucp_ep_h; 0 once closed.", NULL},
     {"uid", get_uid, NULL, "A number no other endpoint of the worker had.",
      NULL},
     {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
     {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
-    {"peer_id", get_peer_id, NULL,
+    {"_peer_id", get_peer_id, NULL,
      "The peer's (pid, version of ucp); None before the handshake's end.",
      NULL},
-    {"recv_count", get_recv_count, NULL, "Messages received.", NULL},
+    {"_recv_count", get_recv_count, NULL, "Messages received.", NULL},
     {"pending_bytes", get_pending_bytes, NULL,
      "Bytes of sends that are not complete.", NULL},
-    {"unsent_bytes", get_unsent_bytes, NULL,
+    {"_unsent_bytes", get_unsent_bytes, NULL,
      "Bytes not sent when a close was forced.", NULL},
     {"worker", get_worker, NULL, "The Worker.", NULL},
-    {"on_close", get_on_close, set_on_close,
+    {"_on_close", get_on_close, set_on_close,
      "Called without arguments, once, when closed for any reason.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -295,8 +295,10 @@ get_readonly(PyObject *op, void *Py_UNUSED(closure))
     return PyBool_FromLong(((MemoryObject *)op)->is_readonly);
 }
 
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue after close().");
+
 static PyObject *
-get_closed(PyObject *op, void *Py_UNUSED(closure))
+memory_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(((MemoryObject *)op)->is_closed);
 }
@@ -331,6 +333,7 @@ get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
+    {"closed", memory_closed, METH_NOARGS, closed_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
      METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
     {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,
@@ -343,7 +346,6 @@ static PyGetSetDef memory_getset[] = {
     {"address", get_address, NULL, "Where it is in this process.", NULL},
     {"nbytes", get_nbytes, NULL, "Its length; 0 once closed.", NULL},
     {"readonly", get_readonly, NULL, "True if peers may only read it.", NULL},
-    {"closed", get_closed, NULL, "True after close().", NULL},
     {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
      NULL},
     {"__cuda_array_interface__", get_cuda_interface, NULL, "CuPy's view of it.",

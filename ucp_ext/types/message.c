@@ -232,6 +232,15 @@ message_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
     ((MessageObject *)op)->num_views--;
 }
 
+static PyObject *
+message_repr(PyObject *op)
+{
+    MessageObject *self = (MessageObject *)op;
+
+    return PyUnicode_FromFormat("<ucp.Message of %zu bytes on %R>",
+                                self->info.length, (PyObject *)self->endpoint);
+}
+
 static PyMethodDef message_methods[] = {
     {"recv", message_recv, METH_O, recv_doc},
     {NULL, NULL, 0, NULL},
@@ -255,6 +264,7 @@ static PyType_Slot message_slots[] = {
     {Py_tp_doc, (void *)message_doc},
     {Py_tp_dealloc, message_dealloc},
     {Py_tp_traverse, message_traverse},
+    {Py_tp_repr, message_repr},
     {Py_tp_methods, message_methods},
     {Py_tp_getset, message_getset},
     {Py_bf_getbuffer, message_getbuffer},

@@ -332,11 +332,8 @@ run_later(MessageListenerObject *self)
 static void
 run_for_a_while(MessageListenerObject *self)
 {
-    uint64_t start = compat_ticks();
-
     while (umx_message_listener_run(self->umx, RUN_STEP) == UMX_INPROGRESS) {
-        if (compat_ticks() - start > self->worker->st->fair_ticks &&
-            run_later(self)) {
+        if (worker_turn_is_over(self->worker) && run_later(self)) {
             return;
         }
     }

@@ -294,12 +294,13 @@ sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return request_posted(req, status);
 }
 
-PyDoc_STRVAR(drain_doc, "drain($self, /)\n--\n\n"
-                        "Wait until all that was sent before is handed over; "
-                        "awaitable.");
+PyDoc_STRVAR(wait_sent_doc,
+             "wait_sent($self, /)\n--\n\n"
+             "Wait until all that was sent before is handed over; "
+             "awaitable.");
 
 static PyObject *
-sender_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+sender_wait_sent(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     MessageSenderObject *self = (MessageSenderObject *)op;
     umx_op_params        params;
@@ -318,11 +319,11 @@ sender_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
         req, umx_message_sender_drain(self->umx, &params, &req->op));
 }
 
-PyDoc_STRVAR(flush_doc, "flush($self, /)\n--\n\n"
-                        "Hand over small messages now.");
+PyDoc_STRVAR(send_now_doc, "send_now($self, /)\n--\n\n"
+                           "Hand over small messages now.");
 
 static PyObject *
-sender_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
+sender_send_now(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     MessageSenderObject *self = (MessageSenderObject *)op;
 
@@ -360,8 +361,10 @@ sender_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
                          stats.num_waiting, stats.num_packed, stats.num_packs);
 }
 
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it is closed.");
+
 static PyObject *
-get_closed(PyObject *op, void *Py_UNUSED(closure))
+sender_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(((MessageSenderObject *)op)->umx == NULL);
 }
@@ -377,15 +380,15 @@ get_worker(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef sender_methods[] = {
     {"send", KEYWORDS_FUNC(sender_send), METH_FASTCALL | METH_KEYWORDS,
      send_doc},
-    {"drain", sender_drain, METH_NOARGS, drain_doc},
-    {"flush", sender_flush, METH_NOARGS, flush_doc},
+    {"wait_sent", sender_wait_sent, METH_NOARGS, wait_sent_doc},
+    {"send_now", sender_send_now, METH_NOARGS, send_now_doc},
+    {"closed", sender_closed, METH_NOARGS, closed_doc},
     {"_close", sender_close, METH_NOARGS, NULL},
     {"_stats", sender_stats, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef sender_getset[] = {
-    {"closed", get_closed, NULL, "True once it is closed.", NULL},
     {"worker", get_worker, NULL, "The Worker.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -394,8 +394,10 @@ get_free(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLong(((PoolObject *)op)->num_free);
 }
 
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue after close().");
+
 static PyObject *
-get_closed(PyObject *op, void *Py_UNUSED(closure))
+pool_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(((PoolObject *)op)->is_closed);
 }
@@ -403,6 +405,7 @@ get_closed(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef pool_methods[] = {
     {"acquire_nowait", pool_acquire_nowait, METH_NOARGS, acquire_nowait_doc},
     {"close", pool_close, METH_NOARGS, close_doc},
+    {"closed", pool_closed, METH_NOARGS, closed_doc},
     {"_take", pool_take, METH_NOARGS, NULL},
     {"_wait", pool_wait, METH_O, NULL},
     {"_leave", pool_leave, METH_O, NULL},
@@ -413,7 +416,6 @@ static PyGetSetDef pool_getset[] = {
     {"count", get_count, NULL, "How many buffers it has.", NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of each.", NULL},
     {"free", get_free, NULL, "How many are not in use.", NULL},
-    {"closed", get_closed, NULL, "True after close().", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

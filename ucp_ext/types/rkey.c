@@ -570,7 +570,16 @@ remote_close(PyObject *op, PyObject *Py_UNUSED(ignored))
     RemoteObject *self = (RemoteObject *)op;
 
     umx_rkey_close(self->umx);
+    self->is_closed = true;
     Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue after close().");
+
+static PyObject *
+remote_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(((RemoteObject *)op)->is_closed);
 }
 
 static PyObject *
@@ -605,7 +614,9 @@ remote_repr(PyObject *op)
     return PyUnicode_FromFormat(
         "<ucp.RemoteMemory of %llu bytes%s, %s>", self->nbytes,
         umx_rkey_is_readonly(self->umx) ? ", read-only" : "",
-        umx_rkey_pointer(self->umx) != NULL ? "mapped" : "not mapped");
+        self->is_closed                     ? "closed" :
+        umx_rkey_pointer(self->umx) != NULL ? "mapped" :
+                                              "not mapped");
 }
 
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
@@ -634,6 +645,7 @@ static PyMethodDef remote_methods[] = {
     METHOD(view),
     {"flush", remote_flush, METH_NOARGS, flush_doc},
     {"close", remote_close, METH_NOARGS, close_doc},
+    {"closed", remote_closed, METH_NOARGS, closed_doc},
     {NULL, NULL, 0, NULL},
 };
 

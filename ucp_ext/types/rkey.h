@@ -11,6 +11,7 @@ struct RemoteObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_rkey                     *umx;
     uint64_t                      nbytes;
+    bool                          is_closed;
 };
 
 PyObject *remote_new(EndpointObject *endpoint, const void *key, size_t len);

@@ -122,6 +122,17 @@ get_tag(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(((TagMessageObject *)op)->info.tag);
 }
 
+static PyObject *
+tag_message_repr(PyObject *op)
+{
+    TagMessageObject *self = (TagMessageObject *)op;
+    char              tag[24];
+
+    snprintf(tag, sizeof(tag), "%#" PRIx64, self->info.tag);
+    return PyUnicode_FromFormat("<ucp.TagMessage of %zu bytes, tag %s>",
+                                self->info.length, tag);
+}
+
 static PyMethodDef tag_message_methods[] = {
     {"recv", tag_message_recv, METH_O, recv_doc},
     {NULL, NULL, 0, NULL},
@@ -142,6 +153,7 @@ static PyType_Slot tag_message_slots[] = {
     {Py_tp_doc, (void *)tag_message_doc},
     {Py_tp_dealloc, tag_message_dealloc},
     {Py_tp_traverse, tag_message_traverse},
+    {Py_tp_repr, tag_message_repr},
     {Py_tp_methods, tag_message_methods},
     {Py_tp_getset, tag_message_getset},
     {0, NULL},

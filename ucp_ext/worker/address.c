@@ -34,7 +34,7 @@ worker_get_address(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 const char worker_connect_address_doc[] =
-    "connect_address($self, address, timeout)\n--\n\n"
+    "_connect_address($self, address, timeout)\n--\n\n"
     "An Endpoint to the worker of a UCXAddress, or of its bytes. It is\n"
     "connecting: sends wait for that, at most `timeout` seconds.";
 
@@ -50,7 +50,7 @@ worker_connect_address(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_status               status;
     umx_ep                  *ep;
 
-    if (args_parse("connect_address", args, nargs, kwnames, keywords, 2, 2, 2,
+    if (args_parse("_connect_address", args, nargs, kwnames, keywords, 2, 2, 2,
                    values) < 0 ||
         args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params.timeout_ns) < 0) {
         return NULL;
@@ -80,7 +80,7 @@ worker_connect_address(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 }
 
 const char worker_take_addressed_doc[] =
-    "take_addressed($self, /)\n--\n\n"
+    "_take_addressed($self, /)\n--\n\n"
     "The next Endpoint that a peer made from this worker's address, or None.";
 
 PyObject *
@@ -97,7 +97,7 @@ worker_take_addressed(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 const char worker_withdraw_address_doc[] =
-    "withdraw_address($self, /)\n--\n\n"
+    "_withdraw_address($self, /)\n--\n\n"
     "Stop listening on the address, for good. Endpoints that were not taken\n"
     "close in the background.";
 

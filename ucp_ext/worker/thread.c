@@ -75,6 +75,7 @@ run_once(WorkerObject *self)
         self->is_woken = false;
         (void)!read(self->wake_fd, &count, sizeof(count));
     }
+    worker_begin_turn(self);
     status = umx_worker_drain(self->umx);
     worker_after_call(self);
     return status;

@@ -221,25 +221,16 @@ worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
     }
 }
 
-/* Longest time of running callbacks directly before the rest are queued. */
-enum {
-    DIRECT_WAKES_NS = 1000000
-};
-
+/* Directly as long as the loop's turn lasts; the rest are queued. */
 static void
 run_wakes(WorkerObject *worker, bool is_direct)
 {
-    uint64_t start = is_direct ? compat_ticks() : 0;
-    event   *first;
+    event *first;
 
     while ((first = event_pop(&worker->wakes)) != NULL) {
         is_direct = is_direct && worker->raised == NULL;
         first->type->call(first, is_direct);
-        if (is_direct &&
-            compat_ticks() - start >
-                worker->st->fair_ticks * (DIRECT_WAKES_NS / FAIR_NS)) {
-            is_direct = false;
-        }
+        is_direct = is_direct && !worker_turn_is_over(worker);
     }
 }
 
@@ -504,7 +495,6 @@ worker_update_timer(WorkerObject *worker)
 static PyObject *
 drive(WorkerObject *worker)
 {
-    uint64_t   start  = compat_ticks();
     umx_status status = UMX_OK;
     int        rc;
 
@@ -512,16 +502,17 @@ drive(WorkerObject *worker)
         Py_RETURN_NONE; /* the parent's loop, run on in a forked child */
     }
     Py_INCREF(worker);
-    worker->last_loop   = start;
     worker->in_callback = true;
+    worker->is_turn_due = false;
+    worker_begin_turn(worker);
     while (worker->umx != NULL) {
         status = umx_worker_drain(worker->umx);
         worker_settle_told(worker);
         settle_closers(worker);
         run_wakes(worker, true);
         run_calls(worker, true);
-        if (worker->umx == NULL || status != UMX_OK || worker->raised != NULL ||
-            compat_ticks() - start > worker->st->fair_ticks) {
+        if (worker->umx == NULL || status < 0 || worker->raised != NULL ||
+            worker->is_turn_due || worker_turn_is_over(worker)) {
             break;
         }
         if (umx_worker_is_armed(worker->umx) && !has_due(worker)) {
@@ -530,7 +521,8 @@ drive(WorkerObject *worker)
     }
     worker->in_callback = false;
     if (worker->umx != NULL) {
-        if (!umx_worker_is_armed(worker->umx) || has_due(worker)) {
+        if (!umx_worker_is_armed(worker->umx) || has_due(worker) ||
+            worker->is_turn_due) {
             worker_schedule_drain(worker);
         }
         worker_update_timer(worker);
@@ -678,9 +670,9 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return errors_raise(st, status, "Worker", NULL);
     }
     st->num_workers++;
-    self->last_loop = compat_ticks();
     if (loop != Py_None) {
         self->loop = Py_NewRef(loop);
+        worker_begin_turn(self);
         if (add_reader(self) < 0) {
             Py_DECREF(self);
             return NULL;
@@ -834,7 +826,7 @@ worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(poll_doc,
-             "poll($self, /)\n--\n\n"
+             "_poll($self, /)\n--\n\n"
              "progress() until a callback is due, or nothing is left.");
 
 static PyObject *
@@ -852,13 +844,13 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(drain_doc,
-             "drain($self, /)\n--\n\n"
+PyDoc_STRVAR(arm_doc,
+             "arm($self, /)\n--\n\n"
              "Progress until nothing is left, then arm. True: idle, wait for\n"
              "fileno(). False: the time budget ran out, call again.");
 
 static PyObject *
-worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
+worker_arm(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
     umx_status    status;
@@ -873,18 +865,18 @@ worker_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     if (status < 0) {
-        return errors_raise(self->st, status, "drain", NULL);
+        return errors_raise(self->st, status, "arm", NULL);
     }
     return PyBool_FromLong(status == UMX_OK);
 }
 
-PyDoc_STRVAR(worker_close_doc,
-             "close($self, /)\n--\n\n"
+PyDoc_STRVAR(worker_abort_doc,
+             "abort($self, /)\n--\n\n"
              "Destroy the worker and all under it: listeners stop, endpoints\n"
              "are closed by force, pending requests are cancelled.");
 
 static PyObject *
-worker_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
@@ -963,7 +955,7 @@ worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(close_all_doc,
-             "close_all($self, timeout, /)\n--\n\n"
+             "_close_all($self, timeout, /)\n--\n\n"
              "Wait, `timeout` seconds at most, until no close is under way.");
 
 static PyObject *
@@ -1013,7 +1005,7 @@ enum {
 };
 
 PyDoc_STRVAR(run_until_closed_doc,
-             "run_until_closed($self, timeout, /)\n--\n\n"
+             "_run_until_closed($self, timeout, /)\n--\n\n"
              "Block, `timeout` seconds at most, until no close is under way.");
 
 static PyObject *
@@ -1034,6 +1026,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         Py_RETURN_NONE; /* the loop's code closed it */
     }
     /* Endpoints dropped just now start to close in this. */
+    worker_begin_turn(self);
     status = umx_worker_drain(self->umx);
     worker_after_call(self);
     while (status >= 0 && self->umx != NULL &&
@@ -1048,6 +1041,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         if (self->umx == NULL) {
             Py_RETURN_NONE; /* a signal's handler closed it */
         }
+        worker_begin_turn(self);
         status = umx_worker_drain(self->umx);
         worker_after_call(self);
         if (self->umx == NULL) {
@@ -1205,8 +1199,10 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- attributes ----------------------------------------------------------
  */
 
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it has ended.");
+
 static PyObject *
-get_closed(PyObject *op, void *Py_UNUSED(closure))
+worker_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
 
@@ -1294,34 +1290,37 @@ worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 static PyMethodDef worker_methods[] = {
     {"fileno", worker_fileno, METH_NOARGS, fileno_doc},
     {"progress", worker_progress, METH_NOARGS, progress_doc},
-    {"poll", worker_poll, METH_NOARGS, poll_doc},
-    {"drain", worker_drain, METH_NOARGS, drain_doc},
-    {"close", worker_close, METH_NOARGS, worker_close_doc},
-    {"close_all", worker_close_all, METH_O, close_all_doc},
-    {"run_until_closed", worker_run_until_closed, METH_O, run_until_closed_doc},
+    {"_poll", worker_poll, METH_NOARGS, poll_doc},
+    {"arm", worker_arm, METH_NOARGS, arm_doc},
+    {"abort", worker_abort, METH_NOARGS, worker_abort_doc},
+    {"closed", worker_closed, METH_NOARGS, closed_doc},
+    {"_close_all", worker_close_all, METH_O, close_all_doc},
+    {"_run_until_closed", worker_run_until_closed, METH_O,
+     run_until_closed_doc},
     {"info", worker_info, METH_NOARGS, info_doc},
     {"stats", worker_stats, METH_NOARGS, stats_doc},
     {"flush", worker_flush, METH_NOARGS, worker_flush_doc},
     {"fence", worker_fence, METH_NOARGS, worker_fence_doc},
     {"send", KEYWORDS_FUNC(worker_send), KEYWORDS, worker_send_doc},
     {"recv", KEYWORDS_FUNC(worker_recv), KEYWORDS, worker_recv_doc},
-    {"tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS, worker_tag_recv_doc},
+    {"_tag_recv", KEYWORDS_FUNC(worker_tag_recv), KEYWORDS,
+     worker_tag_recv_doc},
     {"recv_message", KEYWORDS_FUNC(worker_recv_message), KEYWORDS,
      worker_recv_message_doc},
     {"probe", KEYWORDS_FUNC(worker_probe), KEYWORDS, worker_probe_doc},
     {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
      worker_tag_probe_doc},
-    {"connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, worker_connect_doc},
-    {"start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
+    {"_connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, worker_connect_doc},
+    {"_start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
      worker_start_connect_doc},
     {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
-    {"listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
+    {"_listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
     {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},
-    {"connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
+    {"_connect_address", KEYWORDS_FUNC(worker_connect_address), KEYWORDS,
      worker_connect_address_doc},
-    {"take_addressed", worker_take_addressed, METH_NOARGS,
+    {"_take_addressed", worker_take_addressed, METH_NOARGS,
      worker_take_addressed_doc},
-    {"withdraw_address", worker_withdraw_address, METH_NOARGS,
+    {"_withdraw_address", worker_withdraw_address, METH_NOARGS,
      worker_withdraw_address_doc},
     {"_set_am_handler", KEYWORDS_FUNC(worker_set_am_handler), METH_FASTCALL,
      NULL},
@@ -1340,15 +1339,14 @@ static PyMethodDef worker_methods[] = {
 };
 
 static PyGetSetDef worker_getset[] = {
-    {"closed", get_closed, NULL, "True after close().", NULL},
-    {"is_armed", get_is_armed, NULL,
+    {"_is_armed", get_is_armed, NULL,
      "True if fileno() covers all that can happen.", NULL},
-    {"num_closing", get_num_closing, NULL,
+    {"_num_closing", get_num_closing, NULL,
      "Number of endpoints whose close is under way.", NULL},
     {"handle", get_handle, NULL, "UCX's ucp_worker_h; 0 once closed.", NULL},
     {"loop", get_loop, NULL, "The event loop, or None.", NULL},
     {"context", get_context, NULL, "The Context.", NULL},
-    {"on_addressed", worker_get_on_addressed, worker_set_on_addressed,
+    {"_on_addressed", worker_get_on_addressed, worker_set_on_addressed,
      "Called when take_addressed() has another endpoint.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -6,10 +6,6 @@
 #include "event.h"
 #include "state.h"
 
-enum {
-    FAIR_NS = 200000 /* longest time without a turn of the loop */
-};
-
 /* A Python call to make once libumx has returned. */
 typedef struct call {
     event         event;
@@ -31,10 +27,10 @@ struct WorkerObject {
     PyObject     *drain_call; /* self._drain, for call_soon */
     PyObject     *timer;      /* TimerHandle or NULL */
     uint64_t      timer_ns;   /* deadline the timer was set for; 0: none */
-    uint64_t      last_loop;  /* ticks when the loop last had its turn */
-    unsigned      inline_count;
+    size_t        inline_count;
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
+    bool          is_turn_due; /* somebody waits for the loop's next turn */
     bool          is_shutting;
     PyObject     *raised;         /* KeyboardInterrupt or SystemExit, see
                                      worker_raise_kept() */
@@ -98,6 +94,22 @@ bool worker_loop_is_closed(WorkerObject *worker);
 
 /* -1 with RuntimeError unless this thread owns the open worker. */
 int worker_check(WorkerObject *worker);
+
+/* What is done from here to the next one has one budget. Without a loop each
+ * call has its own. */
+static inline void
+worker_begin_turn(const WorkerObject *worker)
+{
+    if (worker->loop != NULL && worker->umx != NULL) {
+        umx_worker_begin_turn(worker->umx);
+    }
+}
+
+static inline bool
+worker_turn_is_over(const WorkerObject *worker)
+{
+    return worker->umx != NULL && umx_worker_turn_is_over(worker->umx);
+}
 
 static inline bool
 worker_is_helper(const WorkerObject *worker)

@@ -129,7 +129,7 @@ class Talk:
     async def settle(self):
         """Wait for what was started; cancelled, that goes on."""
         if self._pending:
-            await asyncio.wait(self._pending)
+            await asyncio.shield(asyncio.gather(*self._pending, return_exceptions=True))
         pending, self._pending = self._pending, []
         self.touch()
         errors = [each.exception() for each in pending if not each.cancelled()]
@@ -416,7 +416,7 @@ class Messages(Talk):
         self.touch()
 
     async def read(self):
-        await self._listener.closed()
+        await self._listener.wait_closed()
         if self.ep.error is not None:
             raise self.ep.error
 

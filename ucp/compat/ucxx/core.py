@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, SupportsIndex
 
-from ... import _addressed, _connect, _context, _worker
-from ..._addressed import get_ucx_address_from_buffer, get_worker_address
+from ... import _connect, _context, _lifecycle, _worker_address
 from ..._context import (
     get_active_transports,
     get_config,
     get_ucp_context_info,
     get_ucx_version,
 )
-from ..._worker import (
+from ..._current import (
     continuous_ucx_progress,
     get_ucp_worker,
     get_ucp_worker_info,
     progress,
 )
-from ...core import ApplicationContext as _UcpContext
+from ..._worker_address import get_ucx_address_from_buffer, get_worker_address
+from ..ucxpy.core import ApplicationContext as _UcpContext
 from ._endpoint import Clients, Endpoint, Listener, translated
 from .exceptions import UCXUnsupportedError
 
@@ -82,7 +82,7 @@ def reset() -> None:
     """``ucp.reset``: shut UCX down; UCXError names what is still open."""
     global _progress_mode
     with translated():
-        _worker.reset()
+        _lifecycle.reset()
     _progress_mode = _DEFAULT_MODE
 
 
@@ -136,7 +136,7 @@ async def create_endpoint_from_worker_address(
     """Connect to the worker of that address, without a listener."""
     with translated():
         return Endpoint(
-            await _addressed.create_endpoint_from_worker_address(
+            await _worker_address.create_endpoint_from_worker_address(
                 address, endpoint_error_handling
             )
         )
@@ -145,7 +145,7 @@ async def create_endpoint_from_worker_address(
 async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message of that raw tag, from whomever."""
     with translated():
-        await _worker.current_worker().recv(buffer, tag)
+        await _lifecycle.current_worker().recv(buffer, tag)
 
 
 def get_ucxx_worker() -> int:

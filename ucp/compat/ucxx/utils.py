@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import socket
 
-from ... import _address
-from ..._libs.utils import (
+from ... import _resolve
+from ..ucxpy.libs.utils import (
     format_bytes,
     format_time,
     nvtx_annotate,
@@ -15,7 +15,7 @@ from ..._libs.utils import (
     print_multi,
     print_separator,
 )
-from ...utils import get_ucxpy_logger, hmean
+from ..ucxpy.utils import get_ucxpy_logger, hmean
 
 __all__ = [
     "format_bytes",
@@ -39,6 +39,6 @@ def get_address(ifname: str | None = None, use_ipv6: bool = False) -> str:
     """
     family = socket.AF_INET6 if use_ipv6 else socket.AF_INET
     try:
-        return _address.get_address(ifname, family=family)
+        return _resolve.get_address(ifname, family=family)
     except RuntimeError as exc:
         raise OSError(str(exc)) from None

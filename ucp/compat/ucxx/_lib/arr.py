@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``ucxx._lib.arr``: memory of objects, with its layout."""
 
-from ...._libs.arr import Array, asarray
+from ...ucxpy.libs.arr import Array, asarray
 
 __all__ = ["Array", "asarray"]

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* am.h: who gets active messages. Thread: the worker's owner. */
+#ifndef UMI_CHANNEL_AM_H
+#define UMI_CHANNEL_AM_H
+
+#include "channel/channel.h"
+
+/* The handler of an id. It stays, without a function, until the worker goes:
+ * channels point at it. */
+typedef struct umi_am_user {
+    umi_link        link; /* umi_am.users */
+    uint16_t        id;
+    umx_am_fn       fn;       /* NULL: none */
+    umx_am_ready_fn ready;    /* instead, or NULL */
+    umi_list        channels; /* umi_channel.user_link: with messages to take */
+    void           *arg;
+} umi_am_user;
+
+/* What a worker has of them. */
+typedef struct umi_am {
+    umi_list users; /* umi_am_user.link */
+} umi_am;
+
+/* A new worker, whose handlers lie in `am`. */
+void umi_am_init(umx_worker *worker, umi_am *am);
+
+/* The handler for a new channel; NULL if there is none or it is not of AMs. */
+umi_am_user *umi_am_user_find(umx_worker *worker, uint32_t channel);
+
+/* Hand over what waits for handlers of `ep`. Not inside UCX's callbacks. */
+void umi_am_run(umx_ep *ep);
+
+/* With the worker. */
+void umi_am_users_fini(umx_worker *worker);
+
+/* The same as in umx/am.h, for every id. */
+umx_status umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
+                               size_t header_len, const umx_buffer *buf,
+                               const umx_op_params *params,
+                               umx_request        **req_p);
+umx_status umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn,
+                           void *arg);
+
+#endif

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* channel.h: one ordered lane of an endpoint. Thread: the worker's owner.
+ *
+ * Sending:   post() takes the next seq once UCX has accepted the message;
+ *            without credit the request waits in `waiting`.
+ * Receiving: a message is taken in seq order; what comes early is parked. It
+ *            meets the first posted receive that matches, or waits in
+ *            `unexpected`, sorted by seq. */
+#ifndef UMI_CHANNEL_H
+#define UMI_CHANNEL_H
+
+#include <umx/channel.h>
+
+#include "channel/land.h"
+#include "channel/message.h"
+#include "codec/header.h"
+#include "endpoint/endpoint.h"
+#include "mem/gather.h"
+#include "util/list.h"
+#include "util/table.h"
+
+/* Of a channel's own: eager messages, and messages of its reserve. */
+typedef struct umi_counts {
+    uint32_t messages;
+    uint32_t reserve;
+} umi_counts;
+
+struct umi_channel;
+
+/* What differs between kinds of channels. Places are of their order: seqs, or
+ * of the bytes of a stream. */
+typedef struct umi_channel_ops {
+    /* A message that is next in order, inside UCX's callback. True: it went
+     * straight to a receive; false: keep it, and offer it. */
+    bool (*arrive)(struct umi_channel *channel, const umx_recv_info *info,
+                   const umi_am_arrival *arrival);
+    /* Put a message where it belongs: with a receive that waits for it, or in
+     * the queue. */
+    void (*offer)(struct umi_channel *channel, umx_message *message);
+    /* A message of the queue has landed; or has not, then it is gone. */
+    void (*landed)(struct umi_channel *channel, umx_message *message,
+                   umx_status status);
+    /* Hand out what there is: umi_channel_due(). NULL: never due. */
+    void (*advance)(struct umi_channel *channel);
+    /* Complete every receive that waits. */
+    void (*fail_posted)(struct umi_channel *channel, umx_status status);
+
+    /* For cut.c. The channel has been cut; the place of the first message in
+     * the queue of which not all is here, or `none`. NULL: nothing to do; that
+     * of the first message whose bytes are not. */
+    void (*cut)(struct umi_channel *channel, umx_status status);
+    uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
+    uint64_t (*place)(const umx_recv_info *info);
+    /* How far `a` is behind `b`. */
+    int64_t (*distance)(uint64_t a, uint64_t b);
+    /* Of what comes next. */
+    uint64_t (*next)(const struct umi_channel *channel);
+    const umi_request_ops *lander; /* of requests by which its messages land */
+} umi_channel_ops;
+
+extern const umi_channel_ops umi_tagged_ops;
+extern const umi_channel_ops umi_stream_ops;
+extern const umi_channel_ops umi_frames_ops;
+
+typedef struct umi_channel {
+    umi_link               link;     /* umi_channels.others */
+    umi_link               due_link; /* umi_channels.due */
+    umx_ep                *ep;
+    const umi_channel_ops *ops;
+    uint32_t               id; /* umi_channel_id() */
+    bool                   owes_credit;
+    bool                   has_goodbye;
+    bool                   is_replies; /* to what we asked for: see rma.h */
+    bool                   is_ours;    /* counts as one that we send on */
+    bool                   is_peers;   /* as one that the peer sends on */
+    bool                   is_cut; /* nothing from `cut_at` on is handed out */
+    uint32_t               goodbye_seq; /* the peer's last seq + 1 */
+    uint32_t               tx_seq;
+    uint32_t               rx_seq;
+    umi_counts             tx_sent;   /* running totals */
+    umi_counts             tx_limits; /* what the peer allows of them */
+    umi_counts             rx_read;
+    umi_counts             rx_granted;
+    umi_counts             rx_kept; /* not read yet */
+    umi_list               waiting;
+    umi_list               posted;
+    umi_list               unexpected;
+    umi_list               parked;
+    umi_list            taken;  /* in the user's hands, bytes may be missing */
+    uint64_t            cut_at; /* see cut.c */
+    struct umi_am_user *user;   /* an AM id's handler, or NULL */
+    umi_link            user_link; /* user->channels */
+    /* Of a stream, and of frames: */
+    unsigned num_returning; /* cancelled receives into which bytes land */
+    /* Of frames: */
+    umx_message *open; /* taken, and parts are missing; or NULL */
+    /* Of a stream: */
+    uint64_t place;   /* of the next byte to arrive */
+    bool     has_end; /* the end has arrived */
+    bool     is_shut; /* the end has been sent */
+} umi_channel;
+
+/* Of all channels: bytes that eager messages are charged for, and
+ * announcements. */
+typedef struct umi_ep_counts {
+    uint64_t bytes;
+    uint32_t rndv;
+} umi_ep_counts;
+
+/* The channels of an endpoint; behind the umx_ep. */
+typedef struct umi_channels {
+    umi_channel   channel0;
+    umi_list      others;
+    umi_table     by_id;     /* those */
+    umi_channel  *recent;    /* found last; NULL at first */
+    umi_list      due;       /* messages came that receives wait for */
+    uint32_t      num_ours;  /* channels that we send on, without 0 */
+    uint32_t      num_peers; /* that the peer sends on */
+    size_t        rndv_thresh;
+    size_t        cma_min;  /* may be lent from here on: lend/lend.h */
+    umi_ep_counts tx_sent;  /* running totals */
+    umi_ep_counts tx_limit; /* what the peer allows of them */
+    umi_ep_counts rx_read;
+    umi_ep_counts rx_granted;
+    umi_ep_counts rx_kept;   /* not read yet */
+    unsigned      num_descs; /* kept eager descriptors of UCX */
+} umi_channels;
+
+_Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
+
+static inline umi_channels *
+umi_channels_of(const umx_ep *ep)
+{
+    return (umi_channels *)(uintptr_t)(ep + 1);
+}
+
+/* True if messages of `channel` may be taken from the network: replies are read
+ * until the end. */
+static inline bool
+umi_channel_is_reading(const umi_channel *channel)
+{
+    return umi_endpoint_is_reading(channel->ep) ||
+           (channel->ep->state == UMX_EP_DRAINING && channel->is_replies);
+}
+
+/* ---- channels.c: those of an endpoint ------------------------------------
+ */
+
+/* The channel; NULL if it has not been used. */
+umi_channel *umi_channel_find(umx_ep *ep, uint32_t id);
+
+/* umi_channel_get() of any channel but 0, whose id is the most frequent. */
+umi_channel *umi_channel_make(umx_ep *ep, uint32_t id);
+
+/* The channel; made on first use; NULL when out of memory. */
+static inline umi_channel *
+umi_channel_get(umx_ep *ep, uint32_t id)
+{
+    return (id == UMI_CHANNEL_0) ? &umi_channels_of(ep)->channel0 :
+                                   umi_channel_make(ep, id);
+}
+
+/* The same of a channel that the peer sends on. NULL: it is one more than we
+ * accept, or there is no memory; then the endpoint fails. */
+umi_channel *umi_channel_of_peer(umx_ep *ep, uint32_t id);
+
+/* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
+ * is not known all are taken; umi_channels_limit() ends what was sent on too
+ * many. */
+umx_status umi_channel_use(umi_channel *channel);
+void       umi_channels_limit(umx_ep *ep);
+
+/* Call `fn` for every channel. */
+void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
+
+/* umi_ep_hooks.init and fini */
+void umi_channels_init(umx_ep *ep);
+void umi_channels_fini(umx_ep *ep);
+
+/* ---- connection.c: the others of umi_ep_hooks ----------------------------
+ */
+
+void     umi_channels_open(umx_ep *ep);
+void     umi_channels_grant(umx_ep *ep);
+void     umi_channels_send(umx_ep *ep);
+void     umi_channels_hand_out(umx_ep *ep);
+void     umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
+void     umi_channels_on_goodbye(umx_ep *ep);
+void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
+bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
+bool     umi_channels_have_arrived(const umx_ep *ep);
+bool     umi_channels_have_waiting(const umx_ep *ep);
+uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
+void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
+void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);
+void     umi_channels_fail_sends(umx_ep *ep, umx_status status);
+void     umi_channels_fetch(umx_ep *ep);
+void     umi_channels_finish(umx_ep *ep, umx_status status);
+void     umi_channels_discard(umx_ep *ep);
+
+/* Messages of a stream or of frames have come that receives wait for; inside
+ * UCX's callback. */
+void umi_channel_due(umi_channel *channel);
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+void umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id);
+
+/* UMI_AM_DATA's handler. */
+int umi_channel_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+
+/* A send. UCX reads the header until the operation completes. */
+typedef struct umi_send {
+    uint64_t     header[3];
+    umx_message *longer; /* instead of `header`, or NULL */
+    umx_message *staged; /* the bytes, on the host; or NULL */
+    umx_message *memory; /* that they are in; or NULL */
+    umi_channel *channel;
+    uint32_t     header_len;
+    bool         is_rndv;
+    bool         is_unread; /* rendezvous: the peer has closed before */
+} umi_send;
+
+UMI_REQUEST_TAIL(umi_send, umi_send_of);
+
+/* A receive of a message, or of its bytes. */
+typedef struct umi_recv {
+    umi_landing  landing;
+    uint64_t     tag;
+    uint64_t     mask;
+    umx_message *message;
+    uint32_t     flags;
+    uint8_t      phase;
+} umi_recv;
+
+UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
+
+/* Of a request that is sent as several messages. */
+typedef struct umi_pieces {
+    umi_channel *channel;
+    unsigned     count;
+    unsigned     pending;
+    umx_status   status;
+} umi_pieces;
+
+UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
+
+static inline umx_request *
+umi_request_at(umi_link *link)
+{
+    return umi_container_of(link, umx_request, link);
+}
+
+static inline umx_message *
+umi_message_at(umi_link *link)
+{
+    return umi_container_of(link, umx_message, link);
+}
+
+/* What is in front of the bytes of a message. */
+typedef struct umi_outgoing {
+    uint32_t    channel; /* umi_channel_id() */
+    uint8_t     flags;
+    uint64_t    tag;
+    const void *header; /* the user's; copied */
+    size_t      header_len;
+    /* Taken over, whatever happens: */
+    umx_message *memory; /* which the bytes are in, or `gather`; or NULL */
+    umi_gather  *gather; /* instead of the buffer's memory, or NULL */
+} umi_outgoing;
+
+/* umx_channel_send() for every kind of channel. */
+umx_status umi_channel_send(umx_ep *ep, const umi_outgoing *what,
+                            const umx_buffer *buf, const umx_op_params *params,
+                            umx_request **req_p);
+
+/* umx_channel_recv_message() and umx_channel_probe() for every kind; `small` as
+ * umx_am_recv(), or NULL. */
+umx_status
+umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
+                         const umx_buffer *small, const umx_op_params *params,
+                         umx_request **req_p, umx_message **message_p);
+umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
+                             umx_recv_info *info);
+
+/* Post what credit and state allow of `waiting`. */
+void umi_channel_send_waiting(umi_channel *channel);
+
+/* Complete every waiting send. */
+void umi_channel_fail_waiting(umi_channel *channel, umx_status status);
+
+/* Drop all unread messages. */
+void umi_channel_discard(umi_channel *channel);
+
+/* Start fetching announced messages into memory of ours, at most `*budget_p`
+ * bytes. */
+void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
+
+/* Start to fetch one. False when out of memory: it stays with its sender. */
+bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
+
+static inline void
+umi_channel_offer(umi_channel *channel, umx_message *message)
+{
+    channel->ops->offer(channel, message);
+}
+
+static inline void
+umi_channel_fail_posted(umi_channel *channel, umx_status status)
+{
+    channel->ops->fail_posted(channel, status);
+}
+
+/* tagged.c: the message that a receive waits for is gone. */
+void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
+
+/* Into the queue, in order; and out of it. */
+void umi_channel_insert(umi_channel *channel, umx_message *message);
+
+static inline void
+umi_channel_queue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+
+    stats->unexpected_messages++;
+    stats->unexpected_bytes += message->info.length;
+    if (umi_list_is_empty(&channel->unexpected)) {
+        umi_list_append(&channel->unexpected, &message->link);
+    } else {
+        umi_channel_insert(channel, message);
+    }
+}
+
+static inline void
+umi_channel_unqueue(umi_channel *channel, umx_message *message)
+{
+    umx_worker_stats *stats = &umi_endpoint_worker(channel->ep)->stats;
+
+    stats->unexpected_messages--;
+    stats->unexpected_bytes -= message->info.length;
+    umi_link_remove(&message->link);
+}
+
+/* Drop a queued message, unread; a receive that waits for it fails. */
+void umi_channel_discard_message(umi_channel *channel, umx_message *message,
+                                 umx_status status);
+
+/* The first message in the queue, for the user; NULL if there is none that can
+ * be read. */
+umx_message *umi_channel_take_first(umi_channel *channel);
+
+/* A receive for `buf`, not queued; NULL when out of memory. */
+umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
+                                  uint32_t flags, const umx_buffer *buf,
+                                  const umx_op_params *params);
+
+/* It ends with `status` at once, not reported: free it. The status. */
+umx_status umi_channel_end_recv(umx_request *req, umx_status status);
+
+/* The bytes of `message`, which is off its queue, into `buf`, or of an
+ * announced one into `req`; the message is gone after it. */
+umx_status umi_channel_copy_out(umi_channel *channel, umx_message *message,
+                                const umx_buffer *buf, uint32_t flags);
+umx_status umi_channel_deliver_announced(umi_channel *channel,
+                                         umx_message *message,
+                                         umx_request *req);
+
+/* The message that a receive left in `buf`, and the user's header that was in
+ * front of it, back to its place, by copy. */
+umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
+                              const void *header, size_t header_len,
+                              const umx_buffer *buf);
+
+/* Checks that every receive shares; gives the channel. */
+umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
+                                  umi_channel **channel_p);
+
+/* A message that was counted as received was not, after all. */
+void umi_channel_uncount(umi_channel *channel);
+
+/* A message that is in the queue has landed, or will not: `status`. */
+void umi_channel_landed(umi_channel *channel, umx_message *message,
+                        umx_status status);
+
+/* Bytes of sends not completed. */
+uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
+
+/* What an arriving message has cost its sender. */
+static inline umi_charge
+umi_charge_of(const umi_am_arrival *arrival)
+{
+    const uint8_t *header = arrival->header;
+    uint8_t        flags  = header[offsetof(umi_header, flags)];
+
+    if (flags & UMI_FLAG_RESERVE) {
+        return (umi_charge){.kind = UMI_CHARGE_RESERVE};
+    }
+    if (arrival->is_rndv) {
+        return (umi_charge){.kind = UMI_CHARGE_RNDV};
+    }
+    return umi_charge_eager(arrival->len,
+                            arrival->header_len - umi_header_size(flags));
+}
+
+/* credit.c */
+bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
+void umi_credit_sent(umi_channel *channel, umi_charge charge);
+/* An arriving message is to be kept. False: the peer had no credit for it. */
+bool umi_credit_keep(umi_channel *channel, umi_charge charge);
+/* One that was kept has been read. */
+void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
+/* A message has been read: its credit goes back, in time. */
+void umi_credit_read(umi_channel *channel, umi_charge charge);
+/* What a message that was kept has cost of the peer's credit goes back, once.
+ */
+static inline void
+umi_channel_credit(umi_channel *channel, umx_message *message)
+{
+    umi_charge charge = message->charge;
+
+    if (charge.kind != UMI_CHARGE_NONE) {
+        message->charge.kind = UMI_CHARGE_NONE;
+        umi_credit_unkeep(channel, charge);
+        umi_credit_read(channel, charge);
+    }
+}
+
+/* The CREDIT message that is due. */
+void umi_credit_grant(umi_channel *channel, umi_limits *limits,
+                      uint32_t *reserve_p);
+/* What the peer grants each channel at first. */
+void umi_credit_start(umi_channel *channel);
+/* One that has come. */
+void umi_credit_take(umi_channel *channel, const umi_limits *limits,
+                     uint32_t reserve);
+
+/* ---- cut.c ---------------------------------------------------------------
+ */
+
+/* The message at `place` cannot be had: drop what is queued from there on.
+ * Receives that wait for some of it fail with `status`. */
+void umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status);
+
+/* The same, and the endpoint, if it is open, fails. Not inside UCX's callbacks.
+ */
+void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
+
+/* The endpoint has failed: cut at the first message that has not come. */
+void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
+
+/* umi_channel_ops.place and distance of channels whose order is that of seqs.
+ */
+uint64_t umi_seq_place(const umx_recv_info *info);
+int64_t  umi_seq_distance(uint64_t a, uint64_t b);
+
+/* Is the message of that place lost, or behind one that is; is it behind one?
+ */
+bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
+bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
+
+extern const umi_request_ops umi_channel_send_ops;
+
+/* stream_send.c: of a request with umi_pieces, whose `arg` it is. They are
+ * done; withdraw it if all of it still waits. */
+void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
+void umi_pieces_cancel(umx_request *req);
+
+#endif

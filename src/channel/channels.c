@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* channels.c: the channels of an endpoint: found by their ids, and how many
+ * there may be. */
+#include <stdlib.h>
+
+#include "channel/am.h"
+#include "channel/channel.h"
+
+void
+umi_channels_init(umx_ep *ep)
+{
+    umi_channels *channels = umi_channels_of(ep);
+
+    umi_channel_init(&channels->channel0, ep, UMI_CHANNEL_0);
+    channels->channel0.is_ours  = true;
+    channels->channel0.is_peers = true;
+    umi_list_init(&channels->others);
+    umi_list_init(&channels->due);
+    umi_table_init(&channels->by_id);
+    channels->rndv_thresh =
+        umi_endpoint_worker(ep)->context->config.rndv_thresh_net;
+    channels->cma_min = SIZE_MAX;
+}
+
+void
+umi_channels_fini(umx_ep *ep)
+{
+    umi_channels *channels = umi_channels_of(ep);
+    umi_link     *link;
+
+    while ((link = umi_list_pop(&channels->others)) != NULL) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        umi_link_remove(&channel->user_link);
+        free(channel);
+    }
+    umi_table_fini(&channels->by_id);
+}
+
+umi_channel *
+umi_channel_find(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_channels_of(ep)->recent;
+
+    if (id == UMI_CHANNEL_0) {
+        return &umi_channels_of(ep)->channel0;
+    }
+    if (channel != NULL && channel->id == id) {
+        return channel;
+    }
+    channel = umi_table_get(&umi_channels_of(ep)->by_id, id);
+    if (channel != NULL) {
+        umi_channels_of(ep)->recent = channel;
+    }
+    return channel;
+}
+
+static umi_channel *
+add_channel(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = malloc(sizeof(*channel));
+
+    if (channel == NULL ||
+        !umi_table_add(&umi_channels_of(ep)->by_id, id, channel)) {
+        free(channel);
+        return NULL;
+    }
+    umi_channel_init(channel, ep, id);
+    channel->user = umi_am_user_find(ep->base.worker, id);
+    umi_credit_start(channel);
+    umi_list_append(&umi_channels_of(ep)->others, &channel->link);
+    return channel;
+}
+
+umi_channel *
+umi_channel_make(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel = umi_channel_find(ep, id);
+
+    return (channel != NULL) ? channel : add_channel(ep, id);
+}
+
+/* The library's own are few, and no limit keeps them back. */
+static bool
+is_limited(uint32_t id)
+{
+    return id >> 16 != UMI_KIND_AM || (uint16_t)id >= UMI_AM_USER ||
+           (uint16_t)id == UMX_AM_ID_PLAIN;
+}
+
+umi_channel *
+umi_channel_of_peer(umx_ep *ep, uint32_t id)
+{
+    umi_channel *channel;
+
+    if (id == UMI_CHANNEL_0) {
+        return &umi_channels_of(ep)->channel0;
+    }
+    channel = umi_channel_find(ep, id);
+    if (channel != NULL && channel->is_peers) {
+        return channel;
+    }
+    if (is_limited(id) &&
+        umi_channels_of(ep)->num_peers >=
+            umi_endpoint_worker(ep)->context->config.channels_max) {
+        umi_endpoint_protocol_error(ep, "more channels than are accepted");
+        return NULL;
+    }
+    if (channel == NULL) {
+        channel = add_channel(ep, id);
+    }
+    if (channel == NULL) {
+        umi_endpoint_protocol_error(ep, "out of memory for a channel");
+        return NULL;
+    }
+    channel->is_peers = true;
+    umi_channels_of(ep)->num_peers += is_limited(id);
+    return channel;
+}
+
+umx_status
+umi_channel_use(umi_channel *channel)
+{
+    umx_ep *ep = channel->ep;
+
+    if (channel->is_ours) {
+        return UMX_OK;
+    }
+    if (is_limited(channel->id)) {
+        if (ep->peer_channels != 0 &&
+            umi_channels_of(ep)->num_ours >= ep->peer_channels) {
+            return UMX_ERR_CHANNEL_LIMIT;
+        }
+        umi_channels_of(ep)->num_ours++;
+    }
+    channel->is_ours = true;
+    return UMX_OK;
+}
+
+void
+umi_channels_limit(umx_ep *ep)
+{
+    uint32_t left = ep->peer_channels;
+
+    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->others) {
+        umi_channel *channel = umi_container_of(link, umi_channel, link);
+
+        if (!channel->is_ours || !is_limited(channel->id)) {
+            continue;
+        }
+        if (left > 0) {
+            left--;
+            continue;
+        }
+        channel->is_ours = false;
+        umi_channels_of(ep)->num_ours--;
+        umi_channel_fail_waiting(channel, UMX_ERR_CHANNEL_LIMIT);
+    }
+}
+
+void
+umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel))
+{
+    fn(&umi_channels_of(ep)->channel0);
+    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->others) {
+        fn(umi_container_of(link, umi_channel, link));
+    }
+}
+
+umx_status
+umi_channel_check_recv(umx_ep *ep, uint32_t id, umi_channel **channel_p)
+{
+    umx_status status;
+
+    status = umi_endpoint_check(ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_channel_get(ep, id);
+    return (*channel_p == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* connection.c: what the channels of an endpoint do as it opens, closes and
+ * ends: umi_ep_hooks. */
+#include "channel/channel.h"
+
+/* The one after `channel`, for EACH_CHANNEL(); NULL: none. */
+static umi_channel *
+next_channel(const umx_ep *ep, const umi_channel *channel)
+{
+    const umi_list *others = &umi_channels_of(ep)->others;
+    const umi_link *next   = (channel == &umi_channels_of(ep)->channel0) ?
+                                 others->next :
+                                 channel->link.next;
+
+    return (next == others) ? NULL : umi_container_of(next, umi_channel, link);
+}
+
+#define EACH_CHANNEL(channel, ep)                                   \
+    for (umi_channel *channel     = &umi_channels_of(ep)->channel0; \
+         channel != NULL; channel = next_channel(ep, channel))
+
+/* ---- an open connection --------------------------------------------------
+ */
+
+void
+umi_channels_open(umx_ep *ep)
+{
+    umi_channels     *channels = umi_channels_of(ep);
+    const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
+    bool              has_shm  = ep->base.peer->has_shm;
+
+    channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
+                                         config->rndv_thresh_net;
+    channels->cma_min        = has_shm ? config->cma_min : SIZE_MAX;
+    channels->tx_limit.bytes = ep->peer_limits.bytes;
+    channels->tx_limit.rndv  = ep->peer_limits.rndv;
+    umi_channels_limit(ep);
+    umi_channels_each(ep, umi_credit_start);
+}
+
+static void
+grant(umi_channel *channel)
+{
+    umi_control control = {.kind = UMI_CREDIT};
+
+    if (channel->owes_credit && channel->ep->base.handle != NULL) {
+        umi_credit_grant(channel, &control.u.credit.limits,
+                         &control.u.credit.reserve);
+        control.u.credit.channel = channel->id;
+        umi_endpoint_send_control(channel->ep, &control);
+    }
+}
+
+void
+umi_channels_grant(umx_ep *ep)
+{
+    umi_channels_each(ep, grant);
+}
+
+void
+umi_channels_on_credit(umx_ep *ep, const umi_control *credit)
+{
+    umi_channel *channel = umi_channel_find(ep, credit->u.credit.channel);
+
+    if (channel == NULL || !channel->is_ours) {
+        umi_endpoint_protocol_error(ep,
+                                    "credit for a channel that is not in use");
+    } else {
+        umi_credit_take(channel, &credit->u.credit.limits,
+                        credit->u.credit.reserve);
+        umi_endpoint_due(ep, UMI_DUE_SEND);
+    }
+}
+
+void
+umi_channels_send(umx_ep *ep)
+{
+    umi_channels_each(ep, umi_channel_send_waiting);
+}
+
+void
+umi_channel_due(umi_channel *channel)
+{
+    if (!umi_link_is_linked(&channel->due_link)) {
+        umi_list_append(&umi_channels_of(channel->ep)->due, &channel->due_link);
+    }
+    umi_endpoint_due(channel->ep, UMI_DUE_RECV);
+}
+
+void
+umi_channels_hand_out(umx_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&umi_channels_of(ep)->due)) != NULL) {
+        umi_channel *channel = umi_container_of(link, umi_channel, due_link);
+
+        channel->ops->advance(channel);
+    }
+}
+
+/* ---- what waits ----------------------------------------------------------
+ */
+
+bool
+umi_channels_have_waiting(const umx_ep *ep)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        if (!umi_list_is_empty(&channel->waiting)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t
+umi_channels_unsent_bytes(const umx_ep *ep)
+{
+    uint64_t bytes = 0;
+
+    EACH_CHANNEL(channel, ep)
+    {
+        bytes += umi_channel_waiting_bytes(channel);
+    }
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        const umx_request *req = umi_request_at(link);
+
+        if (req->ops == &umi_channel_send_ops) {
+            bytes += req->buf.len;
+        }
+    }
+    return bytes;
+}
+
+static void
+count_waiting(const umi_channel *channel, umx_ep_stats *stats)
+{
+    UMI_LIST_FOREACH(link, &channel->waiting) {
+        stats->waiting_sends++;
+    }
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        stats->unexpected_messages++;
+        stats->unexpected_bytes += umi_message_at(link)->info.length;
+    }
+}
+
+void
+umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        count_waiting(channel, stats);
+    }
+}
+
+/* ---- closing -------------------------------------------------------------
+ */
+
+static void
+add_entry(umx_ep *ep, umi_control *control, const umi_channel *channel)
+{
+    umi_goodbye_entry *entry;
+
+    if (!channel->is_ours) {
+        return; /* nothing was sent on it */
+    }
+    if (control->u.goodbye.count == UMI_GOODBYE_MAX) {
+        umi_endpoint_send_control(ep, control);
+        control->u.goodbye.count = 0;
+    }
+    entry           = &control->u.goodbye.entries[control->u.goodbye.count++];
+    entry->channel  = channel->id;
+    entry->next_seq = channel->tx_seq;
+}
+
+void
+umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        add_entry(ep, goodbye, channel);
+    }
+}
+
+/* UCX tells the sender of an announcement that is dropped that it has been
+ * received: what the peer has not received by now it never will. In the order
+ * of arrival. */
+void
+umi_channels_on_goodbye(umx_ep *ep)
+{
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        umx_request *req = umi_request_at(link);
+
+        if (req->ops == &umi_channel_send_ops) {
+            umi_send_of(req)->is_unread = umi_send_of(req)->is_rndv;
+        }
+    }
+}
+
+bool
+umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye)
+{
+    for (unsigned i = 0; i < goodbye->u.goodbye.count; i++) {
+        const umi_goodbye_entry *entry = &goodbye->u.goodbye.entries[i];
+        umi_channel *channel = umi_channel_of_peer(ep, entry->channel);
+
+        if (channel == NULL) {
+            return false;
+        }
+        channel->has_goodbye = true;
+        channel->goodbye_seq = entry->next_seq;
+    }
+    return true;
+}
+
+bool
+umi_channels_have_arrived(const umx_ep *ep)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        if (channel->has_goodbye && channel->rx_seq != channel->goodbye_seq) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Bytes that were pulled in and not read yet. */
+static size_t
+heap_bytes(const umi_channel *channel)
+{
+    size_t bytes = 0;
+
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        const umx_message *message = umi_container_of(link, umx_message, link);
+
+        if (message->storage == UMI_STORAGE_HEAP ||
+            message->storage == UMI_STORAGE_LANDING) {
+            bytes += message->info.length;
+        }
+    }
+    return bytes;
+}
+
+void
+umi_channels_fetch(umx_ep *ep)
+{
+    size_t budget = umi_endpoint_worker(ep)->context->config.goodbye_bytes;
+    size_t used   = 0;
+
+    EACH_CHANNEL(channel, ep)
+    {
+        used += heap_bytes(channel);
+    }
+    budget = (used < budget) ? budget - used : 0;
+    EACH_CHANNEL(channel, ep)
+    {
+        umi_channel_fetch(channel, &budget);
+    }
+}
+
+void
+umi_channels_fail_recvs(umx_ep *ep, umx_status status)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        umi_channel_fail_posted(channel, status);
+    }
+}
+
+void
+umi_channels_fail_sends(umx_ep *ep, umx_status status)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        umi_channel_fail_waiting(channel, status);
+    }
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+void
+umi_channels_finish(umx_ep *ep, umx_status status)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        umi_channel_fail_waiting(channel, status);
+        if (umi_endpoint_reads_on(ep)) {
+            umi_channel_cut_at_end(channel, status);
+            umi_channel_fail_posted(channel, status);
+        } else {
+            umi_channel_fail_posted(channel, status);
+            umi_channel_discard(channel);
+        }
+    }
+}
+
+void
+umi_channels_discard(umx_ep *ep)
+{
+    umi_channels_each(ep, umi_channel_discard);
+}

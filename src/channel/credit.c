@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* credit.c: how much a peer may send before it is read.
+ *
+ * UCX gives a receiver no way to refuse an eager message. So each side grants
+ * running totals, and the sender stays below them:
+ *
+ *   of all channels   bytes of eager messages; rendezvous announcements
+ *   of each channel   eager messages; messages of its reserve
+ *
+ * What a message is charged for (umi_charge) bounds the memory that keeping it
+ * takes, so the receiver's own record of a message counts, too: an eager
+ * message is charged for its bytes, the user's header in front of them and
+ * UMI_CREDIT_OVERHEAD bytes, a constant of the wire. Otherwise empty messages
+ * would be kept without bound. An announcement keeps its bytes with the sender
+ * and is charged as one, whatever its length.
+ *
+ * Where a channel has used up what the channels share and is not read, the
+ * others must not wait for it. Without eager credit a message is announced;
+ * without credit for announcements it goes as one of the UMI_CREDIT_RESERVE
+ * messages that each channel may have unread on top of all that. So does a
+ * message without bytes, which cannot be announced, where only the shared bytes
+ * are lacking. The header says that a message is of the reserve. So one peer
+ * can have here at most
+ *
+ *   credit_bytes + (credit_rndv + channels * UMI_CREDIT_RESERVE) * about 1 KiB
+ *
+ * as far as its channels are in use; how many it may use is limited, too.
+ *
+ * Messages with raw tags (ops/tag.h) have no credit: UCX keeps those, and does
+ * not tell how much.
+ *
+ * Reading raises the totals; a CREDIT message tells the peer when half a window
+ * has been read, so a ping-pong pays for one every few thousand messages. Each
+ * window of a channel's own is told in time by the channel's own reading, which
+ * is why no channel waits for good on another. Totals may wrap: they are
+ * compared as serial numbers. */
+#include "channel/channel.h"
+
+/* How many messages of a channel's reserve may be unread. */
+static uint32_t
+reserve_of(const umi_limits *limits)
+{
+    return (limits->rndv < UMI_CREDIT_RESERVE) ? limits->rndv :
+                                                 UMI_CREDIT_RESERVE;
+}
+
+void
+umi_credit_start(umi_channel *channel)
+{
+    const umi_limits *limits = &channel->ep->peer_limits;
+
+    channel->tx_limits = (umi_counts){.messages = limits->messages,
+                                      .reserve  = reserve_of(limits)};
+}
+
+bool
+umi_credit_allows(const umi_channel *channel, umi_charge charge)
+{
+    const umi_counts *sent   = &channel->tx_sent;
+    const umi_counts *limits = &channel->tx_limits;
+    const umx_ep     *ep     = channel->ep;
+
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        return (int32_t)(limits->messages - sent->messages) > 0 &&
+               (int64_t)(umi_channels_of(ep)->tx_limit.bytes -
+                         umi_channels_of(ep)->tx_sent.bytes) >=
+                   (int64_t)charge.bytes;
+    case UMI_CHARGE_RNDV:
+        return (int32_t)(umi_channels_of(ep)->tx_limit.rndv -
+                         umi_channels_of(ep)->tx_sent.rndv) > 0;
+    case UMI_CHARGE_RESERVE:
+        return (int32_t)(limits->reserve - sent->reserve) > 0;
+    case UMI_CHARGE_NONE:
+        break;
+    }
+    return true;
+}
+
+static void
+add(umi_ep_counts *shared, umi_counts *own, umi_charge charge)
+{
+    if (charge.kind == UMI_CHARGE_EAGER) { /* nearly always */
+        own->messages++;
+        shared->bytes += charge.bytes;
+    } else if (charge.kind == UMI_CHARGE_RNDV) {
+        shared->rndv++;
+    } else if (charge.kind == UMI_CHARGE_RESERVE) {
+        own->reserve++;
+    }
+}
+
+void
+umi_credit_sent(umi_channel *channel, umi_charge charge)
+{
+    add(&umi_channels_of(channel->ep)->tx_sent, &channel->tx_sent, charge);
+}
+
+/* A peer that keeps to its credit never has more here than one window: what it
+ * may have sent less what has been read. */
+bool
+umi_credit_keep(umi_channel *channel, umi_charge charge)
+{
+    const umi_limits    *limits = &channel->ep->own_limits;
+    const umi_counts    *kept   = &channel->rx_kept;
+    const umi_ep_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
+
+    if ((charge.kind == UMI_CHARGE_EAGER &&
+         (kept->messages >= limits->messages ||
+          charge.bytes > limits->bytes - shared->bytes)) ||
+        (charge.kind == UMI_CHARGE_RNDV && shared->rndv >= limits->rndv) ||
+        (charge.kind == UMI_CHARGE_RESERVE &&
+         kept->reserve >= reserve_of(limits))) {
+        return false;
+    }
+    add(&umi_channels_of(channel->ep)->rx_kept, &channel->rx_kept, charge);
+    return true;
+}
+
+void
+umi_credit_unkeep(umi_channel *channel, umi_charge charge)
+{
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        channel->rx_kept.messages--;
+        umi_channels_of(channel->ep)->rx_kept.bytes -= charge.bytes;
+        break;
+    case UMI_CHARGE_RNDV:
+        umi_channels_of(channel->ep)->rx_kept.rndv--;
+        break;
+    case UMI_CHARGE_RESERVE:
+        channel->rx_kept.reserve--;
+        break;
+    case UMI_CHARGE_NONE:
+        break;
+    }
+}
+
+static void
+owe_credit(umi_channel *channel)
+{
+    /* A peer that has said goodbye sends no more, and may be gone already. */
+    if (!channel->owes_credit && !channel->ep->has_goodbye) {
+        channel->owes_credit = true;
+        umi_endpoint_due(channel->ep, UMI_DUE_CREDIT);
+    }
+}
+
+/* A CREDIT is due once more than half a window has been read since the last. */
+void
+umi_credit_read(umi_channel *channel, umi_charge charge)
+{
+    umx_ep           *ep      = channel->ep;
+    const umi_limits *limits  = &ep->own_limits;
+    umi_counts       *read    = &channel->rx_read;
+    const umi_counts *granted = &channel->rx_granted;
+    bool              is_due  = false;
+
+    switch (charge.kind) {
+    case UMI_CHARGE_EAGER:
+        read->messages++;
+        umi_channels_of(ep)->rx_read.bytes += charge.bytes;
+        is_due = read->messages - granted->messages > limits->messages / 2 ||
+                 umi_channels_of(ep)->rx_read.bytes -
+                         umi_channels_of(ep)->rx_granted.bytes >
+                     limits->bytes / 2;
+        break;
+    case UMI_CHARGE_RNDV:
+        umi_channels_of(ep)->rx_read.rndv++;
+        is_due = umi_channels_of(ep)->rx_read.rndv -
+                     umi_channels_of(ep)->rx_granted.rndv >
+                 limits->rndv / 2;
+        break;
+    case UMI_CHARGE_RESERVE:
+        read->reserve++;
+        is_due = read->reserve - granted->reserve > reserve_of(limits) / 2;
+        break;
+    case UMI_CHARGE_NONE:
+        break;
+    }
+    if (is_due) {
+        owe_credit(channel);
+    }
+}
+
+void
+umi_credit_grant(umi_channel *channel, umi_limits *limits, uint32_t *reserve_p)
+{
+    umx_ep *ep = channel->ep;
+
+    channel->owes_credit            = false;
+    channel->rx_granted             = channel->rx_read;
+    umi_channels_of(ep)->rx_granted = umi_channels_of(ep)->rx_read;
+    limits->bytes = umi_channels_of(ep)->rx_read.bytes + ep->own_limits.bytes;
+    limits->rndv  = umi_channels_of(ep)->rx_read.rndv + ep->own_limits.rndv;
+    limits->messages = channel->rx_read.messages + ep->own_limits.messages;
+    *reserve_p       = channel->rx_read.reserve + reserve_of(&ep->own_limits);
+}
+
+void
+umi_credit_take(umi_channel *channel, const umi_limits *limits,
+                uint32_t reserve)
+{
+    umi_ep_counts *limit = &umi_channels_of(channel->ep)->tx_limit;
+
+    channel->tx_limits = (umi_counts){.messages = limits->messages,
+                                      .reserve  = reserve};
+    if ((int64_t)(limits->bytes - limit->bytes) > 0) {
+        limit->bytes = limits->bytes;
+    }
+    if ((int32_t)(limits->rndv - limit->rndv) > 0) {
+        limit->rndv = limits->rndv;
+    }
+}

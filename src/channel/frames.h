@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frames.h: messages of many buffers, over channels of kind FRAMES. A message
+ * is a head and parts, each a message of its channel; codec/frames.h has the
+ * bytes.
+ *
+ * In `unexpected` heads and parts wait side by side, in order. A receive takes
+ * the head; while parts are missing that message is the channel's `open` one,
+ * and what comes next is a part of it. Thread: the worker's owner. */
+#ifndef UMI_CHANNEL_FRAMES_H
+#define UMI_CHANNEL_FRAMES_H
+
+#include "channel/channel.h"
+#include "codec/frames.h"
+
+/* A head, decoded, and what has come of its message. */
+typedef struct umi_frames {
+    size_t          num_missing; /* parts that have not come */
+    umi_list        parts;       /* that have, unread */
+    size_t          next;        /* the frame that the next one begins with */
+    umx_request    *reader;      /* bytes go to its buffers; or NULL */
+    bool            is_read;     /* nothing is left to receive */
+    bool            is_dropped;  /* parts are dropped as they come */
+    bool            is_cut;      /* those that are missing never come */
+    umx_buffer     *buffers;     /* that umx_frames_recv() had made; or NULL */
+    umi_frames_head head;
+} umi_frames;
+
+/* ---- frames_queue.c: messages as they come ------------------------------- */
+
+/* Can a message in the user's hands still lose bytes? */
+bool umi_frames_is_unsafe(const umx_message *head);
+
+/* The parts that the open message misses never come. */
+void umi_frames_cut_open(umi_channel *channel, umx_status status);
+
+/* Hand out what there is. */
+void umi_frames_advance(umi_channel *channel);
+
+/* Of a message that is taken: umx_message_return(), umx_message_drop(). */
+void umi_frames_return(umx_message *message);
+void umi_frames_drop(umx_message *message);
+
+/* umi_message_free() of a head: with parts and all. */
+void umi_frames_free(umx_message *message);
+
+/* The worker, and with it the announcements, is gone. */
+void umi_frames_orphan(umx_message *message);
+
+/* The next head, off the queue, with the parts that are there; NULL if there is
+ * none yet. */
+umx_message *umi_frames_take(umi_channel *channel);
+
+/* A taken message back into the queue; what has been read of it comes from
+ * `buffers`. */
+void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
+
+/* A receive. */
+typedef struct umi_frames_op {
+    umi_assembly        all;
+    umx_message        *message; /* NULL: none yet */
+    umx_frames_alloc_fn alloc;
+    void               *arg;
+    const umx_buffer   *buffers;
+    size_t              count;
+} umi_frames_op;
+
+UMI_REQUEST_TAIL(umi_frames_op, umi_frames_op_of);
+
+/* ---- frames_recv.c: bytes ------------------------------------------------
+ */
+
+extern const umi_request_ops umi_frames_recv_ops;
+extern const umi_request_ops umi_frames_part_ops; /* of a part that lands */
+
+/* It has got a message. */
+void umi_frames_got(umx_request *req, umx_message *message);
+
+/* A part has come for it. */
+void umi_frames_read_part(umx_request *req, umx_message *message,
+                          const umi_part *part);
+
+/* No part is missing any more, or none will come. */
+void umi_frames_check_read(umx_request *req);
+
+/* The connection ends: so does it. */
+void umi_frames_fail(umx_request *req, umx_status status);
+
+#endif

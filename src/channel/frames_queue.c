@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* frames_queue.c: messages of frames as they come; see frames.h.
+ *
+ * Heads and parts are messages of their channel: credit, parking, GOODBYE and
+ * the peer's close treat them as all others. A receive takes the first head,
+ * which an announced one has to be pulled in for, and the parts go to it in
+ * their order, now or as they come; only then is the next head looked at. What
+ * is given back returns to its places, which makes it the next message again.
+ * While bytes of a cancelled receive are still landing, that is waited for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel/channel.h"
+#include "channel/frames.h"
+#include "mem/memtype.h"
+
+static umi_frames_limits
+limits_of(const umi_channel *channel)
+{
+    const umx_config *config =
+        &umi_endpoint_worker(channel->ep)->context->config;
+
+    return (umi_frames_limits){.frames = config->frames_max,
+                               .bytes  = config->frames_bytes_max};
+}
+
+static umx_message *
+first_message(const umi_channel *channel)
+{
+    return umi_list_is_empty(&channel->unexpected) ?
+               NULL :
+               umi_message_at(channel->unexpected.next);
+}
+
+/* Decode the head. False: it is none, or there is no memory. */
+static bool
+open_head(umi_channel *channel, umx_message *message, const char **why_p)
+{
+    umi_frames_limits limits = limits_of(channel);
+    umi_frames       *frames = umi_pool_get(
+              &umi_endpoint_worker(channel->ep)->frames);
+
+    if (frames == NULL) {
+        *why_p = "out of memory for a message";
+        return false;
+    }
+    memset(frames, 0, offsetof(umi_frames, head));
+    umi_list_init(&frames->parts);
+    *why_p              = umi_frames_decode(&frames->head, message->data,
+                                            message->info.length, &limits);
+    frames->num_missing = frames->head.num_parts;
+    message->frames     = frames;
+    if (*why_p != NULL) {
+        umi_frames_free(message);
+        return false;
+    }
+    return true;
+}
+
+void
+umi_frames_free(umx_message *message)
+{
+    umi_frames *frames = message->frames;
+    umx_worker *worker = message->is_taken ? message->worker :
+                                             umi_endpoint_worker(message->ep);
+
+    if (message->channel->open == message) {
+        message->channel->open = NULL;
+    }
+    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
+        umi_message_free(umi_message_at(link));
+    }
+    umi_frames_head_fini(&frames->head);
+    free(frames->buffers);
+    umi_pool_put(&worker->frames, frames);
+    message->frames = NULL;
+}
+
+void
+umi_frames_orphan(umx_message *message)
+{
+    UMI_LIST_FOREACH(link, &message->frames->parts) {
+        umx_message *part = umi_message_at(link);
+
+        if (part->storage == UMI_STORAGE_RNDV) {
+            part->storage = UMI_STORAGE_MOVED;
+        }
+    }
+}
+
+/* ---- taking --------------------------------------------------------------
+ */
+
+/* The message that begins with `seq` can never be read. */
+static void
+refuse(umi_channel *channel, uint32_t seq, const char *why)
+{
+    umi_endpoint_protocol_error(channel->ep, why);
+    umi_channel_cut(channel, seq, UMX_ERR_PROTOCOL);
+}
+
+/* Its bytes are needed to know what comes next. */
+static void
+fetch_head(umi_channel *channel, umx_message *message)
+{
+    umi_frames_limits limits = limits_of(channel);
+
+    if (message->info.length > umi_frames_head_max(&limits)) {
+        refuse(channel, message->info.seq, "a head of frames too long");
+    } else if (!umi_channel_fetch_one(channel, message)) {
+        refuse(channel, message->info.seq, "out of memory for a message");
+    }
+}
+
+static umx_message *
+take_head(umi_channel *channel)
+{
+    umx_message *message = first_message(channel);
+    const char  *why;
+
+    if (message == NULL || message->storage == UMI_STORAGE_LANDING) {
+        return NULL;
+    }
+    if (message->storage == UMI_STORAGE_RNDV) {
+        fetch_head(channel, message);
+        return NULL;
+    }
+    if (!open_head(channel, message, &why)) {
+        refuse(channel, message->info.seq, why);
+        return NULL;
+    }
+    umi_channel_unqueue(channel, message);
+    umi_message_take(message);
+    if (message->frames->num_missing != 0) {
+        channel->open = message;
+        umi_list_append(&channel->taken, &message->link);
+    }
+    return message;
+}
+
+/* Nobody wants it. */
+static void
+drop_part(umi_channel *channel, umx_message *part)
+{
+    umi_channel_credit(channel, part);
+    umi_message_free(part);
+    if (channel->ep->has_goodbye) {
+        umi_endpoint_due(channel->ep, UMI_DUE_ACK);
+    }
+}
+
+/* To the message that is open. False: it is no part of it. */
+static bool
+take_part(umi_channel *channel, umx_message *message)
+{
+    umx_message *head   = channel->open;
+    umi_frames  *frames = head->frames;
+    umi_part     part;
+
+    umi_frames_part(&frames->head, frames->next, &part);
+    if (message->info.length != part.len) {
+        refuse(channel, head->info.seq, "frames whose sizes lie");
+        return false;
+    }
+    umi_channel_unqueue(channel, message);
+    message->is_taken = true;
+    message->worker   = umi_endpoint_worker(channel->ep);
+    frames->next      = part.end;
+    frames->num_missing--;
+    if (frames->num_missing == 0) {
+        channel->open = NULL;
+    }
+    if (frames->is_dropped) {
+        drop_part(channel, message);
+        if (frames->num_missing == 0) {
+            umi_message_free(head);
+        }
+    } else if (frames->reader != NULL) {
+        umi_frames_read_part(frames->reader, message, &part);
+    } else {
+        umi_list_append(&frames->parts, &message->link);
+    }
+    return true;
+}
+
+/* The part that the open message waits for. In front of it there may be what a
+ * cancelled receive has given back. */
+static umx_message *
+next_part(const umi_channel *channel)
+{
+    const umx_message *head = channel->open;
+    uint32_t           seq  = head->info.seq + 1 +
+                   (uint32_t)(head->frames->head.num_parts -
+                              head->frames->num_missing);
+
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        umx_message *message = umi_message_at(link);
+
+        if (umi_seq_diff(message->info.seq, seq) >= 0) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+static void
+take_parts(umi_channel *channel)
+{
+    umx_message *message;
+
+    while (channel->open != NULL && (message = next_part(channel)) != NULL &&
+           message->storage != UMI_STORAGE_LANDING &&
+           take_part(channel, message)) {
+    }
+}
+
+umx_message *
+umi_frames_take(umi_channel *channel)
+{
+    umx_message *message;
+
+    if (channel->open != NULL || channel->num_returning != 0 ||
+        !umi_list_is_empty(&channel->posted)) {
+        return NULL;
+    }
+    message = take_head(channel);
+    if (message != NULL) {
+        take_parts(channel);
+    }
+    return message;
+}
+
+void
+umi_frames_cut_open(umi_channel *channel, umx_status status)
+{
+    umx_message *head = channel->open;
+
+    if (head == NULL) {
+        return;
+    }
+    channel->open        = NULL;
+    head->frames->is_cut = true;
+    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
+        umx_message *message = umi_message_at(link);
+        int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
+
+        if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
+            umi_channel_discard_message(channel, message, status);
+        }
+    }
+    if (head->frames->is_dropped) {
+        umi_message_free(head);
+    } else if (head->frames->reader != NULL) {
+        umi_frames_fail(head->frames->reader, status);
+    }
+}
+
+/* Nothing is left, and nothing comes any more. */
+static void
+end_posted(umi_channel *channel)
+{
+    umx_status status = umi_endpoint_recv_status(channel->ep);
+
+    if (status != UMX_OK && umi_list_is_empty(&channel->unexpected)) {
+        umi_frames_cut_open(channel, status);
+        umi_request_complete_all(&channel->posted, status);
+    }
+}
+
+void
+umi_frames_advance(umi_channel *channel)
+{
+    umx_message *message;
+
+    if (channel->num_returning != 0) {
+        return;
+    }
+    take_parts(channel);
+    while (channel->open == NULL && !umi_list_is_empty(&channel->posted) &&
+           (message = take_head(channel)) != NULL) {
+        umi_frames_got(umi_request_at(channel->posted.next), message);
+        take_parts(channel);
+    }
+    end_posted(channel);
+}
+
+/* ---- arrival and end -----------------------------------------------------
+ */
+
+static void
+offer(umi_channel *channel, umx_message *message)
+{
+    umi_channel_queue(channel, message);
+    if (channel->open != NULL || !umi_list_is_empty(&channel->posted)) {
+        umi_channel_due(channel); /* UCX is calling */
+    }
+}
+
+static void
+fail_posted(umi_channel *channel, umx_status status)
+{
+    if (umi_endpoint_reads_on(channel->ep)) {
+        umi_frames_advance(channel); /* what has come can be read */
+        return;
+    }
+    umi_frames_cut_open(channel, status);
+    umi_request_complete_all(&channel->posted, status);
+}
+
+/* Parts of a head in the queue; SIZE_MAX if it cannot be read. */
+static size_t
+count_parts(umi_channel *channel, umx_message *message)
+{
+    const char *why;
+    size_t      count;
+
+    if (!open_head(channel, message, &why)) {
+        return SIZE_MAX;
+    }
+    count = message->frames->head.num_parts;
+    umi_frames_free(message);
+    return count;
+}
+
+static uint64_t
+first_broken(umi_channel *channel, uint64_t none)
+{
+    const umi_link *whole   = channel->unexpected.next; /* behind the last */
+    size_t          missing = 0;
+
+    UMI_LIST_FOREACH(link, &channel->unexpected) {
+        umx_message *message = umi_message_at(link);
+
+        if (!umi_message_is_at_hand(message) ||
+            message->storage == UMI_STORAGE_MOVED) {
+            break;
+        }
+        missing = (missing == 0) ? count_parts(channel, message) : missing - 1;
+        if (missing == 0) {
+            whole = link->next;
+        }
+    }
+    return (whole == &channel->unexpected) ?
+               none :
+               umi_container_of(whole, const umx_message, link)->info.seq;
+}
+
+bool
+umi_frames_is_unsafe(const umx_message *head)
+{
+    const umi_frames *frames = head->frames;
+
+    if (frames->is_dropped) {
+        return false; /* nobody wants them */
+    }
+    if (frames->num_missing != 0) {
+        return true;
+    }
+    UMI_LIST_FOREACH(link, &frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(link))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- giving back ---------------------------------------------------------
+ */
+
+/* A part that was read, from `buffers`. */
+static bool
+rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
+             const umx_buffer *buffers)
+{
+    const umx_frame *frames  = head->frames->head.frames;
+    umx_message     *message = umi_message_copy(head->ep, NULL, 0);
+    umx_status       status  = UMX_OK;
+    char            *pos;
+
+    if (message == NULL) {
+        return false;
+    }
+    if (!umi_message_make_room(message, part->len)) {
+        umi_message_free(message);
+        return false;
+    }
+    pos = message->data;
+    for (size_t i = part->first; i < part->end && status == UMX_OK; i++) {
+        if (frames[i].place != UMI_FRAME_IN_HEAD) {
+            status = umi_copy_out(&buffers[i], pos, frames[i].len);
+            pos += frames[i].len;
+        }
+    }
+    message->channel     = head->channel;
+    message->info        = head->info;
+    message->info.length = part->len;
+    message->info.seq    = seq;
+    umi_channel_queue(head->channel, message);
+    return status == UMX_OK;
+}
+
+/* The parts up to the `end`th frame, and those that nobody has read. */
+static bool
+put_back_parts(umx_message *head, const umx_buffer *buffers)
+{
+    umi_frames *frames = head->frames;
+    uint32_t    seq    = head->info.seq + 1;
+    size_t      end    = umi_list_is_empty(&frames->parts) ? frames->next : 0;
+    umi_part    part;
+
+    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
+        umx_message *message = umi_message_at(link);
+
+        umi_link_remove(&message->link);
+        message->is_taken = false;
+        umi_channel_queue(head->channel, message);
+    }
+    for (size_t i = 0; i < end; i = part.end, seq++) {
+        umi_frames_part(&frames->head, i, &part);
+        if (!rebuild_part(head, &part, seq, buffers)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
+{
+    umi_channel *channel = message->channel;
+    umx_worker  *worker  = message->worker;
+    umx_ep      *ep      = message->ep;
+
+    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
+        message->frames->is_cut ||
+        umi_channel_is_lost(channel, message->info.seq)) {
+        umi_frames_drop(message);
+        return;
+    }
+    if (!put_back_parts(message, buffers)) {
+        umi_channel_lose(channel, message->info.seq, UMX_ERR_NO_MEMORY);
+        umi_frames_drop(message);
+        return;
+    }
+    umi_frames_free(message);
+    umi_link_remove(&message->link);
+    message->is_taken = false;
+    umi_channel_queue(channel, message);
+    umi_frames_advance(channel);
+    umi_message_end_taken(worker, ep);
+}
+
+void
+umi_frames_return(umx_message *message)
+{
+    if (message->frames->is_read && message->frames->head.num_parts != 0) {
+        umi_frames_drop(message); /* its bytes are not ours any more */
+    } else {
+        umi_frames_put_back(message, NULL);
+    }
+}
+
+void
+umi_frames_drop(umx_message *message)
+{
+    umi_channel *channel = message->channel;
+    umi_frames  *frames  = message->frames;
+    umx_worker  *worker  = message->worker;
+    umx_ep      *ep      = message->ep;
+
+    umi_channel_credit(channel, message);
+    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
+        drop_part(channel, umi_message_at(link));
+    }
+    if (channel->open == message) {
+        message->is_taken = false; /* the channel's, until its parts are here */
+        frames->is_dropped = true;
+        umi_frames_advance(channel);
+    } else {
+        umi_message_free(message);
+        umi_frames_advance(channel);
+    }
+    umi_message_end_taken(worker, ep);
+}
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+/* A head has to be decoded first, and a part needs its head. */
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
+{
+    (void)channel;
+    (void)info;
+    (void)arrival;
+    return false;
+}
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    umi_frames_advance(channel);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->rx_seq;
+}
+
+const umi_channel_ops umi_frames_ops = {
+    .arrive       = arrive,
+    .offer        = offer,
+    .landed       = landed,
+    .advance      = umi_frames_advance,
+    .fail_posted  = fail_posted,
+    .cut          = umi_frames_cut_open,
+    .first_broken = first_broken,
+    .place        = umi_seq_place,
+    .distance     = umi_seq_distance,
+    .next         = next,
+    .lander       = &umi_frames_part_ops,
+};

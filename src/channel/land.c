@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "channel/land.h"
+
+#include "channel/channel.h"
+#include "lend/lend.h"
+
+/* ---- one message ---------------------------------------------------------
+ */
+
+bool
+umi_land_stage(umx_request *req)
+{
+    umi_landing *landing = umi_landing_of(req);
+    umx_message *staged  = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
+
+    if (staged == NULL) {
+        return false;
+    }
+    if (!umi_message_make_room(staged, req->buf.len)) {
+        umi_message_free(staged);
+        return false;
+    }
+    landing->staged  = staged;
+    landing->device  = req->buf.data;
+    req->buf.data    = staged->data;
+    req->buf.memtype = UMX_MEMTYPE_HOST;
+    return true;
+}
+
+umx_status
+umi_land_unstage(umx_request *req, umx_status status, size_t len)
+{
+    umi_landing *landing = umi_landing_of(req);
+    umx_message *staged  = landing->staged;
+    umx_status   copied  = UMX_OK;
+
+    if (staged == NULL) {
+        return status;
+    }
+    landing->staged  = NULL;
+    req->buf.data    = landing->device;
+    req->buf.memtype = UMX_MEMTYPE_CUDA;
+    if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
+        copied = umi_copy_in(&req->buf, staged->data, len);
+    }
+    umi_message_free(staged);
+    return (copied == UMX_OK) ? status : copied;
+}
+
+umx_status
+umi_land(umx_request *req, void *desc, size_t len)
+{
+    umi_landing_of(req)->is_landing = true;
+    umi_endpoint_of(req->ep)->num_landing++;
+    return umi_cma_is_loan(desc) ? umi_cma_read(req, desc) :
+                                   umi_am_recv(req, desc, len);
+}
+
+/* The peer's close may have waited for it. */
+void
+umi_land_end(umx_request *req)
+{
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
+    umi_landing_of(req)->is_landing = false;
+    ep->num_landing--;
+    if (ep->has_goodbye) {
+        umi_endpoint_due(ep, UMI_DUE_ACK);
+    }
+}
+
+bool
+umi_land_is_of(const umx_request *req, const umi_channel *channel)
+{
+    return req->ops == channel->ops->lander &&
+           umi_landing_of(req)->channel == channel &&
+           umi_landing_of(req)->is_landing;
+}
+
+void
+umi_channel_landed(umi_channel *channel, umx_message *message,
+                   umx_status status)
+{
+    if (status != UMX_OK) {
+        umi_channel_lose(channel, channel->ops->place(&message->info), status);
+    }
+    channel->ops->landed(channel, message, status);
+}
+
+/* ---- several pieces ------------------------------------------------------
+ */
+
+/* UCX keeps bytes, for which those behind a cancelled receive wait. */
+static void
+on_lost(umx_request *piece, umx_status status, void *arg)
+{
+    umx_request  *req      = arg;
+    umi_assembly *assembly = umi_assembly_of(req);
+    umi_channel  *channel  = assembly->channel;
+
+    (void)piece;
+    umi_request_lose(req, status);
+    if (assembly->is_returning) {
+        assembly->is_returning = false;
+        channel->num_returning--;
+        umi_channel_lose(channel, channel->ops->place(&req->info), status);
+        channel->ops->advance(channel);
+    }
+}
+
+umx_request *
+umi_piece_new(umx_request *req, const umi_request_ops *ops)
+{
+    umx_request *piece = umi_request_new(req->worker, req->ep, ops, NULL);
+
+    if (piece != NULL) {
+        piece->on_lost = on_lost;
+        piece->arg     = req;
+    }
+    return piece;
+}
+
+void
+umi_piece_land(umx_request *piece, void *desc, size_t len)
+{
+    umx_status status;
+
+    umi_assembly_of(piece->arg)->num_landing++;
+    status = umi_land(piece, desc, len);
+    if (status < 0) {
+        umi_endpoint_cannot_land(umi_endpoint_of(piece->ep), status);
+    }
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(piece, status);
+    }
+}
+
+void
+umi_piece_end(umx_request *piece)
+{
+    umi_assembly_of(piece->arg)->num_landing--;
+    umi_land_end(piece);
+}
+
+void
+umi_assembly_cancel(umx_request *req)
+{
+    umi_assembly *assembly = umi_assembly_of(req);
+    umi_channel  *channel  = assembly->channel;
+
+    assembly->is_ended = true;
+    if (assembly->num_landing != 0 &&
+        !umi_channel_is_lost(channel, channel->ops->place(&req->info))) {
+        assembly->is_returning = true;
+        channel->num_returning++;
+    }
+}
+
+void
+umi_assembly_settle(umx_request *req)
+{
+    if (umi_assembly_of(req)->is_returning) {
+        umi_assembly_of(req)->channel->num_returning--;
+    }
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* land.h: bytes that are with their sender come into a receive's buffer.
+ * Thread: the worker's owner.
+ *
+ *   init --umi_land()--> landing --finish: umi_land_end(), umi_land_unstage()
+ *
+ * A receive of one message lands by itself. One that takes its bytes from
+ * several messages (umi_assembly) has a request for each, a piece. If it is
+ * cancelled while bytes land, nobody may read on before they are back. */
+#ifndef UMI_CHANNEL_LAND_H
+#define UMI_CHANNEL_LAND_H
+
+#include "core/request.h"
+#include "core/worker.h"
+#include "mem/memtype.h"
+
+struct umi_channel;
+
+/* What the tail of a request begins with into whose buffer bytes land.
+ * `req->info` says of which message. */
+typedef struct umi_landing {
+    struct umi_channel *channel;
+    umx_message        *staged; /* where bytes land; or NULL */
+    void               *device; /* where they belong, if so */
+    bool                is_landing;
+} umi_landing;
+
+UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
+
+/* UCX cannot write to `req->buf`: the bytes come to the host first. False when
+ * out of memory. */
+bool umi_land_stage(umx_request *req);
+
+/* A new request, which has its buffer. False when out of memory. */
+static inline bool
+umi_landing_init(umx_request *req, struct umi_channel *channel)
+{
+    umi_landing *landing = umi_landing_of(req);
+
+    landing->channel    = channel;
+    landing->staged     = NULL;
+    landing->is_landing = false;
+    return !umi_must_stage(req->worker->context, &req->buf) ||
+           umi_land_stage(req);
+}
+
+/* Have `len` bytes of an announcement, or of a loan, written into `req->buf`.
+ * As umi_am_recv(); umi_land_end() follows, also after a failure. */
+umx_status umi_land(umx_request *req, void *desc, size_t len);
+
+/* They are there, or will not come. */
+void umi_land_end(umx_request *req);
+
+/* Put staged bytes where they belong, `len` of them, if `status` is well; what
+ * the request ends with. */
+umx_status umi_land_unstage(umx_request *req, umx_status status, size_t len);
+
+/* Does a message of `channel` land by `req`? */
+bool umi_land_is_of(const umx_request *req, const struct umi_channel *channel);
+
+/* ---- several pieces ------------------------------------------------------
+ */
+
+/* What the tail of a receive begins with whose bytes come by several messages.
+ */
+typedef struct umi_assembly {
+    struct umi_channel *channel;
+    unsigned            num_landing; /* pieces */
+    umx_status          status;
+    uint8_t             phase; /* the kind's own */
+    bool                is_ended;
+    bool                is_returning; /* counted in channel->num_returning */
+} umi_assembly;
+
+UMI_REQUEST_TAIL(umi_assembly, umi_assembly_of);
+
+/* A request of `ops` by which bytes land for `req`, which is its `arg`; its
+ * tail begins with an umi_landing, not yet set. NULL when out of memory. */
+umx_request *umi_piece_new(umx_request *req, const umi_request_ops *ops);
+
+/* umi_land(); it completes in any case. */
+void umi_piece_land(umx_request *piece, void *desc, size_t len);
+
+/* umi_land_end() */
+void umi_piece_end(umx_request *piece);
+
+/* `req` is cancelled: what lands goes back. And it has. */
+void umi_assembly_cancel(umx_request *req);
+void umi_assembly_settle(umx_request *req);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* queue.c: messages that no receive has taken yet: `unexpected`. */
+#include "channel/channel.h"
+
+/* Where its first unread byte is. */
+static uint64_t
+order_of(const umi_channel *channel, const umx_message *message)
+{
+    return channel->ops->place(&message->info) + message->read;
+}
+
+/* New messages go to the end at once. */
+void
+umi_channel_insert(umi_channel *channel, umx_message *message)
+{
+    umi_list *list = &channel->unexpected;
+    umi_link *pos  = list->prev;
+
+    while (pos != list &&
+           channel->ops->distance(order_of(channel, umi_message_at(pos)),
+                                  order_of(channel, message)) > 0) {
+        pos = pos->prev;
+    }
+    umi_link_insert_before(pos->next, &message->link);
+}
+
+umx_message *
+umi_channel_take_first(umi_channel *channel)
+{
+    umi_link    *first = channel->unexpected.next;
+    umx_message *message;
+
+    if (umi_list_is_empty(&channel->unexpected)) {
+        return NULL;
+    }
+    message = umi_message_at(first);
+    if (message->storage == UMI_STORAGE_LANDING) {
+        return NULL;
+    }
+    umi_channel_unqueue(channel, message);
+    umi_message_take(message);
+    return message;
+}
+
+void
+umi_channel_discard_message(umi_channel *channel, umx_message *message,
+                            umx_status status)
+{
+    umx_request *claimant = message->claimant;
+
+    umi_channel_unqueue(channel, message);
+    if (message->lander != NULL) {
+        umi_recv_of(message->lander)->message = NULL;
+    }
+    umi_message_free(message);
+    if (claimant != NULL) {
+        umi_tagged_fail_claim(claimant, status);
+    }
+}
+
+void
+umi_channel_discard(umi_channel *channel)
+{
+    umx_status status = umi_endpoint_end_status(channel->ep, UMX_ERR_CANCELED);
+
+    while (!umi_list_is_empty(&channel->unexpected)) {
+        umi_channel_discard_message(
+            channel, umi_message_at(channel->unexpected.next), status);
+    }
+    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
+        umi_message_free(umi_message_at(link));
+    }
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* send.c: the sending half of channel.h. */
+#include <string.h>
+
+#include "channel/channel.h"
+#include "endpoint/endpoint.h"
+#include "lend/lend.h"
+#include "mem/memtype.h"
+
+/* The receiver allocates device memory before it takes the bytes. */
+static bool
+is_of_device(const umx_request *req)
+{
+    return umi_send_of(req)->staged != NULL || !umi_is_host_readable(&req->buf);
+}
+
+/* The header in front of the message; UCX reads it until the send is over. */
+static char *
+header_of(umx_request *req)
+{
+    umx_message *longer = umi_send_of(req)->longer;
+
+    return (longer != NULL) ? longer->data : (char *)umi_send_of(req)->header;
+}
+
+static bool
+must_announce(umx_ep *ep, const umx_request *req)
+{
+    size_t len = req->buf.len;
+
+    return len >= umi_channels_of(ep)->rndv_thresh ||
+           (len >= umi_channels_of(ep)->cma_min &&
+            umi_cma_is_agreed(&ep->base, len)) ||
+           (len != 0 && is_of_device(req));
+}
+
+static umi_charge
+charge_eager(umx_request *req)
+{
+    uint8_t flags;
+
+    if (umi_send_of(req)->longer == NULL) {
+        return umi_charge_eager(req->buf.len, 0); /* no header of the user's */
+    }
+    flags = (uint8_t)header_of(req)[offsetof(umi_header, flags)];
+    return umi_charge_eager(req->buf.len, umi_send_of(req)->header_len -
+                                              umi_header_size(flags));
+}
+
+/* How does it go, and does credit allow that? Without credit for eager messages
+ * a message is announced, so that its bytes stay here; without credit for
+ * announcements it may be of the channel's reserve. */
+static bool
+choose_charge(const umi_channel *channel, umx_request *req,
+              umi_charge *charge_p)
+{
+    if (!must_announce(channel->ep, req)) {
+        *charge_p = charge_eager(req);
+        if (umi_credit_allows(channel, *charge_p)) {
+            return true;
+        }
+    }
+    *charge_p = (umi_charge){.kind = UMI_CHARGE_RNDV};
+    if (req->buf.len != 0 && umi_credit_allows(channel, *charge_p)) {
+        return true;
+    }
+    if (req->buf.len == 0 &&
+        channel->tx_sent.messages == channel->tx_limits.messages) {
+        return false; /* only what is shared may be lacking */
+    }
+    *charge_p = (umi_charge){.kind = UMI_CHARGE_RESERVE};
+    return umi_credit_allows(channel, *charge_p);
+}
+
+/* Eager, by rendezvous, or as a loan. */
+static umx_status
+post_message(umx_request *req, const void *header, bool is_rndv)
+{
+    size_t len = umi_send_of(req)->header_len;
+
+    return (is_rndv && umi_cma_may_lend(req, len)) ?
+               umi_cma_lend(req, header, len) :
+               umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
+}
+
+static umx_status
+post(umi_channel *channel, umx_request *req, umi_charge charge)
+{
+    uint32_t   seq      = channel->tx_seq;
+    uint64_t   endpoint = channel->ep->base.remote_id;
+    bool       is_rndv  = charge.kind != UMI_CHARGE_EAGER && req->buf.len != 0;
+    char      *header   = header_of(req);
+    umx_status status;
+
+    memcpy(header + offsetof(umi_header, seq), &seq, sizeof(seq));
+    memcpy(header + offsetof(umi_header, endpoint), &endpoint,
+           sizeof(endpoint));
+    if (charge.kind == UMI_CHARGE_RESERVE) {
+        header[offsetof(umi_header, flags)] |= UMI_FLAG_RESERVE;
+    }
+    umi_send_of(req)->is_rndv   = is_rndv;
+    umi_send_of(req)->is_unread = false;
+    status                      = post_message(req, header, is_rndv);
+    if (status >= 0) {
+        channel->tx_seq++;
+        channel->ep->stats.sent_messages++;
+        channel->ep->stats.sent_bytes += req->buf.len;
+        umi_credit_sent(channel, charge);
+    }
+    return status;
+}
+
+static __attribute__((noinline)) void
+free_what_there_is(umx_request *req)
+{
+    if (umi_send_of(req)->longer != NULL) {
+        umi_message_free(umi_send_of(req)->longer);
+        umi_send_of(req)->longer = NULL;
+    }
+    if (umi_send_of(req)->staged != NULL) {
+        umi_message_free(umi_send_of(req)->staged);
+        umi_send_of(req)->staged = NULL;
+    }
+    if (umi_send_of(req)->memory != NULL) {
+        umi_message_free(umi_send_of(req)->memory);
+        umi_send_of(req)->memory = NULL;
+    }
+}
+
+/* Few requests have any. */
+static inline void
+free_memory(umx_request *req)
+{
+    if (((uintptr_t)umi_send_of(req)->longer |
+         (uintptr_t)umi_send_of(req)->staged |
+         (uintptr_t)umi_send_of(req)->memory) != 0) {
+        free_what_there_is(req);
+    }
+}
+
+/* UCX cannot read that memory: send a copy of it. */
+static umx_status
+stage(umx_request *req)
+{
+    umx_buffer   device = req->buf;
+    umx_message *staged;
+    umx_status   status = umi_message_rebuild(umi_endpoint_of(req->ep), NULL, 0,
+                                              &device, device.len, &staged);
+
+    if (status == UMX_OK) {
+        umi_send_of(req)->staged = staged;
+        req->buf.data            = staged->data;
+        req->buf.memtype         = UMX_MEMTYPE_HOST;
+    }
+    return status;
+}
+
+/* With the user's header behind it. */
+static __attribute__((noinline)) bool
+fill_longer_header(umx_request *req, const umi_outgoing *what,
+                   const umi_header *header)
+{
+    size_t       size   = umi_header_size(header->flags);
+    umx_message *longer = umi_message_copy(umi_endpoint_of(req->ep), NULL, 0);
+
+    umi_send_of(req)->longer = longer;
+    umi_send_of(req)->header_len += (uint32_t)what->header_len;
+    if (longer == NULL ||
+        !umi_message_make_room(longer, umi_send_of(req)->header_len)) {
+        return false;
+    }
+    memcpy(longer->data, header, size);
+    memcpy((char *)longer->data + size, what->header, what->header_len);
+    return true;
+}
+
+static bool
+fill_header(umx_request *req, const umi_outgoing *what)
+{
+    umi_header header = {
+        .kind    = (uint8_t)(what->channel >> 16),
+        .flags   = what->flags,
+        .channel = (uint16_t)what->channel,
+        .tag     = what->tag,
+    };
+
+    if (req->buf.memtype == UMX_MEMTYPE_CUDA) {
+        header.flags |= UMI_FLAG_DEVICE;
+    }
+    umi_send_of(req)->header_len = (uint32_t)umi_header_size(header.flags);
+    if (what->header_len != 0) {
+        return fill_longer_header(req, what, &header);
+    }
+    memcpy(umi_send_of(req)->header, &header, sizeof(header));
+    return true;
+}
+
+/* A request for `what`, not posted. */
+static umx_status
+new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
+         const umx_buffer *buf, const umx_op_params *params,
+         umx_request **req_p)
+{
+    umx_status   status = UMX_OK;
+    umx_request *req    = umi_request_new(ep->base.worker, &ep->base,
+                                          &umi_channel_send_ops, params);
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_request_borrow(req, buf);
+    req->gather               = what->gather;
+    umi_send_of(req)->channel = channel;
+    umi_send_of(req)->longer  = NULL;
+    umi_send_of(req)->staged  = NULL;
+    umi_send_of(req)->memory  = NULL;
+    if (!fill_header(req, what)) {
+        status = UMX_ERR_NO_MEMORY;
+    } else if (umi_must_stage(ep->base.worker->context, buf)) {
+        status = stage(req);
+    } else {
+        umi_send_of(req)->memory = what->memory;
+    }
+    if (status != UMX_OK) {
+        free_memory(req);
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_OK;
+}
+
+static umx_status
+check_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
+           umi_channel **channel_p)
+{
+    umx_status status = umi_endpoint_check(ep);
+
+    if (status == UMX_OK) {
+        status = umi_endpoint_send_status(ep);
+    }
+    if (status == UMX_OK) {
+        status = umi_endpoint_check_buffer(buf);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    *channel_p = umi_channel_get(ep, what->channel);
+    if (*channel_p == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return (*channel_p)->is_ours ? UMX_OK : umi_channel_use(*channel_p);
+}
+
+/* A connection whose peer is gone, and that has not heard of it, has none. */
+static bool
+may_post(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN && ep->base.handle != NULL;
+}
+
+umx_status
+umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    umi_channel *channel;
+    umx_request *req;
+    umx_status   status = check_send(ep, what, buf, &channel);
+    umi_charge   charge;
+
+    if (status == UMX_OK) {
+        status = new_send(ep, what, channel, buf, params, &req);
+    }
+    if (status != UMX_OK) {
+        if (what->memory != NULL) {
+            umi_message_free(what->memory);
+        }
+        return status;
+    }
+    if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
+        !choose_charge(channel, req, &charge)) {
+        umi_list_append(&channel->waiting, &req->link);
+        ep->pending_bytes += buf->len;
+        *req_p = req;
+        return UMX_INPROGRESS;
+    }
+    status = post(channel, req, charge);
+    if (status != UMX_INPROGRESS) {
+        free_memory(req);
+        umi_request_free(req);
+        return (status == UMX_OK) ? status :
+                                    umi_endpoint_end_status(ep, status);
+    }
+    ep->pending_bytes += buf->len;
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p)
+{
+    bool         is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
+    umi_outgoing what        = {
+               .channel = umi_channel_id(UMI_KIND_MESSAGE, channel),
+               .flags   = is_untagged ? UMI_FLAG_UNTAGGED : 0,
+               .tag     = is_untagged ? 0 : match->tag,
+    };
+
+    return umi_channel_send(ep, &what, buf, params, req_p);
+}
+
+void
+umi_channel_send_waiting(umi_channel *channel)
+{
+    umi_charge charge;
+
+    while (!umi_list_is_empty(&channel->waiting)) {
+        umx_request *req = umi_request_at(channel->waiting.next);
+        umx_status   status;
+
+        if (channel->ep->base.handle == NULL ||
+            !choose_charge(channel, req, &charge)) {
+            return;
+        }
+        umi_link_remove(&req->link);
+        status = post(channel, req, charge);
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+/* A send that UCX accepted and then failed leaves a hole in the sequence: the
+ * endpoint cannot go on. */
+static bool
+send_finish(umx_request *req)
+{
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
+    free_memory(req);
+    ep->pending_bytes -= req->buf.len;
+    if (req->status >= 0 && umi_send_of(req)->is_unread) {
+        req->status = UMX_ERR_PEER_CLOSED;
+    }
+    if (req->status >= 0 || req->is_cancelled ||
+        req->status == UMX_ERR_CHANNEL_LIMIT /* never sent */) {
+        if (!umi_list_is_empty(&ep->drainers)) {
+            umi_drain_check(ep);
+        }
+        return true;
+    }
+    /* The endpoint ends, and with it who waits for it to be drained. */
+    if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
+        req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
+        return true;
+    }
+    if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
+        umi_endpoint_finish(ep, UMX_EP_FAILED, req->status);
+    }
+    req->status = umi_endpoint_end_status(ep, req->status);
+    return true;
+}
+
+static void
+send_cancel(umx_request *req)
+{
+    if (!req->is_posted) {
+        umi_request_complete(req, UMX_ERR_CANCELED);
+    }
+}
+
+const umi_request_ops umi_channel_send_ops = {
+    .name   = "send",
+    .finish = send_finish,
+    .cancel = send_cancel,
+};
+
+uint64_t
+umi_channel_waiting_bytes(const umi_channel *channel)
+{
+    uint64_t bytes = 0;
+
+    UMI_LIST_FOREACH(link, &channel->waiting) {
+        bytes += umi_request_at(link)->buf.len;
+    }
+    return bytes;
+}
+
+void
+umi_channel_fail_waiting(umi_channel *channel, umx_status status)
+{
+    umi_request_complete_all(&channel->waiting, status);
+}

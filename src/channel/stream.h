@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stream.h: byte streams over channels of kind STREAM.
+ *
+ * A piece is a message; one without bytes is the end. Its place in the stream
+ * is `info.tag`, by which `unexpected` is sorted: bytes that a receive gives
+ * back return to their place. Thread: the worker's owner. */
+#ifndef UMI_CHANNEL_STREAM_H
+#define UMI_CHANNEL_STREAM_H
+
+#include "channel/channel.h"
+
+/* A receive; `info.tag` is the place of its first byte. */
+typedef struct umi_stream_recv {
+    umi_assembly all;
+    size_t       filled;
+    size_t       good; /* of `filled`: before what failed */
+    bool         is_wait_all;
+} umi_stream_recv;
+
+UMI_REQUEST_TAIL(umi_stream_recv, umi_stream_of);
+
+/* The place of its first unread byte. */
+static inline uint64_t
+umi_stream_place(const umx_message *message)
+{
+    return message->info.tag + message->read;
+}
+
+#endif

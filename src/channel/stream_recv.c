@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stream_recv.c: receiving a byte stream. See stream.h.
+ *
+ * A receive takes pieces in the order of their places, from the queue or as
+ * they come. Bytes at hand are copied; an announced piece lands in the buffer
+ * if the whole of it fits, else it is pulled into memory of ours and copied
+ * from there. Several may land at a time. Once a receive has got all it waits
+ * for, it is off `posted` and only its landings keep it.
+ *
+ *   posted --has enough, or failed--> ended --nothing lands--> complete
+ *
+ * What an incomplete or unwanted receive has got goes back to the queue, by
+ * copy. While bytes of a cancelled one are landing nobody may read on: they are
+ * next. */
+#include "channel/stream.h"
+
+#include <string.h>
+#include <umx/stream.h>
+
+#include "channel/channel.h"
+#include "mem/memtype.h"
+
+/* Of a piece that lands. */
+typedef struct slice {
+    umi_landing landing;
+    size_t      at; /* in the buffer of the receive */
+} slice;
+
+UMI_REQUEST_TAIL(slice, slice_of);
+
+static const umi_request_ops recv_ops;
+static const umi_request_ops slice_ops;
+
+static umx_message *
+first_message(const umi_channel *channel)
+{
+    return umi_list_is_empty(&channel->unexpected) ?
+               NULL :
+               umi_message_at(channel->unexpected.next);
+}
+
+static size_t
+room(const umx_request *req)
+{
+    return req->buf.len - umi_stream_of(req)->filled;
+}
+
+/* Does it return with what it has? */
+static bool
+is_satisfied(const umx_request *req)
+{
+    return room(req) == 0 || (umi_stream_of(req)->filled != 0 &&
+                              !umi_stream_of(req)->is_wait_all);
+}
+
+/* ---- giving back ---------------------------------------------------------
+ */
+
+static umx_status
+put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
+{
+    umx_ep      *ep = channel->ep;
+    umx_message *message;
+
+    if (len == 0) {
+        return UMX_OK;
+    }
+    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
+        umi_channel_is_lost(channel, place)) {
+        return UMX_ERR_CLOSED;
+    }
+    if (umi_channel_is_lost(channel, place + len)) {
+        len = channel->cut_at - place;
+    }
+    message = umi_message_copy(ep, data, len);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    message->channel  = channel;
+    message->info.tag = place;
+    umi_channel_queue(channel, message);
+    return UMX_OK;
+}
+
+/* The bytes of `req`, up to the first that are missing. */
+static void
+give_back(umx_request *req)
+{
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+    size_t       len     = umi_stream_of(req)->filled;
+
+    if (len > umi_stream_of(req)->good) {
+        len = umi_stream_of(req)->good;
+    }
+    umi_stream_of(req)->filled = 0;
+    if (put_back(channel, req->info.tag, req->buf.data, len) ==
+        UMX_ERR_NO_MEMORY) {
+        umi_channel_lose(channel, req->info.tag, UMX_ERR_NO_MEMORY);
+    }
+}
+
+/* ---- the end of a receive ------------------------------------------------
+ */
+
+/* Ended, and nothing lands any more. */
+static void
+settle(umx_request *req)
+{
+    umx_status status = req->is_cancelled ? UMX_ERR_CANCELED :
+                                            umi_stream_of(req)->all.status;
+
+    umi_assembly_settle(req);
+    req->info.length = umi_stream_of(req)->filled;
+    if (status != UMX_OK) {
+        give_back(req);
+    }
+    umi_request_complete(req, status);
+}
+
+static void
+end(umx_request *req, umx_status status)
+{
+    umi_link_remove(&req->link);
+    umi_stream_of(req)->all.is_ended = true;
+    if (umi_stream_of(req)->all.status == UMX_OK) {
+        umi_stream_of(req)->all.status = status;
+    }
+    if (umi_stream_of(req)->all.num_landing == 0) {
+        settle(req);
+    }
+}
+
+/* ---- filling -------------------------------------------------------------
+ */
+
+static void
+copy(umx_request *req, uint64_t place, const void *data, size_t len)
+{
+    if (umi_stream_of(req)->filled == 0) {
+        req->info.tag = place;
+    }
+    memcpy((char *)req->buf.data + umi_stream_of(req)->filled, data, len);
+    umi_stream_of(req)->filled += len;
+}
+
+/* Have an announced piece written into `req`, where it fits. False when out of
+ * memory. */
+static bool
+land(umx_request *req, uint64_t place, void *desc, size_t len)
+{
+    umi_stream_recv *recv  = umi_stream_of(req);
+    umx_request     *piece = umi_piece_new(req, &slice_ops);
+
+    if (piece == NULL) {
+        return false;
+    }
+    if (recv->filled == 0) {
+        req->info.tag = place;
+    }
+    umi_request_borrow(piece, &req->buf);
+    piece->buf.data     = (char *)req->buf.data + recv->filled;
+    piece->buf.len      = len;
+    piece->info.tag     = place;
+    slice_of(piece)->at = recv->filled;
+    (void)umi_landing_init(piece, recv->all.channel); /* of the host */
+    recv->filled += len;
+    umi_piece_land(piece, desc, len);
+    return true;
+}
+
+static void
+consume(umi_channel *channel, umx_message *message)
+{
+    umi_channel_unqueue(channel, message);
+    umi_channel_credit(channel, message);
+    umi_message_free(message);
+}
+
+static void
+fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
+{
+    size_t len = message->info.length - message->read;
+
+    if (len > room(req)) {
+        len = room(req);
+    }
+    copy(req, umi_stream_place(message),
+         (const char *)message->data + message->read, len);
+    message->read += len;
+    if (message->read == message->info.length) {
+        consume(channel, message);
+    }
+}
+
+/* False: it has to be pulled in first, or nothing can be done. */
+static bool
+fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
+{
+    void *desc = message->data;
+
+    if (message->info.length > room(req)) {
+        if (!is_satisfied(req) && !umi_channel_fetch_one(channel, message)) {
+            umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
+        }
+        return false;
+    }
+    if (!land(req, message->info.tag, desc, message->info.length)) {
+        umi_stream_of(req)->all.status = UMX_ERR_NO_MEMORY;
+        return false;
+    }
+    channel->ep->num_announced--;
+    message->storage = UMI_STORAGE_MOVED;
+    consume(channel, message);
+    return true;
+}
+
+/* One step. False: there is nothing more for `req` now. */
+static bool
+fill_from(umi_channel *channel, umx_request *req, umx_message *message)
+{
+    if (umi_stream_of(req)->filled != 0 &&
+        umi_stream_place(message) < req->info.tag) {
+        /* Given back by an earlier receive: those bytes are first. */
+        if (umi_stream_of(req)->all.num_landing != 0) {
+            return false;
+        }
+        give_back(req);
+        return true;
+    }
+    if (umi_message_is_at_hand(message)) {
+        fill_at_hand(channel, req, message);
+        return true;
+    }
+    return message->storage == UMI_STORAGE_RNDV &&
+           fill_announced(channel, req, message);
+}
+
+/* Will nothing come behind what there is? That is the end of the stream if the
+ * peer says so, or a failure. */
+static bool
+is_at_end(const umi_channel *channel, umx_request *req)
+{
+    const umx_message *message = first_message(channel);
+    umx_status         status;
+
+    if (message != NULL) {
+        return message->info.length == 0;
+    }
+    status = umi_endpoint_recv_status(channel->ep);
+    if (status != UMX_ERR_PEER_CLOSED ||
+        umi_channel_is_behind_lost(channel, channel->place)) {
+        umi_stream_of(req)->all.status = status;
+    }
+    return status != UMX_OK;
+}
+
+/* True: `req` need not wait for more. */
+static bool
+fill(umi_channel *channel, umx_request *req)
+{
+    umx_message *message;
+
+    while (room(req) != 0 && (message = first_message(channel)) != NULL &&
+           message->info.length != 0 && fill_from(channel, req, message)) {
+    }
+    return umi_stream_of(req)->all.status != UMX_OK || is_satisfied(req) ||
+           is_at_end(channel, req);
+}
+
+static void
+advance(umi_channel *channel)
+{
+    while (channel->num_returning == 0 &&
+           !umi_list_is_empty(&channel->posted)) {
+        umx_request *req = umi_request_at(channel->posted.next);
+
+        if (!fill(channel, req)) {
+            return;
+        }
+        end(req, UMX_OK);
+    }
+}
+
+/* ---- arrival -------------------------------------------------------------
+ */
+
+static bool
+arrive(umi_channel *channel, const umx_recv_info *info,
+       const umi_am_arrival *arrival)
+{
+    umx_request *req;
+
+    (void)info;
+    if (umi_list_is_empty(&channel->posted) || channel->num_returning != 0 ||
+        !umi_list_is_empty(&channel->unexpected) || arrival->len == 0) {
+        return false;
+    }
+    req = umi_request_at(channel->posted.next);
+    if (arrival->len > room(req)) {
+        return false;
+    }
+    if (!arrival->is_rndv) {
+        copy(req, channel->place, arrival->data, arrival->len);
+    } else if (!land(req, channel->place, arrival->data, arrival->len)) {
+        return false;
+    }
+    channel->place += arrival->len;
+    umi_credit_read(channel, umi_charge_of(arrival));
+    if (is_satisfied(req)) {
+        end(req, UMX_OK);
+    }
+    return true;
+}
+
+static void
+offer(umi_channel *channel, umx_message *message)
+{
+    if (channel->has_end) {
+        umi_endpoint_protocol_error(channel->ep,
+                                    "bytes after the end of a stream");
+        umi_message_free(message);
+        return;
+    }
+    channel->has_end  = message->info.length == 0;
+    message->info.tag = channel->place;
+    channel->place += message->info.length;
+    umi_channel_queue(channel, message);
+    if (!umi_list_is_empty(&channel->posted)) {
+        umi_channel_due(channel); /* UCX is calling */
+    }
+}
+
+/* A slice of a receive is in, or will not come. */
+static bool
+slice_finish(umx_request *piece)
+{
+    umx_request *req     = piece->arg;
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+    size_t       at      = slice_of(piece)->at;
+    umx_status   status  = piece->status;
+
+    umi_piece_end(piece);
+    if (status != UMX_OK) {
+        umi_channel_lose(channel, req->info.tag + at, status);
+    } else if (umi_channel_is_behind_lost(channel, req->info.tag + at)) {
+        status = UMX_ERR_CLOSED;
+    }
+    if (status != UMX_OK) {
+        umi_stream_of(req)->all.status = umi_endpoint_end_status(channel->ep,
+                                                                 status);
+        if (at < umi_stream_of(req)->good) {
+            umi_stream_of(req)->good = at;
+        }
+    }
+    if (umi_stream_of(req)->all.num_landing == 0 &&
+        umi_stream_of(req)->all.is_ended) {
+        settle(req);
+    }
+    umi_request_free(piece);
+    advance(channel);
+    return false;
+}
+
+static const umi_request_ops slice_ops = {
+    .name   = "land",
+    .finish = slice_finish,
+};
+
+/* ---- cancelling and failing ----------------------------------------------
+ */
+
+static bool
+recv_finish(umx_request *req)
+{
+    /* Cancelled between completion and report. */
+    if (req->is_cancelled && req->status == UMX_OK) {
+        give_back(req);
+        req->status = UMX_ERR_CANCELED;
+        advance(umi_stream_of(req)->all.channel);
+    }
+    return true;
+}
+
+static void
+recv_cancel(umx_request *req)
+{
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+
+    umi_assembly_cancel(req);
+    end(req, UMX_ERR_CANCELED);
+    advance(channel);
+}
+
+static const umi_request_ops recv_ops = {
+    .name   = "stream_recv",
+    .finish = recv_finish,
+    .cancel = recv_cancel,
+};
+
+static void
+fail_posted(umi_channel *channel, umx_status status)
+{
+    if (umi_endpoint_reads_on(channel->ep)) {
+        advance(channel); /* to the end of the stream, or a failure */
+        return;
+    }
+    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
+        end(umi_request_at(link), status);
+    }
+}
+
+/* ---- the kind ------------------------------------------------------------
+ */
+
+static void
+landed(umi_channel *channel, umx_message *message, umx_status status)
+{
+    (void)message;
+    (void)status;
+    advance(channel);
+}
+
+static uint64_t
+place_of(const umx_recv_info *info)
+{
+    return info->tag;
+}
+
+static int64_t
+distance(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b);
+}
+
+static uint64_t
+next(const umi_channel *channel)
+{
+    return channel->place;
+}
+
+const umi_channel_ops umi_stream_ops = {
+    .arrive      = arrive,
+    .offer       = offer,
+    .landed      = landed,
+    .advance     = advance,
+    .fail_posted = fail_posted,
+    .place       = place_of,
+    .distance    = distance,
+    .next        = next,
+    .lander      = &slice_ops,
+};
+
+/* ---- public --------------------------------------------------------------
+ */
+
+static umx_request *
+new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
+         const umx_op_params *params)
+{
+    umx_ep      *ep  = channel->ep;
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base, &recv_ops,
+                                       params);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    umi_request_borrow(req, buf);
+    memset(&req->info, 0, sizeof(req->info));
+    memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
+    umi_stream_of(req)->all.channel = channel;
+    umi_stream_of(req)->good        = SIZE_MAX;
+    umi_stream_of(req)->is_wait_all = (flags & UMX_STREAM_WAITALL) != 0;
+    return req;
+}
+
+/* With what is there. UMX_INPROGRESS: it is in `posted`, or bytes land. */
+static umx_status
+start(umi_channel *channel, umx_request *req)
+{
+    bool is_first = umi_list_is_empty(&channel->posted) &&
+                    channel->num_returning == 0;
+
+    if (!umi_endpoint_may_read(channel->ep)) {
+        return UMX_ERR_CLOSED;
+    }
+    if (is_first && fill(channel, req)) {
+        if (umi_stream_of(req)->all.num_landing != 0) {
+            umi_stream_of(req)->all.is_ended = true;
+            return UMX_INPROGRESS;
+        }
+        if (umi_stream_of(req)->all.status != UMX_OK) {
+            give_back(req);
+        }
+        return umi_stream_of(req)->all.status;
+    }
+    umi_list_append(&channel->posted, &req->link);
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
+                const umx_op_params *params, umx_request **req_p,
+                umx_recv_info *info)
+{
+    umi_channel *channel;
+    umx_request *req;
+    umx_status   status;
+
+    status = umi_channel_check_recv(ep, UMI_STREAM_0, &channel);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_endpoint_check_contiguous(buf);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_is_host_readable(buf)) {
+        return UMX_ERR_UNSUPPORTED; /* bytes could not go back */
+    }
+    req = new_recv(channel, buf, flags, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = start(channel, req);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+        return status;
+    }
+    if (status == UMX_OK) {
+        *info        = req->info;
+        info->tag    = req->info.tag;
+        info->length = umi_stream_of(req)->filled;
+    }
+    umi_request_free(req);
+    return status;
+}
+
+umx_status
+umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
+{
+    umi_channel *channel;
+    umx_status   status = umi_channel_check_recv(ep, UMI_STREAM_0, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (info->length > buf->len || buf->layout != NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = put_back(channel, info->tag, buf->data, info->length);
+    if (status == UMX_OK) {
+        advance(channel);
+    }
+    return status;
+}

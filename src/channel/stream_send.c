@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* stream_send.c: sending a byte stream.
+ *
+ * A send goes as messages of at most PIECE_MAX bytes: a receiver that asks for
+ * less at a time has to keep a whole one. */
+#include <umx/stream.h>
+
+#include "channel/channel.h"
+#include "channel/stream.h"
+#include "mem/memtype.h"
+
+enum {
+    PIECE_MAX = 1 << 20
+};
+
+static const umi_outgoing what = {
+    .channel = UMI_STREAM_0,
+    .flags   = UMI_FLAG_UNTAGGED,
+};
+
+static umx_status
+check_send(umx_ep *ep, umi_channel **channel_p)
+{
+    umx_status status = umi_channel_check_recv(ep, UMI_STREAM_0, channel_p);
+
+    return (status == UMX_OK) ? umi_endpoint_send_status(ep) : status;
+}
+
+/* ---- a send of several pieces --------------------------------------------
+ */
+
+void
+umi_pieces_on_done(umx_request *piece, umx_status status, void *arg)
+{
+    umx_request *req = arg;
+
+    (void)piece;
+    if (umi_pieces_of(req)->status == UMX_OK) {
+        umi_pieces_of(req)->status = status;
+    }
+    if (--umi_pieces_of(req)->pending == 0) {
+        umi_request_complete(req, umi_pieces_of(req)->status);
+    }
+}
+
+void
+umi_pieces_cancel(umx_request *req)
+{
+    umi_list *waiting = &umi_pieces_of(req)->channel->waiting;
+    unsigned  count   = 0;
+
+    UMI_LIST_FOREACH(link, waiting) {
+        count += umi_request_at(link)->arg == req;
+    }
+    if (count != umi_pieces_of(req)->count) {
+        return;
+    }
+    UMI_LIST_FOREACH_SAFE(link, waiting) {
+        if (umi_request_at(link)->arg == req) {
+            umx_request_cancel(umi_request_at(link));
+        }
+    }
+}
+
+static const umi_request_ops pieces_ops = {
+    .name   = "stream_send",
+    .cancel = umi_pieces_cancel,
+};
+
+static umx_status
+send_pieces(umx_ep *ep, umx_request *req)
+{
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
+                            .on_done = umi_pieces_on_done,
+                            .on_lost = umi_request_lose_whole,
+                            .arg     = req};
+    umx_buffer    piece  = req->buf;
+    size_t        left   = req->buf.len;
+    umx_status    status = UMX_OK;
+
+    for (; left != 0 && status >= 0; left -= piece.len) {
+        umx_request *ignored;
+
+        piece.data = (char *)req->buf.data + (req->buf.len - left);
+        piece.len  = (left < PIECE_MAX) ? left : PIECE_MAX;
+        status     = umi_channel_send(ep, &what, &piece, &params, &ignored);
+        umi_pieces_of(req)->count++;
+        if (status == UMX_INPROGRESS) {
+            umi_pieces_of(req)->pending++;
+        }
+    }
+    if (status < 0 && umi_pieces_of(req)->count > 1) {
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status); /* cut in the middle */
+    }
+    if (status < 0 && umi_pieces_of(req)->pending != 0) {
+        umi_pieces_of(req)->status = status;
+    }
+    return (umi_pieces_of(req)->pending != 0) ? UMX_INPROGRESS : status;
+}
+
+static umx_status
+send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
+          const umx_op_params *params, umx_request **req_p)
+{
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base, &pieces_ops,
+                                       params);
+    umx_status   status;
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_request_borrow(req, buf);
+    umi_pieces_of(req)->channel = channel;
+    umi_pieces_of(req)->count   = 0;
+    umi_pieces_of(req)->pending = 0;
+    umi_pieces_of(req)->status  = UMX_OK;
+    status                      = send_pieces(ep, req);
+    if (status != UMX_INPROGRESS) {
+        umi_request_free(req);
+        return status;
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+umx_status
+umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
+                umx_request **req_p)
+{
+    umi_channel *channel;
+    umx_status   status = check_send(ep, &channel);
+
+    if (status == UMX_OK && channel->is_shut) {
+        status = UMX_ERR_CLOSED;
+    }
+    if (status == UMX_OK) {
+        status = umi_endpoint_check_contiguous(buf);
+    }
+    if (status != UMX_OK || buf->len == 0) {
+        return status;
+    }
+    if (buf->len <= PIECE_MAX) {
+        return umi_channel_send(ep, &what, buf, params, req_p);
+    }
+    return send_long(ep, channel, buf, params, req_p);
+}
+
+static void
+on_end_sent(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status;
+    (void)arg;
+}
+
+umx_status
+umx_stream_shutdown(umx_ep *ep)
+{
+    static const umx_buffer    nothing;
+    static const umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                                         .on_done    = on_end_sent};
+
+    umx_request *ignored;
+    umi_channel *channel;
+    umx_status   status = check_send(ep, &channel);
+
+    if (status != UMX_OK || channel->is_shut) {
+        return status;
+    }
+    status = umi_channel_send(ep, &what, &nothing, &params, &ignored);
+    if (status < 0) {
+        return status;
+    }
+    channel->is_shut = true;
+    return UMX_OK;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/ep_base.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/worker.h"
+#include "util/hash.h"
+
+static atomic_ullong last_id; /* of the process */
+
+umx_status
+umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
+{
+    memset(ep, 0, sizeof(*ep));
+    ep->wire_id = umi_ids_add(&worker->eps_by_id, ep);
+    if (ep->wire_id == 0) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    ep->worker = worker;
+    ep->engine = worker->engine;
+    umi_engine_hold(ep->engine);
+    ep->refs = 1;
+    ep->id   = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+    ep->free = free;
+    umi_list_init(&ep->inflight);
+    umi_list_init(&ep->waiting);
+    umi_list_init(&ep->loans);
+    umi_link_init(&ep->event_link);
+    umi_link_init(&ep->peer_link);
+    umi_list_init(&ep->gathered);
+    umi_list_append(&worker->eps, &ep->link);
+    worker->stats.endpoints++;
+    return UMX_OK;
+}
+
+void
+umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->gathered) {
+        umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
+
+        if (is_closing) {
+            gathered->close(gathered);
+        } else {
+            gathered->flush(gathered);
+        }
+    }
+}
+
+void
+umi_ep_fini(umi_ep *ep)
+{
+    umi_link_remove(&ep->link);
+    umi_link_remove(&ep->event_link);
+    if (ep->worker != NULL) {
+        umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
+        umi_engine_release(ep->engine);
+        ep->worker->stats.endpoints--;
+    }
+}
+
+void
+umi_ep_raise(umi_ep *ep, unsigned events)
+{
+    ep->events |= events;
+    if (!umi_link_is_linked(&ep->event_link)) {
+        umi_list_append(&ep->worker->ep_events, &ep->event_link);
+        ep->worker->has_events = true;
+        ep->worker->is_armed   = false;
+        umi_ep_hold(ep);
+    }
+}
+
+/* ---- operations of UCX's own ---------------------------------------------
+ */
+
+umx_status
+umi_ep_post_status(const umi_ep *ep)
+{
+    umx_status status;
+
+    if (ep->worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    status = umi_worker_check(ep->worker);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (ep->is_draining || ep->end_status == UMX_ERR_CANCELED) {
+        return UMX_ERR_CLOSED;
+    }
+    return ep->end_status;
+}
+
+umx_status
+umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
+{
+    umx_status status = UMX_INPROGRESS;
+
+    if (ep->is_bound) {
+        status = req->ops->post(req);
+    } else {
+        umi_list_append(&ep->waiting, &req->link);
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        umi_request_free(req);
+    }
+    return status;
+}
+
+void
+umi_ep_post_waiting(umi_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&ep->waiting)) != NULL) {
+        umx_request *req    = umi_container_of(link, umx_request, link);
+        umx_status   status = req->ops->post(req);
+
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
+}
+
+void
+umi_ep_end_raw(umi_ep *ep, umx_status status)
+{
+    ep->end_status = status;
+    UMI_LIST_FOREACH_SAFE(link, &ep->worker->inflight) {
+        umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ep == ep) {
+            req->ops->cancel(req);
+        }
+    }
+}
+
+#if UCP_API_VERSION >= UCP_VERSION(1, 14)
+#define UMI_HAVE_EP_TRANSPORTS 1
+#endif
+
+bool
+umi_transport_is_shm(const char *name)
+{
+    return strcmp(name, "sysv") == 0 || strcmp(name, "posix") == 0 ||
+           strcmp(name, "xpmem") == 0;
+}
+
+enum {
+    MAX_LANES = 32
+};
+
+umx_status
+umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
+{
+#ifdef UMI_HAVE_EP_TRANSPORTS
+    ucp_transport_entry_t entries[MAX_LANES];
+    ucp_ep_attr_t         attr = {
+                .field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS,
+                .transports = {.entries     = entries,
+                               .num_entries = MAX_LANES,
+                               .entry_size  = sizeof(ucp_transport_entry_t)},
+    };
+    umx_status status = (umx_status)ucp_ep_query(handle, &attr);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    for (unsigned i = 0; i < attr.transports.num_entries; i++) {
+        fn(entries[i].transport_name, entries[i].device_name, arg);
+    }
+    return UMX_OK;
+#else
+    (void)handle;
+    (void)fn;
+    (void)arg;
+    return UMX_ERR_UNSUPPORTED;
+#endif
+}
+
+umx_status
+umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
+{
+    const umi_ep *base = umi_ep_of(ep);
+
+    return (base->handle == NULL) ? UMX_ERR_CLOSED :
+                                    umi_transports(base->handle, fn, arg);
+}
+
+static void
+print_ep(FILE *stream, const void *arg)
+{
+    const umi_ep *ep = arg;
+
+    ucp_ep_print_info(ep->handle, stream);
+}
+
+umx_status
+umx_ep_info(const umx_ep *ep, char **text_p)
+{
+    const umi_ep *base = umi_ep_of(ep);
+
+    if (base->handle == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    return umi_print_to_text(print_ep, base, text_p);
+}
+
+void *
+umx_ep_handle(const umx_ep *ep)
+{
+    return umi_ep_of(ep)->handle;
+}
+
+uint64_t
+umx_ep_id(const umx_ep *ep)
+{
+    return umi_ep_of(ep)->id;
+}
+
+umx_worker *
+umx_ep_worker(const umx_ep *ep)
+{
+    return umi_ep_of(ep)->worker;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* addressed.h: the worker's own address, and the endpoints that peers make from
+ * it. Thread: the worker's owner. */
+#ifndef UMI_ENDPOINT_ADDRESSED_H
+#define UMI_ENDPOINT_ADDRESSED_H
+
+#include "codec/address.h"
+#include "endpoint/endpoint.h"
+
+typedef struct umi_addressed {
+    umx_listener    *listener; /* NULL once withdrawn */
+    umi_list         waiting;  /* umx_ep.untaken_link: not taken */
+    bool             is_withdrawn;
+    unsigned         num_ended; /* of `waiting` */
+    umx_addressed_fn fn;
+    void            *arg;
+    size_t           len;
+    uint8_t          bytes[UMX_ADDRESS_MAX];
+} umi_addressed;
+
+/* umi_worker_destroy(): drop what was not taken. */
+void umi_addressed_abort(umx_worker *worker);
+void umi_addressed_fini(umx_worker *worker);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control_io.c: control messages between the network and those who act on
+ * them. They arrive inside UCX's callback and are acted on after it, all but
+ * CREDIT, which is arithmetic. */
+#include <stdlib.h>
+#include <string.h>
+#include <umx/buffer.h>
+
+#include "endpoint/endpoint.h"
+#include "util/log.h"
+
+/* A peer that sends more than this in one progress burst is not a peer. */
+enum {
+    MAX_QUEUED_CONTROL = 64
+};
+
+/* The bytes of a control message, on their way or arrived. Most are a few dozen
+ * bytes long. */
+typedef struct control_bytes {
+    umi_link  link; /* ep->control */
+    umi_pool *pool; /* that it is of; NULL: of malloc */
+    size_t    len;
+    uint8_t   data[];
+} control_bytes;
+
+/* A copy; NULL when out of memory. */
+static control_bytes *
+copy_bytes(umx_worker *worker, const void *data, size_t len)
+{
+    size_t         size  = sizeof(control_bytes) + len;
+    umi_pool      *pool  = (size <= UMI_SMALL_SIZE) ? &worker->smalls : NULL;
+    control_bytes *bytes = (pool != NULL) ? umi_pool_get(pool) : malloc(size);
+
+    if (bytes == NULL) {
+        return NULL;
+    }
+    umi_link_init(&bytes->link);
+    bytes->pool = pool;
+    bytes->len  = len;
+    memcpy(bytes->data, data, len);
+    return bytes;
+}
+
+static void
+free_bytes(control_bytes *bytes)
+{
+    if (bytes->pool != NULL) {
+        umi_pool_put(bytes->pool, bytes);
+    } else {
+        free(bytes);
+    }
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static bool
+control_finish(umx_request *req)
+{
+    free_bytes((void *)((char *)req->buf.data - sizeof(control_bytes)));
+    umi_request_free(req);
+    return false;
+}
+
+static const umi_request_ops control_ops = {
+    .name   = "control",
+    .finish = control_finish,
+};
+
+static bool
+answer_finish(umx_request *req)
+{
+    umi_endpoint_of(req->ep)->num_answers--;
+    return control_finish(req);
+}
+
+static const umi_request_ops answer_ops = {
+    .name   = "answer",
+    .finish = answer_finish,
+};
+
+/* Counts it if it is an answer. */
+static const umi_request_ops *
+ops_of(umx_ep *ep, const umi_control *control)
+{
+    if (control->kind != UMI_PONG && control->kind != UMI_INFO &&
+        control->kind != UMI_LISTENER_CLOSED) {
+        return &control_ops;
+    }
+    ep->num_answers++;
+    return &answer_ops;
+}
+
+static umx_status
+post_control(umx_ep *ep, const umi_control *control)
+{
+    uint8_t        data[UMI_CONTROL_MAX];
+    size_t         len = umi_control_encode(control, data);
+    control_bytes *bytes;
+    umx_request   *req;
+    umx_status     status;
+
+    if (len == 0) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    bytes = copy_bytes(umi_endpoint_worker(ep), data, len);
+    if (bytes == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &control_ops, NULL);
+    if (req == NULL) {
+        free_bytes(bytes);
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->ops = ops_of(ep, control);
+    req->buf = umx_host_buffer(bytes->data, len);
+    status   = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
+                           sizeof(ep->base.remote_id), false);
+    if (status != UMX_INPROGRESS) {
+        (void)req->ops->finish(req);
+    }
+    return status;
+}
+
+void
+umi_endpoint_send_control(umx_ep *ep, const umi_control *control)
+{
+    umx_status status;
+
+    if (ep->base.handle == NULL) {
+        return;
+    }
+    status = post_control(ep, control);
+    if (status < 0) {
+        umi_close_on_error(ep, status); /* the peer may have said GOODBYE */
+    }
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+static void
+queue_control(umx_ep *ep, const umi_am_arrival *arrival)
+{
+    control_bytes *bytes;
+
+    if (ep->num_control >= MAX_QUEUED_CONTROL) {
+        umi_endpoint_protocol_error(ep, "too many control messages");
+        return;
+    }
+    bytes = copy_bytes(umi_endpoint_worker(ep), arrival->data, arrival->len);
+    if (bytes == NULL) {
+        umi_endpoint_protocol_error(ep, "out of memory for a control message");
+        return;
+    }
+    ep->num_control++;
+    umi_list_append(&ep->control, &bytes->link);
+    umi_endpoint_due(ep, UMI_DUE_CONTROL);
+}
+
+int
+umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_control control;
+    const char *why;
+    uint64_t    id = 0;
+    umx_ep     *ep = NULL;
+
+    if (arrival->header_len == sizeof(id)) {
+        memcpy(&id, arrival->header, sizeof(id));
+        ep = umi_endpoint_find(worker, id);
+    }
+    if (ep == NULL) {
+        umi_worker_stray(worker, id);
+        return UMI_AM_REFUSED;
+    }
+    ep->num_arrivals++;
+    if (arrival->is_rndv || arrival->len > UMI_CONTROL_MAX) {
+        umi_endpoint_protocol_error(ep, "oversized control message");
+        return UMI_AM_REFUSED;
+    }
+    if (!umi_control_decode(&control, arrival->data, arrival->len, &why)) {
+        umi_endpoint_protocol_error(ep, why);
+    } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
+        ep->hooks->on_credit(ep, &control);
+    } else {
+        if (control.kind == UMI_GOODBYE) {
+            ep->hooks->on_goodbye(ep);
+        }
+        queue_control(ep, arrival);
+    }
+    return UMI_AM_CONSUMED;
+}
+
+/* ---- acting --------------------------------------------------------------
+ */
+
+static void
+act(umx_ep *ep, const umi_control *control)
+{
+    switch (control->kind) {
+    case UMI_GOODBYE:
+        umi_close_on_goodbye(ep, control);
+        break;
+    case UMI_GOODBYE_ACK:
+        umi_close_on_ack(ep);
+        break;
+    case UMI_CREDIT:
+        ep->hooks->on_credit(ep, control);
+        break;
+    case UMI_PING:
+    case UMI_INFO_REQUEST:
+    case UMI_CLOSE_LISTENER:
+        umi_query_answer(ep, control);
+        break;
+    case UMI_PONG:
+    case UMI_INFO:
+    case UMI_LISTENER_CLOSED:
+        umi_query_on_answer(ep, control);
+        break;
+    case UMI_CLOSE_AFTER_N:
+        if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {
+            umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
+        }
+        break;
+    case UMI_HELLO:
+    case UMI_CHALLENGE:
+    case UMI_AUTH:
+    case UMI_WELCOME:
+    case UMI_REJECT:
+    case UMI_OPEN:
+        umi_endpoint_protocol_error(ep,
+                                    "handshake message on an open endpoint");
+        break;
+    }
+}
+
+void
+umi_control_run(umx_ep *ep)
+{
+    umi_link *link;
+
+    if (ep->state == UMX_EP_CONNECTING) {
+        return; /* it overtook the handshake: when that has ended */
+    }
+    while ((link = umi_list_pop(&ep->control)) != NULL) {
+        control_bytes *bytes = umi_container_of(link, control_bytes, link);
+        umi_control    control;
+        const char    *why;
+
+        ep->num_control--;
+        if (umi_control_decode(&control, bytes->data, bytes->len, &why) &&
+            ep->base.handle != NULL) {
+            act(ep, &control);
+        }
+        free_bytes(bytes);
+    }
+}
+
+void
+umi_control_drop(umx_ep *ep)
+{
+    umi_link *link;
+
+    while ((link = umi_list_pop(&ep->control)) != NULL) {
+        free_bytes(umi_container_of(link, control_bytes, link));
+    }
+    ep->num_control = 0;
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "endpoint/endpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "endpoint/accept.h"
+#include "endpoint/connect_hosts.h"
+#include "lend/lend.h"
+#include "ops/queue.h"
+#include "ops/tag.h"
+#include "util/log.h"
+
+/* How long after its end an endpoint waits for what UCX has of it. */
+enum {
+    LOST_MS = 1000
+};
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+conn_free(umi_ep *base)
+{
+    umx_ep *ep = umi_endpoint_of(base);
+
+    umi_timer_stop(&ep->timer);
+    umi_timer_stop(&ep->heartbeat);
+    umi_socket_close(&ep->socket);
+    umi_ep_fini(base);
+    ep->hooks->fini(ep);
+    if (ep->accepted_by != NULL) {
+        umi_listener_release(ep->accepted_by);
+    }
+    free(ep->reason);
+    free(ep->foreign);
+    free(ep->info);
+    free(ep);
+}
+
+static void
+retire_conn(umi_retire *retire)
+{
+    umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
+}
+
+/* With which status the queued operations end. */
+static umx_status
+pending_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
+}
+
+/* UCX has had the time to give them back. */
+static void
+report_lost(umx_ep *ep)
+{
+    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
+        umi_request_lose(umi_container_of(link, umx_request, link),
+                         pending_status(ep));
+    }
+}
+
+static void
+on_timer(umi_timer *timer)
+{
+    umx_ep *ep = umi_container_of(timer, umx_ep, timer);
+
+    umi_ep_hold(&ep->base);
+    if (ep->state == UMX_EP_CONNECTING) {
+        umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
+    } else if (ep->state == UMX_EP_DRAINING) {
+        umi_endpoint_finish(ep, UMX_EP_CLOSED,
+                            ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
+    } else if (ep->state != UMX_EP_OPEN) {
+        report_lost(ep);
+    }
+    umi_ep_release(&ep->base);
+}
+
+umx_status
+umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
+{
+    const umx_config   *config = &worker->context->config;
+    const umi_ep_hooks *hooks  = worker->hooks->ep;
+
+    umx_ep        *ep        = calloc(1, sizeof(*ep) + hooks->size);
+    umi_handshake *handshake = calloc(1, sizeof(*handshake));
+    umx_status     status    = UMX_ERR_NO_MEMORY;
+
+    if (ep != NULL && handshake != NULL) {
+        status = umi_ep_init(&ep->base, worker, conn_free);
+    }
+    if (status != UMX_OK) {
+        free(ep);
+        free(handshake);
+        return status;
+    }
+    ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
+                                  .messages = config->credit_messages,
+                                  .rndv     = config->credit_rndv};
+    umi_list_init(&ep->control);
+    umi_list_init(&ep->closers);
+    umi_list_init(&ep->drainers);
+    umi_list_init(&ep->queries);
+    umi_link_init(&ep->untaken_link);
+    umi_timer_init(&ep->timer, on_timer);
+    umi_heartbeat_init(ep);
+    ep->retire.fn = retire_conn;
+    ep->state     = UMX_EP_CONNECTING;
+    ep->handshake = handshake;
+    ep->hooks     = hooks;
+    hooks->init(ep);
+    worker->num_handshakes++;
+    umi_handshake_init(ep);
+    *ep_p = ep;
+    return UMX_OK;
+}
+
+umx_status
+umi_endpoint_end_status(const umx_ep *ep, umx_status status)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    if (ep->state == UMX_EP_FAILED) {
+        return ep->error;
+    }
+    return status;
+}
+
+umx_status
+umi_endpoint_send_status(const umx_ep *ep)
+{
+    if (ep->is_peer_closed) {
+        return UMX_ERR_PEER_CLOSED;
+    }
+    switch (ep->state) {
+    case UMX_EP_CONNECTING:
+    case UMX_EP_OPEN:
+        return ep->is_closing ? UMX_ERR_CLOSED : UMX_OK;
+    case UMX_EP_FAILED:
+        return ep->error;
+    case UMX_EP_DRAINING:
+    case UMX_EP_CLOSED:
+        break;
+    }
+    return UMX_ERR_CLOSED;
+}
+
+umx_status
+umi_endpoint_recv_status(const umx_ep *ep)
+{
+    if (ep->state == UMX_EP_DRAINING) {
+        return UMX_ERR_CLOSED;
+    }
+    if (ep->state == UMX_EP_CLOSED && !ep->is_peer_closed) {
+        return UMX_ERR_CLOSED;
+    }
+    return umi_endpoint_send_status(ep);
+}
+
+bool
+umi_endpoint_may_read(const umx_ep *ep)
+{
+    return ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING ||
+           ep->state == UMX_EP_FAILED ||
+           (ep->state == UMX_EP_CLOSED && ep->is_peer_closed);
+}
+
+bool
+umi_endpoint_reads_on(const umx_ep *ep)
+{
+    return umi_endpoint_may_read(ep) && !ep->is_closing && !ep->is_dropped;
+}
+
+/* ---- events --------------------------------------------------------------
+ */
+
+void
+umi_endpoint_due(umx_ep *ep, unsigned due)
+{
+    ep->due |= due;
+    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER);
+}
+
+void
+umi_endpoint_protocol_error(umx_ep *ep, const char *why)
+{
+    if (ep->protocol_error == NULL) {
+        ep->protocol_error = why;
+        umi_endpoint_due(ep, UMI_DUE_PROTOCOL);
+    }
+}
+
+void
+umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
+{
+    if (status == UMX_ERR_CONNECTION_RESET) {
+        ep->base.ucx_error = status;
+        umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+    } else {
+        umi_endpoint_protocol_error(ep, "announced data cannot be received");
+    }
+}
+
+static void
+drop_for_protocol(umx_ep *ep)
+{
+    umi_endpoint_worker(ep)->stats.protocol_errors++;
+    if (ep->handshake != NULL && ep->handshake->listener != NULL) {
+        umi_listener_complain(ep->handshake->listener, &ep->socket,
+                              ep->protocol_error);
+    } else {
+        umi_log(UMI_LOG_WARN, "endpoint %llu dropped: %s",
+                (unsigned long long)ep->base.id, ep->protocol_error);
+    }
+    umi_endpoint_set_reason(ep, ep->protocol_error, strlen(ep->protocol_error));
+    umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_PROTOCOL);
+}
+
+static bool
+take_due(umx_ep *ep, unsigned bit)
+{
+    if (ep->due & bit) {
+        ep->due &= ~bit;
+        return true;
+    }
+    return false;
+}
+
+/* To the receives that wait for it. */
+static void
+hand_out(umx_ep *ep)
+{
+    if (take_due(ep, UMI_DUE_RECV)) {
+        ep->hooks->hand_out(ep);
+    }
+}
+
+/* One round over what is due, in the order in which it must be seen. */
+static void
+visit_due(umx_ep *ep)
+{
+    if (take_due(ep, UMI_DUE_PROTOCOL)) {
+        drop_for_protocol(ep);
+    }
+    if (take_due(ep, UMI_DUE_NEXT_HOST)) {
+        umi_connect_hosts_step(ep);
+    }
+    /* Before what the peer has asked: it may ask to close the listener. */
+    if (take_due(ep, UMI_DUE_ACCEPT)) {
+        umi_accept(ep);
+    }
+    if (take_due(ep, UMI_DUE_CONTROL)) {
+        umi_control_run(ep);
+    }
+    if (take_due(ep, UMI_DUE_CREDIT)) {
+        ep->hooks->grant(ep);
+    }
+    if (take_due(ep, UMI_DUE_SEND)) {
+        if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
+            ep->hooks->send(ep);
+            umi_query_send_waiting(ep);
+            umi_ep_post_waiting(&ep->base);
+        }
+        umi_close_advance(ep);
+    }
+    hand_out(ep);
+    if (take_due(ep, UMI_DUE_GOODBYE)) {
+        umi_close_peer_done(ep);
+    }
+    if (take_due(ep, UMI_DUE_ACK)) {
+        umi_close_try_ack(ep);
+    }
+    if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
+        ep->num_to_fetch == 0) {
+        umi_ep_flush_gathered(&ep->base, true);
+        umi_close_start(
+            ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
+    }
+    if (take_due(ep, UMI_DUE_HANDLERS)) {
+        ep->hooks->run_handlers(ep);
+    }
+    if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
+        ep->on_state(ep, ep->state, ep->error, ep->arg);
+    }
+}
+
+void
+umi_endpoint_visit(umi_ep *base)
+{
+    umx_ep  *ep      = umi_endpoint_of(base);
+    unsigned events  = base->events;
+    unsigned attempt = ep->attempt;
+
+    base->events = 0;
+    if (events & UMI_EP_EVENT_ERROR) {
+        ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
+    }
+    while (ep->due != 0) {
+        visit_due(ep);
+    }
+    umi_close_advance(ep); /* the last raw tag send may have completed */
+    /* After what had arrived before the connection broke. */
+    if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
+        umi_close_on_error(ep, base->ucx_error);
+        while (ep->due != 0) {
+            visit_due(ep);
+        }
+    }
+}
+
+/* What the peer has been told leads nowhere. */
+void
+umi_endpoint_engine_gone(umi_ep *base, const char *reason)
+{
+    umx_ep *ep = umi_endpoint_of(base);
+
+    if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
+        base->ucx_error = UMX_ERR_CONNECTION_RESET;
+        base->reason    = reason;
+        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+    }
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+static uint64_t
+unsent_bytes(const umx_ep *ep)
+{
+    uint64_t bytes = ep->hooks->unsent_bytes(ep);
+
+    UMI_LIST_FOREACH(link, &ep->base.inflight) {
+        const umx_request *req = umi_container_of(link, umx_request, link);
+
+        if (req->ops == &umi_tag_send_ops) {
+            bytes += req->buf.len;
+        }
+    }
+    UMI_LIST_FOREACH(link, &ep->base.waiting) {
+        bytes += umi_container_of(link, umx_request, link)->buf.len;
+    }
+    return bytes;
+}
+
+/* Has the peer, if it is one, sent all that it ever will? */
+static bool
+is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    if (ep->state == UMX_EP_CONNECTING) {
+        return status != UMX_ERR_CONNECTION_RESET &&
+               status != UMX_ERR_TIMED_OUT;
+    }
+    return state == UMX_EP_CLOSED && (status == UMX_OK || ep->is_ack_sent);
+}
+
+void
+umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
+{
+    bool is_unaccepted = ep->handshake != NULL &&
+                         ep->handshake->listener != NULL;
+    bool was_closing = ep->is_closing;
+
+    if (ep->state == UMX_EP_CLOSED || ep->state == UMX_EP_FAILED) {
+        return;
+    }
+    if (state == UMX_EP_FAILED && ep->state == UMX_EP_CONNECTING &&
+        ep->handshake->hosts != NULL &&
+        umi_connect_hosts_goes_on(ep, &status)) {
+        return;
+    }
+    hand_out(ep); /* what has come was before the end */
+    if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
+        umi_queue_doubt(umi_endpoint_worker(ep));
+    }
+    umi_timer_stop(&ep->timer);
+    umi_timer_stop(&ep->heartbeat);
+    ep->is_dropped   = ep->is_dropped || is_unaccepted;
+    ep->unsent_bytes = unsent_bytes(ep);
+    ep->state        = state;
+    ep->error        = status;
+    umi_ep_end_raw(&ep->base, pending_status(ep));
+    umi_socket_close(&ep->socket);
+    umi_peer_detach(&ep->base,
+                    state == UMX_EP_CLOSED &&
+                        (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
+    ep->hooks->finish(ep, pending_status(ep));
+    umi_request_complete_all(&ep->base.waiting, pending_status(ep));
+    umi_cma_end(&ep->base, pending_status(ep));
+    umi_request_complete_all(&ep->closers, status);
+    umi_request_complete_all(&ep->drainers, pending_status(ep));
+    umi_request_complete_all(&ep->queries, pending_status(ep));
+    umi_control_drop(ep);
+    umi_handshake_end(ep);
+    if (!umi_list_is_empty(&ep->base.inflight) &&
+        !umi_endpoint_worker(ep)->is_ending) {
+        umi_timer_start(umi_endpoint_worker(ep), &ep->timer,
+                        LOST_MS * UINT64_C(1000000));
+    }
+    ep->due &= ~(unsigned)UMI_DUE_ACCEPT;
+    umi_endpoint_due(ep, UMI_DUE_NOTIFY);
+    if (was_closing) {
+        ep->is_closing = false;
+        umi_endpoint_worker(ep)->num_closing--;
+        umi_ep_release(&ep->base);
+    }
+    if (is_unaccepted) {
+        umi_ep_release(&ep->base);
+    }
+}
+
+void
+umi_endpoint_abort(umi_ep *base)
+{
+    umx_ep *ep = umi_endpoint_of(base);
+
+    umi_ep_hold(base);
+    umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+    umi_timer_stop(&ep->timer); /* the worker goes */
+    ep->hooks->discard(ep);
+    umi_ep_release(base);
+}
+
+void
+umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len)
+{
+    free(ep->reason);
+    ep->reason = strndup(text, len); /* NULL: no words are lost but these */
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+void
+umx_ep_abort(umx_ep *ep)
+{
+    if (ep->base.worker != NULL) {
+        umi_ep_hold(&ep->base);
+        umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
+        umi_ep_release(&ep->base);
+    }
+}
+
+void
+umx_ep_destroy(umx_ep *ep)
+{
+    if (ep->base.worker != NULL &&
+        umi_worker_check(ep->base.worker) == UMX_OK) {
+        umi_ep_flush_gathered(&ep->base, true);
+    }
+    ep->is_dropped = true;
+    ep->on_state   = NULL;
+    if (ep->base.worker != NULL &&
+        umi_worker_check(ep->base.worker) == UMX_OK) {
+        switch (ep->state) {
+        case UMX_EP_CONNECTING:
+            if (!umi_close_is_needed(ep)) {
+                umx_ep_abort(ep);
+                break;
+            }
+            /* fallthrough */
+        case UMX_EP_OPEN:
+            if (!ep->is_closing) {
+                umi_close_start(
+                    ep,
+                    umi_endpoint_worker(ep)->context->config.close_timeout_ns);
+            }
+            break;
+        case UMX_EP_DRAINING:
+            break;
+        case UMX_EP_CLOSED:
+        case UMX_EP_FAILED:
+            ep->hooks->discard(ep);
+            break;
+        }
+    }
+    umi_ep_release(&ep->base);
+}
+
+void
+umx_ep_retire(umx_ep *ep)
+{
+    if (ep->base.worker == NULL) {
+        umx_ep_destroy(ep);
+    } else {
+        umi_worker_retire(ep->base.worker, &ep->retire);
+    }
+}
+
+umx_status
+umx_ep_peer_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
+{
+    return umi_socket_address(&ep->socket, true, addr, len_p);
+}
+
+umx_status
+umx_ep_local_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
+{
+    return umi_socket_address(&ep->socket, false, addr, len_p);
+}
+
+void
+umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
+{
+    ep->on_state = fn;
+    ep->arg      = arg;
+}
+
+void *
+umx_ep_get_arg(const umx_ep *ep)
+{
+    return ep->arg;
+}
+
+umx_ep_state
+umx_ep_get_state(const umx_ep *ep)
+{
+    return (ep->state == UMX_EP_CONNECTING && ep->is_closing) ?
+               UMX_EP_DRAINING :
+               ep->state;
+}
+
+umx_status
+umx_ep_error(const umx_ep *ep)
+{
+    return ep->is_peer_closed && ep->state != UMX_EP_FAILED ?
+               UMX_ERR_PEER_CLOSED :
+               ep->error;
+}
+
+bool
+umx_ep_is_peer_closed(const umx_ep *ep)
+{
+    return ep->is_peer_closed;
+}
+
+const char *
+umx_ep_reason(const umx_ep *ep)
+{
+    return (ep->reason != NULL) ? ep->reason : "";
+}
+
+int
+umx_ep_errno(const umx_ep *ep)
+{
+    return ep->socket.error;
+}
+
+uint64_t
+umx_ep_unsent_bytes(const umx_ep *ep)
+{
+    return ep->unsent_bytes;
+}
+
+uint64_t
+umx_ep_recv_count(const umx_ep *ep)
+{
+    return ep->recv_count;
+}
+
+uint32_t
+umx_ep_channels_max(const umx_ep *ep)
+{
+    return ep->peer_channels;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* endpoint.h: the state of a connection: struct umx_ep. Thread: the worker's
+ * owner.
+ *
+ * Nothing here calls the user from inside UCX: what a callback of UCX decides
+ * is written down, umi_ep_raise() asks for a visit, and umi_endpoint_visit()
+ * acts on it after the progress burst. */
+#ifndef UMI_ENDPOINT_H
+#define UMI_ENDPOINT_H
+
+#include <umx/control.h>
+
+#include "codec/control.h"
+#include "codec/ucx_address.h"
+#include "core/ep_base.h"
+#include "core/listener.h"
+#include "core/peer.h"
+#include "core/socket.h"
+#include "core/worker.h"
+#include "mem/memtype.h"
+#include "ops/am.h"
+#include "util/hash.h"
+#include "util/table.h"
+
+struct umi_rma;
+
+/* Things to do at the next visit. */
+enum umi_endpoint_due {
+    UMI_DUE_NOTIFY      = 1u << 0,  /* call on_state */
+    UMI_DUE_ACCEPT      = 1u << 1,  /* hand it to its listener */
+    UMI_DUE_CONTROL     = 1u << 2,  /* control messages are queued */
+    UMI_DUE_CREDIT      = 1u << 3,  /* channels owe the peer a CREDIT */
+    UMI_DUE_SEND        = 1u << 4,  /* credit came: waiting sends may go */
+    UMI_DUE_CLOSE_COUNT = 1u << 5,  /* close_after_recv reached */
+    UMI_DUE_GOODBYE     = 1u << 6,  /* all that GOODBYE names has arrived */
+    UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
+    UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
+    UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
+    UMI_DUE_NEXT_HOST   = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_RECV        = 1u << 11  /* messages came that receives wait for */
+};
+
+/* Needed until the endpoint is open. */
+typedef struct umi_handshake {
+    umx_listener   *listener;    /* held; NULL on the connecting side */
+    bool            has_hello;   /* connecting side: has had a CHALLENGE */
+    bool            is_welcomed; /* listening side: WELCOME sent */
+    bool            is_checked;  /* UCX may map what `address` names */
+    bool            is_rejected; /* listening side: the peer should go now */
+    umi_peer_claim  claim;       /* who the peer says it is; of its ... */
+    void           *address;     /* ... address; owned */
+    umi_ucx_address own_address; /* decoded, unless `is_checked` */
+    umi_ucx_address peers_address;
+    struct umi_connect_hosts
+           *hosts; /* of umx_ep_connect_address(); owned; or NULL */
+    uint8_t challenge[UMI_NONCE_SIZE];
+    uint8_t secret[UMI_SHA256_SIZE];     /* control.h: that of the two */
+    uint8_t hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t welcome_hash[UMI_SHA256_SIZE];
+} umi_handshake;
+
+/* What the rooms above do for a connection. There is one table, which
+ * umx_worker_create() gives to umi_worker_hooks.ep. */
+typedef struct umi_ep_hooks {
+    size_t size; /* of what they keep behind each umx_ep */
+    void (*init)(umx_ep *ep);
+    void (*fini)(umx_ep *ep); /* the worker may be gone */
+    /* The handshake is over: messages may flow. */
+    void (*open)(umx_ep *ep);
+
+    /* The visits that UMI_DUE_CREDIT, SEND, RECV and HANDLERS ask for. */
+    void (*grant)(umx_ep *ep);
+    void (*send)(umx_ep *ep);
+    void (*hand_out)(umx_ep *ep);
+    void (*run_handlers)(umx_ep *ep);
+
+    /* Inside UCX's callbacks: a CREDIT, and that a GOODBYE has come. */
+    void (*on_credit)(umx_ep *ep, const umi_control *credit);
+    void (*on_goodbye)(umx_ep *ep);
+
+    /* What has been sent, and will have to arrive, by channel. write_goodbye()
+     * sends messages that are full; read_goodbye() is false if the endpoint has
+     * failed over it. */
+    void (*write_goodbye)(umx_ep *ep, umi_control *goodbye);
+    bool (*read_goodbye)(umx_ep *ep, const umi_control *goodbye);
+    bool (*has_arrived)(const umx_ep *ep);
+
+    /* Sends that are not posted; anything else that a close waits for. */
+    bool (*has_waiting)(const umx_ep *ep);
+    bool (*is_busy)(const umx_ep *ep);
+    uint64_t (*unsent_bytes)(const umx_ep *ep);
+    /* Add what waits to be read, and to be sent. */
+    void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
+
+    void (*fail_recvs)(umx_ep *ep, umx_status status);
+    void (*fail_sends)(umx_ep *ep, umx_status status);
+    /* The peer has closed, and all that it has sent has arrived. */
+    void (*peer_closed)(umx_ep *ep);
+    /* Announced messages come into memory of ours, as far as that is allowed.
+     */
+    void (*fetch)(umx_ep *ep);
+    /* `ep` has ended: settle everything with `status`. */
+    void (*finish)(umx_ep *ep, umx_status status);
+    /* Nobody reads what is left. */
+    void (*discard)(umx_ep *ep);
+} umi_ep_hooks;
+
+struct umx_ep {
+    umi_ep              base; /* first: umi_ep_of() */
+    const umi_ep_hooks *hooks;
+    umx_ep_state        state;
+    umx_status          error;
+    unsigned            due;
+    umi_limits          peer_limits; /* at first */
+    uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
+    umi_limits      own_limits;    /* what it grants the peer at first */
+    umx_ep_state_fn on_state;
+    void           *arg;
+    umi_handshake  *handshake;
+    umi_socket      socket;  /* carries the handshake; its end is the peer's */
+    umi_list        control; /* arrived control messages */
+    unsigned        num_control;
+    unsigned        num_answers; /* ours, that UCX has not sent yet */
+    umi_timer       timer;       /* handshake, then close */
+    umi_timer       heartbeat;
+    unsigned        num_arrivals; /* over UCX; wraps */
+    unsigned        num_heard;    /* heartbeat: what there was last time */
+    unsigned        num_silent;   /* quarters without anything */
+    umi_retire      retire;
+    umi_list        closers;       /* requests of umx_ep_close() */
+    umi_list        drainers;      /* and of umx_ep_drain() */
+    struct umi_rma *rma;           /* NULL until the first use */
+    uint64_t        pending_bytes; /* of sends that are not complete */
+    char           *reason;        /* NULL: none */
+    const char     *protocol_error;
+    char           *foreign;   /* such an error that names what came; or NULL */
+    umi_list        queries;   /* what the peer has not answered */
+    unsigned        num_asked; /* sent and not answered: given up, too */
+    uint64_t        last_query;  /* token */
+    umx_listener   *accepted_by; /* held; NULL on the connecting side */
+    char           *info;        /* the peer's last INFO, or NULL */
+    uint32_t        peer_pid;
+    uint32_t        peer_version;
+    umx_ep_stats    stats;
+    uint64_t        unsent_bytes;
+    uint64_t        recv_count;
+    uint64_t        close_after;   /* 0: never */
+    unsigned        num_landing;   /* receives whose bytes are on their way */
+    unsigned        num_announced; /* kept announcements nobody reads yet */
+    unsigned        num_to_fetch;  /* messages that are `is_to_fetch` */
+    bool            is_server;
+    bool            is_dropped;     /* the user has given it back */
+    bool            is_peer_closed; /* GOODBYE processed */
+    bool            has_goodbye;    /* GOODBYE came, all parts */
+    bool            is_goodbye_sent;
+    bool            is_ack_sent;
+    bool            is_closing; /* counted in worker->num_closing */
+    uint64_t        close_deadline_ns;
+    unsigned        attempt;      /* to connect; grows */
+    umi_link        untaken_link; /* umx_listener.accepted, or
+                                     umi_addressed.waiting */
+    bool is_ended_untaken;        /* counted there */
+};
+
+static inline umx_ep *
+umi_endpoint_of(umi_ep *base)
+{
+    return umi_container_of(base, umx_ep, base);
+}
+
+static inline umx_worker *
+umi_endpoint_worker(const umx_ep *ep)
+{
+    return ep->base.worker;
+}
+
+/* True if messages may be taken from the network and read by the user. */
+static inline bool
+umi_endpoint_is_reading(const umx_ep *ep)
+{
+    return (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_CONNECTING) &&
+           !ep->is_dropped;
+}
+
+/* The endpoint of a number that came over the wire; NULL if it is none. */
+static inline umx_ep *
+umi_endpoint_find(const umx_worker *worker, uint64_t id)
+{
+    return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
+}
+
+/* True if the user may read what has arrived; if receives that wait may have
+ * it. */
+bool umi_endpoint_may_read(const umx_ep *ep);
+bool umi_endpoint_reads_on(const umx_ep *ep);
+
+/* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
+ * what umi_worker_check() says. */
+static inline umx_status
+umi_endpoint_check(const umx_ep *ep)
+{
+    return (ep->base.worker == NULL) ? UMX_ERR_CLOSED :
+                                       umi_worker_check(ep->base.worker);
+}
+
+/* May it be lent to an operation that takes a layout? */
+static inline umx_status
+umi_endpoint_check_buffer(const umx_buffer *buf)
+{
+    umx_status status = umi_check_buffer(buf);
+
+    return (status == UMX_OK) ? umi_memh_check(buf) : status;
+}
+
+/* To one that takes none? */
+static inline umx_status
+umi_endpoint_check_contiguous(const umx_buffer *buf)
+{
+    return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED :
+                                   umi_endpoint_check_buffer(buf);
+}
+
+/* The status with which an operation on `ep` ends when UCX reports `status`:
+ * UCX tells that something broke, the endpoint knows why. */
+umx_status umi_endpoint_end_status(const umx_ep *ep, umx_status status);
+
+/* Why nothing can be sent; UMX_OK if it can. */
+umx_status umi_endpoint_send_status(const umx_ep *ep);
+
+/* Why nothing more can come; UMX_OK if it can. */
+umx_status umi_endpoint_recv_status(const umx_ep *ep);
+
+umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
+
+/* Write down what is to be done, and ask for a visit. */
+void umi_endpoint_due(umx_ep *ep, unsigned due);
+
+/* Of umi_worker_hooks: on_ep_event, on_renewed and abort_ep. */
+void umi_endpoint_visit(umi_ep *base);
+void umi_endpoint_engine_gone(umi_ep *base, const char *reason);
+void umi_endpoint_abort(umi_ep *base);
+
+/* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
+ * static. */
+void umi_endpoint_protocol_error(umx_ep *ep, const char *why);
+
+/* What was announced cannot be received: its sender has ended, or has lied. As
+ * above. */
+void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
+
+/* The end by failure or by force: give UCX's endpoint up, settle everything
+ * with `status`. */
+void umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status);
+void umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len);
+
+/* Post a control message. Failure fails the endpoint. */
+void umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
+
+/* wireup.c */
+void umi_handshake_init(umx_ep *ep);
+/* The socket is connecting: say HELLO. */
+void umi_handshake_start(umx_ep *ep);
+void umi_handshake_on_connection(umx_listener *listener, int fd);
+void umi_handshake_end(umx_ep *ep);
+/* Why connecting fails, for people: with the peer's address. */
+void umi_handshake_explain(umx_ep *ep, umx_status status);
+
+/* close.c */
+/* `ep` is open; or connecting, then the close goes on once it is open. */
+void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
+/* `ep` was closed while it was connecting, and is open now. */
+void umi_close_resume(umx_ep *ep);
+/* `ep` is connecting: is there anything to deliver? */
+bool umi_close_is_needed(umx_ep *ep);
+/* Have as many messages been received as close_after_recv says? */
+void umi_close_check_count(umx_ep *ep);
+/* Progress of a close: all sends posted? then GOODBYE. */
+void umi_close_advance(umx_ep *ep);
+void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
+void umi_close_on_ack(umx_ep *ep);
+/* UCX's error handler ran, or the socket has ended. */
+void umi_close_on_error(umx_ep *ep, umx_status status);
+/* Some of what GOODBYE names has arrived: all of it? */
+void umi_close_check_arrived(umx_ep *ep);
+/* All that GOODBYE names has arrived. */
+void umi_close_peer_done(umx_ep *ep);
+/* Send the ACK if nothing of the peer's needs its sender any more. */
+void umi_close_try_ack(umx_ep *ep);
+
+/* query.c: questions to the peer */
+void umi_query_send_waiting(umx_ep *ep);
+/* The peer has answered; the peer asks. */
+void umi_query_on_answer(umx_ep *ep, const umi_control *answer);
+void umi_query_answer(umx_ep *ep, const umi_control *question);
+
+/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+ * terminator; its length. */
+size_t umi_info_write(umx_ep *ep, char *text, size_t size);
+
+/* drain.c */
+void umi_drain_check(umx_ep *ep); /* sends have completed */
+
+/* heartbeat.c */
+void umi_heartbeat_init(umx_ep *ep);
+void umi_heartbeat_start(umx_ep *ep);
+
+/* control_io.c */
+/* Drop what has arrived and not been acted on. */
+void umi_control_drop(umx_ep *ep);
+int  umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival);
+void umi_control_run(umx_ep *ep);
+
+#endif

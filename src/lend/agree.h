@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* agree.h: who may be read by whom.
+ *
+ * A reader follows addresses in the memory of another process, so the kernel
+ * has to say which process that is. Anything that a peer says or shows may be
+ * somebody else's: a peer in the middle passes notes on, and what is to be
+ * found in memory can be put there by sending it.
+ *
+ *   lender                                    reader
+ *     ASK                              -->
+ *                                      <--    INVITE (name, nonce)
+ *     connects to the abstract Unix socket of that name:
+ *     introduction (nonce, public keys, where its table is)
+ *                                      -->    pid and user of that connection,
+ *                                             from the kernel
+ *                                      <--    1: may be lent to
+ *
+ * The reader refuses a process of another user, of another namespace of
+ * processes (pid 0) and its own. It invites one lender a peer, whose
+ * introduction must show the nonce, and a table that it can read. It must name
+ * two public keys as well: the one that the handshake has shown to be the
+ * peer's, and the reader's. So a lender that has got the invitation from
+ * somebody in the middle is not the peer. The reader takes one connection at a
+ * time: one that says nothing is dropped after CALLER_MS, and after MAX_REFUSED
+ * of them the invitation is over. The name is no secret, the nonce is.
+ *
+ * The agreement is as good as the connection: who ends it, or dies, is not
+ * read any more. The lender keeps it as long as its table. Since a process may
+ * leave a connection to a child and have its number given to another, the
+ * reader looks at the process itself as well (pidfd), where the system has
+ * that.
+ *
+ * A lender asks once an endpoint, so that neither a refusal nor a connection
+ * that was over too soon has it ask for ever, or never again. A reader that
+ * does not want to leaves ASK unanswered.
+ *
+ * Thread: the worker's owner. */
+#ifndef UMI_LEND_AGREE_H
+#define UMI_LEND_AGREE_H
+
+#include "core/peer.h"
+#include "core/watch.h"
+#include "lend/note.h"
+
+/* umi_ep.cma_step: what this side has done about lending there. */
+enum umi_cma_step {
+    UMI_CMA_NOT_ASKED,
+    UMI_CMA_ASKED,
+    UMI_CMA_ANSWERED /* and has had an INVITE */
+};
+
+typedef struct umi_cma {
+    umi_peer *peer;
+    /* as a lender */
+    umi_cma_table *table;    /* NULL before the first introduction */
+    umi_watch      reader;   /* the connection to the reader's socket */
+    bool           may_lend; /* the reader has said so there */
+    /* as a reader */
+    umi_watch          socket;  /* listens; for `invitation` */
+    umi_watch          lender;  /* its connection, */
+    umi_watch          process; /* its pidfd (-1: this system has none), */
+    umi_cma_source     source;  /* and its table; size 0 without */
+    umi_timer          timer;   /* until `lender` has introduced itself */
+    umi_cma_invitation invitation;
+    unsigned           num_refused;
+    bool               has_borrowed; /* there has been a lender */
+} umi_cma;
+
+/* May `ep` lend? Asks its peer if need be. */
+bool umi_cma_is_agreed_on(umi_ep *ep);
+
+void umi_cma_on_ask(umi_ep *ep);
+void umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation);
+
+/* Have both the lender's connection and its process been there all the time
+ * until now? */
+bool umi_cma_has_lender(const umi_cma *cma);
+
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* process_vm_readv() */
+#include "lend/lend.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "codec/header.h"
+#include "core/ep_base.h"
+#include "core/peer.h"
+#include "lend/agree.h"
+#include "mem/gather.h"
+#include "mem/memtype.h"
+#include "ops/post.h"
+#include "util/log.h"
+
+/* What is lent. UCX reads `bytes` until it has sent them, which may be after
+ * the loan has ended. */
+typedef struct umi_loan {
+    umi_link       link; /* ep->loans */
+    umi_cma_table *table;
+    umi_cma_loan   name;
+    umx_worker    *worker;
+    umx_request   *req; /* NULL: ended */
+    bool           is_sending;
+    uint8_t        bytes[sizeof(umi_cma_loan) + UMI_CMA_HEADER_MAX];
+} umi_loan;
+
+/* What a peer lends. */
+typedef struct borrowed {
+    umi_cma_loan loan;
+    uint64_t     endpoint;
+} borrowed;
+
+/* All of these are of one size, in one pool. */
+typedef union object {
+    umi_loan     loan;
+    umi_cma_sent note;
+    borrowed     borrowed;
+} object;
+
+/* ---- lending -------------------------------------------------------------
+ */
+
+/* Memory that devices map may be out of reach. */
+static bool
+is_within_reach(const umx_buffer *buf)
+{
+    char         bytes[2];
+    struct iovec local     = {bytes, sizeof(bytes)};
+    struct iovec remote[2] = {{buf->data, 1},
+                              {(char *)buf->data + buf->len - 1, 1}};
+
+    return process_vm_readv(getpid(), &local, 1, remote, 2, 0) ==
+           (ssize_t)sizeof(bytes);
+}
+
+bool
+umi_cma_is_agreed(umi_ep *ep, size_t len)
+{
+    const umx_config *config = &ep->worker->context->config;
+
+    return len >= config->cma_min && len <= config->cma_max && len != 0 &&
+           ep->peer != NULL && ep->peer->has_shm && umi_cma_is_agreed_on(ep);
+}
+
+bool
+umi_cma_may_lend(const umx_request *req, size_t header_len)
+{
+    return umi_cma_is_agreed(req->ep, req->buf.len) &&
+           req->ep->peer->cma->table->num_free != 0 &&
+           header_len <= UMI_CMA_HEADER_MAX &&
+           req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
+           req->gather == NULL && is_within_reach(&req->buf);
+}
+
+static void
+put_loan(umi_loan *loan)
+{
+    umi_pool_put(&loan->worker->lend->objects, loan);
+}
+
+/* Nobody may read any more. */
+static void
+end_loan(umi_loan *loan, umx_status status)
+{
+    umx_request *req = loan->req;
+
+    umi_link_remove(&loan->link);
+    umi_cma_table_remove(loan->table, loan->name.slot);
+    if (!loan->is_sending) {
+        put_loan(loan);
+    } else {
+        loan->req = NULL;
+    }
+    umi_request_complete(req, status);
+}
+
+static void
+on_loan_sent(void *request, ucs_status_t status, void *arg)
+{
+    umi_loan *loan = arg;
+
+    ucp_request_free(request);
+    loan->is_sending = false;
+    if (loan->req == NULL) {
+        put_loan(loan);
+    } else if (status != UCS_OK) {
+        end_loan(loan, umi_ep_status(status));
+    }
+}
+
+static umi_loan *
+new_loan(umx_request *req, const void *header, size_t header_len)
+{
+    umx_worker *worker = req->worker;
+    umi_loan   *loan   = umi_pool_get(&worker->lend->objects);
+
+    if (loan == NULL) {
+        return NULL;
+    }
+    loan->worker     = worker;
+    loan->table      = req->ep->peer->cma->table;
+    loan->req        = req;
+    loan->is_sending = false;
+    if (!umi_cma_table_add(loan->table, req->buf.data, req->buf.len, loan,
+                           &loan->name)) {
+        put_loan(loan);
+        return NULL;
+    }
+    memcpy(loan->bytes, &loan->name, sizeof(loan->name));
+    memcpy(loan->bytes + sizeof(loan->name), header, header_len);
+    return loan;
+}
+
+umx_status
+umi_cma_lend(umx_request *req, const void *header, size_t header_len)
+{
+    umi_ep          *ep   = req->ep;
+    umi_loan        *loan = new_loan(req, header, header_len);
+    ucs_status_ptr_t result;
+
+    if (loan == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    result = umi_cma_send_header(ep, UMI_AM_LENT, loan->bytes,
+                                 sizeof(umi_cma_loan) + header_len,
+                                 on_loan_sent, loan);
+    if (UCS_PTR_IS_ERR(result)) {
+        umi_cma_table_remove(loan->table, loan->name.slot);
+        put_loan(loan);
+        return umi_ep_status(UCS_PTR_STATUS(result));
+    }
+    req->worker->stats.loans++;
+    loan->is_sending = result != NULL;
+    req->is_posted   = true;
+    umi_list_append(&ep->loans, &loan->link);
+    umi_list_append(&ep->inflight, &req->link);
+    return UMX_INPROGRESS;
+}
+
+void
+umi_cma_end(umi_ep *ep, umx_status status)
+{
+    while (!umi_list_is_empty(&ep->loans)) {
+        end_loan(umi_container_of(ep->loans.next, umi_loan, link), status);
+    }
+}
+
+/* ---- borrowing -----------------------------------------------------------
+ */
+
+static borrowed *
+borrowed_of(void *desc)
+{
+    return (borrowed *)((uintptr_t)desc - UMI_CMA_MARK);
+}
+
+/* Done with it. Its memory is the note's: there is always some. */
+static void
+give_back(umx_worker *worker, void *desc, umx_status status)
+{
+    borrowed    *it   = borrowed_of(desc);
+    umi_ep      *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
+    umi_cma_note note = {.kind = UMI_CMA_RETURN, .status = status};
+
+    note.u.loan.id   = it->loan.id;
+    note.u.loan.slot = it->loan.slot;
+    umi_pool_put(&worker->lend->objects, it);
+    if (ep != NULL) {
+        umi_cma_send_note(ep, &note);
+    }
+    if (worker->lend->arriving == desc) {
+        worker->lend->arriving = NULL;
+    }
+}
+
+void
+umi_cma_release(umx_worker *worker, void *desc)
+{
+    give_back(worker, desc, UMX_OK);
+}
+
+/* What has been read of a loan that was none is nobody's. */
+static bool
+read_loan(const umi_cma *cma, const umi_cma_loan *loan, void *data)
+{
+    if (cma != NULL && umi_cma_source_read(&cma->source, loan, data) &&
+        umi_cma_has_lender(cma)) {
+        return true;
+    }
+    memset(data, 0, loan->len);
+    return false;
+}
+
+/* The memory itself, if it is plain; else NULL. */
+static void *
+plain_memory(const umx_request *req)
+{
+    const umx_buffer *buf = &req->buf;
+
+    if (req->gather != NULL) {
+        buf = &req->gather->pieces[0];
+        if (req->gather->count != 1) {
+            return NULL;
+        }
+    }
+    return (buf->memtype == UMX_MEMTYPE_HOST && buf->layout == NULL) ?
+               buf->data :
+               NULL;
+}
+
+static umx_status
+read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
+{
+    void      *bytes  = malloc(loan->len);
+    umx_status status = UMX_ERR_CONNECTION_RESET;
+
+    if (bytes == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (read_loan(cma, loan, bytes)) {
+        status = (req->gather != NULL) ?
+                     umi_gather_write(req->gather, 0, bytes, loan->len) :
+                     umi_copy_in(&req->buf, bytes, loan->len);
+    }
+    free(bytes);
+    return status;
+}
+
+umx_status
+umi_cma_read(umx_request *req, void *desc)
+{
+    const umi_cma_loan *loan   = &borrowed_of(desc)->loan;
+    umi_peer           *peer   = req->ep->peer;
+    const umi_cma      *cma    = (peer != NULL) ? peer->cma : NULL;
+    void               *memory = plain_memory(req);
+    umx_status          status = UMX_ERR_CONNECTION_RESET;
+
+    if (memory == NULL) {
+        status = read_elsewhere(req, cma, loan);
+    } else if (read_loan(cma, loan, memory)) {
+        status = UMX_OK;
+    }
+    give_back(req->worker, desc,
+              (status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
+    return status;
+}
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+static void
+refuse(umi_ep *ep, const char *why)
+{
+    umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
+    ep->worker->stats.protocol_errors++;
+    ep->ucx_error = UMX_ERR_PROTOCOL;
+    umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+}
+
+/* As the data message that it stands for. False: dropped, or refused. */
+static bool
+borrow(umx_worker *worker, const umi_am_arrival *arrival,
+       umi_am_arrival *message)
+{
+    borrowed    *it;
+    umi_ep      *ep;
+    umi_cma_loan loan;
+    uint64_t     endpoint;
+
+    if (arrival->header_len < sizeof(loan) + UMI_HEADER_MIN) {
+        return false;
+    }
+    memcpy(&loan, arrival->header, sizeof(loan));
+    message->header     = (const char *)arrival->header + sizeof(loan);
+    message->header_len = arrival->header_len - sizeof(loan);
+    memcpy(&endpoint,
+           (const char *)message->header + offsetof(umi_header, endpoint),
+           sizeof(endpoint));
+    ep = umi_ids_get(&worker->eps_by_id, endpoint);
+    if (ep == NULL) {
+        umi_worker_stray(worker, endpoint);
+        return false;
+    }
+    if (ep->peer == NULL || ep->peer->cma == NULL ||
+        !ep->peer->cma->has_borrowed || loan.len == 0 ||
+        loan.len > SIZE_MAX / 2 || arrival->len != 0) {
+        refuse(ep, "a loan that was not agreed on");
+        return false;
+    }
+    it = umi_pool_get(&worker->lend->objects);
+    if (it == NULL) {
+        refuse(ep, "out of memory for a loan");
+        return false;
+    }
+    it->loan          = loan;
+    it->endpoint      = endpoint;
+    message->data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
+    message->len      = loan.len;
+    message->is_rndv  = true;
+    message->can_keep = true;
+    return true;
+}
+
+static int
+on_lent(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_am_arrival message;
+    int            verdict;
+
+    if (!borrow(worker, arrival, &message)) {
+        return UMI_AM_CONSUMED;
+    }
+    worker->lend->arriving = message.data;
+    verdict = worker->am_handlers[UMI_AM_DATA].fn(worker, &message);
+    if (worker->lend->arriving != NULL && verdict != UMI_AM_KEPT) {
+        give_back(worker, message.data,
+                  (verdict == UMI_AM_REFUSED) ? UMX_ERR_CANCELED : UMX_OK);
+    }
+    worker->lend->arriving = NULL;
+    return UMI_AM_CONSUMED;
+}
+
+static void
+on_return(umi_ep *ep, const umi_cma_note *note)
+{
+    umi_cma  *cma  = ep->peer->cma;
+    umi_loan *loan = NULL;
+
+    if (cma != NULL && cma->table != NULL) {
+        loan = umi_cma_table_find(cma->table, note->u.loan.slot,
+                                  note->u.loan.id);
+    }
+    if (loan != NULL && loan->req->ep == ep) {
+        end_loan(loan, (note->status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
+    }
+}
+
+static int
+on_note(umx_worker *worker, const umi_am_arrival *arrival)
+{
+    umi_cma_note note;
+    umi_ep      *ep;
+
+    if (arrival->header_len != sizeof(note)) {
+        return UMI_AM_CONSUMED;
+    }
+    memcpy(&note, arrival->header, sizeof(note));
+    ep = umi_ids_get(&worker->eps_by_id, note.endpoint);
+    if (ep == NULL) {
+        umi_worker_stray(worker, note.endpoint);
+    }
+    if (ep == NULL || ep->peer == NULL) {
+        return UMI_AM_CONSUMED;
+    }
+    switch ((umi_cma_kind)note.kind) {
+    case UMI_CMA_ASK:
+        umi_cma_on_ask(ep);
+        break;
+    case UMI_CMA_INVITE:
+        umi_cma_on_invite(ep, &note.u.invite);
+        break;
+    case UMI_CMA_RETURN:
+        on_return(ep, &note);
+        break;
+    default:
+        refuse(ep, "an unknown note");
+        break;
+    }
+    return UMI_AM_CONSUMED;
+}
+
+void
+umi_cma_init(umx_worker *worker, umi_lend *lend)
+{
+    umi_pool_init(&lend->objects, sizeof(object));
+    worker->lend = lend;
+}
+
+void
+umi_cma_fini(umi_lend *lend)
+{
+    umi_pool_fini(&lend->objects);
+}
+
+umx_status
+umi_cma_listen(umx_worker *worker)
+{
+    umx_status status = umi_am_set_handler(worker, UMI_AM_LENT, on_lent);
+
+    return (status == UMX_OK) ?
+               umi_am_set_handler(worker, UMI_AM_NOTE, on_note) :
+               status;
+}

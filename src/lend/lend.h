@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lend.h: messages that the receiver reads from their sender's memory, with one
+ * copy and no part for the sender: cross-memory attach, Linux's
+ * process_vm_readv().
+ *
+ * UCX's rendezvous over shared memory needs both sides awake, several times a
+ * message. Where each sleeps in its event loop that costs more than the bytes.
+ * (UCX has this transport too, but not for endpoints that handle errors.)
+ *
+ * A lender keeps a table of what it lends to a peer (table.h). A message
+ * that is lent travels as a header, with the number of its loan; the receiver
+ * finds the bytes by the table, reads them when the program receives them, and
+ * says RETURN (note.h). No address comes in a message, and none of a loan
+ * that has ended is read: what the receiver has read by then is wiped, and the
+ * receive fails with CONNECTION_RESET. Whose memory the table is in is known
+ * from the kernel (agree.h). A process never reads its own memory, and
+ * there are no loans between peers without shared memory.
+ *
+ * A loan ends when it is returned or its endpoint ends. Thread: the worker's
+ * owner. */
+#ifndef UMI_LEND_H
+#define UMI_LEND_H
+
+#include "lend/note.h"
+#include "ops/am.h"
+
+/* A new worker, whose loans lie in `lend`; it is gone, and UCX's worker, too.
+ */
+void umi_cma_init(umx_worker *worker, umi_lend *lend);
+void umi_cma_fini(umi_lend *lend);
+
+/* After the handler of data messages has been set. */
+umx_status umi_cma_listen(umx_worker *worker);
+
+/* May messages of `len` bytes be lent? Asks the peer, if nobody has. */
+bool umi_cma_is_agreed(umi_ep *ep, size_t len);
+
+/* The same of this one, which has memory that can be. */
+bool umi_cma_may_lend(const umx_request *req, size_t header_len);
+
+/* umi_am_send() as a loan. UMX_INPROGRESS or a failure. */
+umx_status umi_cma_lend(umx_request *req, const void *header,
+                        size_t header_len);
+
+/* No address of a process has this bit; those of UCX's may be odd. */
+#define UMI_CMA_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
+
+/* `desc` of an arrival may be a loan. */
+static inline bool
+umi_cma_is_loan(const void *desc)
+{
+    return ((uintptr_t)desc & UMI_CMA_MARK) != 0;
+}
+
+/* umi_am_recv() and umi_am_release() of one. */
+umx_status umi_cma_read(umx_request *req, void *desc);
+void       umi_cma_release(umx_worker *worker, void *desc);
+
+/* The endpoint ends: nothing of it is lent any more. */
+void umi_cma_end(umi_ep *ep, umx_status status);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* note.h: what loans put on the wire. Both sides are on one host: numbers
+ * are in its order.
+ *
+ *   UMI_AM_LENT  loan | the header of the data message
+ *   UMI_AM_NOTE  note
+ *
+ *   loan  id u64 | length u64 | slot u32 | 0 u32
+ *   note  receiver's endpoint u64 | kind u32 | status i32 | body 32
+ *
+ *   kind    body
+ *   ASK     0               may I lend to you?
+ *   INVITE  name 16 | nonce 16   come to the socket of that name, and show the
+ *                           nonce
+ *   RETURN  id u64 | slot u32 | 0   I am done with that loan (status)
+ *
+ * What a lender writes to that socket:
+ *
+ *   introduction  nonce 16 | lender's public key 32 | reader's 32 |
+ *                 address of its table u64 | slots of it u32 | 0 u32
+ *
+ * and the reader's answer: one byte, 1.
+ *
+ * Thread: the worker's owner. */
+#ifndef UMI_LEND_NOTE_H
+#define UMI_LEND_NOTE_H
+
+#include "core/worker.h"
+#include "lend/table.h"
+
+enum {
+    UMI_CMA_NAME_SIZE  = 16,
+    UMI_CMA_NONCE_SIZE = 16,
+    UMI_CMA_WELCOME    = 1, /* the answer to an introduction */
+    /* Of a data message's header that travels with a loan. */
+    UMI_CMA_HEADER_MAX = 32
+};
+
+typedef enum umi_cma_kind {
+    UMI_CMA_ASK = 1,
+    UMI_CMA_INVITE,
+    UMI_CMA_RETURN
+} umi_cma_kind;
+
+typedef struct umi_cma_invitation {
+    uint8_t name[UMI_CMA_NAME_SIZE];
+    uint8_t nonce[UMI_CMA_NONCE_SIZE];
+} umi_cma_invitation;
+
+typedef struct umi_cma_note {
+    uint64_t endpoint;
+    uint32_t kind;
+    int32_t  status;
+    union {
+        umi_cma_invitation invite;
+        struct {
+            uint64_t id;
+            uint32_t slot;
+            uint8_t  zeros[20];
+        } loan;
+    } u;
+} umi_cma_note;
+
+typedef struct umi_cma_introduction {
+    uint8_t  nonce[UMI_CMA_NONCE_SIZE];
+    uint8_t  lender[UMI_X25519_SIZE];
+    uint8_t  reader[UMI_X25519_SIZE];
+    uint64_t table;
+    uint32_t size;
+    uint32_t zero;
+} umi_cma_introduction;
+
+_Static_assert(sizeof(umi_cma_loan) == 24 && sizeof(umi_cma_note) == 48 &&
+                   sizeof(umi_cma_introduction) == 96,
+               "wire format");
+
+/* What a worker has of loans. */
+typedef struct umi_lend {
+    umi_pool objects;  /* loans, what is borrowed, notes */
+    void    *arriving; /* the loan whose handler runs; or NULL */
+} umi_lend;
+
+/* A note that UCX has not sent yet; of umi_lend.objects. */
+typedef struct umi_cma_sent {
+    umx_worker  *worker;
+    umi_cma_note note;
+} umi_cma_sent;
+
+/* Send it to the peer's end of `ep`. One that cannot be sent is lost: its
+ * endpoint is as good as failed, or the peer goes on without. */
+void umi_cma_send_note(umi_ep *ep, const umi_cma_note *note);
+
+/* A message of UCX's that is all header. As ucp_am_send_nbx(). */
+ucs_status_ptr_t umi_cma_send_header(umi_ep *ep, unsigned id,
+                                     const void *header, size_t len,
+                                     ucp_send_nbx_callback_t on_sent,
+                                     void                   *arg);
+
+#endif

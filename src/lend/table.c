@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* process_vm_readv() */
+#include "lend/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "util/hash.h"
+
+_Static_assert(sizeof(umi_cma_slot) == 24, "other processes read it");
+
+/* ---- the lender's --------------------------------------------------------
+ */
+
+umi_cma_table *
+umi_cma_table_new(void)
+{
+    umi_cma_table *table = calloc(1, sizeof(*table));
+
+    if (table == NULL ||
+        !umi_random_bytes(&table->last_id, sizeof(table->last_id))) {
+        free(table);
+        return NULL;
+    }
+    table->last_id >>= 1; /* 2^63 numbers are left */
+    while (table->num_free < UMI_CMA_SLOTS) {
+        table->free[table->num_free] = (uint16_t)table->num_free;
+        table->num_free++;
+    }
+    return table;
+}
+
+static void
+free_if_over(umi_cma_table *table)
+{
+    if (table->is_over && table->num_free == UMI_CMA_SLOTS) {
+        free(table);
+    }
+}
+
+void
+umi_cma_table_end(umi_cma_table *table)
+{
+    table->is_over = true;
+    free_if_over(table);
+}
+
+/* Nobody takes what is read there from now on. */
+static void
+clear(umi_cma_slot *slot)
+{
+    atomic_store_explicit(&slot->id, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool
+umi_cma_table_add(umi_cma_table *table, const void *data, size_t len,
+                  void *loan, umi_cma_loan *name)
+{
+    umi_cma_slot *slot;
+
+    if (table->num_free == 0) {
+        return false;
+    }
+    *name = (umi_cma_loan){
+        .id   = ++table->last_id,
+        .len  = len,
+        .slot = table->free[--table->num_free],
+    };
+    table->loans[name->slot] = loan;
+    slot                     = &table->slots[name->slot];
+    clear(slot);
+    atomic_store_explicit(&slot->address, (uintptr_t)data,
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->len, len, memory_order_relaxed);
+    atomic_store_explicit(&slot->id, name->id, memory_order_release);
+    return true;
+}
+
+void
+umi_cma_table_remove(umi_cma_table *table, uint32_t slot)
+{
+    clear(&table->slots[slot]);
+    table->loans[slot]             = NULL;
+    table->free[table->num_free++] = (uint16_t)slot;
+    free_if_over(table);
+}
+
+void *
+umi_cma_table_find(const umi_cma_table *table, uint32_t slot, uint64_t id)
+{
+    if (slot >= UMI_CMA_SLOTS ||
+        atomic_load_explicit(&table->slots[slot].id, memory_order_relaxed) !=
+            id) {
+        return NULL;
+    }
+    return table->loans[slot];
+}
+
+/* ---- the reader's --------------------------------------------------------
+ */
+
+/* A slot as it was read. */
+typedef struct reading {
+    uint64_t id;
+    uint64_t address;
+    uint64_t len;
+} reading;
+
+_Static_assert(sizeof(reading) == sizeof(umi_cma_slot), "one is the other");
+
+static void *
+slot_address(const umi_cma_source *source, uint32_t slot)
+{
+    return (void *)(uintptr_t)(source->address + slot * sizeof(umi_cma_slot));
+}
+
+static bool
+read_slot(const umi_cma_source *source, uint32_t slot, reading *found)
+{
+    struct iovec local  = {found, sizeof(*found)};
+    struct iovec remote = {slot_address(source, slot), sizeof(*found)};
+
+    return process_vm_readv(source->pid, &local, 1, &remote, 1, 0) ==
+           (ssize_t)sizeof(*found);
+}
+
+bool
+umi_cma_source_is_readable(const umi_cma_source *source)
+{
+    reading found;
+
+    return source->size > 0 && read_slot(source, source->size - 1, &found);
+}
+
+/* All bytes, and behind them the slot, which is still as it was. */
+static bool
+read_bytes(const umi_cma_source *source, uint32_t slot, const reading *first,
+           void *data)
+{
+    char    *pos     = data;
+    uint64_t address = first->address;
+    uint64_t left    = first->len;
+    reading  again;
+
+    for (;;) {
+        struct iovec local[]  = {{pos, left}, {&again, sizeof(again)}};
+        struct iovec remote[] = {{(void *)(uintptr_t)address, left},
+                                 {slot_address(source, slot), sizeof(again)}};
+        ssize_t      n = process_vm_readv(source->pid, local, 2, remote, 2, 0);
+
+        if (n == (ssize_t)(left + sizeof(again))) {
+            return memcmp(&again, first, sizeof(again)) == 0;
+        }
+        if (n <= 0 || (uint64_t)n >= left) {
+            return false;
+        }
+        pos += n; /* the system reads only so much at a time */
+        address += (uint64_t)n;
+        left -= (uint64_t)n;
+    }
+}
+
+bool
+umi_cma_source_read(const umi_cma_source *source, const umi_cma_loan *loan,
+                    void *data)
+{
+    reading first;
+
+    return loan->id != 0 && loan->slot < source->size &&
+           read_slot(source, loan->slot, &first) && first.id == loan->id &&
+           first.len == loan->len &&
+           read_bytes(source, loan->slot, &first, data);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* table.h: what a worker lends to one peer, in memory that the peer reads
+ * with process_vm_readv(). The process of a table writes into it, the peer
+ * compares: nobody locks.
+ *
+ *   slot  id u64 (0: nothing is lent here) | address u64 | length u64
+ *
+ * An id is used once: the first of a table is random, each further one is the
+ * next number.
+ *
+ * written  id = 0, fence, address and length, then id with release
+ * ended    id = 0, full fence; from then on the memory is its owner's
+ * read     the slot, then the bytes and the slot again in one call. The bytes
+ *          are the loan's if both readings of the slot show its id and length
+ *
+ * The full fence is for processors that let a store pass an earlier one (ARM):
+ * without it the owner's next write to the memory could be seen before the id
+ * is 0. At the reader the kernel keeps the order: it takes the vectors of a
+ * call one after the other, and gives the pages of one back, by an atomic
+ * decrement that is a full barrier, before it looks at the next.
+ *
+ * Thread: the worker's owner. */
+#ifndef UMI_LEND_TABLE_H
+#define UMI_LEND_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum {
+    UMI_CMA_SLOTS = 256 /* loans at a time; what is beyond is not lent */
+};
+
+typedef struct umi_cma_slot {
+    _Atomic uint64_t id;
+    _Atomic uint64_t address;
+    _Atomic uint64_t len;
+} umi_cma_slot;
+
+typedef struct umi_cma_table {
+    umi_cma_slot slots[UMI_CMA_SLOTS];
+    void        *loans[UMI_CMA_SLOTS]; /* the lender's; NULL: a free slot */
+    uint16_t     free[UMI_CMA_SLOTS];  /* the numbers of free slots */
+    unsigned     num_free;
+    uint64_t     last_id;
+    bool         is_over; /* goes with its last loan */
+} umi_cma_table;
+
+/* How a loan is named to the peer. */
+typedef struct umi_cma_loan {
+    uint64_t id;
+    uint64_t len;
+    uint32_t slot;
+    uint32_t zero;
+} umi_cma_loan;
+
+/* ---- the lender's --------------------------------------------------------
+ */
+
+/* NULL when out of memory or random bytes. */
+umi_cma_table *umi_cma_table_new(void);
+
+/* Nobody reads it any more. Its loans have yet to be removed. */
+void umi_cma_table_end(umi_cma_table *table);
+
+/* Lend `len` bytes at `data`; `loan` is found by the number again. False if no
+ * slot is free. */
+bool umi_cma_table_add(umi_cma_table *table, const void *data, size_t len,
+                       void *loan, umi_cma_loan *name);
+
+/* End it: whoever reads from now on finds out. */
+void umi_cma_table_remove(umi_cma_table *table, uint32_t slot);
+
+/* NULL if nothing of that number is lent. */
+void *umi_cma_table_find(const umi_cma_table *table, uint32_t slot,
+                         uint64_t id);
+
+/* ---- the reader's --------------------------------------------------------
+ */
+
+/* Somebody else's table. */
+typedef struct umi_cma_source {
+    pid_t    pid;
+    uint64_t address;
+    uint32_t size; /* slots */
+} umi_cma_source;
+
+/* Does the system let this process read it? */
+bool umi_cma_source_is_readable(const umi_cma_source *source);
+
+/* Copy what is lent to `data`, of `loan->len` bytes. False, and `data` is
+ * undefined: there is no such loan, or no longer. */
+bool umi_cma_source_read(const umi_cma_source *source, const umi_cma_loan *loan,
+                         void *data);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* worker.c: umx_worker_create(), which puts the rooms together: each hears of
+ * those above it by the tables here only. */
+#include "core/worker.h"
+
+#include "channel/am.h"
+#include "channel/channel.h"
+#include "channel/frames.h"
+#include "endpoint/accept.h"
+#include "endpoint/addressed.h"
+#include "endpoint/endpoint.h"
+#include "lend/lend.h"
+#include "ops/queue.h"
+#include "ops/tag.h"
+#include "progress/event_fd.h"
+#include "rma/rma.h"
+
+/* ---- connections ---------------------------------------------------------
+ */
+
+static void
+fini_ep(umx_ep *ep)
+{
+    umi_channels_fini(ep);
+    umi_rma_free_state(ep);
+}
+
+static void
+peer_closed(umx_ep *ep)
+{
+    umi_channels_fail_recvs(ep, UMX_ERR_PEER_CLOSED);
+    umi_channels_fail_sends(ep, UMX_ERR_PEER_CLOSED);
+    umi_am_run(ep); /* the last replies */
+    umi_rma_fail(ep, UMX_ERR_PEER_CLOSED);
+}
+
+static void
+finish_ep(umx_ep *ep, umx_status status)
+{
+    umi_channels_finish(ep, status);
+    umi_rma_finish(ep, status);
+}
+
+static const umi_ep_hooks ep_hooks = {
+    .size          = sizeof(umi_channels),
+    .init          = umi_channels_init,
+    .fini          = fini_ep,
+    .open          = umi_channels_open,
+    .grant         = umi_channels_grant,
+    .send          = umi_channels_send,
+    .hand_out      = umi_channels_hand_out,
+    .run_handlers  = umi_am_run,
+    .on_credit     = umi_channels_on_credit,
+    .on_goodbye    = umi_channels_on_goodbye,
+    .write_goodbye = umi_channels_write_goodbye,
+    .read_goodbye  = umi_channels_read_goodbye,
+    .has_arrived   = umi_channels_have_arrived,
+    .has_waiting   = umi_channels_have_waiting,
+    .is_busy       = umi_rma_is_busy,
+    .unsent_bytes  = umi_channels_unsent_bytes,
+    .count_waiting = umi_channels_count_waiting,
+    .fail_recvs    = umi_channels_fail_recvs,
+    .fail_sends    = umi_channels_fail_sends,
+    .peer_closed   = peer_closed,
+    .fetch         = umi_channels_fetch,
+    .finish        = finish_ep,
+    .discard       = umi_channels_discard,
+};
+
+/* ---- workers -------------------------------------------------------------
+ */
+
+/* Behind each umx_worker. */
+typedef struct rooms {
+    umi_tags tags;
+    umi_lend lend;
+    umi_am   am;
+} rooms;
+
+_Static_assert(sizeof(umx_worker) % _Alignof(rooms) == 0, "behind it");
+
+static rooms *
+rooms_of(umx_worker *worker)
+{
+    return (rooms *)(worker + 1);
+}
+
+static void
+init_worker(umx_worker *worker)
+{
+    umi_tag_init(worker, &rooms_of(worker)->tags);
+    umi_cma_init(worker, &rooms_of(worker)->lend);
+    umi_am_init(worker, &rooms_of(worker)->am);
+}
+
+static void
+free_worker(umx_worker *worker)
+{
+    umi_cma_fini(&rooms_of(worker)->lend);
+}
+
+static void
+abort_worker(umx_worker *worker)
+{
+    umi_queue_fini(worker);
+    umi_tag_abort(worker);
+    umi_addressed_abort(worker);
+}
+
+static void
+fini_worker(umx_worker *worker)
+{
+    umi_am_refuse_all(worker);
+    umi_am_users_fini(worker);
+    umi_addressed_fini(worker);
+}
+
+static const umi_worker_hooks worker_hooks = {
+    .ep            = &ep_hooks,
+    .size          = sizeof(rooms),
+    .init          = init_worker,
+    .free          = free_worker,
+    .message_size  = sizeof(umx_message),
+    .frames_size   = sizeof(umi_frames),
+    .on_ep_event   = umi_endpoint_visit,
+    .on_renewed    = umi_endpoint_engine_gone,
+    .on_connection = umi_handshake_on_connection,
+    .drop_accepted = umi_accept_drop,
+    .on_arrivals   = umi_tag_look,
+    .hold_flush    = umi_rma_hold_flush,
+    .abort_ep      = umi_endpoint_abort,
+    .abort         = abort_worker,
+    .fini          = fini_worker,
+};
+
+/* For the first time, so that no message has to wait for it. */
+static void
+grow(umi_pool *pool)
+{
+    void *first = umi_pool_get(pool);
+
+    if (first != NULL) {
+        umi_pool_put(pool, first);
+    }
+}
+
+umx_status
+umx_worker_create(umx_context *context, umx_worker **worker_p)
+{
+    umx_worker *worker;
+    umx_status  status = umi_worker_create(context, &worker_hooks, &worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    umi_nap_init(worker);
+    status = umi_am_set_handler(worker, UMI_AM_DATA, umi_channel_on_arrival);
+    if (status == UMX_OK) {
+        status = umi_am_set_handler(worker, UMI_AM_CONTROL,
+                                    umi_control_on_arrival);
+    }
+    if (status == UMX_OK) {
+        status = umi_cma_listen(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_rma_init(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_queue_init(worker);
+    }
+    if (status != UMX_OK) {
+        umx_worker_destroy(worker);
+        return status;
+    }
+    grow(&worker->messages);
+    grow(&worker->smalls);
+    *worker_p = worker;
+    return UMX_OK;
+}

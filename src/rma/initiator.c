@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* initiator.c: the asking side of rma.h.
+ *
+ * An operation is a request of the user's with parts, a message to the owner
+ * each. A part is complete when its reply has come and UCX has done with the
+ * user's buffer: it may still be read after the reply to a put has come, and
+ * written after the reply to a get. */
+#include <stdlib.h>
+
+#include "channel/am.h"
+#include "endpoint/endpoint.h"
+#include "mem/memtype.h"
+#include "rma/rma.h"
+
+typedef struct part {
+    umi_link        link;   /* rma->parts */
+    umi_link        unsent; /* rma->unsent */
+    uint64_t        number; /* grows */
+    uint64_t        id;     /* in rma->ids; 0: has its reply, or gets none */
+    umx_request    *req;    /* whose part it is */
+    umx_request    *sending;
+    umx_request    *receiving;
+    umx_buffer      buf;     /* of a get */
+    uint64_t       *old;     /* of an atomic operation, or NULL */
+    umx_buffer      payload; /* to be sent */
+    umi_rma_request request;
+} part;
+
+/* A flush, and the first part it does not cover. */
+typedef struct waiting_flush {
+    umi_link     link; /* rma->flushes */
+    umx_request *req;
+    uint64_t     number;
+} waiting_flush;
+
+static void run_flushes(umi_rma *rma);
+
+/* ---- parts ---------------------------------------------------------------
+ */
+
+static void
+note_status(umx_request *req, umx_status status)
+{
+    if (status < 0 && umi_rma_op_of(req)->status == UMX_OK) {
+        umi_rma_op_of(req)->status = status;
+    }
+}
+
+/* One part less, or the last one has been added. */
+static void
+count_down(umx_request *req)
+{
+    if (--umi_rma_op_of(req)->num_parts == 0) {
+        umi_request_complete(req, umi_rma_op_of(req)->status);
+    }
+}
+
+/* Nothing is under way: what has waited for that may go on. */
+static void
+become_idle(umx_ep *ep)
+{
+    ep->rma->is_fenced    = false;
+    ep->rma->is_fence_due = false;
+    if (ep->state == UMX_EP_DRAINING) {
+        umi_endpoint_due(ep, UMI_DUE_SEND); /* the close may go on */
+    }
+}
+
+static void
+end_if_over(part *p)
+{
+    umx_request *req = p->req;
+    umx_ep      *ep  = umi_endpoint_of(req->ep);
+
+    if (p->id != 0 || p->sending != NULL || p->receiving != NULL ||
+        umi_link_is_linked(&p->unsent)) {
+        return;
+    }
+    umi_link_remove(&p->link);
+    free(p);
+    if (!umi_rma_is_busy(ep)) {
+        become_idle(ep);
+    }
+    run_flushes(ep->rma);
+    count_down(req);
+}
+
+/* No reply is to come any more. */
+static void
+forget_reply(part *p)
+{
+    umi_slots_remove(&umi_endpoint_of(p->req->ep)->rma->ids, p->id);
+    p->id = 0;
+}
+
+static void
+fail_part(part *p, umx_status status)
+{
+    note_status(p->req, status);
+    forget_reply(p);
+    umi_link_remove(&p->unsent);
+    end_if_over(p);
+}
+
+static void
+on_sent(umx_request *sending, umx_status status, void *arg)
+{
+    part *p = arg;
+
+    (void)sending;
+    p->sending = NULL;
+    if (status != UMX_OK) {
+        fail_part(p, status);
+    } else {
+        end_if_over(p);
+    }
+}
+
+/* UCX keeps a buffer of a part: that ends the operation for the user, and the
+ * flushes that wait for it. */
+static void
+on_lost(umx_request *op, umx_status status, void *arg)
+{
+    part    *p   = arg;
+    umi_rma *rma = umi_endpoint_of(p->req->ep)->rma;
+
+    (void)op;
+    umi_request_lose(p->req, status);
+    UMI_LIST_FOREACH(link, &rma->flushes) {
+        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+
+        if (p->number < flush->number) {
+            umi_request_lose(flush->req, status);
+        }
+    }
+}
+
+static umx_op_params
+part_params(part *p, umx_done_fn on_done)
+{
+    return (umx_op_params){.field_mask = UMX_OP_FIELD_ON_DONE |
+                                         UMX_OP_FIELD_ON_LOST,
+                           .on_done = on_done,
+                           .arg     = p,
+                           .on_lost = on_lost};
+}
+
+static part *
+part_new(umx_request *req)
+{
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
+    part    *p   = calloc(1, sizeof(*p));
+
+    if (p == NULL) {
+        return NULL;
+    }
+    umi_link_init(&p->unsent);
+    p->number = rma->num_posted++;
+    p->req    = req;
+    p->id     = umi_slots_add(&rma->ids, p, (uint32_t)p->number);
+    if (p->id == 0) {
+        free(p);
+        return NULL;
+    }
+    umi_list_append(&rma->parts, &p->link);
+    umi_rma_op_of(req)->num_parts++;
+    return p;
+}
+
+static void
+send_part(part *p)
+{
+    umx_op_params params = part_params(p, on_sent);
+    umx_status    status;
+
+    status = umi_am_message_send(
+        umi_endpoint_of(p->req->ep), UMI_AM_ID_RMA_REQUEST, &p->request,
+        sizeof(p->request), &p->payload, &params, &p->sending);
+    if (status == UMX_INPROGRESS) {
+        return;
+    }
+    p->sending = NULL;
+    if (status != UMX_OK) {
+        fail_part(p, status);
+    } else {
+        end_if_over(p); /* cancelled before it was sent */
+    }
+}
+
+static void
+post_part(part *p)
+{
+    umi_rma *rma = umi_endpoint_of(p->req->ep)->rma;
+
+    p->request.id = p->id;
+    if (rma->is_fence_due) {
+        p->request.flags |= UMI_RMA_FENCE;
+        rma->is_fence_due = false;
+    }
+    if (rma->is_fenced && rma->num_ucx != 0) {
+        umi_list_append(&rma->unsent, &p->unsent);
+    } else {
+        send_part(p);
+    }
+}
+
+void
+umi_rma_ucx_done(umx_ep *ep)
+{
+    umi_link *link;
+
+    if (ep->rma->num_ucx != 0) {
+        return;
+    }
+    while ((link = umi_list_pop(&ep->rma->unsent)) != NULL) {
+        send_part(umi_container_of(link, part, unsent));
+    }
+    if (!umi_rma_is_busy(ep)) {
+        become_idle(ep);
+    }
+}
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+/* Not sent yet: it need not be, unless others rely on its fence. */
+static void
+withdraw(part *p)
+{
+    if (p->request.flags & UMI_RMA_FENCE) {
+        return;
+    }
+    umi_link_remove(&p->unsent);
+    if (p->sending != NULL) {
+        umx_request_cancel(p->sending);
+    }
+}
+
+/* What was sent is executed all the same: only the loan of the buffers ends
+ * early, for those that UCX has done with. */
+static void
+cancel_ask(umx_request *req)
+{
+    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
+
+    umi_rma_op_of(req)->num_parts++; /* not to complete in here */
+    note_status(req, UMX_ERR_CANCELED);
+    UMI_LIST_FOREACH_SAFE(link, &rma->parts) {
+        part *p = umi_container_of(link, part, link);
+
+        if (p->req == req) {
+            withdraw(p);
+            forget_reply(p);
+            end_if_over(p);
+        }
+    }
+    count_down(req);
+}
+
+static const umi_request_ops ask_ops = {.name = "rma", .cancel = cancel_ask};
+
+umx_request *
+umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
+{
+    umx_ep      *ep = umi_endpoint_of(rkey->ep);
+    umx_request *req;
+
+    if (umi_rma_get_state(ep) == NULL) {
+        return NULL;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &ask_ops, params);
+    if (req != NULL) {
+        req->buf                      = (umx_buffer){0};
+        req->info                     = (umx_recv_info){0};
+        umi_rma_op_of(req)->num_parts = 1; /* umi_rma_ask_end() takes it off */
+        umi_rma_op_of(req)->status    = UMX_OK;
+    }
+    return req;
+}
+
+void
+umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
+                     bool is_write)
+{
+    umi_rma_request request = {.op      = is_write ? UMI_RMA_PUT : UMI_RMA_GET,
+                               .context = rkey->key.context,
+                               .memory  = rkey->key.memory,
+                               .offset  = item->offset,
+                               .length  = item->buf.len};
+    part           *p       = part_new(req);
+    umx_buffer     *buf;
+
+    if (p == NULL) {
+        note_status(req, UMX_ERR_NO_MEMORY);
+        return;
+    }
+    p->request = request;
+    buf        = is_write ? &p->payload : &p->buf;
+    *buf       = item->buf;
+    umi_request_borrow_part(req, buf);
+    post_part(p);
+}
+
+static part *
+new_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic)
+{
+    umi_rma_request request = {.op      = UMI_RMA_ATOMIC,
+                               .atomic  = (uint8_t)atomic->op,
+                               .size    = (uint8_t)atomic->size,
+                               .context = rkey->key.context,
+                               .memory  = rkey->key.memory,
+                               .offset  = atomic->offset,
+                               .length  = atomic->size,
+                               .value   = atomic->value,
+                               .compare = atomic->compare};
+    part           *p       = part_new(req);
+
+    if (p == NULL) {
+        note_status(req, UMX_ERR_NO_MEMORY);
+    } else {
+        p->request = request;
+    }
+    return p;
+}
+
+void
+umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
+                   uint64_t *old)
+{
+    part *p = new_atomic(req, rkey, atomic);
+
+    if (p != NULL) {
+        p->old = old;
+        post_part(p);
+    }
+}
+
+void
+umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
+{
+    part *p = new_atomic(req, rkey, signal);
+
+    if (p != NULL) {
+        p->request.flags = UMI_RMA_FENCE | UMI_RMA_SIGNAL;
+        post_part(p);
+    }
+}
+
+void
+umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
+                        const umx_atomic *signal)
+{
+    part *p = new_atomic(req, rkey, signal);
+
+    if (p != NULL) {
+        p->request.id = p->id;
+        send_part(p);
+    }
+}
+
+void
+umi_rma_ask_end(umx_request *req)
+{
+    count_down(req);
+}
+
+/* ---- replies -------------------------------------------------------------
+ */
+
+static void
+on_received(umx_request *receiving, umx_status status, void *arg)
+{
+    part *p = arg;
+
+    (void)receiving;
+    p->receiving = NULL;
+    note_status(p->req, status);
+    end_if_over(p);
+}
+
+/* What was got, into the user's buffer. */
+static void
+receive(part *p, umx_message *message)
+{
+    umx_op_params params = part_params(p, on_received);
+    umx_status    status = umx_message_recv(&message, &p->buf, &params,
+                                            &p->receiving);
+
+    if (message != NULL) {
+        umx_message_drop(message); /* its operation fails */
+    }
+    if (status != UMX_INPROGRESS) {
+        p->receiving = NULL;
+        note_status(p->req, status);
+    }
+}
+
+void
+umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
+{
+    size_t        len, payload_len = umx_message_info(message)->length;
+    const void   *header = umx_message_header(message, &len);
+    umi_rma_reply reply;
+    part         *p;
+
+    (void)arg;
+    if (!umi_rma_reply_decode(&reply, header, len)) {
+        umi_endpoint_protocol_error(ep, "malformed reply about memory");
+        umx_message_drop(message);
+        return;
+    }
+    p = (ep->rma == NULL) ? NULL : umi_slots_get(&ep->rma->ids, reply.id);
+    if (p == NULL) {
+        umx_message_drop(message); /* cancelled */
+        return;
+    }
+    if (payload_len != ((reply.status == UMX_OK) ? p->buf.len : 0)) {
+        umi_endpoint_protocol_error(ep, "a reply of a wrong length");
+        umx_message_drop(message);
+        return;
+    }
+    note_status(p->req, (umx_status)reply.status);
+    if (p->old != NULL) {
+        *p->old = reply.value;
+    }
+    forget_reply(p);
+    if (payload_len != 0) {
+        receive(p, message);
+    } else {
+        umx_message_drop(message);
+    }
+    end_if_over(p);
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+void
+umi_rma_fail(umx_ep *ep, umx_status status)
+{
+    if (ep->rma == NULL) {
+        return;
+    }
+    UMI_LIST_FOREACH_SAFE(link, &ep->rma->parts) {
+        part *p = umi_container_of(link, part, link);
+
+        if (p->id != 0 || umi_link_is_linked(&p->unsent)) {
+            fail_part(p, status);
+        }
+    }
+}
+
+bool
+umi_rma_is_busy(const umx_ep *ep)
+{
+    return ep->rma != NULL &&
+           (!umi_list_is_empty(&ep->rma->parts) || ep->rma->num_ucx != 0);
+}
+
+/* ---- flushes -------------------------------------------------------------
+ */
+
+/* Why it cannot be posted, or what came of it. */
+static umx_status
+post_flush(umx_request *req)
+{
+    umi_ep *ep = req->ep;
+
+    if (req->is_cancelled) {
+        return UMX_ERR_CANCELED;
+    }
+    req->is_posted = false;
+    if (ep != NULL && !ep->is_bound) {
+        umi_list_append(&ep->waiting, &req->link);
+        return UMX_INPROGRESS;
+    }
+    if (ep != NULL &&
+        (ep->handle == NULL || umi_endpoint_of(ep)->is_peer_closed)) {
+        return umi_endpoint_end_status(umi_endpoint_of(ep), UMX_ERR_CLOSED);
+    }
+    return req->ops->post(req);
+}
+
+/* One endpoint less to wait for. */
+static void
+count_flush(umx_request *req)
+{
+    umx_status status;
+
+    if (--umi_rma_op_of(req)->num_parts != 0) {
+        return;
+    }
+    status = post_flush(req);
+    if (status != UMX_INPROGRESS) {
+        umi_request_complete(req, status);
+    }
+}
+
+/* Those that everything they cover has been done of. */
+static void
+run_flushes(umi_rma *rma)
+{
+    while (!umi_list_is_empty(&rma->flushes)) {
+        waiting_flush *flush = umi_container_of(rma->flushes.next,
+                                                waiting_flush, link);
+        umx_request   *req   = flush->req;
+
+        if (!umi_list_is_empty(&rma->parts) &&
+            umi_container_of(rma->parts.next, part, link)->number <
+                flush->number) {
+            return;
+        }
+        umi_link_remove(&flush->link);
+        free(flush);
+        count_flush(req);
+    }
+}
+
+/* False when out of memory. */
+static bool
+wait_for(umx_ep *ep, umx_request *req)
+{
+    waiting_flush *flush;
+
+    if (ep->rma == NULL || umi_list_is_empty(&ep->rma->parts)) {
+        return true; /* UCX's own flush covers its operations */
+    }
+    flush = malloc(sizeof(*flush));
+    if (flush == NULL) {
+        return false;
+    }
+    flush->req    = req;
+    flush->number = ep->rma->num_posted;
+    umi_list_append(&ep->rma->flushes, &flush->link);
+    umi_rma_op_of(req)->num_parts++;
+    return true;
+}
+
+static void
+forget_flush(umx_ep *ep, umx_request *req)
+{
+    if (ep->rma == NULL) {
+        return;
+    }
+    UMI_LIST_FOREACH_SAFE(link, &ep->rma->flushes) {
+        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+
+        if (flush->req == req) {
+            umi_link_remove(link);
+            free(flush);
+        }
+    }
+}
+
+umx_status
+umi_rma_hold_flush(umx_request *req)
+{
+    bool is_ok = true;
+
+    umi_rma_op_of(req)->num_parts = 0;
+    UMI_LIST_FOREACH(link, &req->worker->eps) {
+        umi_ep *ep = umi_container_of(link, umi_ep, link);
+
+        if (req->ep == NULL || req->ep == ep) {
+            is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
+        }
+    }
+    if (!is_ok) {
+        UMI_LIST_FOREACH(link, &req->worker->eps) {
+            forget_flush(umi_endpoint_of(umi_container_of(link, umi_ep, link)),
+                         req);
+        }
+        return UMX_ERR_NO_MEMORY;
+    }
+    /* Not to be taken back before. */
+    req->is_posted = (umi_rma_op_of(req)->num_parts != 0);
+    return req->is_posted ? UMX_INPROGRESS : UMX_OK;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <umx/rma.h>
+
+#include <stdatomic.h>
+
+#include "endpoint/endpoint.h"
+#include "mem/memtype.h"
+#include "rma/rma.h"
+#include "util/atomic.h"
+
+/* ---- checks --------------------------------------------------------------
+ */
+
+static umx_status
+check(umx_rkey *rkey)
+{
+    const umx_ep *ep     = umi_endpoint_of(rkey->ep);
+    umx_status    status = umi_endpoint_check(ep);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (rkey->is_closed) {
+        return UMX_ERR_CLOSED;
+    }
+    if (ep->state != UMX_EP_OPEN || ep->is_peer_closed) {
+        status = umi_endpoint_send_status(ep);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    umi_rkey_resolve(rkey);
+    if (rkey->is_foreign) {
+        return UMX_ERR_INVALID_KEY;
+    }
+    if (rkey->segment != NULL && umi_segment_is_closed(rkey->segment)) {
+        return UMX_ERR_STALE_KEY;
+    }
+    return UMX_OK;
+}
+
+static bool
+is_in_range(const umx_rkey *rkey, uint64_t offset, uint64_t len)
+{
+    return offset <= rkey->key.length && len <= rkey->key.length - offset;
+}
+
+static umx_status
+check_item(const umx_rkey *rkey, const umx_rma_item *item)
+{
+    if (!is_in_range(rkey, item->offset, item->buf.len)) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    return umi_endpoint_check_contiguous(&item->buf);
+}
+
+static umx_status
+check_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+            bool is_write)
+{
+    umx_status status = check(rkey);
+
+    if (status == UMX_OK && is_write && umx_rkey_is_readonly(rkey)) {
+        status = UMX_ERR_READONLY;
+    }
+    for (size_t i = 0; i < count && status == UMX_OK; i++) {
+        status = check_item(rkey, &items[i]);
+    }
+    return status;
+}
+
+static umx_status
+check_atomic(umx_rkey *rkey, const umx_atomic *atomic)
+{
+    if (umx_rkey_is_readonly(rkey)) {
+        return UMX_ERR_READONLY;
+    }
+    if (!umi_atomic_is_valid(atomic) ||
+        (rkey->key.address + atomic->offset) % atomic->size != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return is_in_range(rkey, atomic->offset, atomic->size) ?
+               UMX_OK :
+               UMX_ERR_OUT_OF_RANGE;
+}
+
+/* ---- mapped memory -------------------------------------------------------
+ */
+
+static umx_status
+copy_item(const umx_rkey *rkey, const umx_rma_item *item, bool is_write)
+{
+    char *at = rkey->data + item->offset;
+
+    return is_write ? umi_copy_out(&item->buf, at, item->buf.len) :
+                      umi_copy_in(&item->buf, at, item->buf.len);
+}
+
+/* Does `next` go on where `item` ends, here and there? */
+static bool
+is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
+{
+    return next->offset == item->offset + item->buf.len &&
+           next->buf.data == (char *)item->buf.data + item->buf.len &&
+           next->buf.memtype == item->buf.memtype &&
+           next->buf.memh == item->buf.memh;
+}
+
+size_t
+umi_rma_merge(const umx_rma_item *items, size_t count, size_t i,
+              umx_rma_item *merged)
+{
+    *merged = items[i++];
+    while (i < count && is_neighbour(merged, &items[i])) {
+        merged->buf.len += items[i++].buf.len;
+    }
+    return i;
+}
+
+static umx_status
+copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
+           bool is_write)
+{
+    umx_rma_item merged;
+    umx_status   status = UMX_OK;
+
+    /* Before the loads: what was stored before a signal that was seen. */
+    atomic_thread_fence(memory_order_acquire);
+    for (size_t i = 0; i < count && status == UMX_OK;) {
+        i      = umi_rma_merge(items, count, i, &merged);
+        status = copy_item(rkey, &merged, is_write);
+    }
+    atomic_thread_fence(memory_order_release);
+    return status;
+}
+
+/* ---- which way -----------------------------------------------------------
+ */
+
+/* Behind a fence, what is under way on another way comes first: the owner's is
+ * the one that can wait. */
+static bool
+is_fenced(const umx_rkey *rkey)
+{
+    const umi_rma *rma = umi_endpoint_of(rkey->ep)->rma;
+
+    return rma != NULL && rma->is_fenced;
+}
+
+static bool
+is_mapped(const umx_rkey *rkey)
+{
+    return rkey->data != NULL && !is_fenced(rkey);
+}
+
+static bool
+is_of_ucx(const umx_rkey *rkey)
+{
+    return rkey->ucp != NULL && !is_fenced(rkey);
+}
+
+/* Then UCX's put and get are of no use. */
+static bool
+must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
+{
+    const umx_context *context = rkey->ep->worker->context;
+
+    for (size_t i = 0; i < count; i++) {
+        if (umi_must_stage(context, &items[i].buf)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static umx_status
+ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+          bool is_write, const umx_op_params *params, umx_request **req_p)
+{
+    umx_request *req = umi_rma_ask(rkey, params);
+    umx_rma_item merged;
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count;) {
+        i = umi_rma_merge(items, count, i, &merged);
+        umi_rma_ask_transfer(req, rkey, &merged, is_write);
+    }
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+static umx_status
+transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
+         const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = check_items(rkey, items, count, is_write);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (is_mapped(rkey)) {
+        return copy_items(rkey, items, count, is_write);
+    }
+    if (is_of_ucx(rkey) && !must_stage(rkey, items, count)) {
+        return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
+                                    req_p);
+    }
+    return ask_items(rkey, items, count, is_write, params, req_p);
+}
+
+umx_status
+umx_rma_put(umx_rkey *rkey, const umx_rma_item *item,
+            const umx_op_params *params, umx_request **req_p)
+{
+    return transfer(rkey, item, 1, true, params, req_p);
+}
+
+umx_status
+umx_rma_get(umx_rkey *rkey, const umx_rma_item *item,
+            const umx_op_params *params, umx_request **req_p)
+{
+    return transfer(rkey, item, 1, false, params, req_p);
+}
+
+umx_status
+umx_rma_put_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    return transfer(rkey, items, count, true, params, req_p);
+}
+
+umx_status
+umx_rma_get_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+                 const umx_op_params *params, umx_request **req_p)
+{
+    return transfer(rkey, items, count, false, params, req_p);
+}
+
+umx_status
+umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
+               const umx_op_params *params, umx_request **req_p)
+{
+    umx_status   status = check(rkey);
+    umx_request *req;
+    uint64_t     before;
+
+    if (status == UMX_OK) {
+        status = check_atomic(rkey, atomic);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (is_mapped(rkey)) {
+        before = umi_atomic_apply(atomic, rkey->data + atomic->offset);
+        if (old != NULL) {
+            *old = before;
+        }
+        return UMX_OK;
+    }
+    req = umi_rma_ask(rkey, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_rma_ask_atomic(req, rkey, atomic, old);
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
+                   const umx_atomic *signal, const umx_op_params *params,
+                   umx_request **req_p)
+{
+    umx_status   status = check_items(rkey, item, 1, true);
+    umx_request *req;
+
+    if (status == UMX_OK) {
+        status = check_atomic(rkey, signal);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (is_mapped(rkey)) {
+        status = copy_items(rkey, item, 1, true);
+        if (status == UMX_OK) {
+            (void)umi_atomic_apply(signal, rkey->data + signal->offset);
+        }
+        return status;
+    }
+    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
+        return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
+    }
+    req = umi_rma_ask(rkey, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_rma_ask_transfer(req, rkey, item, true);
+    if (umi_rma_op_of(req)->status == UMX_OK) {
+        umi_rma_ask_signal(req, rkey, signal);
+    }
+    umi_rma_ask_end(req);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+static void
+fence(umx_ep *ep)
+{
+    if (umi_rma_is_busy(ep)) {
+        ep->rma->is_fence_due = true;
+        ep->rma->is_fenced    = true;
+    }
+}
+
+umx_status
+umx_ep_fence(umx_ep *ep)
+{
+    umx_status status = umi_endpoint_check(ep);
+
+    if (status == UMX_OK) {
+        fence(ep);
+    }
+    return status;
+}
+
+umx_status
+umx_worker_fence(umx_worker *worker)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    UMI_LIST_FOREACH(link, &worker->eps) {
+        fence(umi_endpoint_of(umi_container_of(link, umi_ep, link)));
+    }
+    return UMX_OK;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ucx.c: operations that are UCX's own put and get.
+ *
+ *   MOVING --> FLUSHING --in the memory--> SIGNALLING --> ENDING --> done
+ *
+ * A put is flushed: UCX calls it done when the buffer may be reused. A signal
+ * follows its flush; ucp_worker_fence() would do, but waits inside the call for
+ * the peer to make progress as soon as there are two lanes. UCX's atomic
+ * operations are never used: on endpoints with error handling they fail, and
+ * may take the endpoint with them. A signal that is stored is a put, one that
+ * is added is executed by the owner. */
+#include <umx/buffer.h>
+
+#include "endpoint/endpoint.h"
+#include "ops/flush.h"
+#include "ops/rma.h"
+#include "rma/rma.h"
+
+enum {
+    STAGE_MOVING,
+    STAGE_FLUSHING,
+    STAGE_SIGNALLING,
+    STAGE_ENDING
+};
+
+/* UCX has nothing more to do for it. */
+static void
+leave_ucx(umx_request *req)
+{
+    umx_ep *ep = umi_endpoint_of(req->ep);
+
+    if (umi_rma_op_of(req)->is_in_ucx) {
+        umi_rma_op_of(req)->is_in_ucx = false;
+        ep->rma->num_ucx--;
+        umi_rma_ucx_done(ep);
+    }
+}
+
+static umx_status
+flush(umx_request *req)
+{
+    req->status = UMX_INPROGRESS;
+    return (req->ep->handle == NULL) ? UMX_ERR_CLOSED : umi_flush_post(req);
+}
+
+static umx_status
+signal_owner(umx_request *req)
+{
+    req->status                   = UMX_INPROGRESS;
+    umi_rma_op_of(req)->num_parts = 1;
+    umi_rma_ask_late_signal(req, umi_rma_op_of(req)->rkey,
+                            &umi_rma_op_of(req)->signal);
+    leave_ucx(req);
+    umi_rma_ask_end(req);
+    return UMX_INPROGRESS;
+}
+
+static umx_status
+put_signal(umx_request *req)
+{
+    const umx_rkey *rkey   = umi_rma_op_of(req)->rkey;
+    umx_atomic     *signal = &umi_rma_op_of(req)->signal;
+    umx_buffer      value  = umx_host_buffer(&signal->value, signal->size);
+    umx_status      status;
+
+    if (req->ep->handle == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    req->status = UMX_INPROGRESS;
+    status      = umi_ucx_rma_post(req, rkey->ucp,
+                                   rkey->key.address + signal->offset, &value, true);
+    if (status == UMX_INPROGRESS) {
+        umi_list_append(&req->ep->inflight, &req->link);
+    }
+    return status;
+}
+
+static bool
+is_signal_put(const umx_request *req)
+{
+    return umi_rma_op_of(req)->has_signal &&
+           umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP;
+}
+
+/* What comes after a stage that went well. */
+static umx_status
+next_stage(umx_request *req)
+{
+    switch (umi_rma_op_of(req)->stage++) {
+    case STAGE_MOVING:
+        return umi_rma_op_of(req)->is_write ? flush(req) : UMX_OK;
+    case STAGE_FLUSHING:
+        if (is_signal_put(req)) {
+            return put_signal(req);
+        }
+        return umi_rma_op_of(req)->has_signal ? signal_owner(req) : UMX_OK;
+    case STAGE_SIGNALLING:
+        return is_signal_put(req) ? flush(req) : UMX_OK;
+    }
+    return UMX_OK;
+}
+
+/* The stage is over: go on. UMX_INPROGRESS: `req` completes again. */
+static umx_status
+advance(umx_request *req, umx_status status)
+{
+    while (status == UMX_OK && umi_rma_op_of(req)->stage != STAGE_ENDING) {
+        status = next_stage(req);
+    }
+    return status;
+}
+
+static umx_status
+end(umx_request *req, umx_status status)
+{
+    leave_ucx(req);
+    umi_rkey_put(umi_rma_op_of(req)->rkey);
+    return (status == UMX_OK) ?
+               UMX_OK :
+               umi_endpoint_end_status(umi_endpoint_of(req->ep), status);
+}
+
+static bool
+finish(umx_request *req)
+{
+    umx_status status = advance(req, req->status);
+
+    if (status == UMX_INPROGRESS) {
+        return false;
+    }
+    req->status = end(req, status);
+    return true;
+}
+
+static const umi_request_ops ucx_ops = {.name = "rma", .finish = finish};
+
+static umx_request *
+new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)
+{
+    umx_ep      *ep = umi_endpoint_of(rkey->ep);
+    umx_request *req;
+
+    if (umi_rma_get_state(ep) == NULL) {
+        return NULL;
+    }
+    req = umi_request_new(ep->base.worker, &ep->base, &ucx_ops, params);
+    if (req == NULL) {
+        return NULL;
+    }
+    memset(umi_rma_op_of(req), 0, sizeof(*umi_rma_op_of(req)));
+    req->buf                      = (umx_buffer){0};
+    req->info                     = (umx_recv_info){0};
+    umi_rma_op_of(req)->num_parts = 1; /* post() takes it off */
+    umi_rma_op_of(req)->is_write  = is_write;
+    umi_rma_op_of(req)->is_in_ucx = true;
+    umi_rma_op_of(req)->rkey      = rkey;
+    umi_rkey_hold(rkey);
+    ep->rma->num_ucx++;
+    return req;
+}
+
+static void
+move(umx_request *req, const umx_rma_item *item)
+{
+    umx_rkey  *rkey = umi_rma_op_of(req)->rkey;
+    umx_buffer buf  = item->buf;
+    umx_status status;
+
+    if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
+        return;
+    }
+    umi_request_borrow_part(req, &buf);
+    status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
+                              &buf, umi_rma_op_of(req)->is_write);
+    if (status < 0) {
+        umi_rma_op_of(req)->status = status;
+    }
+}
+
+/* All parts are posted. */
+static umx_status
+post(umx_request *req, umx_request **req_p)
+{
+    umx_status status;
+
+    if (--umi_rma_op_of(req)->num_parts != 0) {
+        req->is_posted = true;
+        umi_list_append(&req->ep->inflight, &req->link);
+        *req_p = req;
+        return UMX_INPROGRESS;
+    }
+    status = advance(req, umi_rma_op_of(req)->status);
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+        return status;
+    }
+    status = end(req, status);
+    umi_request_free(req);
+    return status;
+}
+
+umx_status
+umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count,
+                     bool is_write, const umx_op_params *params,
+                     umx_request **req_p)
+{
+    umx_request *req = new_request(rkey, is_write, params);
+    umx_rma_item merged;
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < count;) {
+        i = umi_rma_merge(items, count, i, &merged);
+        move(req, &merged);
+    }
+    return post(req, req_p);
+}
+
+umx_status
+umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
+                   const umx_atomic *signal, const umx_op_params *params,
+                   umx_request **req_p)
+{
+    umx_request *req = new_request(rkey, true, params);
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_rma_op_of(req)->signal     = *signal;
+    umi_rma_op_of(req)->has_signal = true;
+    move(req, item);
+    return post(req, req_p);
+}

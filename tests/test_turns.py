@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The event loop gets its turn between awaits that need none."""
+
+import asyncio
+
+import pytest
+from conftest import TLS
+
+import ucp
+from ucp.testing import connected_pair
+
+
+async def count_turns(work):
+    """How many turns the loop had until ``work`` was done."""
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    await work
+    counting.cancel()
+    return turns
+
+
+@pytest.fixture(params=TLS)
+def no_budget(request):
+    """Each turn is over as soon as it begins."""
+    ucp.reset()
+    ucp.init(TLS[request.param], config=ucp.Config(drain=0))
+    yield
+    ucp.reset()
+
+
+async def arrive(client, server, messages):
+    """Send them, and wait until the last one is there."""
+    sending = client.send_many(messages)
+    last = client.send(b"", tag=1)
+    await server.recv(bytearray(), tag=1)
+    await sending
+    await last
+
+
+async def receive(server, count, size):
+    buffer = bytearray(size)
+    for _ in range(count):
+        await server.recv(buffer)
+
+
+@pytest.mark.parametrize(("count", "size", "least"), [(160, 1, 9), (30, 8192, 4)])
+async def test_messages_that_are_there_leave_the_loop_its_turns(
+    no_budget, count, size, least
+):
+    """An await in sixteen; more often where much is copied."""
+    async with connected_pair() as (client, server):
+        await arrive(client, server, [bytes(size)] * count)
+        assert await count_turns(receive(server, count, size)) >= least
+
+
+async def test_who_waits_for_a_turn_before_it_receives_is_cancelled(no_budget):
+    async with connected_pair() as (client, server):
+        buffer = bytearray(1)
+        receiving = asyncio.create_task(server.recv(buffer))
+        await asyncio.sleep(0)
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        await client.send(b"x")
+        await server.recv(buffer)
+        assert buffer == b"x"
+
+
+async def test_large_messages_go_through_turns_without_a_budget(no_budget):
+    async with connected_pair() as (client, server):
+        sent = bytes(range(256)) * 65536
+        buffer = bytearray(len(sent))
+        sending = client.send(sent)
+        await server.recv(buffer)
+        await sending
+        assert buffer == sent
+
+
+async def test_wakes_that_a_turn_has_no_time_for_come_in_the_next(no_budget):
+    async with connected_pair() as (client, server):
+        buffers = [bytearray(1) for _ in range(100)]
+        waiting = [
+            asyncio.create_task(_awaited(server.recv(buffer))) for buffer in buffers
+        ]
+        await asyncio.sleep(0)
+        await client.send_many([bytes([i]) for i in range(100)])
+        await asyncio.gather(*waiting)
+        assert b"".join(buffers) == bytes(range(100))
+
+
+async def _awaited(request):
+    return await request

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One worker per event loop: made on first use, closed with its loop.
+
+A worker is closed by whatever ends its loop first:
+
+- ``loop.shutdown_asyncgens()``, which asyncio.run() and uvloop.run() call:
+  each worker has an asynchronous generator whose cleanup closes endpoints
+  gracefully and waits for them. So a program may return from its main
+  coroutine right after its last ``send``.
+- ``reset()``, or the interpreter's exit.
+- The next use of ucp in the thread, or in any thread if that one has ended,
+  when the loop was closed without the above.
+
+Calls outside of a running loop share one worker per thread; it moves only in
+``progress()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import os
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from . import _context, _ext
+from ._context import logger
+from ._endpoint import Endpoint
+from ._listener import Listener
+from ._worker import Worker
+from .exceptions import UCXBaseException, UCXError
+
+_Key = asyncio.AbstractEventLoop | threading.Thread
+_workers: dict[_Key, Worker] = {}
+
+
+def current_worker() -> Worker:
+    """The worker of the running loop, or of the thread if none runs.
+
+    Made on first use, and with it the process's context.
+    """
+    loop = running_loop()
+    worker = _workers.get(loop or threading.current_thread())
+    if worker is not None and not worker.closed():
+        return worker
+    return _create(loop)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
+    _close_orphans()
+    context = _context.get_context()
+    worker = Worker(context, loop)
+    _workers[loop or worker._thread] = worker
+    if loop is not None:
+        worker._guard = _guard(worker)
+        _step(worker._guard.__anext__())  # registers it with the loop
+    return worker
+
+
+async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
+    """Close ``worker`` when the loop shuts its generators down."""
+    try:
+        yield
+    finally:
+        if not worker.closed():
+            _start_closing(worker)
+            await worker._close_all(_context.close_timeout())
+            _discard(worker)
+
+
+def _step(awaitable: Awaitable[None]) -> None:
+    """Run an awaitable that finishes without waiting."""
+    try:
+        awaitable.__await__().send(None)
+    except StopIteration:
+        pass
+
+
+def _start_closing(worker: Worker) -> None:
+    """Stop listening and start to close what is open."""
+    worker._withdraw_address()
+    for listener in [*worker._dropped_listeners]:
+        _Unclosed(repr(listener))
+        listener.close()
+    for listener in [*worker._listeners]:
+        listener.close()
+    for endpoint in list(worker._endpoints):
+        # closed() is True already while the peer still waits for this side.
+        if endpoint.state not in ("closed", "failed"):
+            _ext.Endpoint.close(endpoint)
+
+
+class _Unclosed:
+    """Warns in its destructor, about a listener that was never closed.
+
+    A warning that is an error is only reported there, and so does not keep the
+    worker from closing.
+    """
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+
+    def __del__(self) -> None:
+        warnings.warn(
+            f"{self._listener} was dropped and never closed",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
+def _discard(worker: Worker) -> None:
+    """End ``worker`` and remove it from the registry."""
+    worker.abort()
+    for key, value in list(_workers.items()):
+        if value is worker:
+            del _workers[key]
+
+
+def _close_now(worker: Worker) -> None:
+    """Close ``worker`` outside of its loop; waits, at most the close timeout."""
+    if not worker.closed():
+        worker._stop_helper()
+        _start_closing(worker)
+        worker._run_until_closed(_context.close_timeout())
+    _discard(worker)
+    if worker._guard is not None:
+        _step(worker._guard.aclose())  # else it keeps the worker
+
+
+def _close_orphans() -> None:
+    """Close workers whose loop was closed under them, or whose thread ended."""
+    for worker in list(_workers.values()):
+        ended = worker.loop is None or worker.loop.is_closed()
+        if worker._thread is threading.current_thread():
+            ended = worker.loop is not None and worker.loop.is_closed()
+        if ended and _take_over(worker):
+            _close_now(worker)
+
+
+def _take_over(worker: Worker) -> bool:
+    """True if ``worker`` is this thread's, now that its own has ended."""
+    if worker._thread is threading.current_thread():
+        return True
+    if worker._thread.is_alive():
+        return False
+    worker._adopt()
+    worker._thread = threading.current_thread()
+    return True
+
+
+def _close_at_exit() -> None:
+    for worker in list(_workers.values()):
+        if _take_over(worker):
+            try:
+                _close_now(worker)
+            except UCXBaseException as exc:
+                logger.debug("closing %r at exit: %s", worker, exc)
+
+
+def _forget_after_fork() -> None:
+    """Start the child without workers: those it has a copy of are the parent's."""
+    for worker in _workers.values():
+        worker._disown()
+    _workers.clear()
+    _context.forget_context()
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+# Functions that reset() calls before it does anything else.
+before_reset: list[Callable[[], None]] = []
+
+
+def reset() -> None:
+    """Shut down all of UCX; the next call starts it anew.
+
+    Closed objects need not be gone. Waits for closes that go on in the
+    background, at most the close timeout.
+
+    Raises:
+        UCXError: endpoints, listeners or memories are open, or a loop in
+            another thread uses ucp; names them and changes nothing.
+    """
+    gc.collect()
+    for prepare in before_reset:
+        prepare()
+    _close_orphans()
+    using = [text for worker in _workers.values() for text in _users(worker)]
+    using += [repr(memory) for memory in _context.memories if not memory.closed()]
+    if using:
+        raise UCXError(
+            "Trying to reset UCX but not all Endpoints and/or Listeners "
+            "are closed(). The following objects are still referencing "
+            "ApplicationContext: " + "".join(f"\n  {text}" for text in using)
+        )
+    for worker in list(_workers.values()):
+        _close_now(worker)
+    _context.forget_context()
+
+
+def _users(worker: Worker) -> list[str]:
+    """What keeps ``worker`` from being reset, in words."""
+    held = [
+        thing for thing in worker._listeners if thing not in worker._dropped_listeners
+    ]
+    things: list[Endpoint | Listener] = [*worker._endpoints, *held]
+    open_ones = [repr(thing) for thing in things if not thing.closed()]
+    if not open_ones and worker._thread is not threading.current_thread():
+        return [f"{worker!r} in {worker._thread!r}"]
+    return open_ones

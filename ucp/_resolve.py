@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Addresses: of this host's network interfaces, and of names."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import operator
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import SupportsIndex
+
+SockAddr = tuple[str, int] | tuple[str, int, int, int]
+
+# Linux: <linux/sockios.h>, and the layout of struct ifreq.
+_SIOCGIFADDR = 0x8915
+_IFNAMSIZ = 16
+_IFREQ_ADDR = slice(20, 24)
+
+_LINK_LOCAL_SCOPE = 0x20
+
+
+def check_port(port: SupportsIndex) -> int:
+    """The port as an int; refuses what the socket module would refuse."""
+    try:
+        number = operator.index(port)
+    except TypeError:
+        raise TypeError(f"port must be an int, not {type(port).__name__}") from None
+    if not 0 <= number <= 65535:
+        raise OverflowError(f"port must be 0-65535, not {number}")
+    return number
+
+
+def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> str:
+    """The address of a network interface, for peers to connect to.
+
+    Args:
+        ifname: the interface; if None the one ``UCXPY_IFNAME`` names, else
+            the first that has an address among those whose names start with
+            ``ib``, ``eth``, ``en``, in this order.
+        family: ``socket.AF_INET`` or ``socket.AF_INET6``.
+
+    Raises:
+        OSError: no interface of this name, or it has no such address.
+        RuntimeError: no name was given and no interface fits.
+    """
+    look_up = _LOOK_UP.get(family)
+    if look_up is None:
+        raise ValueError(f"expected AF_INET or AF_INET6, got family {family}")
+    name = os.environ.get("UCXPY_IFNAME") if ifname is None else ifname
+    if name is not None:
+        return look_up(name)
+    names = sorted(name for _, name in socket.if_nameindex())
+    for prefix in ("ib", "eth", "en"):
+        for candidate in names:
+            if candidate.startswith(prefix):
+                try:
+                    return look_up(candidate)
+                except OSError:
+                    continue  # down, or without an address of this family
+    raise RuntimeError(
+        "no network interface named ib*, eth* or en* has an address; "
+        "name one: get_address(ifname) or UCXPY_IFNAME"
+    )
+
+
+def _ipv4_address(ifname: str) -> str:
+    name = ifname.encode()
+    if len(name) >= _IFNAMSIZ:
+        raise OSError(f"no such network interface: {ifname!r}")
+    request = struct.pack("256s", name)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            answer = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, request)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, ifname) from None
+    return socket.inet_ntoa(answer[_IFREQ_ADDR])
+
+
+def _ipv6_address(ifname: str) -> str:
+    socket.if_nametoindex(ifname)  # OSError for a name that is none
+    link_local = None
+    with open("/proc/net/if_inet6", encoding="ascii") as table:
+        for line in table:
+            digits, _index, _prefix, scope, _flags, name = line.split()
+            if name != ifname:
+                continue
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+            if int(scope, 16) != _LINK_LOCAL_SCOPE:
+                return address
+            link_local = f"{address}%{ifname}"
+    if link_local is None:
+        raise OSError(f"network interface {ifname!r} has no IPv6 address")
+    return link_local
+
+
+_LOOK_UP: dict[int, Callable[[str], str]] = {
+    socket.AF_INET: _ipv4_address,
+    socket.AF_INET6: _ipv6_address,
+}
+
+
+def resolve_now(host: str, port: int, family: int = 0) -> list[SockAddr]:
+    """The socket addresses of ``host``; may wait for a name server."""
+    infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    return [_sockaddr(info[4]) for info in infos]
+
+
+async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
+    """The socket addresses of ``host``, in the order to try them.
+
+    A numeric address costs no thread; a name goes through the loop.
+    """
+    try:
+        infos = socket.getaddrinfo(
+            host,
+            port,
+            family=family,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_NUMERICHOST,
+        )
+    except socket.gaierror:
+        loop = asyncio.get_running_loop()
+        infos = await loop.getaddrinfo(
+            host, port, family=family, type=socket.SOCK_STREAM
+        )
+    return [_sockaddr(info[4]) for info in infos]
+
+
+def _sockaddr(address: tuple[object, ...]) -> SockAddr:
+    """The address that getaddrinfo() returned, as that of IPv4 or IPv6."""
+    match address:
+        case (str(host), int(port)):
+            return host, port
+        case (str(host), int(port), int(flow), int(scope)):
+            return host, port, flow, scope
+    raise ValueError(f"not an internet address: {address!r}")

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The names of ucx-py on top of ``ucp``.
+
+Programs of ucx-py import ``ucp``, ``ucp.core``, ``ucp.utils``, ``ucp.comm`` and
+``ucp._libs``; the modules of these names re-export what is here.
+"""
+
+# Layout:
+#
+#   core   the functions, and the context as an object    utils  helpers
+#   comm   operations as asyncio's futures                libs   the low-level API
+#   faces  what programs look up inside an endpoint

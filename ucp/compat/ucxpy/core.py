@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The names ucx-py programs look up in ``ucp.core``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsIndex
+
+from ... import _context, _ext
+from ..._connect import create_endpoint, create_listener
+from ..._context import (
+    get_active_transports,
+    get_config,
+    get_ucp_context_info,
+    get_ucx_version,
+    init,
+)
+from ..._current import (
+    continuous_ucx_progress,
+    fence,
+    flush,
+    get_ucp_worker,
+    get_ucp_worker_info,
+    progress,
+    recv,
+    register_am_allocator,
+)
+from ..._endpoint import Endpoint
+from ..._lifecycle import current_worker, reset
+from ..._listener import Listener
+from ..._worker import Worker
+from ..._worker_address import (
+    create_endpoint_from_worker_address,
+    get_ucx_address_from_buffer,
+    get_worker_address,
+)
+from ...exceptions import UCXCanceled, UCXCloseError, UCXError
+
+__all__ = [
+    "ApplicationContext",
+    "Endpoint",
+    "Listener",
+    "UCXCanceled",
+    "UCXCloseError",
+    "UCXError",
+    "continuous_ucx_progress",
+    "create_endpoint",
+    "create_endpoint_from_worker_address",
+    "create_listener",
+    "fence",
+    "flush",
+    "get_active_transports",
+    "get_config",
+    "get_ucp_context_info",
+    "get_ucp_worker",
+    "get_ucp_worker_info",
+    "get_ucx_address_from_buffer",
+    "get_ucx_version",
+    "get_worker_address",
+    "init",
+    "progress",
+    "recv",
+    "register_am_allocator",
+    "reset",
+]
+
+
+class ApplicationContext:
+    """The process's context and the current event loop's worker, in one object.
+
+    The functions of this module do what its methods do. A process has one
+    context, so all of these objects are of that one.
+
+    Args:
+        config_dict, blocking_progress_mode, connect_timeout: as for ``init``.
+
+    Raises:
+        RuntimeError: arguments were given, and there is a context already.
+    """
+
+    create_listener = staticmethod(create_listener)
+    create_endpoint = staticmethod(create_endpoint)
+    create_endpoint_from_worker_address = staticmethod(
+        create_endpoint_from_worker_address
+    )
+    continuous_ucx_progress = staticmethod(continuous_ucx_progress)
+    get_ucp_worker = staticmethod(get_ucp_worker)
+    get_config = staticmethod(get_config)
+    ucp_context_info = staticmethod(get_ucp_context_info)
+    ucp_worker_info = staticmethod(get_ucp_worker_info)
+    fence = staticmethod(fence)
+    flush = staticmethod(flush)
+    get_worker_address = staticmethod(get_worker_address)
+
+    def __init__(
+        self,
+        config_dict: Mapping[str, str] | None = None,
+        blocking_progress_mode: bool | None = None,
+        connect_timeout: float | None = None,
+    ) -> None:
+        if config_dict or connect_timeout is not None:
+            init(
+                config_dict,
+                blocking_progress_mode=blocking_progress_mode,
+                connect_timeout=connect_timeout,
+            )
+        _context.get_context()
+
+    @property
+    def context(self) -> _ext.Context:
+        """The process's context."""
+        return _context.get_context()
+
+    @property
+    def config(self) -> dict[str, int]:
+        """Limits and thresholds in force; ``ucp.Config`` says what they are."""
+        return self.context.config
+
+    @property
+    def worker(self) -> Worker:
+        """The worker of the running loop, or of the thread if none runs."""
+        return current_worker()
+
+    @property
+    def progress_tasks(self) -> list[Any]:
+        """Always empty: the event loop makes progress without tasks."""
+        return []
+
+    @property
+    def blocking_progress_mode(self) -> bool:
+        """True: what waits sleeps."""
+        return True
+
+    @property
+    def epoll_fd(self) -> int:
+        """The worker's file descriptor."""
+        return current_worker().fileno()
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds that ``create_endpoint`` waits when it is given none."""
+        return _context.connect_timeout()
+
+    def register_am_allocator(
+        self, allocator: Callable[[int], Any] | None, allocator_type: Any = "host"
+    ) -> None:
+        """As the function; the type may be one of ``ucx_api.AllocatorType``."""
+        name = getattr(allocator_type, "name", allocator_type)
+        register_am_allocator(allocator, str(name).lower())
+
+    async def recv(self, buffer: Any, tag: SupportsIndex) -> None:
+        """As the function."""
+        await recv(buffer, tag)
+
+
+def _get_ctx() -> ApplicationContext:
+    return ApplicationContext()
+
+
+def __getattr__(name: str) -> object:
+    # Programs ask `ucp.core._ctx is None` to learn whether UCX is in use.
+    if name == "_ctx":
+        return None if _context.current_context() is None else _get_ctx()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What programs and tests of ucx-py look up inside an endpoint.
+
+There its messages are UCX's tagged ones, told apart by a tag for each endpoint;
+here they are the endpoint's own, so the faces ask the endpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Self, SupportsIndex
+from weakref import ref
+
+from ... import _ext
+from ...exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
+
+
+def raise_on_error(ep: _ext.Endpoint) -> None:
+    """Raise UCXConnectionReset if the peer is gone, UCXError if ``ep`` failed
+    in another way."""
+    exc = ep.error
+    if exc is None:
+        return
+    text = str(exc)
+    text = f"Endpoint {ep._handle:#x} error: {text[:1].upper()}{text[1:]}"
+    if isinstance(exc, UCXPeerClosed | UCXConnectionReset):
+        raise UCXConnectionReset(text) from exc
+    raise UCXError(text) from exc
+
+
+class EndpointFace:
+    """``ep._ep``"""
+
+    def __init__(self, ep: _ext.Endpoint, has_error_handling: bool) -> None:
+        self._ep = ep
+        self._has_error_handling = has_error_handling
+
+    @property
+    def handle(self) -> int:
+        """UCX's ``ucp_ep_h``."""
+        return self._ep._handle
+
+    def is_alive(self) -> bool:
+        """False once closed or failed; always true without error handling."""
+        return not self._has_error_handling or not self._ep.closed()
+
+    def am_probe(self) -> bool:
+        """True if an active message has come that no receive took."""
+        return self._ep.am_probe() is not None
+
+    def raise_on_error(self) -> None:
+        """Raise why it has ended; nothing without error handling."""
+        if self._has_error_handling:
+            raise_on_error(self._ep)
+
+
+class EndpointTag(int):
+    """Stands for the messages of one endpoint."""
+
+    _ep: ref[_ext.Endpoint]
+
+    @classmethod
+    def of(cls, ep: _ext.Endpoint) -> Self:
+        """The tag of ``ep``."""
+        self = cls(ep.uid)
+        self._ep = ref(ep)
+        return self
+
+    def has_message(self) -> bool:
+        """True if there is one without a tag that nobody has received."""
+        ep = self._ep()
+        return ep is not None and ep.probe(None) is not None
+
+
+class WorkerFace:
+    """``ep._ctx.worker``"""
+
+    def __init__(self, worker: _ext.Worker) -> None:
+        self._worker = worker
+
+    def tag_probe(self, tag: SupportsIndex) -> bool:
+        """True if a message has come that no receive took."""
+        if isinstance(tag, EndpointTag):
+            return tag.has_message()
+        return self._worker.tag_probe(tag) is not None
+
+
+class ContextFace:
+    """``ep._ctx``"""
+
+    def __init__(self, worker: _ext.Worker) -> None:
+        self.worker = WorkerFace(worker)

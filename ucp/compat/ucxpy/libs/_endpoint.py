@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Endpoints and listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from .... import _context, _ext
+from ...._ext import UCXAddress, call_when_done
+from ...._resolve import resolve_now
+from ..faces import raise_on_error
+from ._memory import PackedRemoteKey, UCXRkey
+
+if TYPE_CHECKING:
+    from ._worker import UCXWorker
+
+__all__ = ["Callback", "UCXEndpoint", "UCXListener", "call_when_done"]
+
+Callback = Callable[..., object] | None
+
+
+class UCXEndpoint(_ext.Endpoint):
+    """A connection to one peer; dropping the last reference closes it."""
+
+    _has_error_handling: bool = True
+
+    @classmethod
+    def create(
+        cls,
+        worker: UCXWorker,
+        ip_address: str,
+        port: int,
+        endpoint_error_handling: bool,
+    ) -> UCXEndpoint:
+        """Connect to a listener, without waiting.
+
+        What is sent meanwhile waits. A failure shows in ``is_alive()`` and in
+        the operations.
+        """
+        address = resolve_now(ip_address, port)[0]
+        endpoint = worker._start_connect(address, _context.connect_timeout())
+        return _adopt(worker, endpoint, endpoint_error_handling)
+
+    @classmethod
+    def create_from_worker_address(
+        cls,
+        worker: UCXWorker,
+        address: UCXAddress | Any,
+        endpoint_error_handling: bool,
+    ) -> UCXEndpoint:
+        """Connect to the worker of an address, without waiting.
+
+        As ``create``; the address may be the worker's own.
+        """
+        endpoint = worker._connect_address(address, _context.connect_timeout())
+        return _adopt(worker, endpoint, endpoint_error_handling)
+
+    @classmethod
+    def create_from_conn_request(
+        cls,
+        worker: UCXWorker,
+        conn_request: UCXEndpoint,
+        endpoint_error_handling: bool,
+    ) -> UCXEndpoint:
+        """Accept what a listener's callback was called with.
+
+        The worker is the listener's.
+        """
+        if conn_request.worker is not worker:
+            raise ValueError("the connection request is of another worker")
+        return _adopt(worker, conn_request, endpoint_error_handling)
+
+    @property
+    def handle(self) -> int:
+        """UCX's ``ucp_ep_h``; 0 once closed."""
+        return self._handle
+
+    def info(self) -> str:
+        """UCX's own description of the endpoint."""
+        return self._info()
+
+    @property
+    def initialized(self) -> bool:
+        """False once closed on this side."""
+        return self.state not in ("draining", "closed")
+
+    def is_alive(self) -> bool:
+        """False once it has failed or is closed, on whichever side.
+
+        Always true without error handling, as in ucx-py.
+        """
+        return not self._has_error_handling or not self.closed()
+
+    def am_probe(self) -> bool:  # type: ignore[override]
+        """True if an active message has come that no receive took."""
+        return super().am_probe() is not None
+
+    def raise_on_error(self) -> None:
+        """Raise UCXConnectionReset if the peer is gone, UCXError if the
+        endpoint failed in another way; nothing without error handling."""
+        if self._has_error_handling:
+            raise_on_error(self)
+
+    def unpack_rkey(self, rkey: PackedRemoteKey | Any) -> UCXRkey:
+        """Open a key of the peer's; nothing is sent."""
+        return UCXRkey(self, rkey)
+
+    def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
+        """Call ``cb_func()`` when it has ended, for whatever reason.
+
+        ``progress()`` calls it, also if it has ended before.
+        """
+        if cb_func is None or not self.closed():
+            self._on_close = cb_func
+        elif not self.worker.closed():
+            self.worker._submit(cb_func)
+
+    def close(self) -> None:  # type: ignore[override]
+        """Close; what was sent is delivered, by ``progress()``.
+
+        The worker's ``close()`` waits for it. An endpoint that is connecting
+        is waited for.
+        """
+        while self.state == "connecting":
+            cast("UCXWorker", self.worker)._take_turn()
+        if self.initialized:
+            super().close()
+
+    def flush(  # type: ignore[override]
+        self,
+        cb_func: Callback,
+        cb_args: tuple[Any, ...] | None = None,
+        cb_kwargs: dict[str, Any] | None = None,
+    ) -> _ext.Request[Any] | None:
+        """Call back when all that was sent is in the peer's memory.
+
+        None if it is already.
+        """
+        return call_when_done(super().flush(), cb_func, cb_args, cb_kwargs, "flush")
+
+
+def _adopt(
+    worker: UCXWorker, endpoint: _ext.Endpoint, has_error_handling: bool
+) -> UCXEndpoint:
+    assert isinstance(endpoint, UCXEndpoint)
+    endpoint._has_error_handling = has_error_handling
+    worker._endpoints.add(endpoint)
+    return endpoint
+
+
+class UCXListener(_ext.Listener):
+    """Accepts connections on a port of all IPv4 addresses.
+
+    Args:
+        worker: whose ``progress()`` calls the callback.
+        port: 0 for one the system chooses.
+        cb_func: called with a connection request, ``cb_args`` and
+            ``cb_kwargs`` for each peer; the connection is dropped unless it
+            goes to ``UCXEndpoint.create_from_conn_request``.
+    """
+
+    def __new__(
+        cls,
+        worker: UCXWorker,
+        port: int,
+        cb_func: Callable[..., object],
+        cb_args: tuple[Any, ...] | None = None,
+        cb_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
+        args, kwargs = cb_args or (), cb_kwargs or {}
+
+        def accept(conn_request: _ext.Endpoint) -> None:
+            cb_func(conn_request, *args, **kwargs)
+
+        listener = worker._listen((None, port), accept)
+        assert isinstance(listener, cls)
+        worker._listeners.add(listener)
+        return listener
+
+    @property
+    def ip(self) -> str:
+        """The address it listens on."""
+        return self.host
+
+    @property
+    def initialized(self) -> bool:
+        """False once closed."""
+        return not self.closed()

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Contexts and workers."""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, SupportsIndex
+from weakref import WeakSet
+
+from .... import _ext
+from ....exceptions import UCXBaseException, UCXError
+from ._endpoint import Callback, UCXEndpoint, UCXListener, call_when_done
+from ._memory import UCXMemoryHandle
+
+_TURN_S = 0.01  # timers are looked at so often
+
+
+class Feature(enum.Enum):
+    """What a context is made for."""
+
+    TAG = 1 << 0
+    RMA = 1 << 1
+    AMO32 = 1 << 2
+    AMO64 = 1 << 3
+    WAKEUP = 1 << 4
+    STREAM = 1 << 5
+    AM = 1 << 6
+
+
+class AllocatorType(enum.Enum):
+    """Kinds of memory that active messages are received in."""
+
+    HOST = 0
+    CUDA = 1
+    UNSUPPORTED = -1
+
+
+_DEFAULT_FEATURES = (
+    Feature.TAG,
+    Feature.WAKEUP,
+    Feature.STREAM,
+    Feature.AM,
+    Feature.RMA,
+)
+
+
+class UCXContext(_ext.Context):
+    """A UCX context; freed when nothing refers to it.
+
+    Args:
+        config_dict: UCX's options without the ``UCX_`` prefix; they win over
+            the environment.
+        feature_flags: operations of other features raise ValueError.
+    """
+
+    _config: dict[str, str]
+
+    def __new__(
+        cls,
+        config_dict: Mapping[str, str] | None = None,
+        feature_flags: Iterable[Feature] = _DEFAULT_FEATURES,
+    ) -> Self:
+        options = dict(config_dict or {})
+        features = 0
+        for feature in feature_flags:
+            features |= feature.value
+        self = super().__new__(cls, options, features=features)
+        self._config = _ext.config_options(options)
+        return self
+
+    def get_config(self) -> dict[str, str]:
+        """UCX's options in force, without the ``UCX_`` prefix."""
+        return self._config
+
+    def alloc(self, size: int) -> UCXMemoryHandle:
+        """``UCXMemoryHandle.alloc``."""
+        return UCXMemoryHandle.alloc(self, size)
+
+    def map(self, mem: Any) -> UCXMemoryHandle:
+        """``UCXMemoryHandle.map``."""
+        return UCXMemoryHandle.map(self, mem)
+
+    @property
+    def cuda_support(self) -> bool:
+        """True if UCX may use a transport of CUDA's."""
+        return "cuda" in self.info()
+
+
+class UCXWorker(_ext.Worker):
+    """Moves the data of its endpoints, in ``progress()`` only.
+
+    Belongs to the thread that made it. Dropping the last reference closes it;
+    operations in flight hold one.
+    """
+
+    _endpoints: WeakSet[UCXEndpoint]
+    _listeners: WeakSet[UCXListener]
+    _thread: int
+
+    def __new__(cls, context: UCXContext) -> Self:
+        self = super().__new__(cls, context, None, UCXEndpoint, UCXListener)
+        self._endpoints = WeakSet()
+        self._listeners = WeakSet()
+        self._thread = threading.get_ident()
+        _workers.add(self)
+        return self
+
+    def __del__(self) -> None:
+        if self._is_mine():
+            self.close()
+
+    # As ucx-py's it moves all there is and tells nothing.
+    progress = _ext.Worker._poll  # type: ignore[assignment]
+
+    @property
+    def initialized(self) -> bool:
+        """False once closed."""
+        return not self.closed()
+
+    def _is_mine(self) -> bool:
+        return not self.closed() and self._thread == threading.get_ident()
+
+    def close(self) -> None:
+        """Close its endpoints and listeners, then itself.
+
+        Waits for the peers, at most the close timeout; the thread's other
+        workers move meanwhile.
+        """
+        if self.closed():
+            return
+        self._withdraw_address()
+        for listener in list(self._listeners):
+            listener.close()
+        for endpoint in list(self._endpoints):
+            endpoint.close()
+        try:
+            self._settle(int(self.context.config["close_timeout_ns"]) / 1e9)
+        finally:
+            self.abort()
+
+    def _settle(self, timeout: float) -> None:
+        """Wait until no close is under way."""
+        deadline = time.monotonic() + timeout
+        self.arm()  # endpoints dropped just now start to close in this
+        while self._is_closing() and time.monotonic() < deadline:
+            self._take_turn()
+
+    def _is_closing(self) -> bool:
+        return not self.closed() and self._num_closing != 0
+
+    def _take_turn(self) -> None:
+        """Move all workers of the thread; wait briefly if nothing happens.
+
+        A peer may be under another of them.
+        """
+        workers = {self, *_workers}
+        # A callback may close any of them.
+        idle = [worker.arm() for worker in workers if worker._is_mine()]
+        if all(idle):
+            mine = [worker for worker in workers if worker._is_mine()]
+            select.select(mine, [], [], _TURN_S)
+
+    def register_am_allocator(
+        self,
+        allocator: Callable[[int], Any] | None,
+        allocator_type: AllocatorType = AllocatorType.HOST,
+    ) -> None:
+        """What ``am_recv_nb`` makes its buffers with; None: bytearray.
+
+        Called with a number of bytes; only what is announced by rendezvous is
+        received in memory of CUDA's.
+        """
+        if allocator_type not in (AllocatorType.HOST, AllocatorType.CUDA):
+            raise UCXError("Allocator type not supported")
+        self._set_am_allocator(allocator_type is AllocatorType.CUDA, allocator)
+
+    def init_blocking_progress_mode(self) -> int:
+        """File descriptor to wait for once ``arm()`` is true."""
+        return self.fileno()
+
+    def request_cancel(self, req: _ext.Request[Any]) -> None:
+        """Cancel; ``progress()`` calls the callback, with UCXCanceled unless it
+        was too late."""
+        req.cancel()
+
+    def tag_probe(self, tag: SupportsIndex) -> bool:  # type: ignore[override]
+        """True if a message of this tag has come that no receive took."""
+        return super().tag_probe(tag) is not None
+
+    def cancel_inflight_messages(self) -> int:
+        """How many operations failed because their endpoint ended.
+
+        Since the last call. It cancels nothing: they fail by themselves.
+        """
+        return self._take_num_ended()
+
+    def flush(  # type: ignore[override]
+        self,
+        cb_func: Callback,
+        cb_args: tuple[Any, ...] | None = None,
+        cb_kwargs: dict[str, Any] | None = None,
+    ) -> _ext.Request[Any] | None:
+        """Call back when all that was sent is in the peers' memory.
+
+        None if it is already.
+        """
+        return call_when_done(super().flush(), cb_func, cb_args, cb_kwargs, "flush")
+
+    def ep_create(
+        self, ip_address: str, port: int, endpoint_error_handling: bool
+    ) -> UCXEndpoint:
+        """As ``UCXEndpoint.create``."""
+        return UCXEndpoint.create(self, ip_address, port, endpoint_error_handling)
+
+    def ep_create_from_worker_address(
+        self, address: _ext.UCXAddress, endpoint_error_handling: bool
+    ) -> UCXEndpoint:
+        """As ``UCXEndpoint.create_from_worker_address``."""
+        return UCXEndpoint.create_from_worker_address(
+            self, address, endpoint_error_handling
+        )
+
+    def ep_create_from_conn_request(
+        self, conn_request: UCXEndpoint, endpoint_error_handling: bool
+    ) -> UCXEndpoint:
+        """As ``UCXEndpoint.create_from_conn_request``."""
+        return UCXEndpoint.create_from_conn_request(
+            self, conn_request, endpoint_error_handling
+        )
+
+
+_workers: WeakSet[UCXWorker] = WeakSet()
+
+
+def _close_at_exit() -> None:
+    for worker in list(_workers):
+        if worker._is_mine():
+            try:
+                worker.close()
+            except UCXBaseException:
+                pass  # nobody is left to hear
+
+
+def _disown_after_fork() -> None:
+    """The child's are the parent's."""
+    for worker in list(_workers):
+        worker._disown()
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_disown_after_fork)
