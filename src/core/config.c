@@ -64,7 +64,7 @@ umx_config_default(umx_config *config)
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
     config->rma_ucx            = UMX_RMA_UCX_RDMA;
     config->goodbye_bytes      = 256 * 1024 * 1024;
-    /* See src/wire/frames_send.c, and benchmarks/frames.py --sweep: gathering
+    /* See src/channel/frames_send.c, and benchmarks/frames.py --sweep: gathering
      * is as fast as copying from 4 KiB on, and faster above (by a tenth at 30
      * KiB). Frames of 16 to 48 KiB in company take 2/3 of the time that they
      * take on their own, at 96 KiB 9/10, at 192 KiB the same; but only alone

@@ -9,7 +9,7 @@ typedef struct AddressObject {
 } AddressObject;
 
 enum {
-    ID_OFFSET = 8, /* of the worker's number, see src/wire/address.h */
+    ID_OFFSET = 8, /* of the worker's number, see src/codec/address.h */
     ID_SHOWN  = 8
 };
 
