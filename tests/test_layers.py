@@ -177,6 +177,18 @@ def test_extension_includes_neither_ucx_nor_headers_of_src():
     assert wrong == []
 
 
+def test_a_request_knows_no_operations():
+    files = sources("ucp_ext/request/*.[ch]")
+    assert files
+    wrong = [
+        f"{path.name} includes {header}"
+        for path in files
+        for header, first in includes(path)
+        if first == "op"
+    ]
+    assert wrong == []
+
+
 # What gives libumx a function of the extension's.
 REGISTERS = re.compile(
     r"\bumx_(?:worker_submit|worker_set_\w+|ep_set_on_state|listener_set_on_accept"

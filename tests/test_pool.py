@@ -34,7 +34,7 @@ def address(buffer):
 
 async def start(awaitable):
     """A task that has come to its first wait."""
-    task = asyncio.ensure_future(awaitable)
+    task = asyncio.create_task(awaitable)
     await asyncio.sleep(0)
     return task
 
@@ -390,7 +390,7 @@ async def test_every_operation_takes_them(transport, kind):
                 await client.stream_send(source)
                 await receive
             elif kind == "many":
-                receive = asyncio.ensure_future(server.recv_many([target]))
+                receive = asyncio.create_task(server.recv_many([target]))
                 await client.send_many([source])
                 await receive
             elif kind == "put":
@@ -448,7 +448,7 @@ async def test_a_receive_that_waits_keeps_the_memory(transport):
     with ucp.BufferPool(1, 100) as pool:
         async with connected_pair() as (client, server):
             buffer = pool.acquire_nowait()
-            receive = asyncio.ensure_future(server.recv(buffer))
+            receive = asyncio.create_task(server.recv(buffer))
             await asyncio.sleep(0)
             buffer.release()
             assert pool.free == 0
@@ -464,7 +464,7 @@ async def test_a_cancelled_receive_into_which_bytes_land(connect_peer, transport
     peer, ep = await connect_peer()
     with ucp.BufferPool(1, size) as pool:
         buffer = pool.acquire_nowait()
-        receive = asyncio.ensure_future(ep.recv(buffer))
+        receive = asyncio.create_task(ep.recv(buffer))
         await asyncio.sleep(0)
         sending = peer.begin(f"await ep.send(bytes([3]) * {size})")
         view = memoryview(buffer)
@@ -498,8 +498,8 @@ async def test_an_aborted_endpoint_gives_the_memory_back(transport):
 async def test_a_killed_peer_gives_the_memory_back(connect_peer, transport):
     with ucp.BufferPool(2, 4 * MIB) as pool:
         peer, ep = await connect_peer()
-        send = asyncio.ensure_future(ep.send(pool.acquire_nowait()))
-        receive = asyncio.ensure_future(ep.recv(pool.acquire_nowait()))
+        send = asyncio.create_task(ep.send(pool.acquire_nowait()))
+        receive = asyncio.create_task(ep.recv(pool.acquire_nowait()))
         await asyncio.sleep(0)
         peer.kill()
         done = await asyncio.gather(send, receive, return_exceptions=True)

@@ -7,6 +7,7 @@
 
 #include "log.h"
 #include "op/am.h"
+#include "op/many.h"
 #include "request/request.h"
 #include "types/endpoint.h"
 #include "types/listener.h"
@@ -31,44 +32,38 @@ tell(WorkerObject *worker, event *self)
 void
 event_mark_done(RequestObject *req, umx_status status)
 {
+    unsigned flags = req->type->flags;
+
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         req->is_landed = request_has_bytes(status);
         return;
     }
-    if (UNLIKELY(req->kind == REQUEST_TAG_RECV) && status == UMX_OK &&
+    if (UNLIKELY(flags & OP_EXACT) && status == UMX_OK &&
         req->info.length < req->hold.buf.len) {
         status = UMX_ERR_LENGTH_MISMATCH; /* UCX takes any that fits */
     }
     req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    req->can_unrecv = req->kind >= REQUEST_RECV && request_has_bytes(status) &&
-                      (req->kind == REQUEST_RECV ||
-                       request_is_channel_recv(req) ||
-                       request_is_tag_recv(req));
+    req->can_unrecv = (flags & OP_UNRECV) != 0 && request_has_bytes(status) &&
+                      request_holds_bytes(req);
 }
 
 /* The operation gives a message: not its bytes, or these in a second step. */
 static bool
 wants_message(const RequestObject *req)
 {
-    switch ((request_kind)req->kind) {
-    case REQUEST_RECV_MESSAGE:
-    case REQUEST_AM_RECV_MESSAGE:
-    case REQUEST_RECV_FRAMES:
-        return true;
-    case REQUEST_AM_RECV:
-        return req->result == NULL;
-    default:
-        return false;
-    }
+    unsigned flags = req->type->flags;
+
+    return (flags & OP_MESSAGE) != 0 ||
+           ((flags & OP_MESSAGE_FIRST) != 0 && req->result == NULL);
 }
 
 void
 event_mark_message(RequestObject *req, umx_message *message)
 {
     req->message = message;
-    if (req->kind == REQUEST_AM_RECV && message != NULL) {
+    if ((req->type->flags & OP_MESSAGE_FIRST) != 0 && message != NULL) {
         req->info = *umx_message_info(message);
     }
 }
@@ -76,15 +71,15 @@ event_mark_message(RequestObject *req, umx_message *message)
 static NOINLINE void
 mark_other(RequestObject *req, umx_request *op, umx_status status)
 {
-    if (req->kind < REQUEST_FLUSH) { /* they move messages */
+    if (req->type->flags & (OP_SEND | OP_RECV)) {
         req->info = *umx_request_info(op);
     }
-    if (req->kind == REQUEST_PING) {
+    if (req->type->flags & OP_TIMED) {
         req->ns = umx_request_time_ns(op);
     }
     if (wants_message(req) && status == UMX_OK) {
         event_mark_message(req, umx_request_message(op));
-    } else if (req->kind == REQUEST_TAG_RECV_MESSAGE && status == UMX_OK) {
+    } else if ((req->type->flags & OP_TAG_MESSAGE) && status == UMX_OK) {
         req->tag_message = umx_request_tag_message(op);
     }
     /* What has a second step is settled by its first look at the message. */
@@ -100,7 +95,7 @@ on_done(umx_request *op, umx_status status, void *arg)
 
     req->op      = NULL;
     req->is_told = true;
-    if (req->kind <= REQUEST_RECV) { /* one step, and no more than bytes */
+    if (req->type->flags & OP_PLAIN) {
         req->info = *umx_request_info(op);
         event_mark_done(req, status);
     } else {
@@ -144,9 +139,9 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     item->op     = NULL;
     item->status = status;
     item->info   = *umx_request_info(op);
-    if (--req->many->pending == 0) {
+    if (--req->num_pending == 0) {
         req->is_told = true;
-        event_mark_many(req);
+        event_mark_done(req, many_status(req->many));
         tell(req->worker, &req->event);
     }
 }
@@ -159,23 +154,9 @@ on_item_lost(umx_request *op, umx_status status, void *arg)
     RequestObject *req  = item->parent;
 
     item->status = status;
-    if (++req->many->lost == req->many->pending) {
-        req->many->has_failed = true;
+    if (++req->many->lost == req->num_pending) {
         on_lost(op, status, req);
     }
-}
-
-void
-event_mark_many(RequestObject *req)
-{
-    many      *all    = req->many;
-    umx_status status = UMX_OK;
-
-    for (Py_ssize_t i = 0; i < all->count && status == UMX_OK; i++) {
-        status = all->items[i].status;
-    }
-    all->has_failed = (status != UMX_OK);
-    event_mark_done(req, status);
 }
 
 umx_op_params

@@ -113,7 +113,6 @@ umx_op_params event_item_params(struct many_item *item);
 
 /* The operation of `req` is over. Plain fields only. */
 void event_mark_done(struct RequestObject *req, umx_status status);
-void event_mark_many(struct RequestObject *req);
 void event_mark_message(struct RequestObject *req, umx_message *message);
 
 /* on_state of `params` is that of a request to connect. */

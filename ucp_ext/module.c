@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "event.h"
 #include "log.h"
+#include "op/low_level.h"
 #include "request/callback.h"
 #include "request/request.h"
 #include "types/address.h"
@@ -255,7 +256,10 @@ module_exec(PyObject *module)
             0) {
         return -1;
     }
-    return PyModule_AddFunctions(module, callback_methods);
+    if (PyModule_AddFunctions(module, callback_methods) < 0) {
+        return -1;
+    }
+    return PyModule_AddFunctions(module, low_level_methods);
 }
 
 static int

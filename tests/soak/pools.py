@@ -49,7 +49,7 @@ async def _given_up(pool, client, server):
     receive = asyncio.create_task(server.recv(held[0]))
     while pool.free:
         held.append(await pool.acquire())
-    waiting = asyncio.ensure_future(pool.acquire())
+    waiting = asyncio.create_task(pool.acquire())
     await asyncio.sleep(0)
     send = client.send(bytes(_SIZE))
     ucp.progress()

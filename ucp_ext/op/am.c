@@ -10,7 +10,7 @@
 #include "op/am.h"
 
 #include "args.h"
-#include "request/request.h"
+#include "op/channel.h"
 #include "types/endpoint.h"
 #include "types/message.h"
 #include "worker/worker.h"
@@ -97,7 +97,7 @@ object_of(RequestObject *req, const void *data)
 }
 
 /* An eager message as an object; consumes it if that works. */
-PyObject *
+static PyObject *
 am_result(RequestObject *req)
 {
     umx_message *message = req->message;
@@ -122,10 +122,13 @@ request_fail_fetch(RequestObject *req)
     request_settle(req, UMX_ERR_NO_MEMORY);
 }
 
-void
+/* Its bytes are not here: memory for them. */
+static void
 am_fetch(RequestObject *req)
 {
-    umx_message *message = req->message;
+    umx_message  *message = req->message;
+    umx_op_params params;
+    umx_status    status;
 
     req->header = message_header(message);
     if (req->header == NULL) {
@@ -142,9 +145,52 @@ am_fetch(RequestObject *req)
         buffer_release(&req->hold);
         return;
     }
+    req->is_told = false;
     req->message = NULL;
-    request_post_message(req, message);
+    params       = event_op_params(req);
+    status = umx_message_recv(&message, &req->hold.buf, &params, &req->op);
+    request_fetched(req, message, status);
 }
+
+static bool
+am_runs_program(const RequestObject *req)
+{
+    (void)req;
+    return true; /* an allocator */
+}
+
+static umx_status
+recv_post(RequestObject *req, const umx_op_params *params)
+{
+    req->hold.buf = umx_host_buffer(req->small, sizeof(req->small));
+    return umx_am_recv(req->endpoint->umx, req->channel, &req->hold.buf, params,
+                       &req->op, &req->message);
+}
+
+static umx_status
+recv_message_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_am_recv(req->endpoint->umx, req->channel, NULL, params, &req->op,
+                       &req->message);
+}
+
+const op_type op_am_recv = {
+    .name  = "am_recv",
+    .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE_FIRST |
+             OP_FETCH | OP_OWN | OP_GIVES,
+    .post         = recv_post,
+    .result       = am_result,
+    .unrecv       = channel_unrecv,
+    .runs_program = am_runs_program,
+    .fetch        = am_fetch,
+};
+
+const op_type op_am_recv_message = {
+    .name   = "am_recv_message",
+    .flags  = OP_RECV | OP_MESSAGE,
+    .post   = recv_message_post,
+    .result = request_message,
+};
 
 /* ---- methods of endpoints ------------------------------------------------
  */
@@ -191,6 +237,26 @@ parse_id(PyObject *arg, uint16_t *id_p)
     return 0;
 }
 
+static umx_status
+send_post(RequestObject *req, const umx_op_params *params)
+{
+    const char *header = NULL;
+    size_t      len    = 0;
+
+    if (req->header != NULL) {
+        header = PyBytes_AS_STRING(req->header);
+        len    = (size_t)PyBytes_GET_SIZE(req->header);
+    }
+    return umx_am_send(req->endpoint->umx, req->channel, header, len,
+                       &req->hold.buf, params, &req->op);
+}
+
+const op_type op_am_send = {
+    .name  = "am_send",
+    .flags = OP_SEND | OP_PLAIN | OP_BY_ID,
+    .post  = send_post,
+};
+
 PyObject *
 endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
@@ -206,7 +272,7 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                           values) < 0) {
         return NULL;
     }
-    req = request_new(self->worker, self, REQUEST_AM_SEND);
+    req = request_new(self->worker, self, &op_am_send);
     if (req == NULL) {
         return NULL;
     }
@@ -222,7 +288,7 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 static PyObject *
 recv(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
-     PyObject *kwnames, request_kind kind)
+     PyObject *kwnames, const op_type *type)
 {
     static const char *const keywords[] = {"id"};
     EndpointObject          *self       = (EndpointObject *)op;
@@ -233,7 +299,7 @@ recv(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
         args_parse(name, args, nargs, kwnames, keywords, 1, 0, 0, &id) < 0) {
         return NULL;
     }
-    req = request_new(self->worker, self, kind);
+    req = request_new(self->worker, self, type);
     if (req == NULL) {
         return NULL;
     }
@@ -248,7 +314,7 @@ PyObject *
 endpoint_am_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                  PyObject *kwnames)
 {
-    return recv(op, "am_recv", args, nargs, kwnames, REQUEST_AM_RECV);
+    return recv(op, "am_recv", args, nargs, kwnames, &op_am_recv);
 }
 
 PyObject *
@@ -256,7 +322,7 @@ endpoint_am_recv_message(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames)
 {
     return recv(op, "am_recv_message", args, nargs, kwnames,
-                REQUEST_AM_RECV_MESSAGE);
+                &op_am_recv_message);
 }
 
 PyObject *

@@ -3,9 +3,7 @@
 #ifndef UCP_EXT_OP_AM_H
 #define UCP_EXT_OP_AM_H
 
-#include "buffer/buffer.h"
-#include "event.h"
-#include "state.h"
+#include "request/request.h"
 
 /* The function for the active messages of one id. It stays, without a function,
  * until the worker goes. */
@@ -17,15 +15,9 @@ typedef struct am_handler {
     uint16_t           id;
 } am_handler;
 
-/* What am_recv() gives; NULL with an exception: the message stays. */
-PyObject *am_result(RequestObject *req);
-
 /* Forget the handlers; and, with the worker, free what they are in. */
 void am_clear_handlers(WorkerObject *worker);
 void am_free_handlers(WorkerObject *worker);
-
-/* Its bytes are not here: get memory for them. */
-void am_fetch(RequestObject *req);
 
 /* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
  */
@@ -52,5 +44,7 @@ PyObject *worker_set_am_handler(PyObject *op, PyObject *const *args,
                                 Py_ssize_t nargs);
 PyObject *worker_set_am_allocator(PyObject *op, PyObject *const *args,
                                   Py_ssize_t nargs);
+
+extern const op_type op_am_send, op_am_recv, op_am_recv_message;
 
 #endif

@@ -4,16 +4,136 @@
 #include "op/channel.h"
 
 #include "args.h"
-#include "buffer/buffer.h"
-#include "request/request.h"
+#include "op/many.h"
+#include "op/tag.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
+#include <inttypes.h>
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+static umx_status
+send_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_channel_send(req->endpoint->umx, req->channel, &req->match,
+                            &req->hold.buf, params, &req->op);
+}
+
+static umx_status
+recv_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_channel_recv(req->endpoint->umx, req->channel, &req->match,
+                            &req->hold.buf, params, &req->op, &req->info);
+}
+
+static umx_status
+recv_message_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_channel_recv_message(req->endpoint->umx, req->channel,
+                                    &req->match, params, &req->op,
+                                    &req->message);
+}
+
+umx_status
+channel_unrecv(RequestObject *req)
+{
+    const char *header = NULL;
+    Py_ssize_t  len    = 0;
+
+    if (req->endpoint->umx == NULL) {
+        return UMX_OK;
+    }
+    if (req->header != NULL) {
+        header = PyBytes_AS_STRING(req->header);
+        len    = PyBytes_GET_SIZE(req->header);
+    }
+    return umx_message_unrecv(req->endpoint->umx, &req->info, header,
+                              (size_t)len, &req->hold.buf);
+}
+
+void
+channel_describe(const RequestObject *req, const char *word, bool is_untagged,
+                 size_t capacity, char *text, size_t size)
+{
+    uint64_t id = 0;
+
+    if (req->endpoint != NULL && req->endpoint->umx != NULL) {
+        id = umx_ep_id(req->endpoint->umx);
+    }
+    if (is_untagged) {
+        snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
+                 word, id, capacity);
+    } else {
+        snprintf(text, size,
+                 "<[%s] ep: %" PRIu64 ", tag: %#" PRIx64 ", nbytes: %zu>", word,
+                 id, req->match.tag, capacity);
+    }
+}
+
+static bool
+is_untagged(const RequestObject *req)
+{
+    return (req->match.flags & UMX_MATCH_UNTAGGED) != 0;
+}
+
+static void
+send_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    (void)status;
+    channel_describe(req, "Send", is_untagged(req), capacity, text, size);
+}
+
+static void
+recv_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    if (!request_is_length_error(status)) {
+        channel_describe(req, "Recv", is_untagged(req), capacity, text, size);
+    }
+}
+
+const op_type op_send = {
+    .name     = "send",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = send_post,
+    .describe = send_describe,
+};
+
+const op_type op_recv = {
+    .name     = "recv",
+    .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE,
+    .post     = recv_post,
+    .describe = recv_describe,
+    .unrecv   = channel_unrecv,
+};
+
+const op_type op_recv_into = {
+    .name     = "recv_into",
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
+    .post     = recv_post,
+    .result   = request_length,
+    .describe = recv_describe,
+    .unrecv   = channel_unrecv,
+};
+
+const op_type op_recv_message = {
+    .name   = "recv_message",
+    .flags  = OP_RECV | OP_MESSAGE,
+    .post   = recv_message_post,
+    .result = request_message,
+};
+
+/* ---- methods -------------------------------------------------------------
+ */
+
 /* A request for a message of `channel`. */
 static inline RequestObject *
-new_request(EndpointObject *self, uint16_t channel, request_kind kind)
+new_request(EndpointObject *self, uint16_t channel, const op_type *type)
 {
-    RequestObject *req = request_new(self->worker, self, kind);
+    RequestObject *req = request_new(self->worker, self, type);
 
     if (LIKELY(req != NULL)) {
         req->channel = channel;
@@ -45,7 +165,7 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
     PyObject                *values[5]  = {NULL};
     RequestObject           *req;
     int                      is_forced, is_strided;
-    request_kind             kind;
+    const op_type           *type;
 
     if (args_parse(is_recv ? "recv" : "send", args, nargs, kwnames,
                    has_raw ? with_raw : keywords, num_tags + 2, num_tags, 1,
@@ -69,11 +189,11 @@ transfer_full(EndpointObject *self, uint16_t channel, PyObject *const *args,
         return NULL;
     }
     if (is_forced) {
-        kind = is_recv ? REQUEST_TAG_RECV : REQUEST_TAG_SEND;
+        type = is_recv ? &op_tag_recv : &op_tag_send;
     } else {
-        kind = is_recv ? REQUEST_RECV : REQUEST_SEND;
+        type = is_recv ? &op_recv : &op_send;
     }
-    req = new_request(self, channel, kind);
+    req = new_request(self, channel, type);
     if (req == NULL) {
         return NULL;
     }
@@ -101,7 +221,7 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
         return transfer_full(self, channel, args, nargs, kwnames, false);
     }
-    req = new_request(self, channel, REQUEST_SEND);
+    req = new_request(self, channel, &op_send);
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
@@ -124,7 +244,7 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(nargs != 1 || kwnames != NULL)) {
         return transfer_full(self, channel, args, nargs, kwnames, true);
     }
-    req = new_request(self, channel, REQUEST_RECV);
+    req = new_request(self, channel, &op_recv);
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
@@ -153,7 +273,7 @@ messages_recv_into(EndpointObject *self, uint16_t channel,
         (values[2] != NULL && args_mask(values[2], &mask) < 0)) {
         return NULL;
     }
-    req = new_request(self, channel, REQUEST_RECV_INTO);
+    req = new_request(self, channel, &op_recv_into);
     if (req == NULL) {
         return NULL;
     }
@@ -171,7 +291,7 @@ messages_recv_into(EndpointObject *self, uint16_t channel,
 static PyObject *
 transfer_many(EndpointObject *self, uint16_t channel, const char *name,
               PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-              request_kind kind)
+              const op_type *type)
 {
     static const char *const keywords[] = {"buffers", "tag"};
     PyObject                *values[2];
@@ -180,20 +300,20 @@ transfer_many(EndpointObject *self, uint16_t channel, const char *name,
     if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
         return NULL;
     }
-    if (kind == REQUEST_SEND_MANY && values[1] == self->worker->st->any) {
+    if (type == &op_send_many && values[1] == self->worker->st->any) {
         PyErr_SetString(PyExc_ValueError, "ANY is for receiving");
         return NULL;
     }
-    req = new_request(self, channel, kind);
+    req = new_request(self, channel, type);
     if (req == NULL) {
         return NULL;
     }
     if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
-        request_hold_many(req, values[0]) < 0) {
+        many_hold(req, values[0]) < 0) {
         Py_DECREF(req);
         return NULL;
     }
-    if (kind == REQUEST_RECV_MANY) {
+    if (type == &op_recv_many) {
         req->match.flags |= UMX_MATCH_EXACT;
     }
     return request_post(req);
@@ -204,7 +324,7 @@ messages_send_many(EndpointObject *self, uint16_t channel,
                    PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     return transfer_many(self, channel, "send_many", args, nargs, kwnames,
-                         REQUEST_SEND_MANY);
+                         &op_send_many);
 }
 
 PyObject *
@@ -212,7 +332,7 @@ messages_recv_many(EndpointObject *self, uint16_t channel,
                    PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     return transfer_many(self, channel, "recv_many", args, nargs, kwnames,
-                         REQUEST_RECV_MANY);
+                         &op_recv_many);
 }
 
 PyObject *
@@ -228,7 +348,7 @@ messages_recv_message(EndpointObject *self, uint16_t channel,
                    &tag) < 0) {
         return NULL;
     }
-    req = new_request(self, channel, REQUEST_RECV_MESSAGE);
+    req = new_request(self, channel, &op_recv_message);
     if (req == NULL) {
         return NULL;
     }

@@ -3,7 +3,7 @@
 #ifndef UCP_EXT_OP_CHANNEL_H
 #define UCP_EXT_OP_CHANNEL_H
 
-#include "state.h"
+#include "request/request.h"
 
 #define MESSAGE_METHODS(X) \
     X(send)                \
@@ -22,5 +22,15 @@
                               PyObject *kwnames);
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
+
+/* op_type.unrecv(): a message of an endpoint, with its header. */
+umx_status channel_unrecv(RequestObject *req);
+
+/* What programs of ucx-py look for in the text of an error. */
+void channel_describe(const RequestObject *req, const char *word,
+                      bool is_untagged, size_t capacity, char *text,
+                      size_t size);
+
+extern const op_type op_send, op_recv, op_recv_into, op_recv_message;
 
 #endif

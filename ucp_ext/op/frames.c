@@ -12,7 +12,6 @@
 #include "args.h"
 #include "op/am.h"
 #include "op/channel.h"
-#include "request/request.h"
 #include "types/endpoint.h"
 #include "types/message.h"
 #include "worker/worker.h"
@@ -55,7 +54,21 @@ frames_release(RequestObject *req)
     frames_list *list = req->frames;
 
     req->frames = NULL;
-    frames_list_free(list);
+    if (list != NULL) {
+        frames_list_free(list);
+    }
+}
+
+int
+frames_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    int rc = 0;
+
+    for (Py_ssize_t i = 0;
+         rc == 0 && req->frames != NULL && i < req->frames->num_held; i++) {
+        rc = request_visit_hold(&req->frames->holds[i], visit, arg);
+    }
+    return rc;
 }
 
 int
@@ -196,7 +209,8 @@ fits(const RequestObject *req, const umx_frames_info *info)
     return true;
 }
 
-bool
+/* Does making the memory run code of the program's? */
+static bool
 frames_have_allocator(const RequestObject *req)
 {
     const WorkerObject *worker = req->worker;
@@ -206,7 +220,8 @@ frames_have_allocator(const RequestObject *req)
             worker->am_device_allocator != NULL);
 }
 
-bool
+/* The first look at a message. */
+static bool
 frames_start(RequestObject *req)
 {
     const umx_frames_info *info = umx_message_frames(req->message);
@@ -223,10 +238,12 @@ frames_start(RequestObject *req)
     return !req->is_into && umx_message_has_frames(req->message);
 }
 
-void
+static void
 frames_fetch(RequestObject *req)
 {
-    umx_message *message = req->message;
+    umx_message  *message = req->message;
+    umx_op_params params;
+    umx_status    status;
 
     req->result = make_result(req);
     if (req->result == NULL) {
@@ -237,8 +254,13 @@ frames_fetch(RequestObject *req)
         return;
     }
     request_track(req);
+    req->is_told = false;
     req->message = NULL;
-    request_post_message(req, message);
+    params       = event_op_params(req);
+    status       = umx_message_recv_frames(&message, req->frames->buffers,
+                                           (size_t)req->frames->count, &params,
+                                           &req->op);
+    request_fetched(req, message, status);
 }
 
 /* All frames as bytearrays, which nobody else sees before they are filled: they
@@ -309,7 +331,7 @@ fill_allocated(RequestObject *req, umx_status *status_p)
     return result;
 }
 
-PyObject *
+static PyObject *
 frames_result(RequestObject *req)
 {
     umx_message *message = req->message;
@@ -329,14 +351,51 @@ frames_result(RequestObject *req)
     return result;
 }
 
-void
+/* A message whose bytes have been received returns to its queue. */
+static umx_status
 frames_unrecv(RequestObject *req)
 {
     umx_message *message = req->message;
 
     req->message = NULL;
     umx_message_unrecv_frames(message, req->frames->buffers);
+    return UMX_OK;
 }
+
+static umx_status
+recv_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_frames_recv_message(req->endpoint->umx, req->channel, params,
+                                   &req->op, &req->message);
+}
+
+static void
+recv_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    (void)capacity;
+    if (request_is_length_error(status)) {
+        snprintf(text, size,
+                 "the buffers are too few or too short for the frames, which "
+                 "have %zu bytes",
+                 req->info.length);
+    }
+}
+
+const op_type op_recv_frames = {
+    .name  = "recv_frames",
+    .flags = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE | OP_LOOK |
+             OP_OWN,
+    .post         = recv_post,
+    .result       = frames_result,
+    .describe     = recv_describe,
+    .unrecv       = frames_unrecv,
+    .start        = frames_start,
+    .runs_program = frames_have_allocator,
+    .fetch        = frames_fetch,
+    .release      = frames_release,
+    .traverse     = frames_traverse,
+};
 
 PyObject *
 messages_recv_frames(EndpointObject *self, uint16_t channel,
@@ -364,7 +423,7 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
                      Py_TYPE(values[0])->tp_name);
         return NULL;
     }
-    req = request_new(self->worker, self, REQUEST_RECV_FRAMES);
+    req = request_new(self->worker, self, &op_recv_frames);
     if (req == NULL) {
         return NULL;
     }
@@ -381,8 +440,8 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
 /* ---- sending -------------------------------------------------------------
  */
 
-umx_status
-frames_post_send(RequestObject *req, const umx_op_params *params)
+static umx_status
+send_post(RequestObject *req, const umx_op_params *params)
 {
     const char *header = NULL;
     size_t      len    = 0;
@@ -396,6 +455,27 @@ frames_post_send(RequestObject *req, const umx_op_params *params)
                            params, &req->op);
 }
 
+static void
+send_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    (void)req;
+    (void)capacity;
+    if (status == UMX_ERR_EXCEEDS_LIMIT) {
+        snprintf(text, size,
+                 "more than Config.frames_max or frames_bytes_max allows");
+    }
+}
+
+const op_type op_send_frames = {
+    .name     = "send_frames",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = send_post,
+    .describe = send_describe,
+    .release  = frames_release,
+    .traverse = frames_traverse,
+};
+
 PyObject *
 messages_send_frames(EndpointObject *self, uint16_t channel,
                      PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -408,7 +488,7 @@ messages_send_frames(EndpointObject *self, uint16_t channel,
                    values) < 0) {
         return NULL;
     }
-    req = request_new(self->worker, self, REQUEST_SEND_FRAMES);
+    req = request_new(self->worker, self, &op_send_frames);
     if (req == NULL) {
         return NULL;
     }

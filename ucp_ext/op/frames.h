@@ -3,8 +3,7 @@
 #ifndef UCP_EXT_OP_FRAMES_H
 #define UCP_EXT_OP_FRAMES_H
 
-#include "buffer/buffer.h"
-#include "state.h"
+#include "request/request.h"
 
 /* The memory of frames. */
 typedef struct frames_list {
@@ -14,7 +13,9 @@ typedef struct frames_list {
     buffer_hold holds[];
 } frames_list;
 
+/* Of op_type. */
 void frames_release(RequestObject *req);
+int  frames_traverse(const RequestObject *req, visitproc visit, void *arg);
 
 /* Hold `objects`, a sequence of buffers. -1 with an exception. */
 int frames_hold(RequestObject *req, PyObject *objects, bool is_writable);
@@ -23,18 +24,6 @@ int frames_hold(RequestObject *req, PyObject *objects, bool is_writable);
 frames_list *frames_list_new(Py_ssize_t count);
 void         frames_list_free(frames_list *list);
 
-umx_status frames_post_send(RequestObject *req, const umx_op_params *params);
-
-/* A message for RECV_FRAMES: true if it is complete, or the request settled;
- * else its bytes are fetched. As am_result() and am_fetch(). */
-bool      frames_start(RequestObject *req);
-PyObject *frames_result(RequestObject *req);
-
-/* Does making the memory run code of the program's? */
-bool frames_have_allocator(const RequestObject *req);
-void frames_fetch(RequestObject *req);
-
-/* A message whose bytes have been received returns to its queue. */
-void frames_unrecv(RequestObject *req);
+extern const op_type op_send_frames, op_recv_frames;
 
 #endif

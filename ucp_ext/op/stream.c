@@ -4,16 +4,51 @@
 
 #include "args.h"
 #include "errors.h"
-#include "buffer/buffer.h"
-#include "request/request.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
+
+static umx_status
+send_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_stream_send(req->endpoint->umx, &req->hold.buf, params,
+                           &req->op);
+}
+
+static umx_status
+recv_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_stream_recv(req->endpoint->umx, &req->hold.buf, req->match.flags,
+                           params, &req->op, &req->info);
+}
+
+static umx_status
+stream_unrecv(RequestObject *req)
+{
+    umx_ep *ep = req->endpoint->umx;
+
+    return (ep == NULL) ? UMX_OK :
+                          umx_stream_unrecv(ep, &req->info, &req->hold.buf);
+}
+
+const op_type op_stream_send = {
+    .name  = "stream_send",
+    .flags = OP_SEND | OP_PLAIN,
+    .post  = send_post,
+};
+
+const op_type op_stream_recv = {
+    .name   = "stream_recv",
+    .flags  = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_WHOLE,
+    .post   = recv_post,
+    .result = request_length,
+    .unrecv = stream_unrecv,
+};
 
 PyObject *
 endpoint_stream_send(PyObject *op, PyObject *buffer)
 {
     EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, REQUEST_STREAM_SEND);
+    RequestObject  *req  = request_new(self->worker, self, &op_stream_send);
 
     if (UNLIKELY(req == NULL)) {
         return NULL;
@@ -45,7 +80,7 @@ endpoint_stream_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
             return NULL;
         }
     }
-    req = request_new(self->worker, self, REQUEST_STREAM_RECV);
+    req = request_new(self->worker, self, &op_stream_recv);
     if (req == NULL) {
         return NULL;
     }

@@ -5,10 +5,161 @@
 
 #include "args.h"
 #include "errors.h"
-#include "buffer/buffer.h"
-#include "request/request.h"
+#include "op/channel.h"
 #include "types/endpoint.h"
+#include "types/tag_message.h"
 #include "worker/worker.h"
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+/* The endpoint, or NULL: a message of anybody's. */
+static inline umx_ep *
+ep_of(const RequestObject *req)
+{
+    return (req->endpoint != NULL) ? req->endpoint->umx : NULL;
+}
+
+static umx_status
+send_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_send(ep_of(req), req->match.tag, &req->hold.buf, params,
+                        &req->op);
+}
+
+static umx_status
+send_sync_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_send_sync(ep_of(req), req->match.tag, &req->hold.buf, params,
+                             &req->op);
+}
+
+static umx_status
+recv_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_recv(req->worker->umx, ep_of(req), req->match.tag,
+                        req->match.mask, &req->hold.buf, params, &req->op,
+                        &req->info);
+}
+
+static umx_status
+wait_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_wait(req->worker->umx, req->match.tag, req->match.mask,
+                        params, &req->op, &req->info);
+}
+
+static umx_status
+recv_message_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_recv_message(req->worker->umx, req->match.tag,
+                                req->match.mask, params, &req->op,
+                                &req->tag_message);
+}
+
+static umx_status
+message_recv_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_tag_message_recv(&req->tag_message, &req->hold.buf, params,
+                                &req->op);
+}
+
+static umx_status
+tag_unrecv(RequestObject *req)
+{
+    (void)!umx_tag_unrecv(req->worker->umx, &req->info, &req->hold.buf);
+    return UMX_OK;
+}
+
+static PyObject *
+wait_result(RequestObject *req)
+{
+    return Py_BuildValue("(nK)", (Py_ssize_t)req->info.length, req->info.tag);
+}
+
+static PyObject *
+recv_message_result(RequestObject *req)
+{
+    PyObject *object = tag_message_new(req->worker, req->tag_message);
+
+    if (object != NULL) {
+        req->tag_message = NULL;
+    }
+    return object;
+}
+
+static void
+send_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    (void)status;
+    channel_describe(req, "Send", false, capacity, text, size);
+}
+
+static void
+recv_describe(const RequestObject *req, umx_status status, size_t capacity,
+              char *text, size_t size)
+{
+    if (!request_is_length_error(status)) {
+        channel_describe(req, "Recv", false, capacity, text, size);
+    }
+}
+
+const op_type op_tag_send = {
+    .name     = "send",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = send_post,
+    .describe = send_describe,
+};
+
+const op_type op_tag_send_sync = {
+    .name     = "send",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = send_sync_post,
+    .describe = send_describe,
+};
+
+const op_type op_tag_recv = {
+    .name     = "recv",
+    .flags    = OP_RECV | OP_UNRECV | OP_EXACT,
+    .post     = recv_post,
+    .describe = recv_describe,
+    .unrecv   = tag_unrecv,
+};
+
+const op_type op_tag_recv_into = {
+    .name     = "recv",
+    .flags    = OP_RECV | OP_UNRECV,
+    .post     = recv_post,
+    .result   = request_length,
+    .describe = recv_describe,
+    .unrecv   = tag_unrecv,
+};
+
+const op_type op_tag_wait = {
+    .name   = "probe",
+    .flags  = OP_RECV,
+    .post   = wait_post,
+    .result = wait_result,
+};
+
+const op_type op_tag_recv_message = {
+    .name   = "recv_message",
+    .flags  = OP_RECV | OP_TAG_MESSAGE,
+    .post   = recv_message_post,
+    .result = recv_message_result,
+};
+
+const op_type op_tag_message_recv = {
+    .name   = "TagMessage.recv",
+    .flags  = OP_RECV | OP_UNRECV,
+    .post   = message_recv_post,
+    .result = request_length,
+    .unrecv = tag_unrecv,
+};
+
+/* ---- methods of Worker ---------------------------------------------------
+ */
 
 const char worker_send_doc[] =
     "send($self, ep, buffer, tag, *, sync=False)\n--\n\n"
@@ -49,7 +200,7 @@ worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         }
     }
     req = request_new(self, (EndpointObject *)values[0],
-                      is_sync ? REQUEST_TAG_SEND_SYNC : REQUEST_TAG_SEND);
+                      is_sync ? &op_tag_send_sync : &op_tag_send);
     if (req == NULL) {
         return NULL;
     }
@@ -76,7 +227,7 @@ parse_match(PyObject *const *values, umx_match *match)
 
 static PyObject *
 recv_into(WorkerObject *self, const char *name, PyObject *const *args,
-          Py_ssize_t nargs, PyObject *kwnames, request_kind kind)
+          Py_ssize_t nargs, PyObject *kwnames, const op_type *type)
 {
     static const char *const keywords[] = {"buffer", "tag", "mask"};
     PyObject                *values[3];
@@ -86,7 +237,7 @@ recv_into(WorkerObject *self, const char *name, PyObject *const *args,
         (self->umx == NULL && worker_check(self) < 0)) {
         return NULL;
     }
-    req = request_new(self, NULL, kind);
+    req = request_new(self, NULL, type);
     if (req == NULL) {
         return NULL;
     }
@@ -110,7 +261,7 @@ worker_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames)
 {
     return recv_into((WorkerObject *)op, "recv", args, nargs, kwnames,
-                     REQUEST_TAG_RECV_INTO);
+                     &op_tag_recv_into);
 }
 
 const char worker_tag_recv_doc[] =
@@ -122,14 +273,14 @@ worker_tag_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                 PyObject *kwnames)
 {
     return recv_into((WorkerObject *)op, "tag_recv", args, nargs, kwnames,
-                     REQUEST_TAG_RECV);
+                     &op_tag_recv);
 }
 
 static const char *const match_keywords[] = {"tag", "mask"};
 
 static PyObject *
 wait_for_message(WorkerObject *self, const char *name, PyObject *const *args,
-                 Py_ssize_t nargs, PyObject *kwnames, request_kind kind)
+                 Py_ssize_t nargs, PyObject *kwnames, const op_type *type)
 {
     PyObject      *values[2];
     umx_match      match;
@@ -141,7 +292,7 @@ wait_for_message(WorkerObject *self, const char *name, PyObject *const *args,
         (self->umx == NULL && worker_check(self) < 0)) {
         return NULL;
     }
-    req = request_new(self, NULL, kind);
+    req = request_new(self, NULL, type);
     if (req == NULL) {
         return NULL;
     }
@@ -159,7 +310,7 @@ worker_recv_message(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                     PyObject *kwnames)
 {
     return wait_for_message((WorkerObject *)op, "recv_message", args, nargs,
-                            kwnames, REQUEST_TAG_RECV_MESSAGE);
+                            kwnames, &op_tag_recv_message);
 }
 
 const char worker_probe_doc[] =
@@ -172,7 +323,7 @@ worker_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
              PyObject *kwnames)
 {
     return wait_for_message((WorkerObject *)op, "probe", args, nargs, kwnames,
-                            REQUEST_TAG_WAIT);
+                            &op_tag_wait);
 }
 
 const char worker_tag_probe_doc[] =

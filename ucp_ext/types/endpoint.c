@@ -4,6 +4,8 @@
 #include "args.h"
 #include "op/am.h"
 #include "op/channel.h"
+#include "op/close.h"
+#include "op/query.h"
 #include "op/stream.h"
 #include "request/request.h"
 #include "types/context.h"
@@ -292,7 +294,7 @@ endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     fallback_ns = umx_context_config(worker->context->umx)->close_timeout_ns;
-    req         = request_new(worker, self, REQUEST_CLOSE);
+    req         = request_new(worker, self, &op_close);
     if (req == NULL) {
         return NULL;
     }
@@ -365,7 +367,7 @@ static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, REQUEST_FLUSH);
+    RequestObject  *req  = request_new(self->worker, self, &op_flush);
 
     return (req == NULL) ? NULL : request_post(req);
 }
@@ -424,7 +426,7 @@ static PyObject *
 endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, REQUEST_DRAIN);
+    RequestObject  *req  = request_new(self->worker, self, &op_drain);
 
     if (req == NULL) {
         return NULL;
@@ -576,10 +578,10 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
  */
 
 static PyObject *
-ask(PyObject *op, request_kind kind)
+ask(PyObject *op, const op_type *type)
 {
     EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, kind);
+    RequestObject  *req  = request_new(self->worker, self, type);
 
     return (req == NULL) ? NULL : request_post(req);
 }
@@ -593,7 +595,7 @@ PyDoc_STRVAR(ping_doc,
 static PyObject *
 endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, REQUEST_PING);
+    return ask(op, &op_ping);
 }
 
 PyDoc_STRVAR(peer_info_doc,
@@ -603,7 +605,7 @@ PyDoc_STRVAR(peer_info_doc,
 static PyObject *
 endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, REQUEST_PEER_INFO);
+    return ask(op, &op_peer_info);
 }
 
 PyDoc_STRVAR(close_listener_doc,
@@ -615,7 +617,7 @@ PyDoc_STRVAR(close_listener_doc,
 static PyObject *
 endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, REQUEST_CLOSE_LISTENER);
+    return ask(op, &op_close_listener);
 }
 
 PyDoc_STRVAR(stats_doc,

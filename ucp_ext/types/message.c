@@ -3,7 +3,7 @@
 
 #include "event.h"
 #include "buffer/buffer.h"
-#include "request/request.h"
+#include "op/message.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
@@ -147,8 +147,7 @@ message_recv(PyObject *op, PyObject *buffer)
     MessageObject *self = (MessageObject *)op;
     RequestObject *req;
 
-    req = request_new(self->endpoint->worker, self->endpoint,
-                      REQUEST_MESSAGE_RECV);
+    req = request_new(self->endpoint->worker, self->endpoint, &op_message_recv);
     if (req == NULL) {
         return NULL;
     }

@@ -9,7 +9,7 @@
 #include "args.h"
 #include "event.h"
 #include "op/frames.h"
-#include "request/request.h"
+#include "op/message.h"
 #include "types/endpoint.h"
 #include "types/metadata.h"
 #include "worker/worker.h"
@@ -146,18 +146,6 @@ as_endpoint(MessageSenderObject *self, PyObject *obj)
     return endpoint;
 }
 
-void
-sender_release(RequestObject *req)
-{
-    sent *what = req->sent;
-
-    req->sent = NULL;
-    for (size_t i = 0; i < what->count; i++) {
-        Py_DECREF(what->endpoints[i]);
-    }
-    PyMem_Free(what);
-}
-
 static int
 hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
 {
@@ -287,7 +275,7 @@ sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check(self) < 0) {
         return NULL;
     }
-    req = request_new(self->worker, NULL, REQUEST_SEND_MESSAGE);
+    req = request_new(self->worker, NULL, &op_send_message);
     if (req == NULL) {
         return NULL;
     }
@@ -318,7 +306,7 @@ sender_wait_sent(PyObject *op, PyObject *Py_UNUSED(ignored))
     umx_op_params        params;
     RequestObject       *req;
 
-    req = request_new(self->worker, NULL, REQUEST_DRAIN_SENDER);
+    req = request_new(self->worker, NULL, &op_drain_sender);
     if (req == NULL) {
         return NULL;
     }

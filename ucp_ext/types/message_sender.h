@@ -13,9 +13,6 @@ struct MessageSenderObject {
     PyObject                   *weakrefs;
 };
 
-/* What it was sent to. */
-void sender_release(RequestObject *req);
-
 extern PyType_Spec message_sender_spec;
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "args.h"
 #include "buffer/buffer.h"
-#include "request/request.h"
+#include "op/close.h"
+#include "op/rma.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
@@ -110,10 +111,10 @@ check_writable(const RemoteObject *self)
 }
 
 static RequestObject *
-new_request(RemoteObject *self, request_kind kind)
+new_request(RemoteObject *self, const op_type *type)
 {
     EndpointObject *endpoint = self->endpoint;
-    RequestObject  *req      = request_new(endpoint->worker, endpoint, kind);
+    RequestObject  *req      = request_new(endpoint->worker, endpoint, type);
 
     if (LIKELY(req != NULL)) {
         req->remote = Py_NewRef(self);
@@ -126,16 +127,16 @@ new_request(RemoteObject *self, request_kind kind)
 
 static PyObject *
 transfer(RemoteObject *self, PyObject *buffer, PyObject *offset,
-         request_kind kind)
+         const op_type *type)
 {
-    RequestObject *req = new_request(self, kind);
+    RequestObject *req = new_request(self, type);
 
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
     if (UNLIKELY(parse_offset(offset, &req->offset) < 0 ||
-                 buffer_acquire(req->st, buffer, kind == REQUEST_GET,
-                                &req->hold) < 0 ||
+                 buffer_acquire(req->st, buffer, type == &op_get, &req->hold) <
+                     0 ||
                  check_range(self, req->offset, req->hold.buf.len) < 0)) {
         Py_DECREF(req);
         return NULL;
@@ -173,7 +174,7 @@ remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check_writable(self) < 0) {
         return NULL;
     }
-    return transfer(self, values[0], values[1], REQUEST_PUT);
+    return transfer(self, values[0], values[1], &op_put);
 }
 
 PyDoc_STRVAR(get_doc, "get($self, buffer, offset=0)\n--\n\n"
@@ -188,7 +189,7 @@ remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (parse_transfer("get", args, nargs, kwnames, values) < 0) {
         return NULL;
     }
-    return transfer((RemoteObject *)op, values[0], values[1], REQUEST_GET);
+    return transfer((RemoteObject *)op, values[0], values[1], &op_get);
 }
 
 /* ---- lists ---------------------------------------------------------------
@@ -236,7 +237,7 @@ hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
 }
 
 static PyObject *
-transfer_many(RemoteObject *self, PyObject *sequence, request_kind kind)
+transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
 {
     PyObject      *pairs = args_items(sequence, "expected a sequence of "
                                                      "(buffer, offset)");
@@ -245,12 +246,12 @@ transfer_many(RemoteObject *self, PyObject *sequence, request_kind kind)
     if (pairs == NULL) {
         return NULL;
     }
-    req = new_request(self, kind);
+    req = new_request(self, type);
     if (req != NULL) {
-        req->list = request_new_list(PyTuple_GET_SIZE(pairs));
+        req->list = rma_list_new(PyTuple_GET_SIZE(pairs));
     }
     if (req == NULL || req->list == NULL ||
-        hold_items(self, pairs, kind == REQUEST_GET_MANY, req->list) < 0) {
+        hold_items(self, pairs, type == &op_get_many, req->list) < 0) {
         Py_XDECREF(req);
         Py_DECREF(pairs);
         return NULL;
@@ -270,7 +271,7 @@ remote_put_many(PyObject *op, PyObject *items)
 
     return (check_writable(self) < 0) ?
                NULL :
-               transfer_many(self, items, REQUEST_PUT_MANY);
+               transfer_many(self, items, &op_put_many);
 }
 
 PyDoc_STRVAR(get_many_doc,
@@ -280,7 +281,7 @@ PyDoc_STRVAR(get_many_doc,
 static PyObject *
 remote_get_many(PyObject *op, PyObject *items)
 {
-    return transfer_many((RemoteObject *)op, items, REQUEST_GET_MANY);
+    return transfer_many((RemoteObject *)op, items, &op_get_many);
 }
 
 /* ---- atomic operations ---------------------------------------------------
@@ -346,14 +347,14 @@ check_atomic(RemoteObject *self, const umx_atomic *atomic)
 }
 
 static PyObject *
-post_atomic(RemoteObject *self, const umx_atomic *atomic, request_kind kind)
+post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
 {
     RequestObject *req;
 
     if (check_atomic(self, atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, kind);
+    req = new_request(self, type);
     if (req == NULL) {
         return NULL;
     }
@@ -364,7 +365,7 @@ post_atomic(RemoteObject *self, const umx_atomic *atomic, request_kind kind)
 /* All but cswap(): (offset, value, bits=64). */
 static PyObject *
 change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
-       PyObject *kwnames, umx_atomic_op which, request_kind kind)
+       PyObject *kwnames, umx_atomic_op which, const op_type *type)
 {
     static const char *const keywords[] = {"offset", "value", "bits"};
     umx_atomic               atomic     = {.op = which};
@@ -376,16 +377,16 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
         parse_value(values[1], atomic.size, &atomic.value) < 0) {
         return NULL;
     }
-    return post_atomic((RemoteObject *)op, &atomic, kind);
+    return post_atomic((RemoteObject *)op, &atomic, type);
 }
 
-#define CHANGE(name, text, which, kind)                                 \
+#define CHANGE(name, text, which, type)                                 \
     PyDoc_STRVAR(name##_doc, text);                                     \
                                                                         \
     static PyObject *remote_##name(PyObject *op, PyObject *const *args, \
                                    Py_ssize_t nargs, PyObject *kwnames) \
     {                                                                   \
-        return change(op, #name, args, nargs, kwnames, which, kind);    \
+        return change(op, #name, args, nargs, kwnames, which, type);    \
     }
 
 #define CHANGE_DOC(name, text)                           \
@@ -394,17 +395,15 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
 #define FETCH_DOC(name, text) \
     CHANGE_DOC(name, text) "\nAwaits what was there, unsigned."
 
-CHANGE(add, CHANGE_DOC(add, "Add to"), UMX_ATOMIC_ADD, REQUEST_ATOMIC)
-CHANGE(and_, CHANGE_DOC(and_, "And with"), UMX_ATOMIC_AND, REQUEST_ATOMIC)
-CHANGE(or_, CHANGE_DOC(or_, "Or with"), UMX_ATOMIC_OR, REQUEST_ATOMIC)
-CHANGE(xor, CHANGE_DOC(xor, "Xor with"), UMX_ATOMIC_XOR, REQUEST_ATOMIC)
-CHANGE(fetch_add, FETCH_DOC(fetch_add, "Add to"), UMX_ATOMIC_ADD, REQUEST_FETCH)
-CHANGE(fetch_and, FETCH_DOC(fetch_and, "And with"), UMX_ATOMIC_AND,
-       REQUEST_FETCH)
-CHANGE(fetch_or, FETCH_DOC(fetch_or, "Or with"), UMX_ATOMIC_OR, REQUEST_FETCH)
-CHANGE(fetch_xor, FETCH_DOC(fetch_xor, "Xor with"), UMX_ATOMIC_XOR,
-       REQUEST_FETCH)
-CHANGE(swap, FETCH_DOC(swap, "Replace"), UMX_ATOMIC_SWAP, REQUEST_FETCH)
+CHANGE(add, CHANGE_DOC(add, "Add to"), UMX_ATOMIC_ADD, &op_atomic)
+CHANGE(and_, CHANGE_DOC(and_, "And with"), UMX_ATOMIC_AND, &op_atomic)
+CHANGE(or_, CHANGE_DOC(or_, "Or with"), UMX_ATOMIC_OR, &op_atomic)
+CHANGE(xor, CHANGE_DOC(xor, "Xor with"), UMX_ATOMIC_XOR, &op_atomic)
+CHANGE(fetch_add, FETCH_DOC(fetch_add, "Add to"), UMX_ATOMIC_ADD, &op_fetch)
+CHANGE(fetch_and, FETCH_DOC(fetch_and, "And with"), UMX_ATOMIC_AND, &op_fetch)
+CHANGE(fetch_or, FETCH_DOC(fetch_or, "Or with"), UMX_ATOMIC_OR, &op_fetch)
+CHANGE(fetch_xor, FETCH_DOC(fetch_xor, "Xor with"), UMX_ATOMIC_XOR, &op_fetch)
+CHANGE(swap, FETCH_DOC(swap, "Replace"), UMX_ATOMIC_SWAP, &op_fetch)
 
 PyDoc_STRVAR(cswap_doc,
              "cswap($self, offset, compare, value, bits=64)\n--\n\n"
@@ -428,7 +427,7 @@ remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         parse_value(values[2], atomic.size, &atomic.value) < 0) {
         return NULL;
     }
-    return post_atomic((RemoteObject *)op, &atomic, REQUEST_FETCH);
+    return post_atomic((RemoteObject *)op, &atomic, &op_fetch);
 }
 
 /* 'set' or 'add'. */
@@ -474,7 +473,7 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check_atomic(self, &atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, REQUEST_PUT_SIGNAL);
+    req = new_request(self, &op_put_signal);
     if (req == NULL) {
         return NULL;
     }
@@ -555,7 +554,7 @@ static PyObject *
 remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *endpoint = ((RemoteObject *)op)->endpoint;
-    RequestObject *req = request_new(endpoint->worker, endpoint, REQUEST_FLUSH);
+    RequestObject  *req = request_new(endpoint->worker, endpoint, &op_flush);
 
     return (req == NULL) ? NULL : request_post(req);
 }

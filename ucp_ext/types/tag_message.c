@@ -3,7 +3,7 @@
 
 #include "event.h"
 #include "buffer/buffer.h"
-#include "request/request.h"
+#include "op/tag.h"
 #include "worker/worker.h"
 
 PyObject *
@@ -96,7 +96,7 @@ tag_message_recv(PyObject *op, PyObject *buffer)
     TagMessageObject *self = (TagMessageObject *)op;
     RequestObject    *req;
 
-    req = request_new(self->worker, NULL, REQUEST_TAG_MESSAGE_RECV);
+    req = request_new(self->worker, NULL, &op_tag_message_recv);
     if (req == NULL) {
         return NULL;
     }

@@ -10,6 +10,8 @@
 #include "args.h"
 #include "log.h"
 #include "op/am.h"
+#include "op/close.h"
+#include "op/connect.h"
 #include "op/tag.h"
 #include "request/request.h"
 #include "types/context.h"
@@ -963,7 +965,7 @@ worker_close_all(PyObject *op, PyObject *timeout)
     RequestObject *req;
     PyObject      *expire, *handle = NULL;
 
-    req = request_new(self, NULL, REQUEST_CLOSE_ALL);
+    req = request_new(self, NULL, &op_close_all);
     if (req == NULL) {
         return NULL;
     }
@@ -1157,7 +1159,7 @@ worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (worker_check(self) < 0) {
         return NULL;
     }
-    req = request_new(self, NULL, REQUEST_FLUSH);
+    req = request_new(self, NULL, &op_flush);
     return (req == NULL) ? NULL : request_post(req);
 }
 
@@ -1192,189 +1194,6 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
         return errors_raise(self->st, status, "fence", NULL);
     }
     Py_RETURN_NONE;
-}
-
-/* ---- connecting ----------------------------------------------------------
- */
-
-static PyObject *
-connect_error(RequestObject *req, umx_ep *ep, umx_status status)
-{
-    const char  *reason = umx_ep_reason(ep);
-    errors_place place  = {"to", req->peer, umx_ep_errno(ep)};
-
-    return errors_new_at(req->st, status, "connect", &place,
-                         reason[0] != '\0' ? reason : NULL);
-}
-
-/* What umx_ep_connect() refused at once. */
-static PyObject *
-refused_error(WorkerObject *self, PyObject *peer, umx_status status)
-{
-    errors_place place = {"to", peer, umx_take_errno()};
-
-    return errors_new_at(self->st, status, "connect", &place, NULL);
-}
-
-void
-request_connected(RequestObject *req)
-{
-    umx_ep    *ep     = req->ep;
-    umx_status status = req->status;
-
-    req->ep = NULL;
-    event_watch_endpoint(ep, NULL);
-    if (req->info.length != 0) {
-        req->result = endpoint_new(req->worker, ep);
-        status      = UMX_OK;
-    } else {
-        req->exception = connect_error(req, ep, status);
-        umx_ep_destroy(ep);
-    }
-    if (req->result == NULL && req->exception == NULL) {
-        req->exception = PyErr_GetRaisedException();
-        status         = UMX_ERR_NO_MEMORY;
-    }
-    request_settle(req, status);
-}
-
-typedef struct connect_args {
-    umx_connect_params      params;
-    struct sockaddr_storage addr;
-    struct sockaddr_storage local;
-    PyObject               *peer; /* borrowed */
-} connect_args;
-
-/* The arguments of connect(). */
-static int
-parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames, connect_args *parsed)
-{
-    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
-    umx_connect_params      *params     = &parsed->params;
-    PyObject                *values[3];
-
-    *params = (umx_connect_params){.field_mask = UMX_CONNECT_FIELD_TIMEOUT};
-    if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
-        sockaddr_parse(values[0], &parsed->addr, &params->addr_len) < 0 ||
-        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params->timeout_ns) <
-            0) {
-        return -1;
-    }
-    params->addr = (struct sockaddr *)&parsed->addr;
-    if (values[2] != NULL && values[2] != Py_None) {
-        if (sockaddr_parse(values[2], &parsed->local, &params->local_len) < 0) {
-            return -1;
-        }
-        params->field_mask |= UMX_CONNECT_FIELD_LOCAL;
-        params->local = (struct sockaddr *)&parsed->local;
-    }
-    parsed->peer = values[0];
-    return 0;
-}
-
-PyDoc_STRVAR(connect_doc,
-             "_connect($self, sockaddr, timeout, local=None)\n--\n\n"
-             "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
-             "Endpoint. `timeout` in seconds is for the whole handshake.");
-
-static PyObject *
-worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-               PyObject *kwnames)
-{
-    WorkerObject  *self = (WorkerObject *)op;
-    connect_args   parsed;
-    RequestObject *req;
-    umx_status     status;
-
-    if (parse_connect("_connect", args, nargs, kwnames, &parsed) < 0) {
-        return NULL;
-    }
-    req = request_new(self, NULL, REQUEST_CONNECT);
-    if (req == NULL) {
-        return NULL;
-    }
-    if (worker_check(self) < 0) { /* now that code of the arguments has run */
-        Py_DECREF(req);
-        return NULL;
-    }
-    req->peer = Py_NewRef(parsed.peer);
-    event_watch_connect(&parsed.params, req);
-    (void)umx_take_errno();
-    status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
-    if (status != UMX_OK) {
-        req->ep        = NULL;
-        req->exception = refused_error(self, parsed.peer, status);
-        if (req->exception == NULL) {
-            req->exception = PyErr_GetRaisedException();
-        }
-        request_settle(req, status);
-        return (PyObject *)req;
-    }
-    worker_schedule_drain(self);
-    worker_update_timer(self);
-    return (PyObject *)req;
-}
-
-PyDoc_STRVAR(start_connect_doc,
-             "_start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
-             "connect() without waiting: an Endpoint whose state is\n"
-             "'connecting'. What is sent on it waits.");
-
-static PyObject *
-worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                     PyObject *kwnames)
-{
-    WorkerObject *self = (WorkerObject *)op;
-    connect_args  parsed;
-    umx_status    status;
-    umx_ep       *ep;
-
-    if (parse_connect("_start_connect", args, nargs, kwnames, &parsed) < 0 ||
-        worker_check(self) < 0) {
-        return NULL;
-    }
-    (void)umx_take_errno();
-    status = umx_ep_connect(self->umx, &parsed.params, &ep);
-    if (status != UMX_OK) {
-        return errors_set(refused_error(self, parsed.peer, status));
-    }
-    if (self->loop != NULL) {
-        worker_schedule_drain(self);
-    }
-    worker_update_timer(self);
-    return endpoint_new(self, ep);
-}
-
-PyDoc_STRVAR(listen_doc,
-             "_listen($self, sockaddr, on_accept, *, backlog=None,\n"
-             "       timeout=None, on_remote_close=None)\n--\n\n"
-             "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
-             "None is all addresses, of IPv6 where there is some. Calls\n"
-             "on_accept(endpoint) for each peer whose handshake is complete.\n"
-             "With on_remote_close accepted peers may close it; that is\n"
-             "called then.");
-
-static PyObject *
-worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *kwnames)
-{
-    static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
-                                           "timeout", "on_remote_close"};
-    WorkerObject            *self       = (WorkerObject *)op;
-    PyObject                *values[5];
-
-    if (args_parse("_listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
-        0) {
-        return NULL;
-    }
-    if (!PyCallable_Check(values[1])) {
-        PyErr_Format(PyExc_TypeError, "on_accept must be callable, not %.200s",
-                     Py_TYPE(values[1])->tp_name);
-        return NULL;
-    }
-    return listener_new(self, values[0], values[1], values[2], values[3],
-                        values[4]);
 }
 
 /* ---- attributes ----------------------------------------------------------
@@ -1431,6 +1250,40 @@ get_context(PyObject *op, void *Py_UNUSED(closure))
     return Py_NewRef(((WorkerObject *)op)->context);
 }
 
+/* ---- listening -----------------------------------------------------------
+ */
+
+PyDoc_STRVAR(listen_doc,
+             "listen($self, sockaddr, on_accept, *, backlog=None,\n"
+             "       timeout=None, on_remote_close=None)\n--\n\n"
+             "Listen on (host, port[, flowinfo, scope]), numeric; a host of\n"
+             "None is all addresses, of IPv6 where there is some. Calls\n"
+             "on_accept(endpoint) for each peer whose handshake is complete.\n"
+             "With on_remote_close accepted peers may close it; that is\n"
+             "called then.");
+
+static PyObject *
+worker_listen(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames)
+{
+    static const char *const keywords[] = {"sockaddr", "on_accept", "backlog",
+                                           "timeout", "on_remote_close"};
+    WorkerObject            *self       = (WorkerObject *)op;
+    PyObject                *values[5];
+
+    if (args_parse("listen", args, nargs, kwnames, keywords, 5, 2, 2, values) <
+        0) {
+        return NULL;
+    }
+    if (!PyCallable_Check(values[1])) {
+        PyErr_Format(PyExc_TypeError, "on_accept must be callable, not %.200s",
+                     Py_TYPE(values[1])->tp_name);
+        return NULL;
+    }
+    return listener_new(self, values[0], values[1], values[2], values[3],
+                        values[4]);
+}
+
 #define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
@@ -1457,9 +1310,9 @@ static PyMethodDef worker_methods[] = {
     {"probe", KEYWORDS_FUNC(worker_probe), KEYWORDS, worker_probe_doc},
     {"tag_probe", KEYWORDS_FUNC(worker_tag_probe), KEYWORDS,
      worker_tag_probe_doc},
-    {"_connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, connect_doc},
+    {"_connect", KEYWORDS_FUNC(worker_connect), KEYWORDS, worker_connect_doc},
     {"_start_connect", KEYWORDS_FUNC(worker_start_connect), KEYWORDS,
-     start_connect_doc},
+     worker_start_connect_doc},
     {"_take_num_ended", worker_take_num_ended, METH_NOARGS, take_num_ended_doc},
     {"_listen", KEYWORDS_FUNC(worker_listen), KEYWORDS, listen_doc},
     {"get_address", worker_get_address, METH_NOARGS, worker_get_address_doc},

@@ -121,7 +121,10 @@ class Talk:
 
     def start(self, number):
         """The same; settle() is what looks at it."""
-        self._pending.append(asyncio.ensure_future(self.send(number)))
+        sending = self.send(number)
+        if asyncio.iscoroutine(sending):  # an operation, too: asyncio.wait() needs
+            sending = asyncio.create_task(sending)  # a task
+        self._pending.append(asyncio.ensure_future(sending))
 
     async def settle(self):
         """Wait for what was started; cancelled, that goes on."""

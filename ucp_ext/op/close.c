@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* close.c: what ends a connection, or waits until it has caught up. */
+#include "op/close.h"
+
+#include "types/endpoint.h"
+#include "worker/worker.h"
+
+static umx_status
+flush_post(RequestObject *req, const umx_op_params *params)
+{
+    return (req->endpoint != NULL) ?
+               umx_ep_flush(req->endpoint->umx, params, &req->op) :
+               umx_worker_flush(req->worker->umx, params, &req->op);
+}
+
+static umx_status
+drain_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_ep_drain(req->endpoint->umx, req->endpoint->low, params,
+                        &req->op);
+}
+
+static umx_status
+close_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_ep_close(req->endpoint->umx, req->ns, params, &req->op);
+}
+
+static umx_status
+close_listener_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_ep_close_listener(req->endpoint->umx, params, &req->op);
+}
+
+static PyObject *
+close_error(RequestObject *req)
+{
+    umx_ep   *ep  = req->endpoint->umx;
+    PyObject *exc = request_status_error(req, req->status, &req->info, 0);
+
+    if (exc != NULL && ep != NULL &&
+        request_set_size(exc, NAME(req->st, unsent_bytes),
+                         umx_ep_unsent_bytes(ep)) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+const op_type op_flush = {
+    .name  = "flush",
+    .flags = 0,
+    .post  = flush_post,
+};
+
+const op_type op_drain = {
+    .name  = "drain",
+    .flags = 0,
+    .post  = drain_post,
+};
+
+const op_type op_close = {
+    .name  = "close",
+    .flags = OP_END,
+    .post  = close_post,
+    .error = close_error,
+};
+
+const op_type op_close_listener = {
+    .name  = "close_listener",
+    .flags = 0,
+    .post  = close_listener_post,
+};
+
+const op_type op_close_all = {
+    .name  = "close_all",
+    .flags = OP_END,
+};

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* connect.c: an endpoint that connects to a listener. */
+#include "op/connect.h"
+
+#include "args.h"
+#include "errors.h"
+#include "event.h"
+#include "types/endpoint.h"
+#include "types/listener.h"
+#include "worker/worker.h"
+
+#include <sys/socket.h>
+
+static PyObject *
+connect_error(RequestObject *req, umx_ep *ep, umx_status status)
+{
+    const char  *reason = umx_ep_reason(ep);
+    errors_place place  = {"to", req->peer, umx_ep_errno(ep)};
+
+    return errors_new_at(req->st, status, "connect", &place,
+                         reason[0] != '\0' ? reason : NULL);
+}
+
+/* What umx_ep_connect() refused at once. */
+static PyObject *
+refused_error(WorkerObject *self, PyObject *peer, umx_status status)
+{
+    errors_place place = {"to", peer, umx_take_errno()};
+
+    return errors_new_at(self->st, status, "connect", &place, NULL);
+}
+
+/* Open, or not. */
+static void
+connect_told(RequestObject *req)
+{
+    umx_ep    *ep     = req->ep;
+    umx_status status = req->status;
+
+    req->ep          = NULL;
+    req->num_pending = 0;
+    event_watch_endpoint(ep, NULL);
+    if (req->info.length != 0) {
+        req->result = endpoint_new(req->worker, ep);
+        status      = UMX_OK;
+    } else {
+        req->exception = connect_error(req, ep, status);
+        umx_ep_destroy(ep);
+    }
+    if (req->result == NULL && req->exception == NULL) {
+        req->exception = PyErr_GetRaisedException();
+        status         = UMX_ERR_NO_MEMORY;
+    }
+    request_settle(req, status);
+}
+
+static void
+connect_cancel(RequestObject *req)
+{
+    umx_ep *ep = req->ep;
+
+    if (ep != NULL) {
+        req->ep          = NULL;
+        req->num_pending = 0;
+        event_watch_endpoint(ep, NULL);
+        umx_ep_destroy(ep);
+    }
+}
+
+static PyObject *
+connect_result(RequestObject *req)
+{
+    (void)req;
+    PyErr_SetString(PyExc_RuntimeError, "the endpoint was handed out");
+    return NULL;
+}
+
+const op_type op_connect = {
+    .name   = "connect",
+    .flags  = OP_CONNECT | OP_ONCE,
+    .result = connect_result,
+    .cancel = connect_cancel,
+    .told   = connect_told,
+};
+
+typedef struct connect_args {
+    umx_connect_params      params;
+    struct sockaddr_storage addr;
+    struct sockaddr_storage local;
+    PyObject               *peer; /* borrowed */
+} connect_args;
+
+/* The arguments of connect(). */
+static int
+parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *kwnames, connect_args *parsed)
+{
+    static const char *const keywords[] = {"sockaddr", "timeout", "local"};
+    umx_connect_params      *params     = &parsed->params;
+    PyObject                *values[3];
+
+    *params = (umx_connect_params){.field_mask = UMX_CONNECT_FIELD_TIMEOUT};
+    if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
+        sockaddr_parse(values[0], &parsed->addr, &params->addr_len) < 0 ||
+        args_timeout(values[1], UMX_TIMEOUT_INFINITE, &params->timeout_ns) <
+            0) {
+        return -1;
+    }
+    params->addr = (struct sockaddr *)&parsed->addr;
+    if (values[2] != NULL && values[2] != Py_None) {
+        if (sockaddr_parse(values[2], &parsed->local, &params->local_len) < 0) {
+            return -1;
+        }
+        params->field_mask |= UMX_CONNECT_FIELD_LOCAL;
+        params->local = (struct sockaddr *)&parsed->local;
+    }
+    parsed->peer = values[0];
+    return 0;
+}
+
+const char worker_connect_doc[] =
+    "_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "Connect to (host, port[, flowinfo, scope]), numeric; awaits an\n"
+    "Endpoint. `timeout` in seconds is for the whole handshake.";
+
+PyObject *
+worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    WorkerObject  *self = (WorkerObject *)op;
+    connect_args   parsed;
+    RequestObject *req;
+    umx_status     status;
+
+    if (parse_connect("_connect", args, nargs, kwnames, &parsed) < 0) {
+        return NULL;
+    }
+    req = request_new(self, NULL, &op_connect);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (worker_check(self) < 0) { /* now that code of the arguments has run */
+        Py_DECREF(req);
+        return NULL;
+    }
+    req->peer = Py_NewRef(parsed.peer);
+    event_watch_connect(&parsed.params, req);
+    (void)umx_take_errno();
+    status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
+    if (status != UMX_OK) {
+        req->ep        = NULL;
+        req->exception = refused_error(self, parsed.peer, status);
+        if (req->exception == NULL) {
+            req->exception = PyErr_GetRaisedException();
+        }
+        request_settle(req, status);
+        return (PyObject *)req;
+    }
+    req->num_pending = 1;
+    worker_schedule_drain(self);
+    worker_update_timer(self);
+    return (PyObject *)req;
+}
+
+const char worker_start_connect_doc[] =
+    "_start_connect($self, sockaddr, timeout, local=None)\n--\n\n"
+    "_connect() without waiting: an Endpoint whose state is\n"
+    "'connecting'. What is sent on it waits.";
+
+PyObject *
+worker_start_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    connect_args  parsed;
+    umx_status    status;
+    umx_ep       *ep;
+
+    if (parse_connect("_start_connect", args, nargs, kwnames, &parsed) < 0 ||
+        worker_check(self) < 0) {
+        return NULL;
+    }
+    (void)umx_take_errno();
+    status = umx_ep_connect(self->umx, &parsed.params, &ep);
+    if (status != UMX_OK) {
+        return errors_set(refused_error(self, parsed.peer, status));
+    }
+    if (self->loop != NULL) {
+        worker_schedule_drain(self);
+    }
+    worker_update_timer(self);
+    return endpoint_new(self, ep);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* message.h: messages with metadata, and messages that have come. */
+#ifndef UCP_EXT_OP_MESSAGE_H
+#define UCP_EXT_OP_MESSAGE_H
+
+#include "request/request.h"
+
+/* Where a message went, if to several. */
+typedef struct sent {
+    size_t      count;
+    umx_ep    **eps;      /* behind `endpoints` */
+    umx_status *statuses; /* behind these */
+    PyObject   *endpoints[];
+} sent;
+
+extern const op_type op_message_recv, op_send_message, op_drain_sender;
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* query.c: questions to the peer. */
+#include "op/query.h"
+
+#include "types/endpoint.h"
+
+#include <string.h>
+
+static umx_status
+ping_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_ep_ping(req->endpoint->umx, params, &req->op);
+}
+
+static umx_status
+peer_info_post(RequestObject *req, const umx_op_params *params)
+{
+    return umx_ep_peer_info(req->endpoint->umx, params, &req->op);
+}
+
+static PyObject *
+ping_result(RequestObject *req)
+{
+    return PyFloat_FromDouble((double)req->ns * 1e-9);
+}
+
+static PyObject *
+peer_info_result(RequestObject *req)
+{
+    const char *text = umx_ep_peer_info_text(req->endpoint->umx);
+
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+const op_type op_ping = {
+    .name   = "ping",
+    .flags  = OP_TIMED,
+    .post   = ping_post,
+    .result = ping_result,
+};
+
+const op_type op_peer_info = {
+    .name   = "peer_info",
+    .flags  = 0,
+    .post   = peer_info_post,
+    .result = peer_info_result,
+};

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* error.c: the exceptions of requests. */
+#include "request/internal.h"
+
+#include "errors.h"
+#include "request/callback.h"
+#include "types/endpoint.h"
+
+const char *
+request_op_name(const RequestObject *req)
+{
+    return (req->low_level != NULL) ? callback_name(req) : req->type->name;
+}
+
+/* ---- results -------------------------------------------------------------
+ */
+
+int
+request_set_size(PyObject *exc, PyObject *name, uint64_t value)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(value);
+    int       rc     = -1;
+
+    if (number != NULL) {
+        rc = PyObject_SetAttr(exc, name, number);
+        Py_DECREF(number);
+    }
+    return rc;
+}
+
+static PyObject *
+make_length_error(RequestObject *self, umx_status status,
+                  const umx_recv_info *info, size_t capacity, char *text,
+                  size_t size)
+{
+    PyObject *exc;
+
+    if (text[0] == '\0') {
+        snprintf(text, size, "length mismatch: %zu (got) != %zu (expected)",
+                 info->length, capacity);
+    }
+    exc = errors_new(self->st, status, request_op_name(self), text);
+    if (exc != NULL &&
+        request_set_size(exc, NAME(self->st, length), info->length) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+/* Which channel, and how many the peer lets us use. */
+static void
+describe_channel(const RequestObject *self, char *text, size_t size)
+{
+    uint32_t limit = 0;
+
+    if (self->endpoint != NULL && self->endpoint->umx != NULL) {
+        limit = umx_ep_channels_max(self->endpoint->umx);
+    }
+    snprintf(text, size,
+             "%s %u is one more than the %" PRIu32
+             " of the peer's Config.channels_max",
+             request_is_a(self, OP_BY_ID) ? "id" : "channel", self->channel,
+             limit);
+}
+
+/* Why its endpoint has failed, if more is known than the status says. */
+static void
+describe_end(const RequestObject *self, umx_status status, char *text,
+             size_t size)
+{
+    const umx_ep *ep = (self->endpoint != NULL) ? self->endpoint->umx : NULL;
+
+    if (ep != NULL && umx_ep_error(ep) == status) {
+        snprintf(text, size, "%s", umx_ep_reason(ep));
+    }
+}
+
+static PyObject *
+make_timeout(RequestObject *self, const char *op, PyObject *peer)
+{
+    errors_place place = {.preposition = "of the endpoint to", .address = peer};
+
+    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+}
+
+PyObject *
+request_status_error(RequestObject *self, umx_status status,
+                     const umx_recv_info *info, size_t capacity)
+{
+    const char *op = request_op_name(self);
+    PyObject   *exc, *peer = self->peer;
+    char        text[128];
+
+    text[0] = '\0';
+    if (self->type->describe != NULL) {
+        self->type->describe(self, status, capacity, text, sizeof(text));
+    }
+    if (request_is_length_error(status)) {
+        return make_length_error(self, status, info, capacity, text,
+                                 sizeof(text));
+    }
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, sizeof(text));
+    }
+    if (text[0] == '\0') {
+        describe_end(self, status, text, sizeof(text));
+    }
+    if (self->endpoint != NULL && peer == NULL) {
+        peer = self->endpoint->peer;
+    }
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
+              make_timeout(self, op, peer) :
+              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+    if (exc != NULL && peer != NULL &&
+        PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+PyObject *
+request_with_results(RequestObject *self, PyObject *exc, PyObject *results)
+{
+    if (exc != NULL &&
+        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
+        Py_CLEAR(exc);
+    }
+    Py_DECREF(results);
+    return exc;
+}
+
+PyObject *
+request_error(RequestObject *self)
+{
+    return (self->type->error != NULL) ?
+               self->type->error(self) :
+               request_status_error(self, self->status, &self->info,
+                                    self->hold.buf.len);
+}
+
+/* The exception of a failed request; new reference. */
+PyObject *
+request_exception_object(RequestObject *self)
+{
+    self->is_seen = true;
+    request_track(self);
+    if (self->exception == NULL) {
+        self->exception = request_error(self);
+    }
+    return Py_XNewRef(self->exception);
+}
+
+/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
+ * that the exception is its own, as anyio's scopes do. */
+PyObject *
+request_new_cancelled_error(const RequestObject *self)
+{
+    PyObject *class   = self->st->cancelled_error;
+    PyObject *message = self->cancel_message;
+
+    return (message == NULL || message == Py_None) ?
+               PyObject_CallNoArgs(class) :
+               PyObject_CallOneArg(class, message);
+}
+
+/* Returns NULL. */
+PyObject *
+request_raise_cancelled(const RequestObject *self)
+{
+    PyObject *exc = request_new_cancelled_error(self);
+
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}

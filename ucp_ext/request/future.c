@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* future.c: what asyncio asks of a future, and the type. */
+#include "request/internal.h"
+
+#include "args.h"
+#include "worker/worker.h"
+
+/* ---- the future protocol -------------------------------------------------
+ */
+
+/* Settled, and its callback, if ucp._libs gave it one, has been called: who
+ * loops until then makes the calls of progress() that this takes. */
+static bool
+is_reported(const RequestObject *self)
+{
+    return self->is_settled && self->low_level == NULL;
+}
+
+PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nTrue if settled.");
+
+static PyObject *
+request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(is_reported((RequestObject *)op));
+}
+
+PyDoc_STRVAR(cancelled_doc,
+             "cancelled($self, /)\n--\n\nTrue if cancel() ended it.");
+
+static PyObject *
+request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(((RequestObject *)op)->state == REQUEST_CANCELLED);
+}
+
+PyDoc_STRVAR(cancel_doc,
+             "cancel($self, msg=None)\n--\n\n"
+             "End the awaitable at once; False if it is done. The operation\n"
+             "lives on until UCX is done with the buffer. A send that was not\n"
+             "posted is withdrawn; a receive loses no message: one that is\n"
+             "complete, but whose result nobody has been given, returns its\n"
+             "message to the queue, and this is True. Who awaits it gets\n"
+             "CancelledError, with `msg` if there is one.");
+
+static PyObject *
+request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames)
+{
+    static const char *const keywords[] = {"msg"};
+    RequestObject           *self       = (RequestObject *)op;
+    PyObject                *msg;
+
+    if (args_parse("cancel", args, nargs, kwnames, keywords, 1, 1, 0, &msg) <
+        0) {
+        return NULL;
+    }
+    if (!request_abandon(self) && !request_give_message_back(self)) {
+        Py_RETURN_FALSE;
+    }
+    if (msg != NULL) {
+        request_track(self);
+        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    }
+    Py_RETURN_TRUE;
+}
+
+static int
+check_settled(RequestObject *self)
+{
+    if (!self->is_settled) {
+        PyErr_SetString(self->st->invalid_state_error, "Result is not set.");
+        return -1;
+    }
+    return 0;
+}
+
+/* Handed out: it is not given back to a queue any more. */
+static PyObject *
+take_result(RequestObject *self)
+{
+    PyObject *value = NULL;
+
+    if (self->state == REQUEST_CANCELLED || self->status != UMX_OK) {
+        return request_value(self);
+    }
+    (void)request_hand_out(self, &value);
+    return value;
+}
+
+/* Is a task that awaits it about to resume? Its wake-up asks for the result
+ * first, and then the task gets that, or throws into the request. */
+static inline bool
+is_task_due(const RequestObject *self)
+{
+    return self->num_wakers != 0 && !self->is_handed_out;
+}
+
+/* Can its value be seen, and the message return to its queue still? */
+static inline bool
+can_show_value(const RequestObject *self)
+{
+    return self->message == NULL && self->tag_message == NULL;
+}
+
+PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
+
+static PyObject *
+request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (check_settled(self) < 0) {
+        return NULL;
+    }
+    if (is_task_due(self) && (can_show_value(self) || !self->has_listeners)) {
+        self->num_wakers--;
+        return can_show_value(self) ? request_value(self) : Py_NewRef(Py_None);
+    }
+    return take_result(self);
+}
+
+PyDoc_STRVAR(exception_doc,
+             "exception($self, /)\n--\n\nThe exception, or None.");
+
+static PyObject *
+request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (check_settled(self) < 0) {
+        return NULL;
+    }
+    if (self->state == REQUEST_CANCELLED) {
+        return request_raise_cancelled(self);
+    }
+    if (!is_task_due(self)) {
+        request_mark_handed_out(self);
+    }
+    if (self->status == UMX_OK) {
+        Py_RETURN_NONE;
+    }
+    return request_exception_object(self);
+}
+
+static int
+add_more_callbacks(RequestObject *self, PyObject *callback, PyObject *context)
+{
+    PyObject *pair;
+    int       rc;
+
+    if (self->more_callbacks == NULL) {
+        self->more_callbacks = PyList_New(0);
+        if (self->more_callbacks == NULL) {
+            return -1;
+        }
+    }
+    pair = PyTuple_Pack(2, callback, context != NULL ? context : Py_None);
+    if (pair == NULL) {
+        return -1;
+    }
+    rc = PyList_Append(self->more_callbacks, pair);
+    Py_DECREF(pair);
+    return rc;
+}
+
+/* A task adds its wake-up right after it has taken what was yielded to it. */
+static void
+count_callback(RequestObject *self)
+{
+    if (self->is_taken) {
+        self->is_taken = false;
+        self->num_wakers += (self->num_wakers != UINT8_MAX);
+    } else {
+        self->has_listeners = true;
+    }
+}
+
+/* As asyncio's futures keep it: the current context, if none is given. */
+static int
+add_callback(RequestObject *self, PyObject *fn, PyObject *context)
+{
+    int rc = 0;
+
+    context = (context != NULL) ? Py_NewRef(context) : PyContext_CopyCurrent();
+    if (context == NULL) {
+        return -1;
+    }
+    request_track(self);
+    if (self->callback == NULL) {
+        self->callback = Py_NewRef(fn);
+        self->context  = Py_NewRef(context);
+    } else {
+        rc = add_more_callbacks(self, fn, context);
+    }
+    Py_DECREF(context);
+    if (rc == 0) {
+        request_hold(self);
+    }
+    return rc;
+}
+
+/* The loop calls what is added to a request that is over; its worker may be
+ * closed. */
+static int
+call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
+{
+    WorkerObject *worker = self->worker;
+    PyObject     *args[] = {worker->loop, fn, (PyObject *)self, context};
+    PyObject     *handle;
+
+    if (LIKELY(worker->call_soon != NULL)) {
+        return worker_call_soon(worker, fn, (PyObject *)self, context);
+    }
+    handle = PyObject_VectorcallMethod(
+        NAME(self->st, call_soon), args, 3,
+        context != NULL ? self->st->context_kwname : NULL);
+    Py_XDECREF(handle);
+    return (handle == NULL) ? -1 : 0;
+}
+
+/* Callbacks run in the worker's loop, where a request of another thread starts.
+ * -1 with an exception. */
+static int
+check_loop(RequestObject *self)
+{
+    if (UNLIKELY(self->worker->loop == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this worker has no event loop to call callbacks");
+        return -1;
+    }
+    if (UNLIKELY(self->is_deferred)) {
+        if (!worker_is_mine(self->worker)) {
+            (void)request_refuse_foreign_thread(self);
+            return -1;
+        }
+        request_start(self);
+        request_drain_soon(self);
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(add_done_callback_doc,
+             "add_done_callback($self, fn, /, *, context=None)\n--\n\n"
+             "Have the loop call fn(request) once it is settled.");
+
+static PyObject *
+request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames)
+{
+    static const char *const keywords[] = {"fn", "context"};
+    RequestObject           *self       = (RequestObject *)op;
+    PyObject                *values[2]  = {NULL}, *context;
+    int                      rc;
+
+    if (LIKELY(nargs == 1 && kwnames == NULL)) {
+        values[0] = args[0];
+    } else if (args_parse("add_done_callback", args, nargs, kwnames, keywords,
+                          2, 1, 1, values) < 0) {
+        return NULL;
+    }
+    if (check_loop(self) < 0) {
+        return NULL;
+    }
+    context = (values[1] == Py_None) ? NULL : values[1];
+    count_callback(self);
+    rc = self->is_settled ? call_at_once(self, values[0], context) :
+                            add_callback(self, values[0], context);
+    if (rc < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(remove_done_callback_doc,
+             "remove_done_callback($self, fn, /)\n--\n\n"
+             "Remove all instances of fn; returns how many.");
+
+/* Comparing it may have run code that has added or removed callbacks. */
+static bool
+is_callback_at(const RequestObject *self, Py_ssize_t i, const PyObject *pair)
+{
+    return self->more_callbacks != NULL &&
+           i < PyList_GET_SIZE(self->more_callbacks) &&
+           PyList_GET_ITEM(self->more_callbacks, i) == pair;
+}
+
+static PyObject *
+request_remove_done_callback(PyObject *op, PyObject *fn)
+{
+    RequestObject *self    = (RequestObject *)op;
+    Py_ssize_t     removed = 0;
+    int            equal;
+
+    if (self->callback != NULL) {
+        PyObject *callback = Py_NewRef(self->callback);
+
+        equal = PyObject_RichCompareBool(callback, fn, Py_EQ);
+        Py_DECREF(callback);
+        if (equal < 0) {
+            return NULL;
+        }
+        if (equal && self->callback == callback) {
+            Py_CLEAR(self->callback);
+            Py_CLEAR(self->context);
+            removed++;
+        }
+    }
+    for (Py_ssize_t i = 0; self->more_callbacks != NULL &&
+                           i < PyList_GET_SIZE(self->more_callbacks);) {
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(self->more_callbacks, i));
+
+        equal = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
+        Py_DECREF(pair);
+        if (equal < 0) {
+            return NULL;
+        }
+        if (!equal || !is_callback_at(self, i, pair)) {
+            i++;
+        } else if (PySequence_DelItem(self->more_callbacks, i) < 0) {
+            return NULL;
+        } else {
+            removed++;
+        }
+    }
+    if (self->more_callbacks != NULL &&
+        PyList_GET_SIZE(self->more_callbacks) == 0) {
+        Py_CLEAR(self->more_callbacks);
+    }
+    request_let_go(self);
+    return PyLong_FromSsize_t(removed);
+}
+
+PyDoc_STRVAR(get_loop_doc, "get_loop($self, /)\n--\n\n"
+                           "The event loop of the worker, or None.");
+
+static PyObject *
+request_get_loop(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *loop = ((RequestObject *)op)->worker->loop;
+
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+PyDoc_STRVAR(make_cancelled_error_doc,
+             "_make_cancelled_error($self, /)\n--\n\nFor asyncio.");
+
+static PyObject *
+request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return request_new_cancelled_error((RequestObject *)op);
+}
+
+/* True from a yield until the task has taken what it was given. */
+static PyObject *
+get_blocking(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((RequestObject *)op)->is_blocking);
+}
+
+static int
+set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+    int            is_true;
+
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    is_true = PyObject_IsTrue(value);
+    if (is_true < 0) {
+        return -1;
+    }
+    self->is_taken    = self->is_blocking && is_true == 0;
+    self->is_blocking = (is_true != 0);
+    return 0;
+}
+
+static PyObject *
+get_cancel_message(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *message = ((RequestObject *)op)->cancel_message;
+
+    return Py_NewRef(message != NULL ? message : Py_None);
+}
+
+static int
+set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
+        return -1;
+    }
+    request_track((RequestObject *)op);
+    Py_XSETREF(((RequestObject *)op)->cancel_message, Py_NewRef(value));
+    return 0;
+}
+
+static PyObject *
+request_repr(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+    const char    *state;
+    char           bytes[32] = "";
+
+    if (self->hold.owner != NULL || self->hold.view.obj != NULL) {
+        snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
+    }
+    if (self->state == REQUEST_CANCELLED) {
+        state = "cancelled";
+    } else if (!self->is_settled) {
+        state = "pending";
+    } else {
+        state = (self->status == UMX_OK) ? "done" :
+                                           umx_status_string(self->status);
+    }
+    if (self->endpoint == NULL) {
+        return PyUnicode_FromFormat("<ucp.Request %s%s, %s>", self->type->name,
+                                    bytes, state);
+    }
+    return PyUnicode_FromFormat("<ucp.Request %s%s on %R, %s>",
+                                self->type->name, bytes,
+                                (PyObject *)self->endpoint, state);
+}
+
+/* ---- for ucp._libs -------------------------------------------------------
+ */
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nAs done().");
+
+static PyObject *
+get_info(PyObject *op, void *Py_UNUSED(closure))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    return Py_BuildValue("{s:s,s:s}", "status",
+                         is_reported(self) ? "finished" : "pending", "name",
+                         request_op_name(self));
+}
+
+static PyObject *
+get_handle(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(((RequestObject *)op)->op);
+}
+
+/* For loop.call_later() of close_all(). */
+static PyObject *
+request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (!self->is_settled) {
+        request_settle(self, UMX_OK);
+        worker_after_call(self->worker);
+    }
+    Py_RETURN_NONE;
+}
+
+#define KEYWORDS (METH_FASTCALL | METH_KEYWORDS)
+#define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
+
+static PyMethodDef request_methods[] = {
+    {"send", request_send, METH_O, request_send_doc},
+    {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, request_throw_doc},
+    {"close", request_close, METH_NOARGS, request_close_doc},
+    {"done", request_done, METH_NOARGS, done_doc},
+    {"closed", request_done, METH_NOARGS, closed_doc},
+    {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
+    {"cancel", KEYWORDS_FUNC(request_cancel), KEYWORDS, cancel_doc},
+    {"result", request_result, METH_NOARGS, result_doc},
+    {"exception", request_exception, METH_NOARGS, exception_doc},
+    {"add_done_callback", KEYWORDS_FUNC(request_add_done_callback), KEYWORDS,
+     add_done_callback_doc},
+    {"remove_done_callback", request_remove_done_callback, METH_O,
+     remove_done_callback_doc},
+    {"get_loop", request_get_loop, METH_NOARGS, get_loop_doc},
+    {"_make_cancelled_error", request_make_cancelled_error, METH_NOARGS,
+     make_cancelled_error_doc},
+    {"_expire", request_expire, METH_NOARGS, NULL},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_getset[] = {
+    {"_asyncio_future_blocking", get_blocking, set_blocking, NULL, NULL},
+    {"_cancel_message", get_cancel_message, set_cancel_message, NULL, NULL},
+    {"info", get_info, NULL, "{'status': 'pending' or 'finished', 'name': ...}",
+     NULL},
+    {"handle", get_handle, NULL, "A number while it is pending, then 0.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef request_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(RequestObject, weakrefs),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(request_doc,
+             "One operation of an endpoint; awaitable.\n\n"
+             "It has started when it is made. Cancelling ends the await, not\n"
+             "the operation; the buffer is held until UCX is done with it.");
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_doc, (void *)request_doc},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_traverse, request_traverse},
+    {Py_tp_clear, request_clear},
+    {Py_tp_repr, request_repr},
+    {Py_am_await, request_await},
+    {Py_am_send, request_am_send},
+    {Py_tp_iter, request_await},
+    {Py_tp_iternext, request_iternext},
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_getset},
+    {Py_tp_members, request_members},
+    {0, NULL},
+};
+
+PyType_Spec request_spec = {
+    .name      = "ucp._ext.Request",
+    .basicsize = sizeof(RequestObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = request_slots,
+};

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* life.c: the awaitable of one operation.
+ *
+ * It is a future to asyncio.isfuture(), so gather, as_completed, wait_for,
+ * shield and ensure_future add their callbacks to it and make no task of it.
+ * It has __await__, send, throw and close, too, so create_task, TaskGroup and
+ * run_coroutine_threadsafe take it as a coroutine, and asyncio.wait() refuses
+ * it as one. A task that awaits a pending request is given the request itself,
+ * with _asyncio_future_blocking set, and adds its wake-up. A request starts
+ * when it is made, but for one made in another thread, which starts in its own
+ * loop, when it is awaited or given its first callback. It may be awaited
+ * again: it gives its result again.
+ *
+ * Who gets the result has been handed it: by an await, result() or exception().
+ * A task's wake-up calls result() just before the task resumes, which is no
+ * handing out yet: the task may be cancelled in between. Until the result is
+ * handed out cancel() undoes a receive, also one that is complete.
+ *
+ * The awaitable and the operation have separate lives. cancel() and throw() end
+ * the awaitable at once; the operation goes on in libumx. libumx has no
+ * reference to the awaitable: one that the program drops is deallocated, which
+ * withdraws a receive, and what the operation needs of it, buffer and endpoint,
+ * stays as its record until libumx is done with that. A receive whose message
+ * has come but was not handed out gives it back to the queue. A request with
+ * callbacks is held until they have run.
+ *
+ * Where completions go: event.h. The callbacks of a request run directly if the
+ * event loop has called us, since no task is running then, else by
+ * call_soon(). */
+#include "request/internal.h"
+
+#include "types/endpoint.h"
+#include "types/message.h"
+#include "types/tag_message.h"
+#include "worker/worker.h"
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static NOINLINE RequestObject *
+request_alloc(mod_state *st)
+{
+    RequestObject *req = PyObject_GC_New(RequestObject, st->request_type);
+
+    if (req != NULL) {
+        memset((char *)req + offsetof(RequestObject, st), 0,
+               sizeof(*req) - offsetof(RequestObject, st));
+        req->st         = st;
+        req->event.type = &request_event;
+    }
+    return req;
+}
+
+/* Not tracked by the collector before it is part of something: a request that
+ * is done at once never is. */
+RequestObject *
+request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
+{
+    mod_state     *st  = worker->st;
+    RequestObject *req = st->free_requests;
+
+    if (LIKELY(req != NULL)) {
+        st->free_requests = req->next;
+        st->num_free_requests--;
+        req->next = NULL;
+        compat_revive((PyObject *)req);
+    } else {
+        req = request_alloc(st);
+        if (req == NULL) {
+            return NULL;
+        }
+    }
+    st->num_requests++;
+    req->worker        = (WorkerObject *)Py_NewRef(worker);
+    req->endpoint      = (EndpointObject *)Py_XNewRef(endpoint);
+    req->type          = type;
+    req->status        = UMX_INPROGRESS;
+    req->is_told       = false;
+    req->is_settled    = false;
+    req->state         = REQUEST_PENDING;
+    req->num_wakers    = 0;
+    req->is_deferred   = false;
+    req->is_refused    = false;
+    req->has_yielded   = false;
+    req->is_blocking   = false;
+    req->is_taken      = false;
+    req->has_listeners = false;
+    req->has_let_loop  = false;
+    req->is_handed_out = false;
+    req->is_seen       = false;
+    req->is_held       = false;
+    req->can_unrecv    = false;
+    req->is_into       = false;
+    req->is_making     = false;
+    req->has_odd_end   = 0;
+    req->channel       = 0;
+    return req;
+}
+
+/* What the operation needs for a result. */
+void
+request_forget(RequestObject *req)
+{
+    if (req->type->forget != NULL) {
+        req->type->forget(req);
+    }
+}
+
+int
+request_visit_hold(const buffer_hold *hold, visitproc visit, void *arg)
+{
+    Py_VISIT(hold->owner);
+    Py_VISIT(hold->view.obj);
+    return 0;
+}
+
+/* What was lent. */
+static int
+visit_buffers(const RequestObject *self, visitproc visit, void *arg)
+{
+    int rc = request_visit_hold(&self->hold, visit, arg);
+
+    if (rc == 0 && self->type->traverse != NULL) {
+        rc = self->type->traverse(self, visit, arg);
+    }
+    return rc;
+}
+
+/* Until the operation is over its record is somebody else's, who is not seen
+ * from here. */
+int
+request_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(self->worker);
+    Py_VISIT(self->endpoint);
+    Py_VISIT(self->remote);
+    Py_VISIT(self->allocator);
+    Py_VISIT(self->peer);
+    Py_VISIT(self->result);
+    Py_VISIT(self->exception);
+    Py_VISIT(self->cancel_message);
+    Py_VISIT(self->callback);
+    Py_VISIT(self->context);
+    Py_VISIT(self->more_callbacks);
+    Py_VISIT(self->low_level);
+    return request_is_in_flight(self) ? 0 : visit_buffers(self, visit, arg);
+}
+
+static void
+clear_callbacks(RequestObject *self)
+{
+    Py_CLEAR(self->callback);
+    Py_CLEAR(self->context);
+    Py_CLEAR(self->more_callbacks);
+    Py_CLEAR(self->low_level);
+}
+
+void
+request_return_message(RequestObject *self)
+{
+    umx_message     *message     = self->message;
+    umx_tag_message *tag_message = self->tag_message;
+
+    self->message     = NULL;
+    self->tag_message = NULL;
+    if (message != NULL) {
+        message_give_back(self->worker, message);
+    }
+    if (tag_message != NULL) {
+        tag_message_give_back(self->worker, tag_message);
+    }
+}
+
+/* Is what has been received in memory that nobody else has? */
+static bool
+keeps_bytes(const RequestObject *self)
+{
+    return (self->type->flags & OP_OWN) != 0 && !self->is_into;
+}
+
+/* What a request that sends or receives one buffer never had. */
+static inline bool
+has_extras(const RequestObject *self)
+{
+    return ((uintptr_t)self->peer | (uintptr_t)self->thread |
+            (uintptr_t)self->exception | (uintptr_t)self->cancel_message |
+            (uintptr_t)self->header | (uintptr_t)self->allocator |
+            (uintptr_t)self->lent | (uintptr_t)self->sent |
+            (uintptr_t)self->more_callbacks | (uintptr_t)self->low_level |
+            (uintptr_t)self->message | (uintptr_t)self->tag_message) != 0;
+}
+
+/* Memory that libumx has, or that a message is to be put back from, stays. */
+int
+request_clear(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    clear_callbacks(self);
+    Py_CLEAR(self->peer);
+    Py_CLEAR(self->thread);
+    Py_CLEAR(self->exception);
+    Py_CLEAR(self->cancel_message);
+    if (request_is_in_flight(self) || (self->can_unrecv && keeps_bytes(self))) {
+        return 0;
+    }
+    self->can_unrecv = false;
+    Py_CLEAR(self->header);
+    Py_CLEAR(self->allocator);
+    Py_CLEAR(self->result);
+    request_release_buffers(self);
+    request_forget(self);
+    return 0;
+}
+
+/* request_clear() of most: the operation is over, and there is little. */
+static inline void
+clear_few(RequestObject *self)
+{
+    Py_CLEAR(self->callback);
+    Py_CLEAR(self->context);
+    Py_CLEAR(self->result);
+    request_release_buffers(self);
+}
+
+/* What was received returns to its queue. Without memory it is lost, which ends
+ * the endpoint: the next receive must not get what is behind it. */
+void
+request_unrecv(RequestObject *self)
+{
+    if (self->type->unrecv(self) == UMX_ERR_NO_MEMORY &&
+        self->endpoint != NULL && self->endpoint->umx != NULL) {
+        umx_ep_abort(self->endpoint->umx);
+    }
+}
+
+/* The collector must see what can be part of a cycle: callbacks, and an
+ * exception, whose traceback leads to frames that hold this request. */
+void
+request_track(RequestObject *self)
+{
+    if (!PyObject_GC_IsTracked((PyObject *)self)) {
+        PyObject_GC_Track(self);
+    }
+}
+
+/* ---- what the program has dropped ----------------------------------------
+ */
+
+/* An exception that the warning has become goes where those of __del__ go. */
+static void
+warn(const char *text)
+{
+    if (PyErr_WarnEx(PyExc_RuntimeWarning, text, 1) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
+}
+
+static void
+warn_not_started(const RequestObject *self)
+{
+    const char *thread = self->thread != NULL ? PyUnicode_AsUTF8(self->thread) :
+                                                NULL;
+    char        text[320];
+
+    PyErr_Clear();
+    PyOS_snprintf(
+        text, sizeof(text),
+        "ucp: %s() was called in the thread %.100s, which is not that "
+        "of its event loop, and never started: use "
+        "worker.submit(ep.%s, ...), or await it in its loop",
+        self->type->name, thread != NULL ? thread : "?", self->type->name);
+    warn(text);
+}
+
+static void
+warn_withdrawn(const RequestObject *self)
+{
+    char text[160];
+
+    PyOS_snprintf(text, sizeof(text),
+                  "ucp: the Request of %s() was dropped while it waited; it is "
+                  "withdrawn. Keep or await it",
+                  self->type->name);
+    warn(text);
+}
+
+/* A failure that nobody has asked for. What the program itself has ended is
+ * none, and neither is the end of a connection for who only listens. */
+static bool
+has_unseen_failure(const RequestObject *self)
+{
+    if (self->state != REQUEST_DONE || self->status == UMX_OK ||
+        self->is_seen || self->status == UMX_ERR_CANCELED ||
+        self->status == UMX_ERR_FORKED) {
+        return false;
+    }
+    if (request_is_a(self, OP_END)) {
+        return false; /* it is closed, whatever happened */
+    }
+    return request_is_a(self, OP_SEND) || self->status != UMX_ERR_PEER_CLOSED;
+}
+
+/* As asyncio does with its futures. */
+static void
+report_unseen(RequestObject *self)
+{
+    PyObject *exc = (self->exception != NULL) ? Py_NewRef(self->exception) :
+                                                request_error(self);
+    char      text[96];
+
+    if (exc == NULL) {
+        PyErr_WriteUnraisable(NULL);
+        return;
+    }
+    PyErr_SetRaisedException(exc);
+    PyOS_snprintf(text, sizeof(text),
+                  "the exception of a ucp %s() was never retrieved",
+                  request_op_name(self));
+    worker_report_exception(self->worker, text);
+}
+
+/* Could it have got a message, that now goes to another one? */
+static bool
+could_receive(const RequestObject *self)
+{
+    return self->worker->umx != NULL && !compat_is_finalizing() &&
+           (self->worker->loop == NULL ||
+            !worker_loop_is_closed(self->worker)) &&
+           (self->endpoint == NULL || !endpoint_is_closed(self->endpoint));
+}
+
+/* Nobody can get what it would give. */
+static void
+withdraw(RequestObject *self)
+{
+    bool is_loss = could_receive(self);
+
+    self->state      = REQUEST_CANCELLED;
+    self->is_settled = true;
+    if (worker_is_mine(self->worker)) {
+        request_cancel_operation(self);
+    } else {
+        self->is_withdrawn = true; /* request_settle_told() does it */
+        Py_INCREF(self);
+        if (!event_submit_request(self->worker, self)) {
+            self->is_withdrawn = false;
+            Py_DECREF(self);
+        }
+    }
+    if (is_loss) {
+        warn_withdrawn(self);
+    }
+}
+
+/* A short message that nobody has seen returns to its queue, as one that is no
+ * short one does; by the worker's thread. */
+static void
+return_unseen(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+
+    if (!keeps_bytes(self) || worker->umx == NULL || worker_is_forked(worker)) {
+        self->can_unrecv = false;
+    } else if (worker_is_mine(worker)) {
+        self->can_unrecv = false;
+        request_unrecv(self);
+        worker_drain_if_due(worker); /* somebody may wait for it */
+    } else {
+        self->can_unrecv   = false;
+        self->is_returning = true; /* request_settle_told() does it */
+        Py_INCREF(self);
+        if (!event_submit_request(worker, self)) {
+            self->is_returning = false;
+            Py_DECREF(self);
+        }
+    }
+}
+
+/* One that was not made for wrong arguments waits for nothing. */
+static bool
+is_waiting_receive(const RequestObject *self)
+{
+    return self->state == REQUEST_PENDING && !worker_is_forked(self->worker) &&
+           (request_is_in_flight(self) || self->message != NULL) &&
+           request_is_a(self, OP_RECV | OP_CONNECT);
+}
+
+/* The last of it is said, and done. True: `self` lives on. */
+static NOINLINE bool
+outlive(RequestObject *self)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    compat_revive((PyObject *)self); /* ours: the program runs in this */
+    event_unlink(&self->event);
+    if (self->is_settled) {
+        request_settle_told(self); /* of callbacks there are none */
+    }
+    if (request_is_in_flight(self) && !self->is_orphan) {
+        self->is_orphan = true;
+        Py_INCREF(self);
+    }
+    if (self->state == REQUEST_PENDING && self->is_deferred) {
+        self->state = REQUEST_CANCELLED;
+        if (!self->is_refused) {
+            warn_not_started(self);
+        }
+    } else if (is_waiting_receive(self)) {
+        withdraw(self);
+    } else if (has_unseen_failure(self) && !compat_is_finalizing()) {
+        self->is_seen = true;
+        report_unseen(self);
+    }
+    if (self->can_unrecv) {
+        return_unseen(self);
+    }
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    if (self->is_orphan && !request_is_in_flight(self) &&
+        !event_is_listed(&self->event)) {
+        self->is_orphan = false;
+        Py_DECREF(self); /* it could be withdrawn at once */
+    }
+    Py_SET_REFCNT((PyObject *)self, Py_REFCNT(self) - 1);
+    return Py_REFCNT(self) != 0;
+}
+
+/* The callbacks of weak references run while nothing holds it: its event waits
+ * on a list of its own for outlive(), where nobody who settles finds it. */
+static NOINLINE void
+clear_weakrefs(RequestObject *self)
+{
+    event_list apart;
+
+    event_list_init(&apart);
+    event_unlink(&self->event);
+    event_append(&apart, &self->event);
+    PyObject_ClearWeakRefs((PyObject *)self);
+    event_unlink(&self->event);
+}
+
+static inline bool
+is_plain(const RequestObject *self)
+{
+    return self->state == REQUEST_DONE && self->status == UMX_OK &&
+           self->op == NULL && !self->can_unrecv &&
+           !event_is_listed(&self->event);
+}
+
+void
+request_dealloc(PyObject *op)
+{
+    RequestObject *self = (RequestObject *)op;
+    PyTypeObject  *type = Py_TYPE(op);
+    mod_state     *st   = self->st;
+
+    if (UNLIKELY(PyObject_GC_IsTracked(op))) {
+        PyObject_GC_UnTrack(op);
+    }
+    if (UNLIKELY(self->weakrefs != NULL)) {
+        clear_weakrefs(self);
+    }
+    if (LIKELY(is_plain(self) && !has_extras(self))) {
+        clear_few(self);
+    } else {
+        if (!is_plain(self) && outlive(self)) {
+            return;
+        }
+        request_return_message(self);
+        (void)request_clear(op);
+    }
+    Py_CLEAR(self->remote);
+    Py_CLEAR(self->endpoint);
+    Py_CLEAR(self->worker);
+    st->num_requests--;
+    if (LIKELY(st->num_free_requests < MAX_FREE_REQUESTS &&
+               st->request_type != NULL)) {
+        self->next        = st->free_requests;
+        st->free_requests = self;
+        st->num_free_requests++;
+        return; /* keeps its reference to the type */
+    }
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+void
+request_clear_free(mod_state *st)
+{
+    RequestObject *req = st->free_requests;
+
+    st->free_requests     = NULL;
+    st->num_free_requests = 0;
+    while (req != NULL) {
+        RequestObject *next = req->next;
+        PyTypeObject  *type = Py_TYPE(req);
+
+        PyObject_GC_Del(req);
+        Py_DECREF(type);
+        req = next;
+    }
+}

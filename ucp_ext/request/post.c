@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* post.c: a request on its way to libumx. */
+#include "request/internal.h"
+
+#include "types/endpoint.h"
+#include "worker/worker.h"
+
+/* What a posting call returned. */
+static inline void
+note_posted(RequestObject *req, umx_status status)
+{
+    if (status == UMX_INPROGRESS) {
+        return;
+    }
+    if (UNLIKELY(status < 0)) {
+        request_return_message(req); /* a message that was not taken over */
+    } else if (UNLIKELY(req->message != NULL)) {
+        event_mark_message(req, req->message);
+        if (request_has_second_step(req, status)) {
+            request_begin_second_step(req);
+            return;
+        }
+    }
+    /* Pending when the peer closed: UCXPeerClosed. Called after it: closed. */
+    request_settle(req,
+                   status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
+}
+
+/* There is nothing to post it to; to close that is done. */
+static NOINLINE void
+end_unposted(RequestObject *req, umx_status status)
+{
+    request_forget(req);
+    request_settle(req, request_is_a(req, OP_END) ? UMX_OK : status);
+}
+
+void
+request_post_now(RequestObject *req)
+{
+    umx_op_params params = event_op_params(req);
+
+    if (UNLIKELY(req->worker->umx == NULL ||
+                 (req->endpoint != NULL && req->endpoint->umx == NULL))) {
+        end_unposted(req, UMX_ERR_CLOSED);
+        return;
+    }
+    note_posted(req, req->type->post(req, &params));
+}
+
+void
+request_fetched(RequestObject *req, umx_message *message, umx_status status)
+{
+    req->message = message;
+    if (status == UMX_INPROGRESS) {
+        return;
+    }
+    if (status < 0) {
+        request_return_message(req);
+    }
+    request_settle(req, status);
+}
+
+/* The name of the current thread, as its Thread object has it; NULL: unknown.
+ */
+static PyObject *
+thread_name(void)
+{
+    PyObject *module = PyImport_ImportModule("threading");
+    PyObject *thread = NULL, *name = NULL;
+
+    if (module != NULL) {
+        thread = PyObject_CallMethod(module, "current_thread", NULL);
+        Py_DECREF(module);
+    }
+    if (thread != NULL) {
+        name = PyObject_GetAttrString(thread, "name");
+        Py_DECREF(thread);
+    }
+    if (name != NULL && !PyUnicode_Check(name)) {
+        Py_CLEAR(name);
+    }
+    PyErr_Clear();
+    return name;
+}
+
+/* What is due after posting is done in the loop's next turn. */
+void
+request_drain_soon(RequestObject *req)
+{
+    if (req->is_settled) {
+        worker_drain_if_due(req->worker);
+    } else {
+        worker_schedule_drain(req->worker);
+    }
+}
+
+/* What it was lent may refer to it; that of most has no references. */
+static inline void
+track_if_due(RequestObject *req)
+{
+    const buffer_hold *hold = &req->hold;
+
+    if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
+        (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
+        req->lent != NULL) {
+        request_track(req);
+    }
+}
+
+PyObject *
+request_posted(RequestObject *req, umx_status status)
+{
+    note_posted(req, status);
+    track_if_due(req);
+    request_drain_soon(req);
+    return (PyObject *)req;
+}
+
+/* It starts when its own loop takes it. */
+static NOINLINE void
+defer(RequestObject *req)
+{
+    req->is_deferred = true;
+    req->thread      = thread_name();
+    track_if_due(req);
+}
+
+static NOINLINE void
+post_elsewhere(RequestObject *req)
+{
+    if (worker_is_forked(req->worker)) {
+        end_unposted(req, UMX_ERR_FORKED);
+    } else {
+        defer(req);
+    }
+}
+
+PyObject *
+request_post(RequestObject *req)
+{
+    if (LIKELY(worker_is_mine(req->worker))) {
+        request_post_now(req);
+        track_if_due(req);
+        request_drain_soon(req);
+    } else {
+        post_elsewhere(req);
+    }
+    return (PyObject *)req;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* step.c: a step of an await. */
+#include "request/internal.h"
+
+#include "errors.h"
+#include "worker/worker.h"
+
+/* Look at the clock only every so many awaits that were done at once; those of
+ * so many bytes, which were copied, count for two. */
+enum {
+    INLINE_PER_CLOCK = 16,
+    INLINE_BYTES     = 4096
+};
+
+/* ---- awaiting ------------------------------------------------------------
+ */
+
+/* The running loop, or None. */
+static PyObject *
+running_loop(void)
+{
+    PyObject *module = PyImport_ImportModule("asyncio.events");
+    PyObject *loop   = NULL;
+
+    if (module != NULL) {
+        loop = PyObject_CallMethod(module, "_get_running_loop", NULL);
+        Py_DECREF(module);
+    }
+    return loop;
+}
+
+NOINLINE PySendResult
+request_refuse_foreign_thread(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+    PyObject     *loop;
+
+    self->is_refused = true;
+    if (worker_is_forked(worker)) {
+        (void)errors_raise(self->st, UMX_ERR_FORKED, self->type->name, NULL);
+        return PYGEN_ERROR;
+    }
+    loop = running_loop();
+    if (loop != NULL) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%R of the loop %R is awaited in another thread, in the "
+                     "loop %R",
+                     self, worker->loop != NULL ? worker->loop : Py_None, loop);
+        Py_DECREF(loop);
+    }
+    return PYGEN_ERROR;
+}
+
+/* Poll, then drain and arm. UMX_INPROGRESS: not settled by that. */
+static umx_status
+wait_inline(RequestObject *self)
+{
+    WorkerObject *worker = self->worker;
+    umx_status    status = UMX_INPROGRESS;
+
+    while (worker->umx != NULL &&
+           umx_worker_spin(worker->umx, &self->is_told)) {
+        worker_after_call(worker);
+        if (self->is_settled || self->is_told) {
+            break; /* done, or the program is asked for memory */
+        }
+    }
+    if (!self->is_settled && worker->umx != NULL) {
+        status = umx_worker_drain(worker->umx);
+        worker_after_call(worker);
+    }
+    if (self->is_settled || status < 0) {
+        return status < 0 ? status : UMX_OK;
+    }
+    if (status != UMX_OK) {
+        worker_schedule_drain(worker);
+    }
+    worker_update_timer(worker);
+    return UMX_INPROGRESS;
+}
+
+/* Has the loop been kept waiting for too long? */
+static inline bool
+loop_is_due(const WorkerObject *worker)
+{
+    return worker->loop != NULL && worker_turn_is_over(worker);
+}
+
+static NOINLINE PySendResult
+let_loop(RequestObject *self, PyObject **out)
+{
+    WorkerObject *worker = self->worker;
+
+    self->has_let_loop  = true;
+    worker->is_turn_due = true;
+    worker_schedule_drain(worker); /* before the task: it begins the turn */
+    *out = Py_NewRef(Py_None);
+    return PYGEN_NEXT;
+}
+
+static PySendResult
+yield_itself(RequestObject *self, PyObject **out)
+{
+    if (self->worker->loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this worker has no event loop: a pending Request "
+                        "cannot be awaited");
+        return PYGEN_ERROR;
+    }
+    request_track(self);
+    self->has_yielded = true;
+    self->is_blocking = true;
+    *out              = Py_NewRef(self);
+    return PYGEN_NEXT;
+}
+
+/* The await ends with the exception that is set. */
+static NOINLINE PySendResult
+end_await(RequestObject *self)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    if (!request_abandon(self)) {
+        request_undo(self);
+    }
+    PyErr_SetRaisedException(exc);
+    return PYGEN_ERROR;
+}
+
+/* In its own loop: it was made in another thread. */
+NOINLINE void
+request_start(RequestObject *self)
+{
+    self->is_deferred = false;
+    request_post_now(self);
+}
+
+static NOINLINE PySendResult
+step_pending(RequestObject *self, PyObject **out)
+{
+    WorkerObject *worker = self->worker;
+    umx_status    status = UMX_INPROGRESS;
+
+    if (!worker_is_mine(worker)) {
+        return request_refuse_foreign_thread(self);
+    }
+    if (self->is_deferred) {
+        request_start(self);
+    }
+    if (!self->is_settled && !self->has_yielded) {
+        if (!self->has_let_loop && loop_is_due(worker)) {
+            return let_loop(self, out);
+        }
+        status = wait_inline(self);
+    }
+    if (status < 0) {
+        (void)errors_raise(self->st, status, self->type->name, NULL);
+        return end_await(self);
+    }
+    if (worker_raise_kept(worker) < 0) {
+        return end_await(self);
+    }
+    if (!self->is_settled) {
+        return yield_itself(self, out);
+    }
+    if (!self->has_let_loop && loop_is_due(worker)) {
+        return let_loop(self, out);
+    }
+    worker_drain_if_due(worker);
+    return request_hand_out(self, out);
+}
+
+static inline PySendResult
+request_step(RequestObject *self, PyObject **out)
+{
+    WorkerObject *worker = self->worker;
+
+    if (UNLIKELY(!self->is_settled)) {
+        return step_pending(self, out);
+    }
+    worker->inline_count += 1 + self->info.length / INLINE_BYTES;
+    if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
+        worker->inline_count = 0;
+        if (loop_is_due(worker) && !self->has_yielded && !self->has_let_loop) {
+            return let_loop(self, out);
+        }
+    }
+    return request_hand_out(self, out);
+}
+
+PySendResult
+request_am_send(PyObject *op, PyObject *value, PyObject **out)
+{
+    (void)value;
+    return request_step((RequestObject *)op, out);
+}
+
+PyObject *
+request_await(PyObject *op)
+{
+    return Py_NewRef(op);
+}
+
+/* A cached StopIteration while nobody else has it: to build one costs more than
+ * the rest of the await. NULL with an exception. */
+static PyObject *
+cached_stop_iteration(mod_state *st)
+{
+    if (st->stop_iteration == NULL || Py_REFCNT(st->stop_iteration) != 1) {
+        Py_XSETREF(st->stop_iteration,
+                   PyObject_CallNoArgs(PyExc_StopIteration));
+    }
+    return Py_XNewRef(st->stop_iteration);
+}
+
+/* StopIteration(value). The cached one lives on with its value, so it is for
+ * numbers only: another object would stay alive until the next await. */
+static void
+set_stop_iteration(mod_state *st, PyObject *value)
+{
+    PyObject *stop;
+
+    if (!PyLong_CheckExact(value)) {
+        stop = PyObject_CallNoArgs(PyExc_StopIteration);
+    } else {
+        stop = cached_stop_iteration(st);
+    }
+    if (stop != NULL) {
+        Py_XSETREF(((PyStopIterationObject *)stop)->value, Py_NewRef(value));
+        PyErr_SetRaisedException(stop);
+    }
+}
+
+PyObject *
+request_iternext(PyObject *op)
+{
+    PyObject *out;
+
+    switch (request_step((RequestObject *)op, &out)) {
+    case PYGEN_NEXT:
+        return out;
+    case PYGEN_RETURN:
+        if (out != Py_None) {
+            set_stop_iteration(((RequestObject *)op)->st, out);
+        }
+        Py_DECREF(out);
+        break;
+    case PYGEN_ERROR:
+        break;
+    }
+    return NULL;
+}
+
+const char request_send_doc[] = "send($self, value, /)\n--\n\n"
+                                "One step of the awaitable, as a coroutine's.";
+
+PyObject *
+request_send(PyObject *op, PyObject *value)
+{
+    PyObject *out;
+
+    (void)value;
+    switch (request_step((RequestObject *)op, &out)) {
+    case PYGEN_NEXT:
+        return out;
+    case PYGEN_RETURN:
+        set_stop_iteration(((RequestObject *)op)->st, out);
+        Py_DECREF(out);
+        break;
+    case PYGEN_ERROR:
+        break;
+    }
+    return NULL;
+}
+
+/* Raise what throw() was given. */
+static void
+raise_thrown(PyObject *type, PyObject *value, PyObject *traceback)
+{
+    if (PyExceptionInstance_Check(type)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    } else if (PyExceptionClass_Check(type)) {
+        PyErr_Restore(Py_NewRef(type),
+                      value == Py_None ? NULL : Py_XNewRef(value),
+                      traceback == Py_None ? NULL : Py_XNewRef(traceback));
+    } else {
+        PyErr_SetString(PyExc_TypeError,
+                        "exceptions must be classes or instances deriving "
+                        "from BaseException");
+    }
+}
+
+const char request_throw_doc[] =
+    "throw($self, type, value=None, traceback=None, /)\n--\n\n"
+    "End the awaitable with an exception. The operation goes on; a\n"
+    "message received but not handed out returns to its queue.";
+
+PyObject *
+request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    RequestObject *self = (RequestObject *)op;
+
+    if (nargs < 1 || nargs > 3) {
+        PyErr_Format(PyExc_TypeError,
+                     "throw() takes 1 to 3 arguments but %zd were given",
+                     nargs);
+        return NULL;
+    }
+    /* A task's wake-up takes our exception from result() and throws it in. */
+    if (self->exception != NULL && args[0] == self->exception) {
+        request_mark_handed_out(self);
+    } else if (!request_abandon(self)) {
+        request_undo(self);
+    }
+    raise_thrown(args[0], nargs > 1 ? args[1] : NULL,
+                 nargs > 2 ? args[2] : NULL);
+    return NULL;
+}
+
+const char request_close_doc[] = "close($self, /)\n--\n\n"
+                                 "End the awaitable, as a coroutine's close().";
+
+PyObject *
+request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RequestObject *self = (RequestObject *)op;
+
+    Py_CLEAR(self->low_level);
+    request_let_go(self);
+    if (!request_abandon(self)) {
+        request_undo(self);
+    }
+    Py_RETURN_NONE;
+}
