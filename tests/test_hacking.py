@@ -79,7 +79,8 @@ def test_the_example_is_as_short_as_it_says():
     files = [name for name in new_files() if name.startswith("ucp_ext/")]
     in_c = [(name, added) for name, _, added in changes() if name[:7] == "ucp_ext"]
     assert len(files) == 1
-    assert (sum(len(added) for _, added in in_c), len(in_c)) == (3, 2)
+    lines = [line for _, added in in_c for line in added if line]
+    assert (len(lines), len(in_c)) == (3, 2)
     assert "one new file and three lines in two others" in EXAMPLE
 
 
@@ -94,9 +95,9 @@ def library() -> Path:
     return built
 
 
-def run(tree: Path, *arguments: str, **env: str) -> str:
+def run(tree: Path, *command: str | Path, **env: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-P", *arguments],
+        command,
         cwd=tree,
         env={**os.environ, **env},
         stdout=subprocess.PIPE,
@@ -105,6 +106,27 @@ def run(tree: Path, *arguments: str, **env: str) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def test_the_example_is_laid_out_as_the_rest(tmp_path):
+    tools = Path(sys.executable).parent
+    if not (tools / "ruff").exists() or not (tools / "clang-format").exists():
+        pytest.skip("no ruff, or no clang-format")
+    changed = [name for name, _, _ in changes()]
+    # ruff takes modules for this project's if they are there.
+    shutil.copytree(ROOT / "ucp", tmp_path / "ucp")
+    for name in ("pyproject.toml", ".clang-format", *changed):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in new_files():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    apply_example(tmp_path)
+    names = [*new_files(), *changed]
+    in_c = [name for name in names if name.startswith("ucp_ext/")]
+    in_python = [name for name in names if name.endswith((".py", ".pyi"))]
+    run(tmp_path, tools / "clang-format", "--dry-run", "-Werror", *in_c)
+    run(tmp_path, tools / "ruff", "check", *in_python)
+    run(tmp_path, tools / "ruff", "format", "--check", *in_python)
 
 
 # Half a minute of one core: the extension is compiled, libumx is not.
@@ -119,8 +141,9 @@ def test_the_example_builds_and_passes_its_test(tmp_path):
     shutil.copytree(ROOT, tree, ignore=skipped)
     apply_example(tree)
     build = ("setup.py", "build_ext", "--inplace", f"--link-objects={libumx}")
-    run(tree, *build, UCP_DEBUG="1")
+    python = (sys.executable, "-P")
+    run(tree, *python, *build, UCP_DEBUG="1")
     reference = "every_public_name_of_a_class_is_in_the_reference and Endpoint"
     for tests in (["tests/test_noop.py"], ["tests/test_docs.py", "-k", reference]):
-        output = run(tree, "-m", "pytest", "-q", *tests, PYTHONPATH=str(tree))
+        output = run(tree, *python, "-m", "pytest", "-q", *tests, PYTHONPATH=str(tree))
         assert re.search(r"^[2-9] passed", output, re.MULTILINE), output
