@@ -52,11 +52,9 @@ class TagProbeResult:
 
 
 def _at_once(request: _ext.Request[Any]) -> Any:
-    """Return the result of an operation that completes without waiting."""
-    try:
-        request.send(None)
-    except StopIteration as stop:
-        return stop.value
+    """Return the result of an operation that is done; None if it would wait."""
+    if request.done():
+        return request.result()
     request.close()
     return None
 
