@@ -816,7 +816,8 @@ check_not_shared(WorkerObject *self)
 
 PyDoc_STRVAR(fileno_doc,
              "fileno($self, /)\n--\n\n"
-             "File descriptor that is readable when drain() is due.");
+             "Return the file descriptor that becomes readable when arm()\n"
+             "has to be called again.");
 
 static PyObject *
 worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -827,8 +828,9 @@ worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
                                       PyLong_FromLong(umx_worker_fd(self->umx));
 }
 
-PyDoc_STRVAR(progress_doc, "progress($self, /)\n--\n\n"
-                           "Poll UCX once; returns the number of events.");
+PyDoc_STRVAR(progress_doc,
+             "progress($self, /)\n--\n\n"
+             "Poll UCX once, without waiting; return the number of events.");
 
 static PyObject *
 worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -868,8 +870,9 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(arm_doc,
              "arm($self, /)\n--\n\n"
-             "Progress until nothing is left, then arm. True: idle, wait for\n"
-             "fileno(). False: the time budget ran out, call again.");
+             "Make progress until nothing is left to do, then arm the file\n"
+             "descriptor. True: wait until fileno() is readable. False: the\n"
+             "time limit was reached, call again.");
 
 static PyObject *
 worker_arm(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1121,8 +1124,8 @@ PyDoc_STRVAR(share_doc,
 PyDoc_STRVAR(run_doc, "_run($self, /)\n--\n\n"
                       "Progress until _share(False).");
 
-PyDoc_STRVAR(info_doc,
-             "info($self, /)\n--\n\nUCX's own description of the worker.");
+PyDoc_STRVAR(info_doc, "info($self, /)\n--\n\n"
+                       "UCX's description of the worker.");
 
 static PyObject *
 worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1144,7 +1147,8 @@ worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
     return text;
 }
 
-PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\nCounters by name.");
+PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\n"
+                        "Return counters of the worker by name.");
 
 static PyObject *
 worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1170,7 +1174,8 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(worker_flush_doc,
              "flush($self, /)\n--\n\n"
-             "Wait until all that was sent is in the peers' memory.");
+             "Wait until everything that was sent has reached the memory of\n"
+             "the peers; awaitable.");
 
 static PyObject *
 worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1200,7 +1205,7 @@ worker_take_num_ended(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
-                               "Endpoint.fence() for every endpoint.");
+                               "Call Endpoint.fence() for every endpoint.");
 
 static PyObject *
 worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -1221,7 +1226,8 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- attributes ----------------------------------------------------------
  */
 
-PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it has ended.");
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True once the worker has ended.");
 
 static PyObject *
 worker_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
