@@ -20,6 +20,7 @@
 #   _memory          memory that peers may reach
 #   _pool            buffers of registered memory
 #   _closing         with and async with       _callback  functions of the program
+#   _ranks           which rank of a job this process is, by the environment
 #   exceptions       the tree, drawn           testing    for tests of programs
 #   message          messages with metadata, to several endpoints
 #   cuda             arrays in device memory
