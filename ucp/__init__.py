@@ -28,7 +28,9 @@
 #   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
 #   compat.ucxx      the names of ucxx
 #   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
-#   __main__         python -m ucp demo|info   _demo      the demo
+#   __main__         python -m ucp demo|info|run          _demo      the demo
+#   _launcher        ranks on this host        _rank_output  what they print
+#   _process_tree    all that they start, and its end
 #
 # Importing loads libraries and does nothing else: no context, no worker, no
 # thread, no change of os.environ. The first call that needs a context makes
