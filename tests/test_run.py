@@ -562,6 +562,17 @@ def test_what_cannot_be_started_is_said(tmp_path, arguments, status, error):
     assert done.stderr.endswith(f"{error}\n")
 
 
+def test_the_program_of_the_page_prints_what_the_page_says(tmp_path):
+    page = (Path(__file__).parents[1] / "docs/run.md").read_text()
+    program = re.search(r"^```python\n(# hello.py\n.*?)^```$", page, re.M | re.S)[1]
+    (tmp_path / "hello.py").write_text(program)
+    printed = re.search(r"^    \$ python -m ucp run (.*)\n((?:    .*\n)+)", page, re.M)
+    done = run(*printed[1].split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [line.strip() for line in printed[2].splitlines()]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
 def test_the_subcommand_is_listed():
     done = subprocess.run(
         [*RUN[:-1], "--help"], capture_output=True, text=True, timeout=LIMIT
@@ -757,6 +768,23 @@ def test_what_a_rank_has_left_behind_ends_with_the_last_rank():
     with started(2, FAMILY, "--grace", "0.3") as (launcher, pids):
         assert end_of(launcher) == (0, LEFT_BEHIND)
         assert not any(map(is_there, pids))
+
+
+def test_a_process_that_never_stays_does_not_escape():
+    # Each generation ends once it has started the next.
+    code = """
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while os.fork() == 0: pass
+    os._exit(0)
+up()
+wait()
+"""
+    with started(1, code, "--grace", "0.1") as (launcher, _pids):
+        launcher.terminate()
+        # Standard output ends with the last process that has it.
+        assert launcher.stdout.read() == ""
+        assert end_of(launcher)[0] == -signal.SIGTERM
 
 
 def test_a_rank_that_is_stopped_is_named_and_ended():

@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 # How long to wait for a child's end before processes are looked for again: one
-# that was being forked was in nobody's list.
+# may have been missed while it got another parent.
 _LOOK_AGAIN = 0.05
 
 
@@ -69,14 +69,24 @@ def descendants() -> list[Process]:
     return found
 
 
+def signal_descendants(signum: int) -> list[int]:
+    """Send a signal to all processes below, which are returned.
+
+    It goes to process groups: no process escapes while it forks.
+    """
+    found = descendants()
+    for group in {process.group for process in found} - {os.getpgrp()}:
+        try:
+            os.killpg(group, signum)
+        except OSError:  # it has ended, or is another user's
+            pass
+    return [process.pid for process in found]
+
+
 def terminate_descendants() -> None:
-    """SIGTERM to all process groups below; stopped ones are continued for it."""
-    for group in {process.group for process in descendants()}:
-        for signum in (signal.SIGTERM, signal.SIGCONT):
-            try:
-                os.killpg(group, signum)
-            except OSError:  # it has ended, or is another user's
-                pass
+    """SIGTERM to all processes below; stopped ones are continued for it."""
+    signal_descendants(signal.SIGTERM)
+    signal_descendants(signal.SIGCONT)
 
 
 def kill_descendants(timeout: float) -> list[int]:
@@ -87,12 +97,7 @@ def kill_descendants(timeout: float) -> list[int]:
     """
     deadline = time.monotonic() + timeout
     while True:
-        left = [process.pid for process in descendants()]
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+        left = signal_descendants(signal.SIGKILL)
         if not _reap():
             return []
         if time.monotonic() > deadline:
