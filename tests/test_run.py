@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from script import run_script
 
 from ucp import _launcher
 
@@ -267,7 +268,8 @@ for n in range(200):
 
 
 def test_a_line_appears_while_its_rank_goes_on():
-    with started(2, "up(); wait()") as (launcher, _):
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with started(2, "up(); wait()", env=env) as (launcher, _):
         assert launcher.poll() is None
 
 
@@ -313,6 +315,38 @@ def test_without_prefix_lines_are_whole_too():
     lines = done.stdout.splitlines()
     expected = [line for n in range(3) for line in [f"{n}" * 30] * 99 + [f"end of {n}"]]
     assert sorted(lines) == sorted(expected)
+
+
+def test_one_file_for_both_outputs_has_whole_lines_without_prefix():
+    code = "import sys; sys.stdout.write('a'); sys.stderr.write('b')"
+    done = subprocess.run(
+        [*RUN, "-n", "1", "--no-prefix", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT,
+    )
+    assert done.stdout in (b"a\nb", b"b\na")
+
+
+def test_what_a_rank_has_printed_comes_before_what_is_said_of_it():
+    printed = run_script("""
+import os, threading
+from ucp._rank_output import Relay
+ended = threading.Event()
+os.dup2(1, 2)
+relay = Relay(prefix=True, timestamps=False, on_end=ended.set)
+for rank in range(3):
+    reader, writer = os.pipe()
+    relay.add(reader, rank, 1)
+    os.write(writer, b"x" * 50_000 + b"\\n")
+relay.say("the end of all")
+relay.start()
+relay.finish()
+ended.wait()
+""")
+    *lines, last = printed.splitlines()
+    assert sorted(lines) == [f"[{rank}] {'x' * 50_000}" for rank in range(3)]
+    assert last == "ucp run: the end of all"
 
 
 def test_timestamps_are_the_time_of_day():
@@ -457,7 +491,7 @@ def program(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["-n", "7"], ["--help"], ["--", "-x"], ["-c", "x"], ["-m"], ["a b", "", "*"]],
+    [[], ["-n", "7", "--help", "--", "-m"], ["--", "-c", "a b", "", "*"]],
 )
 def test_what_follows_the_program_is_its_own(program, arguments):
     assert shown(program, *arguments) == repr([program, *arguments])
@@ -761,6 +795,15 @@ def test_nothing_is_left_when_a_process_of_the_launcher_is_killed(which):
             assert err == (
                 "ucp run: the supervisor was killed by SIGKILL, and all ranks with it\n"
             )
+        await_end(pids)
+
+
+def test_ranks_end_when_both_processes_of_the_launcher_are_killed():
+    with started(2, "up(); wait()") as (launcher, pids):
+        supervisor = supervisor_of(launcher)
+        launcher.send_signal(signal.SIGSTOP)  # it is to have no time for anything
+        os.kill(supervisor, signal.SIGKILL)
+        launcher.kill()
         await_end(pids)
 
 
