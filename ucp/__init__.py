@@ -20,6 +20,7 @@
 #   _memory          memory that peers may reach
 #   _pool            buffers of registered memory
 #   _closing         with and async with       _callback  functions of the program
+#   _ranks           which rank of a job this process is, by the environment
 #   exceptions       the tree of exceptions    testing    for tests of programs
 #   message          messages with metadata, to several endpoints
 #   cuda             arrays in device memory
@@ -27,7 +28,9 @@
 #   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
 #   compat.ucxx      the names of ucxx
 #   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
-#   __main__         python -m ucp demo|info   _demo      the demo
+#   __main__         python -m ucp demo|info|run          _demo      the demo
+#   _launcher        ranks on this host        _rank_output  what they print
+#   _process_tree    all that they start, and its end
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
 # worker and no thread, and leaves os.environ unchanged. The first call that

@@ -8,7 +8,9 @@ import stat
 
 from .exceptions import UCXConfigError
 
-_ENV, _ENV_FILE = "UCP_TOKEN", "UCP_TOKEN_FILE"
+#: The variables of the environment.
+TOKEN, TOKEN_FILE = "UCP_TOKEN", "UCP_TOKEN_FILE"
+
 _LONGEST = 256  # bytes
 
 
@@ -65,10 +67,10 @@ def token_of_environment() -> bytes | None:
         UCXConfigError: both variables are set, or one of them is empty. A mistake
             must not have the effect that peers need no secret.
     """
-    value, path = os.environ.get(_ENV), os.environ.get(_ENV_FILE)
+    value, path = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
     if value is not None and path is not None:
-        raise UCXConfigError(f"both {_ENV} and {_ENV_FILE} are set")
-    for name, text in ((_ENV, value), (_ENV_FILE, path)):
+        raise UCXConfigError(f"both {TOKEN} and {TOKEN_FILE} are set")
+    for name, text in ((TOKEN, value), (TOKEN_FILE, path)):
         if text == "":
             raise UCXConfigError(f"{name} is set, but empty")
     if path is not None:
