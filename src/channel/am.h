@@ -8,17 +8,17 @@
 /* The handler of an id. It stays, without a function, until the worker goes:
  * channels point at it. */
 typedef struct umi_am_user {
-    umi_link        link; /* umi_am.users */
+    umi_node        node; /* umi_am.users */
     uint16_t        id;
     umx_am_fn       fn;       /* NULL: none */
     umx_am_ready_fn ready;    /* instead, or NULL */
-    umi_list        channels; /* umi_channel.user_link: with messages to take */
+    umi_list        channels; /* umi_channel.user_node: with messages to take */
     void           *arg;
 } umi_am_user;
 
 /* What a worker has of them. */
 typedef struct umi_am {
-    umi_list users; /* umi_am_user.link */
+    umi_list users; /* umi_am_user.node */
 } umi_am;
 
 /* A new worker, whose handlers lie in `am`. */

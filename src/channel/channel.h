@@ -63,8 +63,8 @@ extern const umi_channel_ops umi_stream_ops;
 extern const umi_channel_ops umi_frames_ops;
 
 typedef struct umi_channel {
-    umi_link               link;     /* umi_channels.others */
-    umi_link               due_link; /* umi_channels.due */
+    umi_node               node;     /* umi_channels.others */
+    umi_node               due_node; /* umi_channels.due */
     umx_ep                *ep;
     const umi_channel_ops *ops;
     uint32_t               id; /* umi_channel_id() */
@@ -89,7 +89,7 @@ typedef struct umi_channel {
     umi_list            taken;  /* in the user's hands, bytes may be missing */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
-    umi_link            user_link; /* user->channels */
+    umi_node            user_node; /* user->channels */
     /* Of a stream, and of frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
     /* Of frames: */
@@ -247,15 +247,15 @@ typedef struct umi_pieces {
 UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
 
 static inline umx_request *
-umi_request_at(umi_link *link)
+umi_request_at(umi_node *node)
 {
-    return umi_container_of(link, umx_request, link);
+    return umi_container_of(node, umx_request, node);
 }
 
 static inline umx_message *
-umi_message_at(umi_link *link)
+umi_message_at(umi_node *node)
 {
-    return umi_container_of(link, umx_message, link);
+    return umi_container_of(node, umx_message, node);
 }
 
 /* What is in front of the bytes of a message. */
@@ -326,7 +326,7 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
     if (umi_list_is_empty(&channel->unexpected)) {
-        umi_list_append(&channel->unexpected, &message->link);
+        umi_list_append(&channel->unexpected, &message->node);
     } else {
         umi_channel_insert(channel, message);
     }
@@ -339,7 +339,7 @@ umi_channel_unqueue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
 }
 
 /* Drop a queued message, unread; a receive that waits for it fails. */

@@ -49,8 +49,8 @@ umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status)
     }
     channel->is_cut = true;
     channel->cut_at = place;
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (umi_channel_is_lost(channel, channel->ops->place(&message->info))) {
             umi_channel_discard_message(channel, message, status);
@@ -92,8 +92,8 @@ static uint64_t
 first_landing(const umi_channel *channel, const umi_list *requests,
               uint64_t first)
 {
-    UMI_LIST_FOREACH(link, requests) {
-        const umx_request *req = umi_request_at(link);
+    UMI_LIST_FOREACH(node, requests) {
+        const umx_request *req = umi_request_at(node);
 
         if (req->status != UMX_OK && umi_land_is_of(req, channel)) {
             first = first_of(channel, channel->ops->place(&req->info), first);
@@ -113,8 +113,8 @@ is_unsafe(const umx_message *message)
 static uint64_t
 first_taken(const umi_channel *channel, uint64_t first)
 {
-    UMI_LIST_FOREACH(link, &channel->taken) {
-        const umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->taken) {
+        const umx_message *message = umi_message_at(node);
 
         if (is_unsafe(message)) {
             first = first_of(channel, channel->ops->place(&message->info),
@@ -130,8 +130,8 @@ first_queued(umi_channel *channel, uint64_t first)
     if (channel->ops->first_broken != NULL) {
         return channel->ops->first_broken(channel, first);
     }
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        const umx_message *message = umi_message_at(node);
 
         if (!umi_message_is_at_hand(message)) {
             return first_of(channel, channel->ops->place(&message->info),

@@ -67,8 +67,8 @@ umi_frames_free(umx_message *message)
     if (message->channel->open == message) {
         message->channel->open = NULL;
     }
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        umi_message_free(umi_message_at(link));
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        umi_message_free(umi_message_at(node));
     }
     umi_frames_head_fini(&frames->head);
     free(frames->buffers);
@@ -79,8 +79,8 @@ umi_frames_free(umx_message *message)
 void
 umi_frames_orphan(umx_message *message)
 {
-    UMI_LIST_FOREACH(link, &message->frames->parts) {
-        umx_message *part = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &message->frames->parts) {
+        umx_message *part = umi_message_at(node);
 
         if (part->storage == UMI_STORAGE_RNDV) {
             part->storage = UMI_STORAGE_MOVED;
@@ -133,7 +133,7 @@ take_head(umi_channel *channel)
     umi_message_take(message);
     if (message->frames->num_missing != 0) {
         channel->open = message;
-        umi_list_append(&channel->taken, &message->link);
+        umi_list_append(&channel->taken, &message->node);
     }
     return message;
 }
@@ -178,7 +178,7 @@ take_part(umi_channel *channel, umx_message *message)
     } else if (frames->reader != NULL) {
         umi_frames_read_part(frames->reader, message, &part);
     } else {
-        umi_list_append(&frames->parts, &message->link);
+        umi_list_append(&frames->parts, &message->node);
     }
     return true;
 }
@@ -193,8 +193,8 @@ next_part(const umi_channel *channel)
                    (uint32_t)(head->frames->head.num_parts -
                               head->frames->num_missing);
 
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (umi_seq_diff(message->info.seq, seq) >= 0) {
             return message;
@@ -240,8 +240,8 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
     }
     channel->open        = NULL;
     head->frames->is_cut = true;
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
         int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
         if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
@@ -325,11 +325,11 @@ count_parts(umi_channel *channel, umx_message *message)
 static uint64_t
 first_broken(umi_channel *channel, uint64_t none)
 {
-    const umi_link *whole   = channel->unexpected.next; /* behind the last */
+    const umi_node *whole   = channel->unexpected.next; /* behind the last */
     size_t          missing = 0;
 
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (!umi_message_is_at_hand(message) ||
             message->storage == UMI_STORAGE_MOVED) {
@@ -337,12 +337,12 @@ first_broken(umi_channel *channel, uint64_t none)
         }
         missing = (missing == 0) ? count_parts(channel, message) : missing - 1;
         if (missing == 0) {
-            whole = link->next;
+            whole = node->next;
         }
     }
     return (whole == &channel->unexpected) ?
                none :
-               umi_container_of(whole, const umx_message, link)->info.seq;
+               umi_container_of(whole, const umx_message, node)->info.seq;
 }
 
 bool
@@ -356,8 +356,8 @@ umi_frames_is_unsafe(const umx_message *head)
     if (frames->num_missing != 0) {
         return true;
     }
-    UMI_LIST_FOREACH(link, &frames->parts) {
-        if (!umi_message_is_at_hand(umi_message_at(link))) {
+    UMI_LIST_FOREACH(node, &frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(node))) {
             return true;
         }
     }
@@ -408,10 +408,10 @@ put_back_parts(umx_message *head, const umx_buffer *buffers)
     size_t      end    = umi_list_is_empty(&frames->parts) ? frames->next : 0;
     umi_part    part;
 
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        umx_message *message = umi_message_at(node);
 
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         message->is_taken = false;
         umi_channel_queue(head->channel, message);
     }
@@ -443,7 +443,7 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
         return;
     }
     umi_frames_free(message);
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     message->is_taken = false;
     umi_channel_queue(channel, message);
     umi_frames_advance(channel);
@@ -469,8 +469,8 @@ umi_frames_drop(umx_message *message)
     umx_ep      *ep      = message->ep;
 
     umi_channel_credit(channel, message);
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        drop_part(channel, umi_message_at(link));
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        drop_part(channel, umi_message_at(node));
     }
     if (channel->open == message) {
         message->is_taken = false; /* the channel's, until its parts are here */

@@ -133,22 +133,22 @@ make_landers(umx_request *req, umi_list *landers)
     if (req->ep->handle == NULL) {
         return true; /* none of them can be received */
     }
-    UMI_LIST_FOREACH(link, &frames->parts) {
+    UMI_LIST_FOREACH(node, &frames->parts) {
         umx_request *lander;
 
         umi_frames_part(&frames->head, part.end, &part);
-        if (umi_message_at(link)->storage != UMI_STORAGE_RNDV) {
+        if (umi_message_at(node)->storage != UMI_STORAGE_RNDV) {
             continue;
         }
         lander = new_lander(req, frames, &part);
         if (lander == NULL) {
             UMI_LIST_FOREACH_SAFE(made, landers) {
-                umi_link_remove(made);
+                umi_node_remove(made);
                 free_lander(umi_request_at(made));
             }
             return false;
         }
-        umi_list_append(landers, &lander->link);
+        umi_list_append(landers, &lander->node);
     }
     return true;
 }
@@ -258,8 +258,8 @@ begin(umx_request *req, umi_list *landers)
     frames->reader = req;
     set_status(req, copy_packed(frames, umi_frames_op_of(req)->buffers));
     umi_channel_credit(message->channel, message);
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        umx_message *part_message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        umx_message *part_message = umi_message_at(node);
         umx_request *lander       = NULL;
         umi_part     part;
 
@@ -516,7 +516,7 @@ post(umi_channel *channel, const umx_frames_target *target,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_list_append(&channel->posted, &req->link);
+    umi_list_append(&channel->posted, &req->node);
     umi_frames_advance(channel);
     *req_p = req;
     return UMX_INPROGRESS;
@@ -584,8 +584,8 @@ umx_message_has_frames(const umx_message *message)
     if (frames == NULL || frames->num_missing != 0 || frames->is_read) {
         return false;
     }
-    UMI_LIST_FOREACH(link, &frames->parts) {
-        if (!umi_message_is_at_hand(umi_message_at(link))) {
+    UMI_LIST_FOREACH(node, &frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(node))) {
             return false;
         }
     }
@@ -607,10 +607,10 @@ umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
     if (status == UMX_OK) {
         status = copy_packed(frames, buffers);
     }
-    UMI_LIST_FOREACH(link, &frames->parts) {
+    UMI_LIST_FOREACH(node, &frames->parts) {
         if (status == UMX_OK) {
             umi_frames_part(&frames->head, part.end, &part);
-            status = copy_part(frames, &part, umi_message_at(link)->data,
+            status = copy_part(frames, &part, umi_message_at(node)->data,
                                buffers);
         }
     }

@@ -27,7 +27,7 @@ message_new(umx_ep *ep)
         return NULL;
     }
     memset(message, 0, offsetof(umx_message, bytes));
-    umi_link_init(&message->link);
+    umi_node_init(&message->node);
     message->ep      = ep;
     message->storage = UMI_STORAGE_MOVED;
     return message;
@@ -193,7 +193,7 @@ umi_message_free(umx_message *message)
     umx_worker *worker = message->is_taken ? message->worker :
                                              umi_endpoint_worker(ep);
 
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     if (message->frames != NULL) {
         umi_frames_free(message);
     }

@@ -62,7 +62,7 @@ umi_charge_eager(size_t len, size_t header_len)
 }
 
 struct umx_message {
-    umi_link            link;
+    umi_node            node;
     umx_ep             *ep;
     umx_worker         *worker;  /* of a taken one: good after its end */
     struct umi_channel *channel; /* NULL for a control message */

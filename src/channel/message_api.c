@@ -14,7 +14,7 @@ umi_message_take(umx_message *message)
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
     if (message->is_to_fetch) {
         message->ep->num_to_fetch++;
-        umi_list_append(&message->channel->taken, &message->link);
+        umi_list_append(&message->channel->taken, &message->node);
     }
     umi_worker_hold_memory(message->worker);
     umi_ep_hold(&message->ep->base);
@@ -183,7 +183,7 @@ umx_message_return(umx_message *message)
     message->is_taken = false;
     umi_channel_uncount(message->channel);
     end_fetch(message);
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     if (umi_endpoint_may_read(ep) && !ep->is_dropped &&
         !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);

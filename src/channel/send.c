@@ -279,7 +279,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_charge(channel, req, &charge)) {
-        umi_list_append(&channel->waiting, &req->link);
+        umi_list_append(&channel->waiting, &req->node);
         ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;
@@ -324,7 +324,7 @@ umi_channel_send_waiting(umi_channel *channel)
             !choose_charge(channel, req, &charge)) {
             return;
         }
-        umi_link_remove(&req->link);
+        umi_node_remove(&req->node);
         status = post(channel, req, charge);
         if (status != UMX_INPROGRESS) {
             umi_request_complete(req, status);
@@ -382,8 +382,8 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 {
     uint64_t bytes = 0;
 
-    UMI_LIST_FOREACH(link, &channel->waiting) {
-        bytes += umi_request_at(link)->buf.len;
+    UMI_LIST_FOREACH(node, &channel->waiting) {
+        bytes += umi_request_at(node)->buf.len;
     }
     return bytes;
 }

@@ -120,7 +120,7 @@ settle(umx_request *req)
 static void
 end(umx_request *req, umx_status status)
 {
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     umi_stream_of(req)->all.is_ended = true;
     if (umi_stream_of(req)->all.status == UMX_OK) {
         umi_stream_of(req)->all.status = status;
@@ -404,8 +404,8 @@ fail_posted(umi_channel *channel, umx_status status)
         advance(channel); /* to the end of the stream, or a failure */
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
-        end(umi_request_at(link), status);
+    UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
+        end(umi_request_at(node), status);
     }
 }
 
@@ -493,7 +493,7 @@ start(umi_channel *channel, umx_request *req)
         }
         return umi_stream_of(req)->all.status;
     }
-    umi_list_append(&channel->posted, &req->link);
+    umi_list_append(&channel->posted, &req->node);
     return UMX_INPROGRESS;
 }
 

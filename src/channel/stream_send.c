@@ -49,15 +49,15 @@ umi_pieces_cancel(umx_request *req)
     umi_list *waiting = &umi_pieces_of(req)->channel->waiting;
     unsigned  count   = 0;
 
-    UMI_LIST_FOREACH(link, waiting) {
-        count += umi_request_at(link)->arg == req;
+    UMI_LIST_FOREACH(node, waiting) {
+        count += umi_request_at(node)->arg == req;
     }
     if (count != umi_pieces_of(req)->count) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, waiting) {
-        if (umi_request_at(link)->arg == req) {
-            umx_request_cancel(umi_request_at(link));
+    UMI_LIST_FOREACH_SAFE(node, waiting) {
+        if (umi_request_at(node)->arg == req) {
+            umx_request_cancel(umi_request_at(node));
         }
     }
 }

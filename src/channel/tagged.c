@@ -30,8 +30,8 @@ request_matches(const umx_request *req, const umx_recv_info *info)
 static umx_request *
 find_posted(const umi_channel *channel, const umx_recv_info *info)
 {
-    UMI_LIST_FOREACH(link, &channel->posted) {
-        umx_request *req = umi_request_at(link);
+    UMI_LIST_FOREACH(node, &channel->posted) {
+        umx_request *req = umi_request_at(node);
 
         if (request_matches(req, info)) {
             return req;
@@ -43,8 +43,8 @@ find_posted(const umi_channel *channel, const umx_recv_info *info)
 static umx_message *
 find_unexpected(const umi_channel *channel, const umx_match *match)
 {
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (message->claimant == NULL &&
             umi_match(match->tag, match->mask, match->flags, &message->info)) {
@@ -216,7 +216,7 @@ offer(umi_channel *channel, umx_message *message)
         }
         return;
     }
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     if (message->storage == UMI_STORAGE_LANDING) {
         message->claimant         = req;
         umi_recv_of(req)->phase   = RECV_CLAIMING;
@@ -239,7 +239,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
 {
     umx_status status;
 
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     req->info = *info;
     count_recv(channel);
     if (arrival->len > req->buf.len) {
@@ -393,7 +393,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_list_append(&channel->posted, &req->link);
+    umi_list_append(&channel->posted, &req->node);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -429,7 +429,7 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
         return UMX_ERR_NO_MEMORY;
     }
     if (message == NULL) {
-        umi_list_append(&channel->posted, &req->link);
+        umi_list_append(&channel->posted, &req->node);
         status = UMX_INPROGRESS;
     } else {
         status = recv_later(channel, message, req);
@@ -694,8 +694,8 @@ static const umi_request_ops recv_ops = {
 static void
 fail_posted(umi_channel *channel, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
-        complete_recv(umi_request_at(link), status);
+    UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
+        complete_recv(umi_request_at(node), status);
     }
 }
 

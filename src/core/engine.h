@@ -16,7 +16,7 @@
 #include "util/table.h"
 
 typedef struct umi_engine {
-    umi_link       link; /* worker->old_engines; by itself if it is not old */
+    umi_node       node; /* worker->old_engines; by itself if it is not old */
     umx_worker    *worker;
     ucp_worker_h   ucp;
     int            fd;           /* UCX's event fd, in worker->fd */

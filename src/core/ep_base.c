@@ -26,10 +26,10 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     umi_list_init(&ep->inflight);
     umi_list_init(&ep->waiting);
     umi_list_init(&ep->loans);
-    umi_link_init(&ep->event_link);
-    umi_link_init(&ep->peer_link);
+    umi_node_init(&ep->event_node);
+    umi_node_init(&ep->peer_node);
     umi_list_init(&ep->gathered);
-    umi_list_append(&worker->eps, &ep->link);
+    umi_list_append(&worker->eps, &ep->node);
     worker->stats.endpoints++;
     return UMX_OK;
 }
@@ -37,8 +37,8 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
 void
 umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
 {
-    UMI_LIST_FOREACH_SAFE(link, &ep->gathered) {
-        umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->gathered) {
+        umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
 
         if (is_closing) {
             gathered->close(gathered);
@@ -51,8 +51,8 @@ umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
 void
 umi_ep_fini(umi_ep *ep)
 {
-    umi_link_remove(&ep->link);
-    umi_link_remove(&ep->event_link);
+    umi_node_remove(&ep->node);
+    umi_node_remove(&ep->event_node);
     if (ep->worker != NULL) {
         umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
         umi_engine_release(ep->engine);
@@ -64,8 +64,8 @@ void
 umi_ep_raise(umi_ep *ep, unsigned events)
 {
     ep->events |= events;
-    if (!umi_link_is_linked(&ep->event_link)) {
-        umi_list_append(&ep->worker->ep_events, &ep->event_link);
+    if (!umi_node_is_linked(&ep->event_node)) {
+        umi_list_append(&ep->worker->ep_events, &ep->event_node);
         ep->worker->has_events = true;
         ep->worker->is_armed   = false;
         umi_ep_hold(ep);
@@ -101,7 +101,7 @@ umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
     if (ep->is_bound) {
         status = req->ops->post(req);
     } else {
-        umi_list_append(&ep->waiting, &req->link);
+        umi_list_append(&ep->waiting, &req->node);
     }
     if (status == UMX_INPROGRESS) {
         *req_p = req;
@@ -114,10 +114,10 @@ umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
 void
 umi_ep_post_waiting(umi_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&ep->waiting)) != NULL) {
-        umx_request *req    = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(&ep->waiting)) != NULL) {
+        umx_request *req    = umi_container_of(node, umx_request, node);
         umx_status   status = req->ops->post(req);
 
         if (status != UMX_INPROGRESS) {
@@ -130,8 +130,8 @@ void
 umi_ep_end_raw(umi_ep *ep, umx_status status)
 {
     ep->end_status = status;
-    UMI_LIST_FOREACH_SAFE(link, &ep->worker->inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->worker->inflight) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ep == ep) {
             req->ops->cancel(req);

@@ -19,8 +19,8 @@ enum umi_ep_events {
  * does so when the worker next runs events, or the endpoint closes or flushes.
  */
 typedef struct umi_gathered {
-    umi_link       ep_link;     /* umi_ep.gathered */
-    umi_link       worker_link; /* umx_worker.gathered; or by itself */
+    umi_node       ep_node;     /* umi_ep.gathered */
+    umi_node       worker_node; /* umx_worker.gathered; or by itself */
     struct umi_ep *ep;          /* held */
     void (*flush)(struct umi_gathered *gathered);
     void (*close)(struct umi_gathered *gathered); /* flush, whatever waits */
@@ -33,19 +33,19 @@ typedef struct umi_ep {
     ucp_ep_h           handle; /* the peer's; NULL without one */
     uint64_t    wire_id;   /* what the peer puts in front of messages to it */
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
-    umi_link    peer_link; /* peer->eps */
+    umi_node    peer_node; /* peer->eps */
     bool        is_bound;  /* the handshake has settled on `peer` */
     bool        is_cut;    /* it has ended, and not by agreement */
     unsigned    refs;
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
-    umi_list    loans;         /* umi_loan.link: `inflight`, with the peer */
+    umi_list    loans;         /* umi_loan.node: `inflight`, with the peer */
     unsigned    cma_step;      /* umi_cma_step */
     unsigned    num_cma_asks;  /* that the peer has sent */
-    umi_link    link;          /* worker->eps */
-    umi_link    event_link;    /* worker->ep_events */
-    umi_list    gathered;      /* umi_gathered.ep_link */
+    umi_node    node;          /* worker->eps */
+    umi_node    event_node;    /* worker->ep_events */
+    umi_list    gathered;      /* umi_gathered.ep_node */
     bool        is_draining;   /* no new work */
     unsigned    num_tag_sends; /* of `inflight`: UCX's own tags */
     uint64_t    raw_tags;      /* tag sends posted so far */

@@ -426,8 +426,8 @@ after_fork_in_child(void)
     if (self.probe_fd >= 0) {
         self.is_lost = !take_over_epoll();
     }
-    UMI_LIST_FOREACH(link, &self.workers) {
-        umx_worker *worker = umi_container_of(link, umx_worker, fork_link);
+    UMI_LIST_FOREACH(node, &self.workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
 
         (void)each_target(worker->fd, 0, close_sockets, NULL);
     }
@@ -486,7 +486,7 @@ void
 umi_fork_add_worker(umx_worker *worker)
 {
     pthread_mutex_lock(&self.lock);
-    umi_list_append(&self.workers, &worker->fork_link);
+    umi_list_append(&self.workers, &worker->fork_node);
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -494,6 +494,6 @@ void
 umi_fork_remove_worker(umx_worker *worker)
 {
     pthread_mutex_lock(&self.lock);
-    umi_link_remove(&worker->fork_link);
+    umi_node_remove(&worker->fork_node);
     pthread_mutex_unlock(&self.lock);
 }

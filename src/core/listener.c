@@ -301,7 +301,7 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         goto free_listener;
     }
     worker->stats.listeners++;
-    umi_list_append(&worker->listeners, &listener->link);
+    umi_list_append(&worker->listeners, &listener->node);
     *listener_p = listener;
     return UMX_OK;
 
@@ -319,7 +319,7 @@ umi_listener_stop(umx_listener *listener)
         return;
     }
     listener->is_destroyed = true;
-    umi_link_remove(&listener->link);
+    umi_node_remove(&listener->node);
     umi_timer_stop(&listener->pause);
     if (worker->generation == umi_fork_generation()) {
         umi_watch_stop(worker, &listener->watch);

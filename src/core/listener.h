@@ -27,7 +27,7 @@ struct umx_listener {
     int           fd;
     umi_timer     pause;  /* out of descriptors: try again then */
     umx_worker   *worker; /* NULL once that is destroyed */
-    umi_link      link;   /* worker->listeners */
+    umi_node      node;   /* worker->listeners */
     umi_retire    retire;
     umx_accept_fn on_accept;
     umx_accept_ready_fn on_ready;        /* instead, or NULL */

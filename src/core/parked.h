@@ -17,7 +17,7 @@
 
 typedef struct umi_parked {
     pthread_mutex_t lock;
-    umi_list        workers; /* umx_worker.parked_link */
+    umi_list        workers; /* umx_worker.parked_node */
 } umi_parked;
 
 void umi_parked_init(umi_parked *parked);

@@ -19,8 +19,8 @@ enum {
 const umi_peer *
 umi_peer_with_key(const umx_worker *worker, const uint8_t *key)
 {
-    UMI_LIST_FOREACH(link, &worker->peers) {
-        const umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH(node, &worker->peers) {
+        const umi_peer *peer = umi_container_of(node, umi_peer, node);
 
         if (peer->is_proven && memcmp(peer->key, key, UMI_X25519_SIZE) == 0) {
             return peer;
@@ -43,8 +43,8 @@ has_address(const umi_peer *peer, const umi_peer_claim *claim)
 umi_peer *
 umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
 {
-    UMI_LIST_FOREACH(link, &ep->worker->peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH(node, &ep->worker->peers) {
+        umi_peer *peer = umi_container_of(node, umi_peer, node);
 
         if (!peer->is_failed && peer->engine == ep->engine &&
             peer->uuid == claim->uuid &&
@@ -59,7 +59,7 @@ umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
 static void
 unlink_ep(umi_ep *ep)
 {
-    umi_link_remove(&ep->peer_link);
+    umi_node_remove(&ep->peer_node);
     ep->peer   = NULL;
     ep->handle = NULL;
 }
@@ -77,8 +77,8 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
         return;
     }
     peer->is_failed = true;
-    UMI_LIST_FOREACH_SAFE(link, &peer->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
+    UMI_LIST_FOREACH_SAFE(node, &peer->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, peer_node);
 
         if (ep->is_bound) {
             ep->ucx_error = umi_ep_status(status);
@@ -173,8 +173,8 @@ on_linger(umi_timer *timer)
 static bool
 is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
 {
-    UMI_LIST_FOREACH(link, &worker->peers) {
-        const umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH(node, &worker->peers) {
+        const umi_peer *peer = umi_container_of(node, umi_peer, node);
 
         if (claim->uuid != 0 && peer->is_proven && !peer->is_failed &&
             peer->uuid == claim->uuid &&
@@ -220,7 +220,7 @@ peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
     }
     umi_engine_hold(peer->engine);
     (void)!umi_transports(peer->handle, note_transport, peer);
-    umi_list_append(&worker->peers, &peer->link);
+    umi_list_append(&worker->peers, &peer->node);
     *peer_p = peer;
     return UMX_OK;
 }
@@ -228,7 +228,7 @@ peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
 static void
 forget_peer(umi_peer *peer)
 {
-    umi_link_remove(&peer->link);
+    umi_node_remove(&peer->node);
     umi_engine_release(peer->engine);
     free(peer);
 }
@@ -319,8 +319,8 @@ end_peer(umi_peer *peer)
         return;
     }
     peer->is_ending = true;
-    umi_link_remove(&peer->link);
-    umi_list_append(&worker->ending_peers, &peer->link);
+    umi_node_remove(&peer->node);
+    umi_list_append(&worker->ending_peers, &peer->node);
     look_if_quiet(peer);
 }
 
@@ -328,7 +328,7 @@ void
 umi_peer_close(umi_peer *peer)
 {
     while (!umi_list_is_empty(&peer->eps)) {
-        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_link);
+        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_node);
 
         unlink_ep(ep);
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
@@ -343,8 +343,8 @@ umi_peer_close(umi_peer *peer)
 void
 umi_peer_fail(umi_peer *peer, const char *reason)
 {
-    UMI_LIST_FOREACH(link, &peer->eps) {
-        umi_container_of(link, umi_ep, peer_link)->reason = reason;
+    UMI_LIST_FOREACH(node, &peer->eps) {
+        umi_container_of(node, umi_ep, peer_node)->reason = reason;
     }
     umi_peer_close(peer);
 }
@@ -354,8 +354,8 @@ umi_peer_fail(umi_peer *peer, const char *reason)
 static void
 supersede(umi_peer *old, umi_peer *peer)
 {
-    UMI_LIST_FOREACH_SAFE(link, &old->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, peer_link);
+    UMI_LIST_FOREACH_SAFE(node, &old->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, peer_node);
 
         if (!ep->is_bound) {
             unlink_ep(ep);
@@ -408,7 +408,7 @@ umi_peer_attach(umi_peer *peer, umi_ep *ep)
 {
     ep->peer   = peer;
     ep->handle = peer->handle;
-    umi_list_append(&peer->eps, &ep->peer_link);
+    umi_list_append(&peer->eps, &ep->peer_node);
     umi_timer_stop(&peer->linger);
 }
 
@@ -438,10 +438,10 @@ void
 umi_peers_free(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->peers)) {
-        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, link));
+        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, node));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->ending_peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->ending_peers) {
+        umi_peer *peer = umi_container_of(node, umi_peer, node);
 
         if (!peer->is_closed) {
             free_peer(peer);
@@ -452,9 +452,9 @@ umi_peers_free(umx_worker *worker)
 void
 umi_peers_fini(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->ending_peers)) != NULL) {
-        free(umi_container_of(link, umi_peer, link));
+    while ((node = umi_list_pop(&worker->ending_peers)) != NULL) {
+        free(umi_container_of(node, umi_peer, node));
     }
 }

@@ -24,7 +24,7 @@
 #include "util/hash.h"
 
 typedef struct umi_peer {
-    umi_link    link; /* worker->peers */
+    umi_node    node; /* worker->peers */
     umx_worker *worker;
     umi_engine *engine; /* held */
     ucp_ep_h    handle;
@@ -35,7 +35,7 @@ typedef struct umi_peer {
     uint8_t     address_hash[UMI_SHA256_SIZE];
     uint64_t    uuid;        /* UCX's number of its worker; 0: not known */
     bool        is_proven;   /* a handshake has shown that the key is its own */
-    umi_list    eps;         /* umi_ep.peer_link */
+    umi_list    eps;         /* umi_ep.peer_node */
     umi_timer   linger;      /* until it is closed, or freed */
     bool        is_failed;   /* UCX's error handler ran */
     bool        is_ending;   /* worker->ending_peers: nobody uses it */

@@ -34,7 +34,7 @@ enum {
 };
 
 struct umx_request {
-    umi_link               link;
+    umi_node               node;
     umx_status             status;
     bool                   is_done;       /* on_done has run, or may not */
     bool                   is_kept;       /* released by the user */

@@ -37,7 +37,7 @@ unpack(umx_rkey *rkey)
         rkey->ucp = NULL;
         return;
     }
-    umi_list_append(&worker->rkeys, &rkey->link);
+    umi_list_append(&worker->rkeys, &rkey->node);
 }
 
 static bool
@@ -101,7 +101,7 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
     if (rkey == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_link_init(&rkey->link);
+    umi_node_init(&rkey->node);
     rkey->ep        = base;
     rkey->refs      = 1;
     rkey->key       = decoded;
@@ -145,7 +145,7 @@ umx_rkey_close(umx_rkey *rkey)
 static void
 destroy_ucp(umx_rkey *rkey)
 {
-    umi_link_remove(&rkey->link);
+    umi_node_remove(&rkey->node);
     if (rkey->ucp != NULL) {
         ucp_rkey_destroy(rkey->ucp);
         rkey->ucp = NULL;
@@ -179,7 +179,7 @@ void
 umi_rkeys_fini(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->rkeys)) {
-        destroy_ucp(umi_container_of(worker->rkeys.next, umx_rkey, link));
+        destroy_ucp(umi_container_of(worker->rkeys.next, umx_rkey, node));
     }
 }
 

@@ -15,7 +15,7 @@ struct umx_rkey {
     char        *data;    /* the memory, if it is mapped */
     umi_segment *segment; /* likewise */
     ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */
-    umi_link     link;    /* worker->rkeys, if it has that */
+    umi_node     node;    /* worker->rkeys, if it has that */
     unsigned     refs;    /* the user's, and operations of UCX */
     umi_key      key;
     bool         is_closed;

@@ -16,7 +16,7 @@ typedef void (*umi_watch_fn)(umi_watch *watch, uint32_t events);
 struct umi_watch {
     int          fd; /* -1: not watched */
     umi_watch_fn fn;
-    umi_link     link; /* of all watches of the process */
+    umi_node     node; /* of all watches of the process */
 };
 
 /* For fork.c. The child closes its copies: else a peer would

@@ -36,7 +36,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->inflight);
     umi_list_init(&worker->waiting);
-    umi_link_init(&worker->parked_link);
+    umi_node_init(&worker->parked_node);
     umi_mpsc_init(&worker->retired);
     umi_ids_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
@@ -137,9 +137,9 @@ free_worker:
 static bool
 has_requests(const umx_worker *worker)
 {
-    UMI_LIST_FOREACH(link, &worker->eps) {
+    UMI_LIST_FOREACH(node, &worker->eps) {
         if (!umi_list_is_empty(
-                &umi_container_of(link, umi_ep, link)->inflight)) {
+                &umi_container_of(node, umi_ep, node)->inflight)) {
             return true;
         }
     }
@@ -162,8 +162,8 @@ settle(umx_worker *worker)
 static void
 complete_list(umx_worker *worker, umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         umi_request_complete(req, UMX_ERR_CANCELED);
         req->is_posted = (worker->engine->ucp != NULL);
@@ -175,8 +175,8 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     complete_list(worker, &worker->inflight);
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        complete_list(worker, &umi_container_of(node, umi_ep, node)->inflight);
     }
     umi_worker_run_events(worker);
 }
@@ -185,10 +185,10 @@ complete_leftovers(umx_worker *worker)
 static void
 free_stuck(umi_list *list)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(list)) != NULL) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         req->is_posted = false;
         umi_request_free(req);
@@ -199,18 +199,18 @@ free_stuck(umi_list *list)
 static void
 cancel_list(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umx_request_cancel(umi_container_of(link, umx_request, link));
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umx_request_cancel(umi_container_of(node, umx_request, node));
     }
 }
 
 static void
 end_dependents(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->dependents)) != NULL) {
-        umi_dependent *dependent = umi_container_of(link, umi_dependent, link);
+    while ((node = umi_list_pop(&worker->dependents)) != NULL) {
+        umi_dependent *dependent = umi_container_of(node, umi_dependent, node);
 
         dependent->end(dependent);
     }
@@ -222,7 +222,7 @@ abort_all(umx_worker *worker)
     end_dependents(worker);
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
-                                                  umx_listener, link);
+                                                  umx_listener, node);
 
         umi_listener_stop(listener);
         worker->hooks->drop_accepted(listener);
@@ -230,8 +230,8 @@ abort_all(umx_worker *worker)
     }
     cancel_list(&worker->inflight);
     worker->hooks->abort(worker);
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        worker->hooks->abort_ep(umi_container_of(node, umi_ep, node));
     }
     umi_peers_free(worker);
     umi_worker_run_events(worker);
@@ -241,8 +241,8 @@ static void
 fini_engines(umx_worker *worker)
 {
     umi_engine_fini(worker->engine);
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
-        umi_engine_fini(umi_container_of(link, umi_engine, link));
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
+        umi_engine_fini(umi_container_of(node, umi_engine, node));
     }
 }
 
@@ -256,7 +256,7 @@ umi_worker_free(umx_worker *worker)
     umi_pool_fini(&worker->requests);
     while (!umi_list_is_empty(&worker->old_engines)) {
         umi_engine_destroy(
-            umi_container_of(worker->old_engines.next, umi_engine, link));
+            umi_container_of(worker->old_engines.next, umi_engine, node));
     }
     umi_engine_destroy(worker->engine);
     pthread_mutex_destroy(&worker->signal_lock);
@@ -298,9 +298,9 @@ static void
 forget_eps(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->eps)) {
-        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
+        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, node);
 
-        umi_link_remove(&ep->link);
+        umi_node_remove(&ep->node);
         ep->worker      = NULL;
         ep->is_draining = false; /* no event follows its last operation */
     }
@@ -441,10 +441,10 @@ umx_worker_info(const umx_worker *worker, char **text_p)
 static void
 run_ep_events(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->ep_events)) != NULL) {
-        umi_ep *ep = umi_container_of(link, umi_ep, event_link);
+    while ((node = umi_list_pop(&worker->ep_events)) != NULL) {
+        umi_ep *ep = umi_container_of(node, umi_ep, event_node);
 
         worker->hooks->on_ep_event(ep);
         umi_ep_release(ep);
@@ -454,11 +454,11 @@ run_ep_events(umx_worker *worker)
 void
 umi_worker_flush_gathered(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->gathered)) != NULL) {
-        umi_gathered *gathered = umi_container_of(link, umi_gathered,
-                                                  worker_link);
+    while ((node = umi_list_pop(&worker->gathered)) != NULL) {
+        umi_gathered *gathered = umi_container_of(node, umi_gathered,
+                                                  worker_node);
 
         gathered->flush(gathered);
     }
@@ -480,10 +480,10 @@ run_retired(umx_worker *worker)
 static void
 run_done(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->done)) != NULL) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(&worker->done)) != NULL) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
@@ -578,7 +578,7 @@ umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
 void
 umi_timer_init(umi_timer *timer, umi_timer_fn fn)
 {
-    umi_link_init(&timer->link);
+    umi_node_init(&timer->node);
     timer->fn = fn;
 }
 
@@ -586,7 +586,7 @@ void
 umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
 {
     uint64_t  now = umi_clock_ns();
-    umi_link *pos;
+    umi_node *pos;
 
     umi_timer_stop(timer);
     if (timeout_ns >= UINT64_MAX - now) {
@@ -595,18 +595,18 @@ umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
     timer->deadline_ns = now + timeout_ns;
     /* From the end: most timers have the same timeout. */
     for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
-        if (umi_container_of(pos, umi_timer, link)->deadline_ns <=
+        if (umi_container_of(pos, umi_timer, node)->deadline_ns <=
             timer->deadline_ns) {
             break;
         }
     }
-    umi_link_insert_before(pos->next, &timer->link);
+    umi_node_insert_before(pos->next, &timer->node);
 }
 
 void
 umi_timer_stop(umi_timer *timer)
 {
-    umi_link_remove(&timer->link);
+    umi_node_remove(&timer->node);
 }
 
 void
@@ -614,7 +614,7 @@ umi_worker_run_timers(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->timers)) {
         umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
-                                            link);
+                                            node);
 
         if (timer->deadline_ns > umi_clock_ns()) {
             return;
@@ -631,5 +631,5 @@ umx_worker_deadline(const umx_worker *worker)
     if (umi_list_is_empty(&worker->timers)) {
         return UINT64_MAX;
     }
-    return umi_container_of(worker->timers.next, umi_timer, link)->deadline_ns;
+    return umi_container_of(worker->timers.next, umi_timer, node)->deadline_ns;
 }

@@ -52,7 +52,7 @@ typedef struct umi_worker_hooks {
 
 /* An object of a layer above that cannot go on without the worker. */
 typedef struct umi_dependent {
-    umi_link link; /* worker->dependents */
+    umi_node node; /* worker->dependents */
     /* umx_worker_destroy() begins. It is off the list already. */
     void (*end)(struct umi_dependent *dependent);
 } umi_dependent;
@@ -61,7 +61,7 @@ typedef struct umi_timer umi_timer;
 typedef void (*umi_timer_fn)(umi_timer *timer);
 
 struct umi_timer {
-    umi_link     link; /* worker->timers, soonest first */
+    umi_node     node; /* worker->timers, soonest first */
     uint64_t     deadline_ns;
     umi_timer_fn fn;
 };
@@ -126,15 +126,15 @@ struct umx_worker {
     umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list  ep_events; /* umi_ep.event_link */
-    umi_list  gathered;  /* umi_gathered.worker_link */
+    umi_list  ep_events; /* umi_ep.event_node */
+    umi_list  gathered;  /* umi_gathered.worker_node */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     umi_engine             *engine;      /* of all that is new */
-    umi_list                old_engines; /* umi_engine.link */
+    umi_list                old_engines; /* umi_engine.node */
     pthread_mutex_t         signal_lock; /* (any) of `ucp`, for its end */
     int                     fd; /* epoll set: UCX's event fds and watches */
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
@@ -143,11 +143,11 @@ struct umx_worker {
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
     umi_list                peers;
-    umi_list                ending_peers; /* umi_peer.link */
+    umi_list                ending_peers; /* umi_peer.node */
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                rkeys; /* umx_rkey.link */
+    umi_list                rkeys; /* umx_rkey.node */
     umi_list                dependents;
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
@@ -164,8 +164,8 @@ struct umx_worker {
     unsigned                closes_in_ucx;
     uint64_t                num_armed;   /* times */
     uint64_t                seen_armed;  /* by umx_worker_overslept() */
-    umi_link                fork_link;   /* fork.c's */
-    umi_link                parked_link; /* parked.c's */
+    umi_node                fork_node;   /* fork.c's */
+    umi_node                parked_node; /* parked.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };

@@ -14,9 +14,9 @@ enum {
  */
 
 static umx_ep *
-ep_of(umi_link *link)
+ep_of(umi_node *node)
 {
-    return umi_container_of(link, umx_ep, untaken_link);
+    return umi_container_of(node, umx_ep, untaken_node);
 }
 
 static umi_addressed *
@@ -29,7 +29,7 @@ addressed_of(const umx_ep *ep)
 static void
 unlink_ep(umi_addressed *addressed, umx_ep *ep)
 {
-    umi_link_remove(&ep->untaken_link);
+    umi_node_remove(&ep->untaken_node);
     umx_ep_set_on_state(ep, NULL, NULL);
     addressed->num_ended -= ep->is_ended_untaken;
     ep->is_ended_untaken = false;
@@ -54,9 +54,9 @@ has_unread(const umx_ep *ep)
 static void
 drop_first_ended(umi_addressed *addressed)
 {
-    UMI_LIST_FOREACH(link, &addressed->waiting) {
-        if (ep_of(link)->is_ended_untaken) {
-            drop_ep(addressed, ep_of(link));
+    UMI_LIST_FOREACH(node, &addressed->waiting) {
+        if (ep_of(node)->is_ended_untaken) {
+            drop_ep(addressed, ep_of(node));
             return;
         }
     }
@@ -90,7 +90,7 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     umi_addressed *addressed = worker->addressed;
 
     (void)listener;
-    umi_list_append(&addressed->waiting, &ep->untaken_link);
+    umi_list_append(&addressed->waiting, &ep->untaken_node);
     umx_ep_set_on_state(ep, on_state, NULL);
     if (addressed->fn != NULL) {
         addressed->fn(worker, addressed->arg);
@@ -254,8 +254,8 @@ umi_addressed_abort(umx_worker *worker)
     if (worker->addressed == NULL) {
         return;
     }
-    UMI_LIST_FOREACH(link, &worker->addressed->waiting) {
-        umx_ep_abort(ep_of(link));
+    UMI_LIST_FOREACH(node, &worker->addressed->waiting) {
+        umx_ep_abort(ep_of(node));
     }
     umx_worker_withdraw_address(worker);
 }

@@ -40,7 +40,7 @@ set_deadline(umx_ep *ep, uint64_t timeout_ns)
                                                               UINT64_MAX;
     /* A handshake's own deadline stays if it comes first. */
     if (ep->state != UMX_EP_CONNECTING ||
-        !umi_link_is_linked(&ep->timer.link) ||
+        !umi_node_is_linked(&ep->timer.node) ||
         ep->close_deadline_ns < ep->timer.deadline_ns) {
         umi_timer_start(umi_endpoint_worker(ep), &ep->timer, timeout_ns);
     }
@@ -262,7 +262,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
         return UMX_ERR_NO_MEMORY;
     }
     req->buf = (umx_buffer){0};
-    umi_list_append(&ep->closers, &req->link);
+    umi_list_append(&ep->closers, &req->node);
     if (!ep->is_closing) {
         umi_close_start(ep, timeout_ns);
     }

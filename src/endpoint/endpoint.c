@@ -58,8 +58,8 @@ pending_status(const umx_ep *ep)
 static void
 report_lost(umx_ep *ep)
 {
-    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
-        umi_request_lose(umi_container_of(link, umx_request, link),
+    UMI_LIST_FOREACH_SAFE(node, &ep->base.inflight) {
+        umi_request_lose(umi_container_of(node, umx_request, node),
                          pending_status(ep));
     }
 }
@@ -107,7 +107,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->queries);
-    umi_link_init(&ep->untaken_link);
+    umi_node_init(&ep->untaken_node);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn = retire_conn;
@@ -336,15 +336,15 @@ unsent_bytes(const umx_ep *ep)
 {
     uint64_t bytes = ep->hooks->unsent_bytes(ep);
 
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        const umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
     }
-    UMI_LIST_FOREACH(link, &ep->base.waiting) {
-        bytes += umi_container_of(link, umx_request, link)->buf.len;
+    UMI_LIST_FOREACH(node, &ep->base.waiting) {
+        bytes += umi_container_of(node, umx_request, node)->buf.len;
     }
     return bytes;
 }

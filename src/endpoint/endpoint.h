@@ -157,7 +157,7 @@ struct umx_ep {
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
     unsigned        attempt;      /* to connect; grows */
-    umi_link        untaken_link; /* umx_listener.accepted, or
+    umi_node        untaken_node; /* umx_listener.accepted, or
                                      umi_addressed.waiting */
     bool is_ended_untaken;        /* counted there */
 };

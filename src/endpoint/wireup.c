@@ -407,8 +407,8 @@ umi_handshake_end(umx_ep *ep)
 static bool
 has_twin(const umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->base.peer->eps) {
-        const umi_ep *other = umi_container_of(link, umi_ep, peer_link);
+    UMI_LIST_FOREACH(node, &ep->base.peer->eps) {
+        const umi_ep *other = umi_container_of(node, umi_ep, peer_node);
 
         if (other != &ep->base && other->is_bound &&
             other->remote_id == ep->base.remote_id) {

@@ -19,7 +19,7 @@
 /* What is lent. UCX reads `bytes` until it has sent them, which may be after
  * the loan has ended. */
 typedef struct umi_loan {
-    umi_link       link; /* ep->loans */
+    umi_node       node; /* ep->loans */
     umi_cma_table *table;
     umi_cma_loan   name;
     umx_worker    *worker;
@@ -88,7 +88,7 @@ end_loan(umi_loan *loan, umx_status status)
 {
     umx_request *req = loan->req;
 
-    umi_link_remove(&loan->link);
+    umi_node_remove(&loan->node);
     umi_cma_table_remove(loan->table, loan->name.slot);
     if (!loan->is_sending) {
         put_loan(loan);
@@ -156,8 +156,8 @@ umi_cma_lend(umx_request *req, const void *header, size_t header_len)
     req->worker->stats.loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
-    umi_list_append(&ep->loans, &loan->link);
-    umi_list_append(&ep->inflight, &req->link);
+    umi_list_append(&ep->loans, &loan->node);
+    umi_list_append(&ep->inflight, &req->node);
     return UMX_INPROGRESS;
 }
 
@@ -165,7 +165,7 @@ void
 umi_cma_end(umi_ep *ep, umx_status status)
 {
     while (!umi_list_is_empty(&ep->loans)) {
-        end_loan(umi_container_of(ep->loans.next, umi_loan, link), status);
+        end_loan(umi_container_of(ep->loans.next, umi_loan, node), status);
     }
 }
 

@@ -20,7 +20,7 @@ umi_send_op_new(umx_message_sender *sender, uint64_t generation,
         return NULL;
     }
     memset(send_op, 0, size);
-    umi_link_init(&send_op->link);
+    umi_node_init(&send_op->node);
     send_op->sender           = sender;
     send_op->generation       = generation;
     send_op->num_destinations = num_destinations;
@@ -105,7 +105,7 @@ umi_send_op_free(umi_send_op *send_op)
             umi_memh_put(send_op->buffers[i].memh);
         }
     }
-    umi_link_remove(&send_op->link);
+    umi_node_remove(&send_op->node);
     free(send_op);
     umi_sender_put(sender);
 }
@@ -148,8 +148,8 @@ end_waiting(umi_destination *destination)
     umi_batch   *batch;
 
     destination->is_posted = true;
-    if (--send_op->num_waiting == 0 && umi_link_is_linked(&send_op->link)) {
-        umi_link_remove(&send_op->link);
+    if (--send_op->num_waiting == 0 && umi_node_is_linked(&send_op->node)) {
+        umi_node_remove(&send_op->node);
         send_op->sender->stats.num_waiting--;
     }
     if ((size_t)(destination - send_op->destinations) >= send_op->num_batches) {
@@ -304,7 +304,7 @@ umi_send_op_wait(umi_send_op *send_op)
         batch->num_waiting++;
         send_op->num_batches++;
     }
-    umi_list_append(&sender->waiting, &send_op->link);
+    umi_list_append(&sender->waiting, &send_op->node);
     sender->stats.num_waiting++;
     return UMX_OK;
 }

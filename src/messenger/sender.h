@@ -29,8 +29,8 @@ struct umx_message_sender {
     uint16_t      channel;
     bool          is_advancing;
     unsigned      refs;     /* the user, batches, send_ops */
-    umi_list      batches;  /* umi_batch.link */
-    umi_list      waiting;  /* umi_send_op.link */
+    umi_list      batches;  /* umi_batch.node */
+    umi_list      waiting;  /* umi_send_op.node */
     umi_list      settling; /* requests */
     uint64_t      generation;
     uint64_t      num_things;
@@ -42,7 +42,7 @@ struct umx_message_sender {
 /* What a sender has for one endpoint, while it has something. */
 typedef struct umi_batch {
     umi_gathered        base;
-    umi_link            link; /* sender->batches */
+    umi_node            node; /* sender->batches */
     umx_message_sender *sender;
     uint8_t            *pack;        /* UMI_PACK_MAX bytes; NULL: none */
     size_t              len;         /* of it */
@@ -62,7 +62,7 @@ typedef struct umi_destination {
 
 /* A long message, one that waits, or a pack. */
 typedef struct umi_send_op {
-    umi_link            link; /* sender->waiting; or by itself */
+    umi_node            node; /* sender->waiting; or by itself */
     umx_message_sender *sender;
     umx_request        *req;      /* NULL: a pack */
     umx_status         *statuses; /* the user's; or NULL */

@@ -86,8 +86,8 @@ flush_worker(umx_request *req)
 {
     flush_of(req)->num_left = 1; /* this call's own */
     flush_of(req)->status   = UMX_OK;
-    UMI_LIST_FOREACH(link, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH(node, &req->worker->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, node);
 
         if (ep->handle != NULL && flush_of(req)->status == UMX_OK) {
             flush_of(req)->status = post_part(req, ep);

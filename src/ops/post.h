@@ -64,7 +64,7 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
         return UMX_INPROGRESS; /* the callback has run: on the done list */
     }
     req->is_posted = true;
-    umi_list_append(list, &req->link);
+    umi_list_append(list, &req->node);
     return UMX_INPROGRESS;
 }
 

@@ -170,15 +170,15 @@ renew(umx_worker *worker)
     }
     umi_engine_use(engine);
     worker->stats.renewals++;
-    UMI_LIST_FOREACH_SAFE(link, &worker->peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->peers) {
+        umi_peer *peer = umi_container_of(node, umi_peer, node);
 
         if (peer->engine == old && peer->has_shm) {
             umi_peer_fail(peer, reason);
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, node);
 
         if (ep->engine == old && ep->peer == NULL) {
             worker->hooks->on_renewed(ep, reason);
@@ -263,7 +263,7 @@ umi_queue_doubt(umx_worker *worker)
         return;
     }
     probe->is_needed = true;
-    if (!umi_link_is_linked(&worker->queue_timer.link)) {
+    if (!umi_node_is_linked(&worker->queue_timer.node)) {
         start_turn(probe); /* many may end together */
     }
 }

@@ -179,7 +179,7 @@ settle_redirected(umx_request *req, umx_tag_message *message,
         return;
     }
     req->is_posted = false;
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     status = umi_tag_deliver(req, message);
     if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
@@ -196,7 +196,7 @@ post_again(umx_request *req)
 
     umi_tag_op_of(req)->is_moving = false;
     req->is_posted                = false;
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     status = post_recv(req);
     if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
@@ -206,8 +206,8 @@ post_again(umx_request *req)
 void
 umi_tag_move(umx_worker *worker, const umi_engine *old)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->inflight) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         /* One that is landing stays where it is: UCX does not cancel it. */
         if (umi_tag_op_of(req)->engine == old &&
@@ -245,7 +245,7 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
 void
 umi_tag_redirect(umx_request *req, umx_tag_message *message)
 {
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     umi_tag_op_of(req)->message = message;
     /* Unless it is landing: then `message` waits for the end of that. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,

@@ -16,13 +16,13 @@
 
 /* What a worker has of UCX's tags. */
 typedef struct umi_tags {
-    umi_list returned; /* umx_tag_message.link */
+    umi_list returned; /* umx_tag_message.node */
     umi_list taken;    /* the same, in the user's hands */
     uint32_t seq;      /* of the next message */
 } umi_tags;
 
 struct umx_tag_message {
-    umi_link          link;   /* umi_tags.returned or taken */
+    umi_node          node;   /* umi_tags.returned or taken */
     umx_worker       *worker; /* NULL once that is destroyed */
     umi_engine       *engine; /* held; of `handle`, or NULL */
     ucp_tag_message_h handle; /* UCX's; NULL: the bytes are in `data` */

@@ -125,11 +125,11 @@ arm(umx_worker *worker)
 {
     umx_status status = arm_engine(worker->engine);
 
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
         if (status != UMX_OK) {
             break;
         }
-        status = arm_engine(umi_container_of(link, umi_engine, link));
+        status = arm_engine(umi_container_of(node, umi_engine, node));
     }
     worker->is_armed = (status == UMX_OK);
     worker->num_armed += worker->is_armed && !worker->engine->is_deaf;

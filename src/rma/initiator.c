@@ -13,8 +13,8 @@
 #include "rma/rma.h"
 
 typedef struct part {
-    umi_link        link;   /* rma->parts */
-    umi_link        unsent; /* rma->unsent */
+    umi_node        node;   /* rma->parts */
+    umi_node        unsent; /* rma->unsent */
     uint64_t        number; /* grows */
     uint64_t        id;     /* in rma->ids; 0: has its reply, or gets none */
     umx_request    *req;    /* whose part it is */
@@ -28,7 +28,7 @@ typedef struct part {
 
 /* A flush, and the first part it does not cover. */
 typedef struct waiting_flush {
-    umi_link     link; /* rma->flushes */
+    umi_node     node; /* rma->flushes */
     umx_request *req;
     uint64_t     number;
 } waiting_flush;
@@ -73,10 +73,10 @@ end_if_over(part *p)
     umx_ep      *ep  = umi_endpoint_of(req->ep);
 
     if (p->id != 0 || p->sending != NULL || p->receiving != NULL ||
-        umi_link_is_linked(&p->unsent)) {
+        umi_node_is_linked(&p->unsent)) {
         return;
     }
-    umi_link_remove(&p->link);
+    umi_node_remove(&p->node);
     free(p);
     if (!umi_rma_is_busy(ep)) {
         become_idle(ep);
@@ -98,7 +98,7 @@ fail_part(part *p, umx_status status)
 {
     note_status(p->req, status);
     forget_reply(p);
-    umi_link_remove(&p->unsent);
+    umi_node_remove(&p->unsent);
     end_if_over(p);
 }
 
@@ -126,8 +126,8 @@ on_lost(umx_request *op, umx_status status, void *arg)
 
     (void)op;
     umi_request_lose(p->req, status);
-    UMI_LIST_FOREACH(link, &rma->flushes) {
-        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+    UMI_LIST_FOREACH(node, &rma->flushes) {
+        waiting_flush *flush = umi_container_of(node, waiting_flush, node);
 
         if (p->number < flush->number) {
             umi_request_lose(flush->req, status);
@@ -154,7 +154,7 @@ part_new(umx_request *req)
     if (p == NULL) {
         return NULL;
     }
-    umi_link_init(&p->unsent);
+    umi_node_init(&p->unsent);
     p->number = rma->num_posted++;
     p->req    = req;
     p->id     = umi_slots_add(&rma->ids, p, (uint32_t)p->number);
@@ -162,7 +162,7 @@ part_new(umx_request *req)
         free(p);
         return NULL;
     }
-    umi_list_append(&rma->parts, &p->link);
+    umi_list_append(&rma->parts, &p->node);
     umi_rma_op_of(req)->num_parts++;
     return p;
 }
@@ -207,13 +207,13 @@ post_part(part *p)
 void
 umi_rma_ucx_done(umx_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
     if (ep->rma->num_ucx != 0) {
         return;
     }
-    while ((link = umi_list_pop(&ep->rma->unsent)) != NULL) {
-        send_part(umi_container_of(link, part, unsent));
+    while ((node = umi_list_pop(&ep->rma->unsent)) != NULL) {
+        send_part(umi_container_of(node, part, unsent));
     }
     if (!umi_rma_is_busy(ep)) {
         become_idle(ep);
@@ -230,7 +230,7 @@ withdraw(part *p)
     if (p->request.flags & UMI_RMA_FENCE) {
         return;
     }
-    umi_link_remove(&p->unsent);
+    umi_node_remove(&p->unsent);
     if (p->sending != NULL) {
         umx_request_cancel(p->sending);
     }
@@ -245,8 +245,8 @@ cancel_ask(umx_request *req)
 
     umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(link, &rma->parts) {
-        part *p = umi_container_of(link, part, link);
+    UMI_LIST_FOREACH_SAFE(node, &rma->parts) {
+        part *p = umi_container_of(node, part, node);
 
         if (p->req == req) {
             withdraw(p);
@@ -441,10 +441,10 @@ umi_rma_fail(umx_ep *ep, umx_status status)
     if (ep->rma == NULL) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &ep->rma->parts) {
-        part *p = umi_container_of(link, part, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->rma->parts) {
+        part *p = umi_container_of(node, part, node);
 
-        if (p->id != 0 || umi_link_is_linked(&p->unsent)) {
+        if (p->id != 0 || umi_node_is_linked(&p->unsent)) {
             fail_part(p, status);
         }
     }
@@ -471,7 +471,7 @@ post_flush(umx_request *req)
     }
     req->is_posted = false;
     if (ep != NULL && !ep->is_bound) {
-        umi_list_append(&ep->waiting, &req->link);
+        umi_list_append(&ep->waiting, &req->node);
         return UMX_INPROGRESS;
     }
     if (ep != NULL &&
@@ -502,15 +502,15 @@ run_flushes(umi_rma *rma)
 {
     while (!umi_list_is_empty(&rma->flushes)) {
         waiting_flush *flush = umi_container_of(rma->flushes.next,
-                                                waiting_flush, link);
+                                                waiting_flush, node);
         umx_request   *req   = flush->req;
 
         if (!umi_list_is_empty(&rma->parts) &&
-            umi_container_of(rma->parts.next, part, link)->number <
+            umi_container_of(rma->parts.next, part, node)->number <
                 flush->number) {
             return;
         }
-        umi_link_remove(&flush->link);
+        umi_node_remove(&flush->node);
         free(flush);
         count_flush(req);
     }
@@ -531,7 +531,7 @@ wait_for(umx_ep *ep, umx_request *req)
     }
     flush->req    = req;
     flush->number = ep->rma->num_posted;
-    umi_list_append(&ep->rma->flushes, &flush->link);
+    umi_list_append(&ep->rma->flushes, &flush->node);
     umi_rma_op_of(req)->num_parts++;
     return true;
 }
@@ -542,11 +542,11 @@ forget_flush(umx_ep *ep, umx_request *req)
     if (ep->rma == NULL) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &ep->rma->flushes) {
-        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->rma->flushes) {
+        waiting_flush *flush = umi_container_of(node, waiting_flush, node);
 
         if (flush->req == req) {
-            umi_link_remove(link);
+            umi_node_remove(node);
             free(flush);
         }
     }
@@ -558,16 +558,16 @@ umi_rma_hold_flush(umx_request *req)
     bool is_ok = true;
 
     umi_rma_op_of(req)->num_parts = 0;
-    UMI_LIST_FOREACH(link, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH(node, &req->worker->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, node);
 
         if (req->ep == NULL || req->ep == ep) {
             is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
         }
     }
     if (!is_ok) {
-        UMI_LIST_FOREACH(link, &req->worker->eps) {
-            forget_flush(umi_endpoint_of(umi_container_of(link, umi_ep, link)),
+        UMI_LIST_FOREACH(node, &req->worker->eps) {
+            forget_flush(umi_endpoint_of(umi_container_of(node, umi_ep, node)),
                          req);
         }
         return UMX_ERR_NO_MEMORY;

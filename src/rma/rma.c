@@ -338,8 +338,8 @@ umx_worker_fence(umx_worker *worker)
     if (status != UMX_OK) {
         return status;
     }
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        fence(umi_endpoint_of(umi_container_of(link, umi_ep, link)));
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        fence(umi_endpoint_of(umi_container_of(node, umi_ep, node)));
     }
     return UMX_OK;
 }

@@ -266,7 +266,7 @@ run_held(umx_ep *ep)
         if (!decode(ep, message, &request) || has_to_wait(rma, &request)) {
             break;
         }
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         serve(ep, message, &request);
     }
     rma->is_running_held = false;
@@ -287,8 +287,8 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (!umi_list_is_empty(&rma->held) || has_to_wait(rma, &request)) {
-        umi_link_remove(&message->link); /* from its channel's `taken` */
-        umi_list_append(&rma->held, &message->link);
+        umi_node_remove(&message->node); /* from its channel's `taken` */
+        umi_list_append(&rma->held, &message->node);
     } else {
         serve(ep, message, &request);
     }
@@ -342,7 +342,7 @@ umi_rma_finish(umx_ep *ep, umx_status status)
     while (!umi_list_is_empty(&ep->rma->held)) {
         umx_message *message = umi_message_at(ep->rma->held.next);
 
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         umx_message_drop(message);
     }
     umi_rma_fail(ep, status);

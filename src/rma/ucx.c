@@ -70,7 +70,7 @@ put_signal(umx_request *req)
     status      = umi_ucx_rma_post(req, rkey->ucp,
                                    rkey->key.address + signal->offset, &value, true);
     if (status == UMX_INPROGRESS) {
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
     }
     return status;
 }
@@ -185,7 +185,7 @@ post(umx_request *req, umx_request **req_p)
 
     if (--umi_rma_op_of(req)->num_parts != 0) {
         req->is_posted = true;
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
         *req_p = req;
         return UMX_INPROGRESS;
     }

@@ -423,7 +423,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_endpoint_of(
-        umi_container_of(b->worker->eps.prev, umi_ep, link));
+        umi_container_of(b->worker->eps.prev, umi_ep, node));
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){100, 100, 100};
@@ -1090,7 +1090,7 @@ test_what_has_begun_over_tcp_goes_out_before_the_close(void **state)
     umi_peer *peer;
 
     abort_while_sending(b);
-    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
+    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, node);
     assert_false(peer->is_closed);
     fake.is_wedged = false; /* more is sent behind what has gone out */
     while (fake.flushes < 3) {
@@ -1108,7 +1108,7 @@ test_a_peer_that_takes_nothing_is_waited_for_until_it_goes(void **state)
     umi_peer *peer;
 
     abort_while_sending(b);
-    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
+    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, node);
     fake_break(peer->handle, UCS_ERR_CONNECTION_RESET);
     while (!peer->is_closed) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);

@@ -17,8 +17,8 @@ eager_held(const umx_ep *ep, size_t *bytes_p)
     unsigned count = 0;
 
     *bytes_p = 0;
-    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->channel0.unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
+    UMI_LIST_FOREACH(node, &umi_channels_of(ep)->channel0.unexpected) {
+        const umx_message *message = umi_container_of(node, umx_message, node);
 
         if (message->charge.kind == UMI_CHARGE_EAGER) {
             count++;

@@ -16,7 +16,7 @@ static umi_peer *
 peer_of(umx_worker *worker)
 {
     assert_false(umi_list_is_empty(&worker->peers));
-    return umi_container_of(worker->peers.next, umi_peer, link);
+    return umi_container_of(worker->peers.next, umi_peer, node);
 }
 
 static unsigned
@@ -24,8 +24,8 @@ count_peers(umx_worker *worker)
 {
     unsigned count = 0;
 
-    UMI_LIST_FOREACH(link, &worker->peers) {
-        (void)link;
+    UMI_LIST_FOREACH(node, &worker->peers) {
+        (void)node;
         count++;
     }
     return count;
@@ -475,7 +475,7 @@ connect_raw(pair *p, int *fd_p)
     assert_int_equal(connect(*fd_p, (void *)&addr, len), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == in_hands + 1);
     return umi_endpoint_of(
-        umi_container_of(p->server_worker->eps.prev, umi_ep, link));
+        umi_container_of(p->server_worker->eps.prev, umi_ep, node));
 }
 
 static void
@@ -936,7 +936,7 @@ test_accepting_goes_on_when_there_are_descriptors_again(void **state)
     none          = limit;
     none.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    PAIR_UNTIL(p, umi_link_is_linked(&p->listener->pause.link));
+    PAIR_UNTIL(p, umi_node_is_linked(&p->listener->pause.node));
     assert_int_equal(p->listener->num_handshakes, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == 1);

@@ -214,7 +214,7 @@ say_hello(int fd)
     umx_ep     *ep;
 
     umi_handshake_on_connection(listener, fd);
-    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep, link));
+    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep, node));
     umi_ep_hold(&ep->base);
     ep->socket.is_local    = pick(4) != 0;
     hello.u.hello.major    = UMX_WIRE_VERSION;
