@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/peer.h"
+#include "core/link.h"
 
 /* A worker's id begins with its context's. */
 static bool

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/listener.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/rkey.h"
 #include "core/socket.h"
 #include "util/clock.h"

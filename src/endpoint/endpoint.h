@@ -14,7 +14,7 @@
 #include "codec/ucx_address.h"
 #include "core/ep_base.h"
 #include "core/listener.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/socket.h"
 #include "core/worker.h"
 #include "mem/memtype.h"

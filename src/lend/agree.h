@@ -38,7 +38,7 @@
 #ifndef UMI_LEND_AGREE_H
 #define UMI_LEND_AGREE_H
 
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/watch.h"
 #include "lend/note.h"
 

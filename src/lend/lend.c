@@ -9,7 +9,7 @@
 
 #include "codec/header.h"
 #include "core/ep_base.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "lend/agree.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/peer.h"
+#include "core/link.h"
 #include "ops/am.h"
 #include "ops/tag.h"
 #include "util/hash.h"

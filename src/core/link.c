@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/peer.h"
+#include "core/link.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* peer.h: UCX's endpoint to another worker. All connections between two
+/* link.h: UCX's endpoint to another worker. All connections between two
  * workers share it; it is made for the first one, from the other's worker
  * address, and stays for a while after the last one has ended well.
  *
