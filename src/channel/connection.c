@@ -27,7 +27,7 @@ umi_channels_open(umx_ep *ep)
 {
     umi_channels     *channels = umi_channels_of(ep);
     const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
-    bool              has_shm  = ep->base.peer->has_shm;
+    bool              has_shm  = ep->base.link->has_shm;
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
                                          config->rndv_thresh_net;

@@ -18,11 +18,11 @@
  *   AUTH          mac 32: HMAC(token, "umx token " | nonce of CHALLENGE |
  *                 SHA-256 of HELLO)
  *   WELCOME       major u16, minor u16, features u64, nonce 16, limits,
- *                 channels u32, where, peer u64 (the number of our umi_peer
+ *                 channels u32, where, peer u64 (the number of our umi_link
  *                 for you), made u64 (the highest that one has had),
  *                 mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
  *                 SHA-256 of WELCOME without the mac)
- *   OPEN          peer u64 (the number of umi_peer on both sides), mac 32:
+ *   OPEN          peer u64 (the number of umi_link on both sides), mac 32:
  *                 HMAC(secret, "umx client" | SHA-256 of HELLO | SHA-256 of
  *                 WELCOME | peer)
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text

@@ -27,7 +27,7 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     umi_list_init(&ep->waiting);
     umi_list_init(&ep->loans);
     umi_node_init(&ep->event_node);
-    umi_node_init(&ep->peer_node);
+    umi_node_init(&ep->link_node);
     umi_list_init(&ep->gathered);
     umi_list_append(&worker->eps, &ep->node);
     worker->stats.endpoints++;

@@ -29,12 +29,12 @@ typedef struct umi_gathered {
 typedef struct umi_ep {
     umx_worker        *worker;
     struct umi_engine *engine; /* held: its address is what the peer is told */
-    struct umi_peer   *peer;   /* NULL before the handshake and once closed */
+    struct umi_link   *link;   /* NULL before the handshake and once closed */
     ucp_ep_h           handle; /* the peer's; NULL without one */
     uint64_t    wire_id;   /* what the peer puts in front of messages to it */
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
-    umi_node    peer_node; /* peer->eps */
-    bool        is_bound;  /* the handshake has settled on `peer` */
+    umi_node    link_node; /* link->eps */
+    bool        is_bound;  /* the handshake has settled on `link` */
     bool        is_cut;    /* it has ended, and not by agreement */
     unsigned    refs;
     unsigned    events;

@@ -16,41 +16,41 @@ enum {
     MAX_SKIPS = 2048
 };
 
-const umi_peer *
-umi_peer_with_key(const umx_worker *worker, const uint8_t *key)
+const umi_link *
+umi_link_with_key(const umx_worker *worker, const uint8_t *key)
 {
-    UMI_LIST_FOREACH(node, &worker->peers) {
-        const umi_peer *peer = umi_container_of(node, umi_peer, node);
+    UMI_LIST_FOREACH(node, &worker->links) {
+        const umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (peer->is_proven && memcmp(peer->key, key, UMI_X25519_SIZE) == 0) {
-            return peer;
+        if (link->is_proven && memcmp(link->key, key, UMI_X25519_SIZE) == 0) {
+            return link;
         }
     }
     return NULL;
 }
 
 static bool
-has_address(const umi_peer *peer, const umi_peer_claim *claim)
+has_address(const umi_link *link, const umi_peer_claim *claim)
 {
     uint8_t hash[UMI_SHA256_SIZE];
 
     umi_sha256(claim->address, claim->address_len, hash);
-    return memcmp(peer->address_hash, hash, UMI_SHA256_SIZE) == 0;
+    return memcmp(link->address_hash, hash, UMI_SHA256_SIZE) == 0;
 }
 
 /* One that was made for the same claim by another handshake will do: if one of
  * them is true, so is the other. */
-umi_peer *
-umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
+umi_link *
+umi_link_find(const umi_ep *ep, const umi_peer_claim *claim)
 {
-    UMI_LIST_FOREACH(node, &ep->worker->peers) {
-        umi_peer *peer = umi_container_of(node, umi_peer, node);
+    UMI_LIST_FOREACH(node, &ep->worker->links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (!peer->is_failed && peer->engine == ep->engine &&
-            peer->uuid == claim->uuid &&
-            memcmp(peer->key, claim->key, UMI_X25519_SIZE) == 0 &&
-            (peer->is_proven || has_address(peer, claim))) {
-            return peer;
+        if (!link->is_failed && link->engine == ep->engine &&
+            link->uuid == claim->uuid &&
+            memcmp(link->key, claim->key, UMI_X25519_SIZE) == 0 &&
+            (link->is_proven || has_address(link, claim))) {
+            return link;
         }
     }
     return NULL;
@@ -59,8 +59,8 @@ umi_peer_find(const umi_ep *ep, const umi_peer_claim *claim)
 static void
 unlink_ep(umi_ep *ep)
 {
-    umi_node_remove(&ep->peer_node);
-    ep->peer   = NULL;
+    umi_node_remove(&ep->link_node);
+    ep->link   = NULL;
     ep->handle = NULL;
 }
 
@@ -70,15 +70,15 @@ unlink_ep(umi_ep *ep)
 static void
 on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
 {
-    umi_peer *peer = arg;
+    umi_link *link = arg;
 
     (void)handle;
-    if (peer->is_failed) {
+    if (link->is_failed) {
         return;
     }
-    peer->is_failed = true;
-    UMI_LIST_FOREACH_SAFE(node, &peer->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, peer_node);
+    link->is_failed = true;
+    UMI_LIST_FOREACH_SAFE(node, &link->eps) {
+        umi_ep *ep = umi_container_of(node, umi_ep, link_node);
 
         if (ep->is_bound) {
             ep->ucx_error = umi_ep_status(status);
@@ -87,13 +87,13 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
             unlink_ep(ep); /* its handshake gets another */
         }
     }
-    if (umi_list_is_empty(&peer->eps)) {
-        umi_timer_start(peer->worker, &peer->linger, 0);
+    if (umi_list_is_empty(&link->eps)) {
+        umi_timer_start(link->worker, &link->linger, 0);
     }
 }
 
 static umx_status
-open_handle(umi_peer *peer, const void *address)
+open_handle(umi_link *link, const void *address)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
@@ -101,32 +101,32 @@ open_handle(umi_peer *peer, const void *address)
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address     = address,
         .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_ucx_error, .arg = peer},
+        .err_handler = {.cb = on_ucx_error, .arg = link},
     };
 
-    peer->worker->is_armed = false;
-    peer->id               = umi_engine_count(peer->engine, peer->uuid);
-    if (peer->id == 0) {
+    link->worker->is_armed = false;
+    link->id               = umi_engine_count(link->engine, link->uuid);
+    if (link->id == 0) {
         return UMX_ERR_NO_MEMORY;
     }
-    return (umx_status)ucp_ep_create(peer->engine->ucp, &params, &peer->handle);
+    return (umx_status)ucp_ep_create(link->engine->ucp, &params, &link->handle);
 }
 
 /* Endpoints that nobody uses, until the next one has the number `id`. */
 static umx_status
-skip_to(umi_peer *peer, const void *address, uint64_t id)
+skip_to(umi_link *link, const void *address, uint64_t id)
 {
-    uint64_t made = umi_engine_counted(peer->engine, peer->uuid);
+    uint64_t made = umi_engine_counted(link->engine, link->uuid);
 
     for (int i = 0; made + 1 < id; i++, made++) {
-        umx_status status = (i < MAX_SKIPS) ? open_handle(peer, address) :
+        umx_status status = (i < MAX_SKIPS) ? open_handle(link, address) :
                                               UMX_ERR_CONNECTION_RESET;
 
         if (status != UMX_OK) {
             return status;
         }
-        umi_engine_close(peer->engine, peer->handle);
-        (void)ucp_worker_progress(peer->engine->ucp); /* close descriptors */
+        umi_engine_close(link->engine, link->handle);
+        (void)ucp_worker_progress(link->engine->ucp); /* close descriptors */
     }
     return UMX_OK;
 }
@@ -134,51 +134,51 @@ skip_to(umi_peer *peer, const void *address, uint64_t id)
 static void
 note_transport(const char *transport, const char *device, void *arg)
 {
-    umi_peer *peer = arg;
+    umi_link *link = arg;
 
     (void)device;
     if (umi_transport_is_shm(transport)) {
-        peer->has_shm = true;
+        link->has_shm = true;
     }
     if (strcmp(transport, "tcp") == 0) {
-        peer->has_tcp = true;
+        link->has_tcp = true;
     }
     if (strncmp(transport, "rc_", 3) == 0 ||
         strncmp(transport, "dc_", 3) == 0) {
-        peer->has_rdma = true;
+        link->has_rdma = true;
     }
 }
 
 /* ---- life ----------------------------------------------------------------
  */
 
-static void free_peer(umi_peer *peer);
+static void free_link(umi_link *link);
 
-static void look_if_quiet(umi_peer *peer);
+static void look_if_quiet(umi_link *link);
 
 static void
 on_linger(umi_timer *timer)
 {
-    umi_peer *peer = umi_container_of(timer, umi_peer, linger);
+    umi_link *link = umi_container_of(timer, umi_link, linger);
 
-    if (peer->is_failed && peer->is_ending) {
-        free_peer(peer);
-    } else if (peer->is_ending) {
-        look_if_quiet(peer);
+    if (link->is_failed && link->is_ending) {
+        free_link(link);
+    } else if (link->is_ending) {
+        look_if_quiet(link);
     } else {
-        umi_peer_close(peer);
+        umi_link_close(link);
     }
 }
 
 static bool
 is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
 {
-    UMI_LIST_FOREACH(node, &worker->peers) {
-        const umi_peer *peer = umi_container_of(node, umi_peer, node);
+    UMI_LIST_FOREACH(node, &worker->links) {
+        const umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (claim->uuid != 0 && peer->is_proven && !peer->is_failed &&
-            peer->uuid == claim->uuid &&
-            memcmp(peer->key, claim->key, UMI_X25519_SIZE) != 0) {
+        if (claim->uuid != 0 && link->is_proven && !link->is_failed &&
+            link->uuid == claim->uuid &&
+            memcmp(link->key, claim->key, UMI_X25519_SIZE) != 0) {
             return true;
         }
     }
@@ -186,116 +186,116 @@ is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
 }
 
 static umx_status
-peer_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
-         umi_peer **peer_p)
+link_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+         umi_link **link_p)
 {
     umx_worker *worker = ep->worker;
-    umi_peer   *peer;
+    umi_link   *link;
     umx_status  status;
 
     if (is_anothers(worker, claim)) {
         return UMX_ERR_REJECTED;
     }
-    peer = calloc(1, sizeof(*peer));
-    if (peer == NULL) {
+    link = calloc(1, sizeof(*link));
+    if (link == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    peer->worker = worker;
-    peer->engine = ep->engine;
-    memcpy(peer->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
-    memcpy(peer->key, claim->key, UMI_X25519_SIZE);
-    memcpy(peer->shared, claim->shared, UMI_X25519_SIZE);
-    umi_sha256(claim->address, claim->address_len, peer->address_hash);
-    peer->uuid = claim->uuid;
-    umi_list_init(&peer->eps);
-    umi_timer_init(&peer->linger, on_linger);
-    status = skip_to(peer, claim->address, id);
+    link->worker = worker;
+    link->engine = ep->engine;
+    memcpy(link->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
+    memcpy(link->key, claim->key, UMI_X25519_SIZE);
+    memcpy(link->shared, claim->shared, UMI_X25519_SIZE);
+    umi_sha256(claim->address, claim->address_len, link->address_hash);
+    link->uuid = claim->uuid;
+    umi_list_init(&link->eps);
+    umi_timer_init(&link->linger, on_linger);
+    status = skip_to(link, claim->address, id);
     if (status == UMX_OK) {
-        status = open_handle(peer, claim->address);
+        status = open_handle(link, claim->address);
     }
     if (status != UMX_OK) {
-        explicit_bzero(peer->shared, sizeof(peer->shared));
-        free(peer);
+        explicit_bzero(link->shared, sizeof(link->shared));
+        free(link);
         return status;
     }
-    umi_engine_hold(peer->engine);
-    (void)!umi_transports(peer->handle, note_transport, peer);
-    umi_list_append(&worker->peers, &peer->node);
-    *peer_p = peer;
+    umi_engine_hold(link->engine);
+    (void)!umi_transports(link->handle, note_transport, link);
+    umi_list_append(&worker->links, &link->node);
+    *link_p = link;
     return UMX_OK;
 }
 
 static void
-forget_peer(umi_peer *peer)
+forget_link(umi_link *link)
 {
-    umi_node_remove(&peer->node);
-    umi_engine_release(peer->engine);
-    free(peer);
+    umi_node_remove(&link->node);
+    umi_engine_release(link->engine);
+    free(link);
 }
 
 /* UCX's endpoint is closed. What UCX has begun may end later: on_drained(). */
 static void
-free_peer(umi_peer *peer)
+free_link(umi_link *link)
 {
-    bool is_draining = peer->is_draining;
+    bool is_draining = link->is_draining;
 
-    umi_timer_stop(&peer->linger);
-    explicit_bzero(peer->shared, sizeof(peer->shared));
-    peer->is_closed = true;
-    umi_engine_close(peer->engine, peer->handle);
+    umi_timer_stop(&link->linger);
+    explicit_bzero(link->shared, sizeof(link->shared));
+    link->is_closed = true;
+    umi_engine_close(link->engine, link->handle);
     if (!is_draining) {
-        forget_peer(peer);
+        forget_link(link);
     }
 }
 
 static void
 on_drained(void *request, ucs_status_t status, void *arg)
 {
-    umi_peer *peer = arg;
+    umi_link *link = arg;
 
     (void)status;
     ucp_request_free(request);
-    peer->worker->closes_in_ucx--;
-    peer->is_draining = false;
-    if (peer->is_closed) {
-        forget_peer(peer);
+    link->worker->closes_in_ucx--;
+    link->is_draining = false;
+    if (link->is_closed) {
+        forget_link(link);
     } else {
-        umi_timer_start(peer->worker, &peer->linger, QUIET_NS);
+        umi_timer_start(link->worker, &link->linger, QUIET_NS);
     }
 }
 
 /* The side that closes first is not the other one's. */
 static unsigned
-quiet_needed(const umi_peer *peer)
+quiet_needed(const umi_link *link)
 {
-    bool is_first = memcmp(peer->worker->key, peer->key, UMI_X25519_SIZE) <= 0;
+    bool is_first = memcmp(link->worker->key, link->key, UMI_X25519_SIZE) <= 0;
 
     return is_first ? QUIET_FIRST : QUIET_SECOND;
 }
 
 /* A flush that UCX has done at once says that nothing is in its hands now. */
 static void
-look_if_quiet(umi_peer *peer)
+look_if_quiet(umi_link *link)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.send   = on_drained,
-        .user_data = peer,
+        .user_data = link,
     };
-    ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->handle, &params);
+    ucs_status_ptr_t request = ucp_ep_flush_nbx(link->handle, &params);
 
-    peer->worker->is_armed = false;
-    peer->num_quiet++;
+    link->worker->is_armed = false;
+    link->num_quiet++;
     if (UCS_PTR_IS_PTR(request)) {
-        peer->is_draining = true;
-        peer->num_quiet   = 0;
-        peer->worker->closes_in_ucx++;
+        link->is_draining = true;
+        link->num_quiet   = 0;
+        link->worker->closes_in_ucx++;
     } else if (UCS_PTR_IS_ERR(request) ||
-               peer->num_quiet >= quiet_needed(peer)) {
-        free_peer(peer);
+               link->num_quiet >= quiet_needed(link)) {
+        free_link(link);
     } else {
-        umi_timer_start(peer->worker, &peer->linger, QUIET_NS);
+        umi_timer_start(link->worker, &link->linger, QUIET_NS);
     }
 }
 
@@ -309,152 +309,151 @@ look_if_quiet(umi_peer *peer)
  * the two sides first; a peer that takes nothing is waited for until it goes,
  * or the worker does, which polls its sockets no more. */
 static void
-end_peer(umi_peer *peer)
+end_link(umi_link *link)
 {
-    umx_worker *worker = peer->worker;
+    umx_worker *worker = link->worker;
 
-    if (!peer->has_tcp || !peer->is_proven || peer->is_failed ||
+    if (!link->has_tcp || !link->is_proven || link->is_failed ||
         worker->is_ending) {
-        free_peer(peer);
+        free_link(link);
         return;
     }
-    peer->is_ending = true;
-    umi_node_remove(&peer->node);
-    umi_list_append(&worker->ending_peers, &peer->node);
-    look_if_quiet(peer);
+    link->is_ending = true;
+    umi_node_remove(&link->node);
+    umi_list_append(&worker->ending_links, &link->node);
+    look_if_quiet(link);
 }
 
 void
-umi_peer_close(umi_peer *peer)
+umi_link_close(umi_link *link)
 {
-    while (!umi_list_is_empty(&peer->eps)) {
-        umi_ep *ep = umi_container_of(peer->eps.next, umi_ep, peer_node);
+    while (!umi_list_is_empty(&link->eps)) {
+        umi_ep *ep = umi_container_of(link->eps.next, umi_ep, link_node);
 
         unlink_ep(ep);
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
     }
-    if (peer->cma != NULL) {
-        peer->end_cma(peer);
+    if (link->cma != NULL) {
+        link->end_cma(link);
     }
-    end_peer(peer);
+    end_link(link);
 }
 
 void
-umi_peer_fail(umi_peer *peer, const char *reason)
+umi_link_fail(umi_link *link, const char *reason)
 {
-    UMI_LIST_FOREACH(node, &peer->eps) {
-        umi_container_of(node, umi_ep, peer_node)->reason = reason;
+    UMI_LIST_FOREACH(node, &link->eps) {
+        umi_container_of(node, umi_ep, link_node)->reason = reason;
     }
-    umi_peer_close(peer);
+    umi_link_close(link);
 }
 
 /* What `old` belonged to at the other side is gone. The connections that are
  * not bound yet go over. */
 static void
-supersede(umi_peer *old, umi_peer *peer)
+supersede(umi_link *old, umi_link *link)
 {
     UMI_LIST_FOREACH_SAFE(node, &old->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, peer_node);
+        umi_ep *ep = umi_container_of(node, umi_ep, link_node);
 
         if (!ep->is_bound) {
             unlink_ep(ep);
-            umi_peer_attach(peer, ep);
+            umi_link_attach(link, ep);
         }
     }
-    umi_peer_close(old);
+    umi_link_close(old);
 }
 
 umx_status
-umi_peer_claim_one(const umi_ep *ep, const umi_peer_claim *claim,
-                   umi_peer **peer_p)
+umi_link_claim(const umi_ep *ep, const umi_peer_claim *claim, umi_link **link_p)
 {
-    *peer_p = umi_peer_find(ep, claim);
-    return (*peer_p != NULL) ?
+    *link_p = umi_link_find(ep, claim);
+    return (*link_p != NULL) ?
                UMX_OK :
-               peer_new(ep, claim,
+               link_new(ep, claim,
                         umi_engine_counted(ep->engine, claim->uuid) + 1,
-                        peer_p);
+                        link_p);
 }
 
 umx_status
-umi_peer_get(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
-             umi_peer **peer_p)
+umi_link_get(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+             umi_link **link_p)
 {
-    umi_peer  *old = umi_peer_find(ep, claim);
+    umi_link  *old = umi_link_find(ep, claim);
     umx_status status;
 
     if (old != NULL && old->id == id) {
         old->is_proven = true;
-        *peer_p        = old;
+        *link_p        = old;
         return UMX_OK;
     }
     if (id <= umi_engine_counted(ep->engine, claim->uuid)) {
         return UMX_ERR_CONNECTION_RESET;
     }
-    status = peer_new(ep, claim, id, peer_p);
+    status = link_new(ep, claim, id, link_p);
     if (status != UMX_OK) {
         return status;
     }
-    (*peer_p)->is_proven = true;
+    (*link_p)->is_proven = true;
     if (old != NULL) {
-        supersede(old, *peer_p);
+        supersede(old, *link_p);
     }
     return UMX_OK;
 }
 
 void
-umi_peer_attach(umi_peer *peer, umi_ep *ep)
+umi_link_attach(umi_link *link, umi_ep *ep)
 {
-    ep->peer   = peer;
-    ep->handle = peer->handle;
-    umi_list_append(&peer->eps, &ep->peer_node);
-    umi_timer_stop(&peer->linger);
+    ep->link   = link;
+    ep->handle = link->handle;
+    umi_list_append(&link->eps, &ep->link_node);
+    umi_timer_stop(&link->linger);
 }
 
 void
-umi_peer_detach(umi_ep *ep, bool is_graceful)
+umi_link_detach(umi_ep *ep, bool is_graceful)
 {
-    umi_peer *peer    = ep->peer;
+    umi_link *link    = ep->link;
     bool      is_well = is_graceful || !ep->is_bound;
 
     ep->is_cut = !is_graceful;
-    if (peer == NULL) {
+    if (link == NULL) {
         return;
     }
     unlink_ep(ep);
-    if (!umi_list_is_empty(&peer->eps)) {
+    if (!umi_list_is_empty(&link->eps)) {
         return;
     }
-    if (is_well && peer->is_proven && !peer->is_failed) {
-        umi_timer_start(peer->worker, &peer->linger,
+    if (is_well && link->is_proven && !link->is_failed) {
+        umi_timer_start(link->worker, &link->linger,
                         LINGER_MS * UINT64_C(1000000));
     } else {
-        umi_peer_close(peer);
+        umi_link_close(link);
     }
 }
 
 void
-umi_peers_free(umx_worker *worker)
+umi_links_free(umx_worker *worker)
 {
-    while (!umi_list_is_empty(&worker->peers)) {
-        umi_peer_close(umi_container_of(worker->peers.next, umi_peer, node));
+    while (!umi_list_is_empty(&worker->links)) {
+        umi_link_close(umi_container_of(worker->links.next, umi_link, node));
     }
-    UMI_LIST_FOREACH_SAFE(node, &worker->ending_peers) {
-        umi_peer *peer = umi_container_of(node, umi_peer, node);
+    UMI_LIST_FOREACH_SAFE(node, &worker->ending_links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (!peer->is_closed) {
-            free_peer(peer);
+        if (!link->is_closed) {
+            free_link(link);
         }
     }
 }
 
 void
-umi_peers_fini(umx_worker *worker)
+umi_links_fini(umx_worker *worker)
 {
     umi_node *node;
 
-    while ((node = umi_list_pop(&worker->ending_peers)) != NULL) {
-        free(umi_container_of(node, umi_peer, node));
+    while ((node = umi_list_pop(&worker->ending_links)) != NULL) {
+        free(umi_container_of(node, umi_link, node));
     }
 }

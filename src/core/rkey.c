@@ -8,9 +8,9 @@
 
 /* A worker's id begins with its context's. */
 static bool
-is_of_peer(const umi_key *key, const umi_peer *peer)
+is_of_peer(const umi_key *key, const umi_link *link)
 {
-    return memcmp(&key->context, peer->worker_id, sizeof(key->context)) == 0;
+    return memcmp(&key->context, link->worker_id, sizeof(key->context)) == 0;
 }
 
 static void
@@ -41,10 +41,10 @@ unpack(umx_rkey *rkey)
 }
 
 static bool
-wants_ucx(const umx_worker *worker, const umi_peer *peer)
+wants_ucx(const umx_worker *worker, const umi_link *link)
 {
     return worker->context->has_rma &&
-           (peer->has_rdma ||
+           (link->has_rdma ||
             worker->context->config.rma_ucx == UMX_RMA_UCX_ALWAYS);
 }
 
@@ -52,20 +52,20 @@ void
 umi_rkey_resolve(umx_rkey *rkey)
 {
     const umi_key  *key  = &rkey->key;
-    const umi_peer *peer = rkey->ep->peer;
+    const umi_link *link = rkey->ep->link;
 
-    if (rkey->is_resolved || peer == NULL || !rkey->ep->is_bound) {
+    if (rkey->is_resolved || link == NULL || !rkey->ep->is_bound) {
         return;
     }
     rkey->is_resolved = true;
-    if (!is_of_peer(key, peer)) {
+    if (!is_of_peer(key, link)) {
         rkey->is_foreign = true;
         return;
     }
-    if ((key->flags & UMI_KEY_SEGMENT) && peer->has_shm) {
+    if ((key->flags & UMI_KEY_SEGMENT) && link->has_shm) {
         map_segment(rkey);
     }
-    if (wants_ucx(rkey->ep->worker, peer)) {
+    if (wants_ucx(rkey->ep->worker, link)) {
         unpack(rkey);
     }
 }

@@ -26,8 +26,8 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->ep_events);
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->dependents);
-    umi_list_init(&worker->peers);
-    umi_list_init(&worker->ending_peers);
+    umi_list_init(&worker->links);
+    umi_list_init(&worker->ending_links);
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
@@ -233,7 +233,7 @@ abort_all(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(node, umi_ep, node));
     }
-    umi_peers_free(worker);
+    umi_links_free(worker);
     umi_worker_run_events(worker);
 }
 
@@ -250,7 +250,7 @@ void
 umi_worker_free(umx_worker *worker)
 {
     fini_engines(worker);
-    umi_peers_fini(worker);
+    umi_links_fini(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);

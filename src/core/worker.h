@@ -31,7 +31,7 @@ typedef struct umi_worker_hooks {
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep *ep);
-    /* `ep`, which has no peer, is of an engine that receives nothing any more
+    /* `ep`, which has no link, is of an engine that receives nothing any more
      * over shared memory. */
     void (*on_renewed)(umi_ep *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
@@ -142,8 +142,8 @@ struct umx_worker {
     uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
-    umi_list                peers;
-    umi_list                ending_peers; /* umi_peer.node */
+    umi_list                links;
+    umi_list                ending_links; /* umi_link.node */
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;

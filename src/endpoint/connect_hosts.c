@@ -117,7 +117,7 @@ umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
     }
     umi_timer_stop(&ep->timer);
     umi_socket_close(&ep->socket);
-    umi_peer_detach(&ep->base, true);
+    umi_link_detach(&ep->base, true);
     umi_endpoint_due(ep, UMI_DUE_NEXT_HOST);
     return true;
 }

@@ -387,7 +387,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->error        = status;
     umi_ep_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
-    umi_peer_detach(&ep->base,
+    umi_link_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     ep->hooks->finish(ep, pending_status(ep));

@@ -210,10 +210,10 @@ client_mac(const umx_ep *ep, uint64_t peer, uint8_t *mac)
 static bool
 share(umx_worker *worker, umi_peer_claim *claim)
 {
-    const umi_peer *peer = umi_peer_with_key(worker, claim->key);
+    const umi_link *link = umi_link_with_key(worker, claim->key);
 
-    if (peer != NULL) {
-        memcpy(claim->shared, peer->shared, sizeof(claim->shared));
+    if (link != NULL) {
+        memcpy(claim->shared, link->shared, sizeof(claim->shared));
         return true;
     }
     return umi_x25519_shared(worker->secret, claim->key, claim->shared);
@@ -328,11 +328,11 @@ check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
 {
     umi_handshake        *handshake = ep->handshake;
     const umi_peer_claim *claim     = &handshake->claim;
-    const umi_peer       *peer      = umi_peer_find(&ep->base, claim);
+    const umi_link       *link      = umi_link_find(&ep->base, claim);
     umx_status            status;
 
     if (handshake->is_checked ||
-        (peer != NULL && (id == 0 || peer->id == id))) {
+        (link != NULL && (id == 0 || link->id == id))) {
         return UMX_OK;
     }
     status = check_segments(&handshake->own_address, &handshake->peers_address,
@@ -407,8 +407,8 @@ umi_handshake_end(umx_ep *ep)
 static bool
 has_twin(const umx_ep *ep)
 {
-    UMI_LIST_FOREACH(node, &ep->base.peer->eps) {
-        const umi_ep *other = umi_container_of(node, umi_ep, peer_node);
+    UMI_LIST_FOREACH(node, &ep->base.link->eps) {
+        const umi_ep *other = umi_container_of(node, umi_ep, link_node);
 
         if (other != &ep->base && other->is_bound &&
             other->remote_id == ep->base.remote_id) {
@@ -418,7 +418,7 @@ has_twin(const umx_ep *ep)
     return false;
 }
 
-/* `ep->base.peer` has shown who it is. */
+/* `ep->base.link` has shown who it is. */
 static void
 open_with(umx_ep *ep)
 {
@@ -528,7 +528,7 @@ welcome(umx_ep *ep)
 {
     const umi_peer_claim *claim   = &ep->handshake->claim;
     umi_control           control = {.kind = UMI_WELCOME};
-    umi_peer             *peer;
+    umi_link             *link;
     const char           *reason;
     umx_status            status;
 
@@ -542,7 +542,7 @@ welcome(umx_ep *ep)
         return;
     }
     /* Now, so that it is there when UCX hears of the other side's. */
-    status = umi_peer_claim_one(&ep->base, claim, &peer);
+    status = umi_link_claim(&ep->base, claim, &link);
     if (status != UMX_OK) {
         reject(ep, status,
                (status == UMX_ERR_REJECTED) ?
@@ -550,12 +550,12 @@ welcome(umx_ep *ep)
                    "no transport leads to the connecting side");
         return;
     }
-    umi_peer_attach(peer, &ep->base);
+    umi_link_attach(link, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
     control.u.welcome.limits   = ep->own_limits;
     control.u.welcome.channels = config_of(ep)->channels_max;
-    control.u.welcome.peer     = peer->id;
+    control.u.welcome.peer     = link->id;
     control.u.welcome.made = umi_engine_counted(ep->base.engine, claim->uuid);
     if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
         ep->handshake->is_welcomed = true;
@@ -627,15 +627,15 @@ on_auth(umx_ep *ep, const umi_control *control)
 static umx_status
 bind_ep(umx_ep *ep, uint64_t id)
 {
-    umi_peer   *peer;
+    umi_link   *link;
     const char *reason;
     umx_status  status = check_memory(ep, id, &reason);
 
     if (status == UMX_OK) {
-        status = umi_peer_get(&ep->base, &ep->handshake->claim, id, &peer);
+        status = umi_link_get(&ep->base, &ep->handshake->claim, id, &link);
     }
-    if (status == UMX_OK && ep->base.peer == NULL) {
-        umi_peer_attach(peer, &ep->base);
+    if (status == UMX_OK && ep->base.link == NULL) {
+        umi_link_attach(link, &ep->base);
     }
     return status;
 }
@@ -724,10 +724,10 @@ static uint64_t
 choose_endpoint(const umx_ep *ep, const umi_control *control)
 {
     const umi_peer_claim *claim  = &ep->handshake->claim;
-    const umi_peer       *peer   = umi_peer_find(&ep->base, claim);
+    const umi_link       *link   = umi_link_find(&ep->base, claim);
     uint64_t              theirs = control->u.welcome.peer;
     uint64_t              made   = control->u.welcome.made;
-    uint64_t              ours   = (peer != NULL) ? peer->id : 0;
+    uint64_t              ours   = (link != NULL) ? link->id : 0;
     uint64_t counted = umi_engine_counted(ep->base.engine, claim->uuid);
 
     if (ours != 0 && (ours == theirs || ours > made)) {

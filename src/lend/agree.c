@@ -42,7 +42,7 @@ close_watch(umi_cma *cma, umi_watch *watch)
     int fd = watch->fd;
 
     if (fd >= 0) {
-        umi_watch_stop(cma->peer->worker, watch);
+        umi_watch_stop(cma->link->worker, watch);
         close(fd);
     }
 }
@@ -54,7 +54,7 @@ open_watch(umi_cma *cma, umi_watch *watch, int fd, umi_watch_fn fn)
     if (fd < 0) {
         return false;
     }
-    if (umi_watch_start(cma->peer->worker, watch, fd, EPOLLIN, fn) != UMX_OK) {
+    if (umi_watch_start(cma->link->worker, watch, fd, EPOLLIN, fn) != UMX_OK) {
         close(fd);
         return false;
     }
@@ -89,11 +89,11 @@ stop_lending(umi_cma *cma)
 /* The reader's connection ends before the table's memory is somebody else's:
  * the reader looks at it after each reading. */
 static void
-end_cma(umi_peer *peer)
+end_cma(umi_link *link)
 {
-    umi_cma *cma = peer->cma;
+    umi_cma *cma = link->cma;
 
-    peer->cma = NULL;
+    link->cma = NULL;
     stop_lending(cma);
     end_invitation(cma);
     drop_lender(cma);
@@ -107,23 +107,23 @@ static void on_timer(umi_timer *timer);
 
 /* NULL when out of memory. */
 static umi_cma *
-cma_of(umi_peer *peer)
+cma_of(umi_link *link)
 {
-    umi_cma *cma = peer->cma;
+    umi_cma *cma = link->cma;
 
     if (cma != NULL) {
         return cma;
     }
     cma = calloc(1, sizeof(*cma));
     if (cma != NULL) {
-        cma->peer       = peer;
+        cma->link       = link;
         cma->reader.fd  = -1;
         cma->socket.fd  = -1;
         cma->lender.fd  = -1;
         cma->process.fd = -1;
         umi_timer_init(&cma->timer, on_timer);
-        peer->cma     = cma;
-        peer->end_cma = end_cma;
+        link->cma     = cma;
+        link->end_cma = end_cma;
     }
     return cma;
 }
@@ -203,7 +203,7 @@ connect_to(const uint8_t *name)
 static void
 introduce(umi_cma *cma, const umi_cma_invitation *invitation)
 {
-    const umi_peer      *peer = cma->peer;
+    const umi_link      *link = cma->link;
     umi_cma_introduction self = {.table = (uintptr_t)cma->table->slots,
                                  .size  = UMI_CMA_SLOTS};
 
@@ -212,8 +212,8 @@ introduce(umi_cma *cma, const umi_cma_invitation *invitation)
         return;
     }
     memcpy(self.nonce, invitation->nonce, sizeof(self.nonce));
-    memcpy(self.lender, peer->worker->key, sizeof(self.lender));
-    memcpy(self.reader, peer->key, sizeof(self.reader));
+    memcpy(self.lender, link->worker->key, sizeof(self.lender));
+    memcpy(self.reader, link->key, sizeof(self.reader));
     if (send(cma->reader.fd, &self, sizeof(self), MSG_NOSIGNAL) !=
         (ssize_t)sizeof(self)) {
         stop_lending(cma);
@@ -229,7 +229,7 @@ umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation)
         return;
     }
     ep->cma_step = UMI_CMA_ANSWERED;
-    cma          = cma_of(ep->peer);
+    cma          = cma_of(ep->link);
     if (cma == NULL || cma->reader.fd >= 0) {
         return; /* another endpoint was faster */
     }
@@ -244,7 +244,7 @@ umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation)
 bool
 umi_cma_is_agreed_on(umi_ep *ep)
 {
-    umi_cma     *cma = ep->peer->cma;
+    umi_cma     *cma = ep->link->cma;
     umi_cma_note ask = {.kind = UMI_CMA_ASK};
 
     if (cma != NULL && cma->reader.fd >= 0) {
@@ -269,7 +269,7 @@ refuse_caller(umi_cma *cma, const char *why)
     if (++cma->num_refused == MAX_REFUSED) {
         end_invitation(cma);
     } else {
-        umi_watch_change(cma->peer->worker, &cma->socket, EPOLLIN);
+        umi_watch_change(cma->link->worker, &cma->socket, EPOLLIN);
     }
 }
 
@@ -303,13 +303,13 @@ on_process_end(umi_watch *watch, uint32_t events)
 static bool
 is_invited(const umi_cma *cma, const umi_cma_introduction *caller)
 {
-    const umi_peer *peer = cma->peer;
+    const umi_link *link = cma->link;
 
-    return peer->is_proven &&
+    return link->is_proven &&
            umi_equal_constant_time(caller->nonce, cma->invitation.nonce,
                                    sizeof(caller->nonce)) &&
-           memcmp(caller->lender, peer->key, sizeof(caller->lender)) == 0 &&
-           memcmp(caller->reader, peer->worker->key, sizeof(caller->reader)) ==
+           memcmp(caller->lender, link->key, sizeof(caller->lender)) == 0 &&
+           memcmp(caller->reader, link->worker->key, sizeof(caller->reader)) ==
                0;
 }
 
@@ -428,8 +428,8 @@ on_call(umi_watch *watch, uint32_t events)
         return;
     }
     cma->source.pid = caller.pid;
-    umi_watch_change(cma->peer->worker, &cma->socket, 0); /* one at a time */
-    umi_timer_start(cma->peer->worker, &cma->timer,
+    umi_watch_change(cma->link->worker, &cma->socket, 0); /* one at a time */
+    umi_timer_start(cma->link->worker, &cma->timer,
                     CALLER_MS * UINT64_C(1000000));
     on_caller(&cma->lender, EPOLLIN);
 }
@@ -466,16 +466,16 @@ invite(umi_cma *cma)
 void
 umi_cma_on_ask(umi_ep *ep)
 {
-    umi_peer    *peer = ep->peer;
+    umi_link    *link = ep->link;
     umi_cma_note note = {.kind = UMI_CMA_INVITE};
     umi_cma     *cma;
 
-    if (ep->worker->context->config.cma_max == 0 || !peer->has_shm ||
+    if (ep->worker->context->config.cma_max == 0 || !link->has_shm ||
         ep->num_cma_asks >= MAX_ASKS) {
         return;
     }
     ep->num_cma_asks++;
-    cma = cma_of(peer);
+    cma = cma_of(link);
     if (cma == NULL) {
         return;
     }

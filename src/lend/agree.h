@@ -50,7 +50,7 @@ enum umi_cma_step {
 };
 
 typedef struct umi_cma {
-    umi_peer *peer;
+    umi_link *link;
     /* as a lender */
     umi_cma_table *table;    /* NULL before the first introduction */
     umi_watch      reader;   /* the connection to the reader's socket */

@@ -63,14 +63,14 @@ umi_cma_is_agreed(umi_ep *ep, size_t len)
     const umx_config *config = &ep->worker->context->config;
 
     return len >= config->cma_min && len <= config->cma_max && len != 0 &&
-           ep->peer != NULL && ep->peer->has_shm && umi_cma_is_agreed_on(ep);
+           ep->link != NULL && ep->link->has_shm && umi_cma_is_agreed_on(ep);
 }
 
 bool
 umi_cma_may_lend(const umx_request *req, size_t header_len)
 {
     return umi_cma_is_agreed(req->ep, req->buf.len) &&
-           req->ep->peer->cma->table->num_free != 0 &&
+           req->ep->link->cma->table->num_free != 0 &&
            header_len <= UMI_CMA_HEADER_MAX &&
            req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
            req->gather == NULL && is_within_reach(&req->buf);
@@ -122,7 +122,7 @@ new_loan(umx_request *req, const void *header, size_t header_len)
         return NULL;
     }
     loan->worker     = worker;
-    loan->table      = req->ep->peer->cma->table;
+    loan->table      = req->ep->link->cma->table;
     loan->req        = req;
     loan->is_sending = false;
     if (!umi_cma_table_add(loan->table, req->buf.data, req->buf.len, loan,
@@ -254,8 +254,8 @@ umx_status
 umi_cma_read(umx_request *req, void *desc)
 {
     const umi_cma_loan *loan   = &borrowed_of(desc)->loan;
-    umi_peer           *peer   = req->ep->peer;
-    const umi_cma      *cma    = (peer != NULL) ? peer->cma : NULL;
+    umi_link           *link   = req->ep->link;
+    const umi_cma      *cma    = (link != NULL) ? link->cma : NULL;
     void               *memory = plain_memory(req);
     umx_status          status = UMX_ERR_CONNECTION_RESET;
 
@@ -305,8 +305,8 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
         umi_worker_stray(worker, endpoint);
         return false;
     }
-    if (ep->peer == NULL || ep->peer->cma == NULL ||
-        !ep->peer->cma->has_borrowed || loan.len == 0 ||
+    if (ep->link == NULL || ep->link->cma == NULL ||
+        !ep->link->cma->has_borrowed || loan.len == 0 ||
         loan.len > SIZE_MAX / 2 || arrival->len != 0) {
         refuse(ep, "a loan that was not agreed on");
         return false;
@@ -347,7 +347,7 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 static void
 on_return(umi_ep *ep, const umi_cma_note *note)
 {
-    umi_cma  *cma  = ep->peer->cma;
+    umi_cma  *cma  = ep->link->cma;
     umi_loan *loan = NULL;
 
     if (cma != NULL && cma->table != NULL) {
@@ -373,7 +373,7 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     if (ep == NULL) {
         umi_worker_stray(worker, note.endpoint);
     }
-    if (ep == NULL || ep->peer == NULL) {
+    if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
     switch ((umi_cma_kind)note.kind) {

@@ -170,17 +170,17 @@ renew(umx_worker *worker)
     }
     umi_engine_use(engine);
     worker->stats.renewals++;
-    UMI_LIST_FOREACH_SAFE(node, &worker->peers) {
-        umi_peer *peer = umi_container_of(node, umi_peer, node);
+    UMI_LIST_FOREACH_SAFE(node, &worker->links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (peer->engine == old && peer->has_shm) {
-            umi_peer_fail(peer, reason);
+        if (link->engine == old && link->has_shm) {
+            umi_link_fail(link, reason);
         }
     }
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
         umi_ep *ep = umi_container_of(node, umi_ep, node);
 
-        if (ep->engine == old && ep->peer == NULL) {
+        if (ep->engine == old && ep->link == NULL) {
             worker->hooks->on_renewed(ep, reason);
         }
     }

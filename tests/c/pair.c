@@ -25,7 +25,7 @@ static bool
 is_linger(const umi_list *peers, const umi_timer *timer)
 {
     UMI_LIST_FOREACH(node, peers) {
-        if (&umi_container_of(node, umi_peer, node)->linger == timer) {
+        if (&umi_container_of(node, umi_link, node)->linger == timer) {
             return true;
         }
     }
@@ -53,8 +53,8 @@ check_worker_is_clean(umx_worker *worker)
     UMI_LIST_FOREACH(node, &worker->timers) {
         umi_timer *timer = umi_container_of(node, umi_timer, node);
 
-        assert_true(is_linger(&worker->peers, timer) ||
-                    is_linger(&worker->ending_peers, timer) ||
+        assert_true(is_linger(&worker->links, timer) ||
+                    is_linger(&worker->ending_links, timer) ||
                     timer == &worker->nap || timer == &worker->queue_timer);
     }
 }

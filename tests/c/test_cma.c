@@ -153,13 +153,13 @@ may_read(void)
 static umi_cma *
 client_cma(const pair *p)
 {
-    return p->client->base.peer->cma;
+    return p->client->base.link->cma;
 }
 
 static umi_cma *
 server_cma(const pair *p)
 {
-    return p->server->base.peer->cma;
+    return p->server->base.link->cma;
 }
 
 static void
@@ -468,7 +468,7 @@ test_a_send_to_a_peer_that_is_gone_fails(void **state)
     op    send_op;
 
     open_lending_pair(p);
-    umi_peer_close(p->client->base.peer);
+    umi_link_close(p->client->base.link);
     lend(p, &send_op);
     assert_int_equal(op_wait(p, &send_op), UMX_ERR_CONNECTION_RESET);
 }

@@ -81,13 +81,13 @@ static char out[SIZE], in[SIZE];
 static umi_cma *
 client_cma(const pair *p)
 {
-    return p->client->base.peer->cma;
+    return p->client->base.link->cma;
 }
 
 static umi_cma *
 server_cma(const pair *p)
 {
-    return p->server->base.peer->cma;
+    return p->server->base.link->cma;
 }
 
 /* Containers may forbid the system call. */
@@ -363,9 +363,9 @@ test_who_is_not_invited_is_refused(void **state)
     check_is_refused(p, &lie, sizeof(lie));
     check_is_refused(p, &self, sizeof(self) - 1);
     check_is_refused(p, &self, 0);
-    p->server->base.peer->is_proven = false; /* its key is only a claim */
+    p->server->base.link->is_proven = false; /* its key is only a claim */
     check_is_refused(p, &self, sizeof(self));
-    p->server->base.peer->is_proven = true;
+    p->server->base.link->is_proven = true;
     hear_invite(p);
     until_agreed(p);
     check_loan(p);
@@ -861,8 +861,8 @@ test_the_sockets_go_with_the_peer(void **state)
     fds[0] = client_cma(p)->reader.fd;
     fds[1] = server_cma(p)->lender.fd;
     fds[2] = server_cma(p)->process.fd;
-    umi_peer_close(p->client->base.peer);
-    umi_peer_close(p->server->base.peer);
+    umi_link_close(p->client->base.link);
+    umi_link_close(p->server->base.link);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(fcntl(fds[i], F_GETFD), -1);
     }
@@ -877,7 +877,7 @@ test_a_peer_may_go_while_it_is_invited(void **state)
     open_invited_pair(p);
     fd = server_cma(p)->socket.fd;
     assert_true(fd >= 0);
-    umi_peer_close(p->server->base.peer);
+    umi_link_close(p->server->base.link);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 

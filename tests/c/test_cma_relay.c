@@ -280,7 +280,7 @@ teardown(void **state)
 static umi_cma *
 cma_of(const umx_ep *ep)
 {
-    return ep->base.peer->cma;
+    return ep->base.link->cma;
 }
 
 static char in[SIZE];

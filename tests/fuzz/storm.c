@@ -222,7 +222,7 @@ say_hello(int fd)
     hello.u.hello.limits   = (umi_limits){1 << 20, 100, 100};
     fill_where(&hello.u.hello.where, address);
     hear(ep, &hello);
-    if (ep->base.peer != NULL) {
+    if (ep->base.link != NULL) {
         atomic_fetch_add(&total->given, 1);
     }
     if (ep->handshake != NULL && ep->handshake->is_welcomed && pick(2) == 0) {
@@ -255,7 +255,7 @@ say_welcome(int fd)
     fill_where(&welcome.u.welcome.where, address);
     prove(ep, &welcome);
     hear(ep, &welcome);
-    if (ep->base.peer != NULL) {
+    if (ep->base.link != NULL) {
         atomic_fetch_add(&total->given, 1);
     }
     poll_worker();
