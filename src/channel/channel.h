@@ -117,7 +117,7 @@ typedef struct umi_channels {
     uint32_t      num_ours;  /* channels that we send on, without 0 */
     uint32_t      num_peers; /* that the peer sends on */
     size_t        rndv_thresh;
-    size_t        cma_min;  /* may be lent from here on: lend/lend.h */
+    size_t        lend_min; /* may be lent from here on: lend/lend.h */
     umi_ep_counts tx_sent;  /* running totals */
     umi_ep_counts tx_limit; /* what the peer allows of them */
     umi_ep_counts rx_read;

@@ -31,7 +31,7 @@ umi_channels_open(umx_ep *ep)
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
                                          config->rndv_thresh_net;
-    channels->cma_min        = has_shm ? config->cma_min : SIZE_MAX;
+    channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;
     umi_channels_limit(ep);

@@ -179,8 +179,8 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
 static void
 release(const umi_ep *ep, void *data)
 {
-    if (umi_cma_is_loan(data)) {
-        umi_cma_release(ep->engine->worker, data);
+    if (umi_lend_is_loan(data)) {
+        umi_lend_release(ep->engine->worker, data);
     } else {
         umi_am_release(ep, data);
     }

@@ -29,8 +29,8 @@ must_announce(umx_ep *ep, const umx_request *req)
     size_t len = req->buf.len;
 
     return len >= umi_channels_of(ep)->rndv_thresh ||
-           (len >= umi_channels_of(ep)->cma_min &&
-            umi_cma_is_agreed(&ep->base, len)) ||
+           (len >= umi_channels_of(ep)->lend_min &&
+            umi_lend_is_agreed(&ep->base, len)) ||
            (len != 0 && is_of_device(req));
 }
 
@@ -78,8 +78,8 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    return (is_rndv && umi_cma_may_lend(req, len)) ?
-               umi_cma_lend(req, header, len) :
+    return (is_rndv && umi_lend_may_send(req, len)) ?
+               umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
 }
 

@@ -41,8 +41,8 @@ typedef struct umi_ep {
     umi_list    inflight;      /* requests in UCX's hands */
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
     umi_list    loans;         /* umi_loan.node: `inflight`, with the peer */
-    unsigned    cma_step;      /* umi_cma_step */
-    unsigned    num_cma_asks;  /* that the peer has sent */
+    unsigned    lend_step;     /* umi_lend_step */
+    unsigned    num_lend_asks; /* that the peer has sent */
     umi_node    node;          /* worker->eps */
     umi_node    event_node;    /* worker->ep_events */
     umi_list    gathered;      /* umi_gathered.ep_node */

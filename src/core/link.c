@@ -334,8 +334,8 @@ umi_link_close(umi_link *link)
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
     }
-    if (link->cma != NULL) {
-        link->end_cma(link);
+    if (link->agreement != NULL) {
+        link->end_agreement(link);
     }
     end_link(link);
 }

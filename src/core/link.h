@@ -47,8 +47,8 @@ typedef struct umi_link {
     bool        has_tcp;
     bool        has_rdma;
     /* lend/agree.c has this; NULL until then. */
-    struct umi_cma *cma;
-    void (*end_cma)(struct umi_link *link); /* frees that */
+    struct umi_lend_agreement *agreement;
+    void (*end_agreement)(struct umi_link *link); /* frees that */
 } umi_link;
 
 /* Who and where a peer says it is. */

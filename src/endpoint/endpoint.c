@@ -392,7 +392,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     ep->hooks->finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
-    umi_cma_end(&ep->base, pending_status(ep));
+    umi_lend_end(&ep->base, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->queries, pending_status(ep));

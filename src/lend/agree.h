@@ -42,38 +42,38 @@
 #include "core/watch.h"
 #include "lend/note.h"
 
-/* umi_ep.cma_step: what this side has done about lending there. */
-enum umi_cma_step {
-    UMI_CMA_NOT_ASKED,
-    UMI_CMA_ASKED,
-    UMI_CMA_ANSWERED /* and has had an INVITE */
+/* umi_ep.lend_step: what this side has done about lending there. */
+enum umi_lend_step {
+    UMI_LEND_NOT_ASKED,
+    UMI_LEND_ASKED,
+    UMI_LEND_ANSWERED /* and has had an INVITE */
 };
 
-typedef struct umi_cma {
+typedef struct umi_lend_agreement {
     umi_link *link;
     /* as a lender */
-    umi_cma_table *table;    /* NULL before the first introduction */
-    umi_watch      reader;   /* the connection to the reader's socket */
-    bool           may_lend; /* the reader has said so there */
+    umi_lend_table *table;    /* NULL before the first introduction */
+    umi_watch       reader;   /* the connection to the reader's socket */
+    bool            may_lend; /* the reader has said so there */
     /* as a reader */
-    umi_watch          socket;  /* listens; for `invitation` */
-    umi_watch          lender;  /* its connection, */
-    umi_watch          process; /* its pidfd (-1: this system has none), */
-    umi_cma_source     source;  /* and its table; size 0 without */
-    umi_timer          timer;   /* until `lender` has introduced itself */
-    umi_cma_invitation invitation;
-    unsigned           num_refused;
-    bool               has_borrowed; /* there has been a lender */
-} umi_cma;
+    umi_watch           socket;  /* listens; for `invitation` */
+    umi_watch           lender;  /* its connection, */
+    umi_watch           process; /* its pidfd (-1: this system has none), */
+    umi_lend_source     source;  /* and its table; size 0 without */
+    umi_timer           timer;   /* until `lender` has introduced itself */
+    umi_lend_invitation invitation;
+    unsigned            num_refused;
+    bool                has_borrowed; /* there has been a lender */
+} umi_lend_agreement;
 
 /* May `ep` lend? Asks its peer if need be. */
-bool umi_cma_is_agreed_on(umi_ep *ep);
+bool umi_lend_is_agreed_on(umi_ep *ep);
 
-void umi_cma_on_ask(umi_ep *ep);
-void umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation);
+void umi_lend_on_ask(umi_ep *ep);
+void umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation);
 
 /* Have both the lender's connection and its process been there all the time
  * until now? */
-bool umi_cma_has_lender(const umi_cma *cma);
+bool umi_lend_has_lender(const umi_lend_agreement *agreement);
 
 #endif

@@ -19,26 +19,26 @@
 /* What is lent. UCX reads `bytes` until it has sent them, which may be after
  * the loan has ended. */
 typedef struct umi_loan {
-    umi_node       node; /* ep->loans */
-    umi_cma_table *table;
-    umi_cma_loan   name;
-    umx_worker    *worker;
-    umx_request   *req; /* NULL: ended */
-    bool           is_sending;
-    uint8_t        bytes[sizeof(umi_cma_loan) + UMI_CMA_HEADER_MAX];
+    umi_node        node; /* ep->loans */
+    umi_lend_table *table;
+    umi_lend_loan   name;
+    umx_worker     *worker;
+    umx_request    *req; /* NULL: ended */
+    bool            is_sending;
+    uint8_t         bytes[sizeof(umi_lend_loan) + UMI_LEND_HEADER_MAX];
 } umi_loan;
 
 /* What a peer lends. */
 typedef struct borrowed {
-    umi_cma_loan loan;
-    uint64_t     endpoint;
+    umi_lend_loan loan;
+    uint64_t      endpoint;
 } borrowed;
 
 /* All of these are of one size, in one pool. */
 typedef union object {
-    umi_loan     loan;
-    umi_cma_sent note;
-    borrowed     borrowed;
+    umi_loan      loan;
+    umi_lend_sent note;
+    borrowed      borrowed;
 } object;
 
 /* ---- lending -------------------------------------------------------------
@@ -58,20 +58,20 @@ is_within_reach(const umx_buffer *buf)
 }
 
 bool
-umi_cma_is_agreed(umi_ep *ep, size_t len)
+umi_lend_is_agreed(umi_ep *ep, size_t len)
 {
     const umx_config *config = &ep->worker->context->config;
 
     return len >= config->cma_min && len <= config->cma_max && len != 0 &&
-           ep->link != NULL && ep->link->has_shm && umi_cma_is_agreed_on(ep);
+           ep->link != NULL && ep->link->has_shm && umi_lend_is_agreed_on(ep);
 }
 
 bool
-umi_cma_may_lend(const umx_request *req, size_t header_len)
+umi_lend_may_send(const umx_request *req, size_t header_len)
 {
-    return umi_cma_is_agreed(req->ep, req->buf.len) &&
-           req->ep->link->cma->table->num_free != 0 &&
-           header_len <= UMI_CMA_HEADER_MAX &&
+    return umi_lend_is_agreed(req->ep, req->buf.len) &&
+           req->ep->link->agreement->table->num_free != 0 &&
+           header_len <= UMI_LEND_HEADER_MAX &&
            req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
            req->gather == NULL && is_within_reach(&req->buf);
 }
@@ -89,7 +89,7 @@ end_loan(umi_loan *loan, umx_status status)
     umx_request *req = loan->req;
 
     umi_node_remove(&loan->node);
-    umi_cma_table_remove(loan->table, loan->name.slot);
+    umi_lend_table_remove(loan->table, loan->name.slot);
     if (!loan->is_sending) {
         put_loan(loan);
     } else {
@@ -122,11 +122,11 @@ new_loan(umx_request *req, const void *header, size_t header_len)
         return NULL;
     }
     loan->worker     = worker;
-    loan->table      = req->ep->link->cma->table;
+    loan->table      = req->ep->link->agreement->table;
     loan->req        = req;
     loan->is_sending = false;
-    if (!umi_cma_table_add(loan->table, req->buf.data, req->buf.len, loan,
-                           &loan->name)) {
+    if (!umi_lend_table_add(loan->table, req->buf.data, req->buf.len, loan,
+                            &loan->name)) {
         put_loan(loan);
         return NULL;
     }
@@ -136,7 +136,7 @@ new_loan(umx_request *req, const void *header, size_t header_len)
 }
 
 umx_status
-umi_cma_lend(umx_request *req, const void *header, size_t header_len)
+umi_lend_send(umx_request *req, const void *header, size_t header_len)
 {
     umi_ep          *ep   = req->ep;
     umi_loan        *loan = new_loan(req, header, header_len);
@@ -145,11 +145,11 @@ umi_cma_lend(umx_request *req, const void *header, size_t header_len)
     if (loan == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    result = umi_cma_send_header(ep, UMI_AM_LENT, loan->bytes,
-                                 sizeof(umi_cma_loan) + header_len,
-                                 on_loan_sent, loan);
+    result = umi_lend_send_header(ep, UMI_AM_LENT, loan->bytes,
+                                  sizeof(umi_lend_loan) + header_len,
+                                  on_loan_sent, loan);
     if (UCS_PTR_IS_ERR(result)) {
-        umi_cma_table_remove(loan->table, loan->name.slot);
+        umi_lend_table_remove(loan->table, loan->name.slot);
         put_loan(loan);
         return umi_ep_status(UCS_PTR_STATUS(result));
     }
@@ -162,7 +162,7 @@ umi_cma_lend(umx_request *req, const void *header, size_t header_len)
 }
 
 void
-umi_cma_end(umi_ep *ep, umx_status status)
+umi_lend_end(umi_ep *ep, umx_status status)
 {
     while (!umi_list_is_empty(&ep->loans)) {
         end_loan(umi_container_of(ep->loans.next, umi_loan, node), status);
@@ -175,22 +175,22 @@ umi_cma_end(umi_ep *ep, umx_status status)
 static borrowed *
 borrowed_of(void *desc)
 {
-    return (borrowed *)((uintptr_t)desc - UMI_CMA_MARK);
+    return (borrowed *)((uintptr_t)desc - UMI_LEND_MARK);
 }
 
 /* Done with it. Its memory is the note's: there is always some. */
 static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
-    borrowed    *it   = borrowed_of(desc);
-    umi_ep      *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
-    umi_cma_note note = {.kind = UMI_CMA_RETURN, .status = status};
+    borrowed     *it   = borrowed_of(desc);
+    umi_ep       *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
+    umi_lend_note note = {.kind = UMI_LEND_RETURN, .status = status};
 
     note.u.loan.id   = it->loan.id;
     note.u.loan.slot = it->loan.slot;
     umi_pool_put(&worker->lend->objects, it);
     if (ep != NULL) {
-        umi_cma_send_note(ep, &note);
+        umi_lend_send_note(ep, &note);
     }
     if (worker->lend->arriving == desc) {
         worker->lend->arriving = NULL;
@@ -198,17 +198,19 @@ give_back(umx_worker *worker, void *desc, umx_status status)
 }
 
 void
-umi_cma_release(umx_worker *worker, void *desc)
+umi_lend_release(umx_worker *worker, void *desc)
 {
     give_back(worker, desc, UMX_OK);
 }
 
 /* What has been read of a loan that was none is nobody's. */
 static bool
-read_loan(const umi_cma *cma, const umi_cma_loan *loan, void *data)
+read_loan(const umi_lend_agreement *agreement, const umi_lend_loan *loan,
+          void *data)
 {
-    if (cma != NULL && umi_cma_source_read(&cma->source, loan, data) &&
-        umi_cma_has_lender(cma)) {
+    if (agreement != NULL &&
+        umi_lend_source_read(&agreement->source, loan, data) &&
+        umi_lend_has_lender(agreement)) {
         return true;
     }
     memset(data, 0, loan->len);
@@ -233,7 +235,8 @@ plain_memory(const umx_request *req)
 }
 
 static umx_status
-read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
+read_elsewhere(umx_request *req, const umi_lend_agreement *agreement,
+               const umi_lend_loan *loan)
 {
     void      *bytes  = malloc(loan->len);
     umx_status status = UMX_ERR_CONNECTION_RESET;
@@ -241,7 +244,7 @@ read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (read_loan(cma, loan, bytes)) {
+    if (read_loan(agreement, loan, bytes)) {
         status = (req->gather != NULL) ?
                      umi_gather_write(req->gather, 0, bytes, loan->len) :
                      umi_copy_in(&req->buf, bytes, loan->len);
@@ -251,17 +254,18 @@ read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
 }
 
 umx_status
-umi_cma_read(umx_request *req, void *desc)
+umi_lend_read(umx_request *req, void *desc)
 {
-    const umi_cma_loan *loan   = &borrowed_of(desc)->loan;
-    umi_link           *link   = req->ep->link;
-    const umi_cma      *cma    = (link != NULL) ? link->cma : NULL;
-    void               *memory = plain_memory(req);
-    umx_status          status = UMX_ERR_CONNECTION_RESET;
+    const umi_lend_loan      *loan      = &borrowed_of(desc)->loan;
+    umi_link                 *link      = req->ep->link;
+    const umi_lend_agreement *agreement = (link != NULL) ? link->agreement :
+                                                           NULL;
+    void                     *memory    = plain_memory(req);
+    umx_status                status    = UMX_ERR_CONNECTION_RESET;
 
     if (memory == NULL) {
-        status = read_elsewhere(req, cma, loan);
-    } else if (read_loan(cma, loan, memory)) {
+        status = read_elsewhere(req, agreement, loan);
+    } else if (read_loan(agreement, loan, memory)) {
         status = UMX_OK;
     }
     give_back(req->worker, desc,
@@ -286,10 +290,10 @@ static bool
 borrow(umx_worker *worker, const umi_am_arrival *arrival,
        umi_am_arrival *message)
 {
-    borrowed    *it;
-    umi_ep      *ep;
-    umi_cma_loan loan;
-    uint64_t     endpoint;
+    borrowed     *it;
+    umi_ep       *ep;
+    umi_lend_loan loan;
+    uint64_t      endpoint;
 
     if (arrival->header_len < sizeof(loan) + UMI_HEADER_MIN) {
         return false;
@@ -305,8 +309,8 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
         umi_worker_stray(worker, endpoint);
         return false;
     }
-    if (ep->link == NULL || ep->link->cma == NULL ||
-        !ep->link->cma->has_borrowed || loan.len == 0 ||
+    if (ep->link == NULL || ep->link->agreement == NULL ||
+        !ep->link->agreement->has_borrowed || loan.len == 0 ||
         loan.len > SIZE_MAX / 2 || arrival->len != 0) {
         refuse(ep, "a loan that was not agreed on");
         return false;
@@ -318,7 +322,7 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     }
     it->loan          = loan;
     it->endpoint      = endpoint;
-    message->data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
+    message->data     = (void *)((uintptr_t)it + UMI_LEND_MARK);
     message->len      = loan.len;
     message->is_rndv  = true;
     message->can_keep = true;
@@ -345,14 +349,14 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 }
 
 static void
-on_return(umi_ep *ep, const umi_cma_note *note)
+on_return(umi_ep *ep, const umi_lend_note *note)
 {
-    umi_cma  *cma  = ep->link->cma;
-    umi_loan *loan = NULL;
+    umi_lend_agreement *agreement = ep->link->agreement;
+    umi_loan           *loan      = NULL;
 
-    if (cma != NULL && cma->table != NULL) {
-        loan = umi_cma_table_find(cma->table, note->u.loan.slot,
-                                  note->u.loan.id);
+    if (agreement != NULL && agreement->table != NULL) {
+        loan = umi_lend_table_find(agreement->table, note->u.loan.slot,
+                                   note->u.loan.id);
     }
     if (loan != NULL && loan->req->ep == ep) {
         end_loan(loan, (note->status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
@@ -362,8 +366,8 @@ on_return(umi_ep *ep, const umi_cma_note *note)
 static int
 on_note(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_cma_note note;
-    umi_ep      *ep;
+    umi_lend_note note;
+    umi_ep       *ep;
 
     if (arrival->header_len != sizeof(note)) {
         return UMI_AM_CONSUMED;
@@ -376,14 +380,14 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
-    switch ((umi_cma_kind)note.kind) {
-    case UMI_CMA_ASK:
-        umi_cma_on_ask(ep);
+    switch ((umi_lend_kind)note.kind) {
+    case UMI_LEND_ASK:
+        umi_lend_on_ask(ep);
         break;
-    case UMI_CMA_INVITE:
-        umi_cma_on_invite(ep, &note.u.invite);
+    case UMI_LEND_INVITE:
+        umi_lend_on_invite(ep, &note.u.invite);
         break;
-    case UMI_CMA_RETURN:
+    case UMI_LEND_RETURN:
         on_return(ep, &note);
         break;
     default:
@@ -394,20 +398,20 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
 }
 
 void
-umi_cma_init(umx_worker *worker, umi_lend *lend)
+umi_lend_init(umx_worker *worker, umi_lend *lend)
 {
     umi_pool_init(&lend->objects, sizeof(object));
     worker->lend = lend;
 }
 
 void
-umi_cma_fini(umi_lend *lend)
+umi_lend_fini(umi_lend *lend)
 {
     umi_pool_fini(&lend->objects);
 }
 
 umx_status
-umi_cma_listen(umx_worker *worker)
+umi_lend_listen(umx_worker *worker)
 {
     umx_status status = umi_am_set_handler(worker, UMI_AM_LENT, on_lent);
 

@@ -26,37 +26,37 @@
 
 /* A new worker, whose loans lie in `lend`; it is gone, and UCX's worker, too.
  */
-void umi_cma_init(umx_worker *worker, umi_lend *lend);
-void umi_cma_fini(umi_lend *lend);
+void umi_lend_init(umx_worker *worker, umi_lend *lend);
+void umi_lend_fini(umi_lend *lend);
 
 /* After the handler of data messages has been set. */
-umx_status umi_cma_listen(umx_worker *worker);
+umx_status umi_lend_listen(umx_worker *worker);
 
 /* May messages of `len` bytes be lent? Asks the peer, if nobody has. */
-bool umi_cma_is_agreed(umi_ep *ep, size_t len);
+bool umi_lend_is_agreed(umi_ep *ep, size_t len);
 
 /* The same of this one, which has memory that can be. */
-bool umi_cma_may_lend(const umx_request *req, size_t header_len);
+bool umi_lend_may_send(const umx_request *req, size_t header_len);
 
 /* umi_am_send() as a loan. UMX_INPROGRESS or a failure. */
-umx_status umi_cma_lend(umx_request *req, const void *header,
-                        size_t header_len);
+umx_status umi_lend_send(umx_request *req, const void *header,
+                         size_t header_len);
 
 /* No address of a process has this bit; those of UCX's may be odd. */
-#define UMI_CMA_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
+#define UMI_LEND_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
 
 /* `desc` of an arrival may be a loan. */
 static inline bool
-umi_cma_is_loan(const void *desc)
+umi_lend_is_loan(const void *desc)
 {
-    return ((uintptr_t)desc & UMI_CMA_MARK) != 0;
+    return ((uintptr_t)desc & UMI_LEND_MARK) != 0;
 }
 
 /* umi_am_recv() and umi_am_release() of one. */
-umx_status umi_cma_read(umx_request *req, void *desc);
-void       umi_cma_release(umx_worker *worker, void *desc);
+umx_status umi_lend_read(umx_request *req, void *desc);
+void       umi_lend_release(umx_worker *worker, void *desc);
 
 /* The endpoint ends: nothing of it is lent any more. */
-void umi_cma_end(umi_ep *ep, umx_status status);
+void umi_lend_end(umi_ep *ep, umx_status status);
 
 #endif

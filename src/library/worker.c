@@ -89,14 +89,14 @@ static void
 init_worker(umx_worker *worker)
 {
     umi_tag_init(worker, &rooms_of(worker)->tags);
-    umi_cma_init(worker, &rooms_of(worker)->lend);
+    umi_lend_init(worker, &rooms_of(worker)->lend);
     umi_am_init(worker, &rooms_of(worker)->am);
 }
 
 static void
 free_worker(umx_worker *worker)
 {
-    umi_cma_fini(&rooms_of(worker)->lend);
+    umi_lend_fini(&rooms_of(worker)->lend);
 }
 
 static void
@@ -160,7 +160,7 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
                                     umi_control_on_arrival);
     }
     if (status == UMX_OK) {
-        status = umi_cma_listen(worker);
+        status = umi_lend_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);
