@@ -196,7 +196,7 @@ link_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
     if (is_anothers(worker, claim)) {
         return UMX_ERR_REJECTED;
     }
-    link = calloc(1, sizeof(*link));
+    link = calloc(1, sizeof(*link) + worker->hooks->link_size);
     if (link == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -221,6 +221,7 @@ link_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
     umi_engine_hold(link->engine);
     (void)!umi_transports(link->handle, note_transport, link);
     umi_list_append(&worker->links, &link->node);
+    worker->hooks->init_link(link);
     *link_p = link;
     return UMX_OK;
 }
@@ -334,9 +335,7 @@ umi_link_close(umi_link *link)
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
         umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
     }
-    if (link->agreement != NULL) {
-        link->end_agreement(link);
-    }
+    link->worker->hooks->fini_link(link);
     end_link(link);
 }
 

@@ -46,10 +46,7 @@ typedef struct umi_link {
     bool        has_shm;
     bool        has_tcp;
     bool        has_rdma;
-    /* lend/agree.c has this; NULL until then. */
-    struct umi_lend_agreement *agreement;
-    void (*end_agreement)(struct umi_link *link); /* frees that */
-} umi_link;
+} umi_link; /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */
 typedef struct umi_peer_claim {

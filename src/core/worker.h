@@ -27,6 +27,9 @@ typedef struct umi_worker_hooks {
     size_t size; /* of what the rooms above keep behind each umx_worker */
     void (*init)(umx_worker *worker);
     void (*free)(umx_worker *worker); /* UCX's workers are gone */
+    size_t link_size; /* of what they keep behind each umi_link, zeros first */
+    void (*init_link)(struct umi_link *link);
+    void (*fini_link)(struct umi_link *link); /* nobody uses it any more */
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -88,46 +87,34 @@ stop_lending(umi_lend_agreement *agreement)
     close_watch(agreement, &agreement->reader);
 }
 
+static void on_timer(umi_timer *timer);
+
+void
+umi_lend_init_link(umi_link *link)
+{
+    umi_lend_agreement *agreement = umi_lend_agreement_of(link);
+
+    agreement->link       = link;
+    agreement->reader.fd  = -1;
+    agreement->socket.fd  = -1;
+    agreement->lender.fd  = -1;
+    agreement->process.fd = -1;
+    umi_timer_init(&agreement->timer, on_timer);
+}
+
 /* The reader's connection ends before the table's memory is somebody else's:
  * the reader looks at it after each reading. */
-static void
-end_agreement(umi_link *link)
+void
+umi_lend_fini_link(umi_link *link)
 {
-    umi_lend_agreement *agreement = link->agreement;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(link);
 
-    link->agreement = NULL;
     stop_lending(agreement);
     end_invitation(agreement);
     drop_lender(agreement);
     if (agreement->table != NULL) {
         umi_lend_table_end(agreement->table);
     }
-    free(agreement);
-}
-
-static void on_timer(umi_timer *timer);
-
-/* NULL when out of memory. */
-static umi_lend_agreement *
-agreement_of(umi_link *link)
-{
-    umi_lend_agreement *agreement = link->agreement;
-
-    if (agreement != NULL) {
-        return agreement;
-    }
-    agreement = calloc(1, sizeof(*agreement));
-    if (agreement != NULL) {
-        agreement->link       = link;
-        agreement->reader.fd  = -1;
-        agreement->socket.fd  = -1;
-        agreement->lender.fd  = -1;
-        agreement->process.fd = -1;
-        umi_timer_init(&agreement->timer, on_timer);
-        link->agreement     = agreement;
-        link->end_agreement = end_agreement;
-    }
-    return agreement;
 }
 
 /* ---- sockets -------------------------------------------------------------
@@ -227,14 +214,13 @@ introduce(umi_lend_agreement *agreement, const umi_lend_invitation *invitation)
 void
 umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation)
 {
-    umi_lend_agreement *agreement;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
 
     if (ep->lend_step != UMI_LEND_ASKED) {
         return;
     }
     ep->lend_step = UMI_LEND_ANSWERED;
-    agreement     = agreement_of(ep->link);
-    if (agreement == NULL || agreement->reader.fd >= 0) {
+    if (agreement->reader.fd >= 0) {
         return; /* another endpoint was faster */
     }
     if (agreement->table == NULL) {
@@ -248,10 +234,10 @@ umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation)
 bool
 umi_lend_is_agreed_on(umi_ep *ep)
 {
-    umi_lend_agreement *agreement = ep->link->agreement;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
     umi_lend_note       ask       = {.kind = UMI_LEND_ASK};
 
-    if (agreement != NULL && agreement->reader.fd >= 0) {
+    if (agreement->reader.fd >= 0) {
         return agreement->may_lend;
     }
     if (ep->lend_step == UMI_LEND_NOT_ASKED) {
@@ -479,19 +465,14 @@ invite(umi_lend_agreement *agreement)
 void
 umi_lend_on_ask(umi_ep *ep)
 {
-    umi_link           *link = ep->link;
-    umi_lend_note       note = {.kind = UMI_LEND_INVITE};
-    umi_lend_agreement *agreement;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
+    umi_lend_note       note      = {.kind = UMI_LEND_INVITE};
 
-    if (ep->worker->context->config.cma_max == 0 || !link->has_shm ||
+    if (ep->worker->context->config.cma_max == 0 || !ep->link->has_shm ||
         ep->num_lend_asks >= MAX_ASKS) {
         return;
     }
     ep->num_lend_asks++;
-    agreement = agreement_of(link);
-    if (agreement == NULL) {
-        return;
-    }
     if (agreement->source.size != 0) {
         if (umi_lend_has_lender(agreement)) {
             return; /* it has asked before it knew */

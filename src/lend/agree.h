@@ -49,6 +49,7 @@ enum umi_lend_step {
     UMI_LEND_ANSWERED /* and has had an INVITE */
 };
 
+/* Behind each umi_link. */
 typedef struct umi_lend_agreement {
     umi_link *link;
     /* as a lender */
@@ -65,6 +66,19 @@ typedef struct umi_lend_agreement {
     unsigned            num_refused;
     bool                has_borrowed; /* there has been a lender */
 } umi_lend_agreement;
+
+_Static_assert(sizeof(umi_link) % _Alignof(umi_lend_agreement) == 0,
+               "behind it");
+
+static inline umi_lend_agreement *
+umi_lend_agreement_of(const umi_link *link)
+{
+    return (umi_lend_agreement *)(uintptr_t)(link + 1);
+}
+
+/* umi_worker_hooks.init_link and fini_link */
+void umi_lend_init_link(umi_link *link);
+void umi_lend_fini_link(umi_link *link);
 
 /* May `ep` lend? Asks its peer if need be. */
 bool umi_lend_is_agreed_on(umi_ep *ep);

@@ -70,7 +70,7 @@ bool
 umi_lend_may_send(const umx_request *req, size_t header_len)
 {
     return umi_lend_is_agreed(req->ep, req->buf.len) &&
-           req->ep->link->agreement->table->num_free != 0 &&
+           umi_lend_agreement_of(req->ep->link)->table->num_free != 0 &&
            header_len <= UMI_LEND_HEADER_MAX &&
            req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
            req->gather == NULL && is_within_reach(&req->buf);
@@ -122,7 +122,7 @@ new_loan(umx_request *req, const void *header, size_t header_len)
         return NULL;
     }
     loan->worker     = worker;
-    loan->table      = req->ep->link->agreement->table;
+    loan->table      = umi_lend_agreement_of(req->ep->link)->table;
     loan->req        = req;
     loan->is_sending = false;
     if (!umi_lend_table_add(loan->table, req->buf.data, req->buf.len, loan,
@@ -203,15 +203,18 @@ umi_lend_release(umx_worker *worker, void *desc)
     give_back(worker, desc, UMX_OK);
 }
 
-/* What has been read of a loan that was none is nobody's. */
+/* Read what the peer of `link` lends; NULL: it is gone. What has been read of a
+ * loan that was none is nobody's. */
 static bool
-read_loan(const umi_lend_agreement *agreement, const umi_lend_loan *loan,
-          void *data)
+read_loan(const umi_link *link, const umi_lend_loan *loan, void *data)
 {
-    if (agreement != NULL &&
-        umi_lend_source_read(&agreement->source, loan, data) &&
-        umi_lend_has_lender(agreement)) {
-        return true;
+    if (link != NULL) {
+        const umi_lend_agreement *agreement = umi_lend_agreement_of(link);
+
+        if (umi_lend_source_read(&agreement->source, loan, data) &&
+            umi_lend_has_lender(agreement)) {
+            return true;
+        }
     }
     memset(data, 0, loan->len);
     return false;
@@ -235,7 +238,7 @@ plain_memory(const umx_request *req)
 }
 
 static umx_status
-read_elsewhere(umx_request *req, const umi_lend_agreement *agreement,
+read_elsewhere(umx_request *req, const umi_link *link,
                const umi_lend_loan *loan)
 {
     void      *bytes  = malloc(loan->len);
@@ -244,7 +247,7 @@ read_elsewhere(umx_request *req, const umi_lend_agreement *agreement,
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (read_loan(agreement, loan, bytes)) {
+    if (read_loan(link, loan, bytes)) {
         status = (req->gather != NULL) ?
                      umi_gather_write(req->gather, 0, bytes, loan->len) :
                      umi_copy_in(&req->buf, bytes, loan->len);
@@ -256,16 +259,14 @@ read_elsewhere(umx_request *req, const umi_lend_agreement *agreement,
 umx_status
 umi_lend_read(umx_request *req, void *desc)
 {
-    const umi_lend_loan      *loan      = &borrowed_of(desc)->loan;
-    umi_link                 *link      = req->ep->link;
-    const umi_lend_agreement *agreement = (link != NULL) ? link->agreement :
-                                                           NULL;
-    void                     *memory    = plain_memory(req);
-    umx_status                status    = UMX_ERR_CONNECTION_RESET;
+    const umi_lend_loan *loan   = &borrowed_of(desc)->loan;
+    const umi_link      *link   = req->ep->link;
+    void                *memory = plain_memory(req);
+    umx_status           status = UMX_ERR_CONNECTION_RESET;
 
     if (memory == NULL) {
-        status = read_elsewhere(req, agreement, loan);
-    } else if (read_loan(agreement, loan, memory)) {
+        status = read_elsewhere(req, link, loan);
+    } else if (read_loan(link, loan, memory)) {
         status = UMX_OK;
     }
     give_back(req->worker, desc,
@@ -309,9 +310,8 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
         umi_worker_stray(worker, endpoint);
         return false;
     }
-    if (ep->link == NULL || ep->link->agreement == NULL ||
-        !ep->link->agreement->has_borrowed || loan.len == 0 ||
-        loan.len > SIZE_MAX / 2 || arrival->len != 0) {
+    if (ep->link == NULL || !umi_lend_agreement_of(ep->link)->has_borrowed ||
+        loan.len == 0 || loan.len > SIZE_MAX / 2 || arrival->len != 0) {
         refuse(ep, "a loan that was not agreed on");
         return false;
     }
@@ -351,12 +351,11 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 static void
 on_return(umi_ep *ep, const umi_lend_note *note)
 {
-    umi_lend_agreement *agreement = ep->link->agreement;
-    umi_loan           *loan      = NULL;
+    umi_lend_table *table = umi_lend_agreement_of(ep->link)->table;
+    umi_loan       *loan  = NULL;
 
-    if (agreement != NULL && agreement->table != NULL) {
-        loan = umi_lend_table_find(agreement->table, note->u.loan.slot,
-                                   note->u.loan.id);
+    if (table != NULL) {
+        loan = umi_lend_table_find(table, note->u.loan.slot, note->u.loan.id);
     }
     if (loan != NULL && loan->req->ep == ep) {
         end_loan(loan, (note->status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);

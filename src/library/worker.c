@@ -9,6 +9,7 @@
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
+#include "lend/agree.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
@@ -120,6 +121,9 @@ static const umi_worker_hooks worker_hooks = {
     .size          = sizeof(rooms),
     .init          = init_worker,
     .free          = free_worker,
+    .link_size     = sizeof(umi_lend_agreement),
+    .init_link     = umi_lend_init_link,
+    .fini_link     = umi_lend_fini_link,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_endpoint_visit,

@@ -153,13 +153,13 @@ may_read(void)
 static umi_lend_agreement *
 client_agreement(const pair *p)
 {
-    return p->client->base.link->agreement;
+    return umi_lend_agreement_of(p->client->base.link);
 }
 
 static umi_lend_agreement *
 server_agreement(const pair *p)
 {
-    return p->server->base.link->agreement;
+    return umi_lend_agreement_of(p->server->base.link);
 }
 
 static void
@@ -170,7 +170,7 @@ open_lending_pair(pair *p)
     }
     open_pair(p);
     assert_int_equal(pass(p, out, 1, in, 1), UMX_OK);
-    PAIR_UNTIL(p, client_agreement(p) != NULL && client_agreement(p)->may_lend);
+    PAIR_UNTIL(p, client_agreement(p)->may_lend);
     assert_int_equal(sys.reads, 0);
 }
 
@@ -596,7 +596,7 @@ test_over_tcp_nothing_is_lent(void **state)
     pair_open(p);
     check_rendezvous(p);
     feed_note(p->server, (umi_lend_note){.kind = UMI_LEND_ASK});
-    assert_null(server_agreement(p));
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
 }
 
 static void
