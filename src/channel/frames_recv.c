@@ -109,7 +109,7 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
     if (part->count > 1) {
         is_good = gather_part(lander, frames, part, buffers);
     } else {
-        umi_request_borrow(lander, &buffers[part->first]);
+        umi_request_hold_buffer(lander, &buffers[part->first]);
         lander->buf.len = part->len;
     }
     if (!is_good ||

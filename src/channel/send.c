@@ -208,7 +208,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     req->gather               = what->gather;
     umi_send_of(req)->channel = channel;
     umi_send_of(req)->longer  = NULL;

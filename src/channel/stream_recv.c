@@ -157,7 +157,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     if (recv->filled == 0) {
         req->info.tag = place;
     }
-    umi_request_borrow(piece, &req->buf);
+    umi_request_hold_buffer(piece, &req->buf);
     piece->buf.data     = (char *)req->buf.data + recv->filled;
     piece->buf.len      = len;
     piece->info.tag     = place;
@@ -464,7 +464,7 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     if (req == NULL) {
         return NULL;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     memset(&req->info, 0, sizeof(req->info));
     memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
     umi_stream_of(req)->all.channel = channel;

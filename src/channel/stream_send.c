@@ -110,7 +110,7 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     umi_pieces_of(req)->channel = channel;
     umi_pieces_of(req)->count   = 0;
     umi_pieces_of(req)->pending = 0;

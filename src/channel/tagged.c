@@ -305,7 +305,7 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
     if (req == NULL) {
         return NULL;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     req->info.length          = 0;
     umi_recv_of(req)->tag     = match->tag;
     umi_recv_of(req)->mask    = match->mask;

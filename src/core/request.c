@@ -72,7 +72,7 @@ free_odd(umx_request *req)
         return;
     }
     req->worker->stats.requests_lost -= req->is_lost;
-    umi_request_end_loan(req);
+    umi_request_drop_buffer(req);
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
         umi_ep_release(ep);

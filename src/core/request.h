@@ -75,9 +75,9 @@ umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
 /* Back to the pool: for one that never was INPROGRESS, and after on_done. */
 void umi_request_free(umx_request *req);
 
-/* `buf` is lent to it: `req->buf`. */
+/* Give `req` the buffer that the user lends it; hold its registration. */
 static inline void
-umi_request_borrow(umx_request *req, const umx_buffer *buf)
+umi_request_hold_buffer(umx_request *req, const umx_buffer *buf)
 {
     req->buf = *buf;
     if (buf->memh != NULL) {
@@ -85,10 +85,10 @@ umi_request_borrow(umx_request *req, const umx_buffer *buf)
     }
 }
 
-/* So is `buf`, one of several. It loses its registration if that is not the one
- * that `req` holds, which is the first. */
+/* Hold the registration of `buf`, one of several buffers. Only the first that
+ * has one is held: a buffer with another loses its own. */
 static inline void
-umi_request_borrow_part(umx_request *req, umx_buffer *buf)
+umi_request_hold_part(umx_request *req, umx_buffer *buf)
 {
     if (buf->memh != NULL && req->buf.memh == NULL) {
         umi_memh_hold(buf->memh);
@@ -98,9 +98,9 @@ umi_request_borrow_part(umx_request *req, umx_buffer *buf)
     }
 }
 
-/* The end of the loan. */
+/* Give the registration up: the user has the buffer back. */
 static inline void
-umi_request_end_loan(umx_request *req)
+umi_request_drop_buffer(umx_request *req)
 {
     umx_memh *memh = req->buf.memh;
 

@@ -489,7 +489,7 @@ run_done(umx_worker *worker)
             continue;
         }
         req->is_done = true;
-        umi_request_end_loan(req);
+        umi_request_drop_buffer(req);
         if (req->on_done != NULL) {
             bool is_kept = req->is_kept;
 

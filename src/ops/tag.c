@@ -92,7 +92,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->tag     = tag;
     umi_tag_op_of(req)->is_sync = is_sync;
     return umi_ep_post(base, req, req_p);
@@ -310,7 +310,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     req->info                     = (umx_recv_info){0};
     umi_tag_op_of(req)->tag       = tag;
     umi_tag_op_of(req)->mask      = mask;

@@ -175,7 +175,7 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     *message_p = NULL;
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->mask      = UINT64_MAX;
     umi_tag_op_of(req)->message   = NULL;
     umi_tag_op_of(req)->is_moving = false;

@@ -236,7 +236,7 @@ withdraw(part *p)
     }
 }
 
-/* What was sent is executed all the same: only the loan of the buffers ends
+/* What was sent is executed all the same: only the hold on the buffers ends
  * early, for those that UCX has done with. */
 static void
 cancel_ask(umx_request *req)
@@ -297,7 +297,7 @@ umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
     p->request = request;
     buf        = is_write ? &p->payload : &p->buf;
     *buf       = item->buf;
-    umi_request_borrow_part(req, buf);
+    umi_request_hold_part(req, buf);
     post_part(p);
 }
 

@@ -169,7 +169,7 @@ move(umx_request *req, const umx_rma_item *item)
     if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
         return;
     }
-    umi_request_borrow_part(req, &buf);
+    umi_request_hold_part(req, &buf);
     status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
                               &buf, umi_rma_op_of(req)->is_write);
     if (status < 0) {
