@@ -32,7 +32,7 @@ peer_closed(umx_ep *ep)
     umi_channels_fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_channels_fail_sends(ep, UMX_ERR_PEER_CLOSED);
     umi_am_run(ep); /* the last replies */
-    umi_rma_fail(ep, UMX_ERR_PEER_CLOSED);
+    umi_initiator_fail(ep, UMX_ERR_PEER_CLOSED);
 }
 
 static void
@@ -57,7 +57,7 @@ static const umi_ep_hooks ep_hooks = {
     .read_goodbye  = umi_channels_read_goodbye,
     .has_arrived   = umi_channels_have_arrived,
     .has_waiting   = umi_channels_have_waiting,
-    .is_busy       = umi_rma_is_busy,
+    .is_busy       = umi_initiator_is_busy,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,
     .fail_recvs    = umi_channels_fail_recvs,
@@ -131,7 +131,7 @@ static const umi_worker_hooks worker_hooks = {
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
-    .hold_flush    = umi_rma_hold_flush,
+    .hold_flush    = umi_initiator_hold_flush,
     .abort_ep      = umi_endpoint_abort,
     .abort         = abort_worker,
     .fini          = fini_worker,

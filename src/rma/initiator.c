@@ -78,7 +78,7 @@ end_if_over(part *p)
     }
     umi_node_remove(&p->node);
     free(p);
-    if (!umi_rma_is_busy(ep)) {
+    if (!umi_initiator_is_busy(ep)) {
         become_idle(ep);
     }
     run_flushes(ep->rma);
@@ -205,7 +205,7 @@ post_part(part *p)
 }
 
 void
-umi_rma_ucx_done(umx_ep *ep)
+umi_initiator_ucx_done(umx_ep *ep)
 {
     umi_node *node;
 
@@ -215,7 +215,7 @@ umi_rma_ucx_done(umx_ep *ep)
     while ((node = umi_list_pop(&ep->rma->unsent)) != NULL) {
         send_part(umi_container_of(node, part, unsent));
     }
-    if (!umi_rma_is_busy(ep)) {
+    if (!umi_initiator_is_busy(ep)) {
         become_idle(ep);
     }
 }
@@ -260,7 +260,7 @@ cancel_ask(umx_request *req)
 static const umi_request_ops ask_ops = {.name = "rma", .cancel = cancel_ask};
 
 umx_request *
-umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
+umi_initiator_begin(umx_rkey *rkey, const umx_op_params *params)
 {
     umx_ep      *ep = umi_endpoint_of(rkey->ep);
     umx_request *req;
@@ -270,17 +270,18 @@ umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
     }
     req = umi_request_new(ep->base.worker, &ep->base, &ask_ops, params);
     if (req != NULL) {
-        req->buf                      = (umx_buffer){0};
-        req->info                     = (umx_recv_info){0};
-        umi_rma_op_of(req)->num_parts = 1; /* umi_rma_ask_end() takes it off */
-        umi_rma_op_of(req)->status    = UMX_OK;
+        req->buf  = (umx_buffer){0};
+        req->info = (umx_recv_info){0};
+        umi_rma_op_of(req)->num_parts =
+            1; /* umi_initiator_end() takes it off */
+        umi_rma_op_of(req)->status = UMX_OK;
     }
     return req;
 }
 
 void
-umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
-                     bool is_write)
+umi_initiator_transfer(umx_request *req, umx_rkey *rkey,
+                       const umx_rma_item *item, bool is_write)
 {
     umi_rma_request request = {.op      = is_write ? UMI_RMA_PUT : UMI_RMA_GET,
                                .context = rkey->key.context,
@@ -324,8 +325,8 @@ new_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic)
 }
 
 void
-umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
-                   uint64_t *old)
+umi_initiator_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
+                     uint64_t *old)
 {
     part *p = new_atomic(req, rkey, atomic);
 
@@ -336,7 +337,7 @@ umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
 }
 
 void
-umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
+umi_initiator_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
 {
     part *p = new_atomic(req, rkey, signal);
 
@@ -347,8 +348,8 @@ umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
 }
 
 void
-umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
-                        const umx_atomic *signal)
+umi_initiator_late_signal(umx_request *req, umx_rkey *rkey,
+                          const umx_atomic *signal)
 {
     part *p = new_atomic(req, rkey, signal);
 
@@ -359,7 +360,7 @@ umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
 }
 
 void
-umi_rma_ask_end(umx_request *req)
+umi_initiator_end(umx_request *req)
 {
     count_down(req);
 }
@@ -396,7 +397,7 @@ receive(part *p, umx_message *message)
 }
 
 void
-umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
+umi_initiator_on_reply(umx_ep *ep, umx_message *message, void *arg)
 {
     size_t        len, payload_len = umx_message_info(message)->length;
     const void   *header = umx_message_header(message, &len);
@@ -436,7 +437,7 @@ umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
  */
 
 void
-umi_rma_fail(umx_ep *ep, umx_status status)
+umi_initiator_fail(umx_ep *ep, umx_status status)
 {
     if (ep->rma == NULL) {
         return;
@@ -451,7 +452,7 @@ umi_rma_fail(umx_ep *ep, umx_status status)
 }
 
 bool
-umi_rma_is_busy(const umx_ep *ep)
+umi_initiator_is_busy(const umx_ep *ep)
 {
     return ep->rma != NULL &&
            (!umi_list_is_empty(&ep->rma->parts) || ep->rma->num_ucx != 0);
@@ -553,7 +554,7 @@ forget_flush(umx_ep *ep, umx_request *req)
 }
 
 umx_status
-umi_rma_hold_flush(umx_request *req)
+umi_initiator_hold_flush(umx_request *req)
 {
     bool is_ok = true;
 

@@ -177,7 +177,7 @@ static umx_status
 ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
           bool is_write, const umx_op_params *params, umx_request **req_p)
 {
-    umx_request *req = umi_rma_ask(rkey, params);
+    umx_request *req = umi_initiator_begin(rkey, params);
     umx_rma_item merged;
 
     if (req == NULL) {
@@ -185,9 +185,9 @@ ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
     }
     for (size_t i = 0; i < count;) {
         i = umi_rma_merge(items, count, i, &merged);
-        umi_rma_ask_transfer(req, rkey, &merged, is_write);
+        umi_initiator_transfer(req, rkey, &merged, is_write);
     }
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -263,12 +263,12 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
         }
         return UMX_OK;
     }
-    req = umi_rma_ask(rkey, params);
+    req = umi_initiator_begin(rkey, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_ask_atomic(req, rkey, atomic, old);
-    umi_rma_ask_end(req);
+    umi_initiator_atomic(req, rkey, atomic, old);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -297,15 +297,15 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
     if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
         return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
     }
-    req = umi_rma_ask(rkey, params);
+    req = umi_initiator_begin(rkey, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_ask_transfer(req, rkey, item, true);
+    umi_initiator_transfer(req, rkey, item, true);
     if (umi_rma_op_of(req)->status == UMX_OK) {
-        umi_rma_ask_signal(req, rkey, signal);
+        umi_initiator_signal(req, rkey, signal);
     }
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -313,7 +313,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
 static void
 fence(umx_ep *ep)
 {
-    if (umi_rma_is_busy(ep)) {
+    if (umi_initiator_is_busy(ep)) {
         ep->rma->is_fence_due = true;
         ep->rma->is_fenced    = true;
     }

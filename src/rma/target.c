@@ -273,7 +273,7 @@ run_held(umx_ep *ep)
 }
 
 void
-umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
+umi_target_on_request(umx_ep *ep, umx_message *message, void *arg)
 {
     umi_rma        *rma = umi_rma_get_state(ep);
     umi_rma_request request;
@@ -294,56 +294,16 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
     }
 }
 
-/* ---- state ---------------------------------------------------------------
+/* ---- the end -------------------------------------------------------------
  */
 
-umi_rma *
-umi_rma_get_state(umx_ep *ep)
-{
-    if (ep->rma == NULL) {
-        ep->rma = calloc(1, sizeof(*ep->rma));
-        if (ep->rma != NULL) {
-            umi_list_init(&ep->rma->parts);
-            umi_list_init(&ep->rma->unsent);
-            umi_list_init(&ep->rma->flushes);
-            umi_list_init(&ep->rma->held);
-            umi_slots_init(&ep->rma->ids);
-        }
-    }
-    return ep->rma;
-}
-
 void
-umi_rma_free_state(umx_ep *ep)
+umi_target_finish(umx_ep *ep)
 {
-    if (ep->rma != NULL) {
-        umi_slots_fini(&ep->rma->ids);
-        free(ep->rma);
-    }
-}
-
-umx_status
-umi_rma_init(umx_worker *worker)
-{
-    umx_status status = umi_am_set_user(worker, UMI_AM_ID_RMA_REQUEST,
-                                        umi_rma_on_request, NULL);
-
-    return (status != UMX_OK) ? status :
-                                umi_am_set_user(worker, UMI_AM_ID_RMA_REPLY,
-                                                umi_rma_on_reply, NULL);
-}
-
-void
-umi_rma_finish(umx_ep *ep, umx_status status)
-{
-    if (ep->rma == NULL) {
-        return;
-    }
     while (!umi_list_is_empty(&ep->rma->held)) {
         umx_message *message = umi_message_at(ep->rma->held.next);
 
         umi_node_remove(&message->node);
         umx_message_drop(message);
     }
-    umi_rma_fail(ep, status);
 }

@@ -32,7 +32,7 @@ leave_ucx(umx_request *req)
     if (umi_rma_op_of(req)->is_in_ucx) {
         umi_rma_op_of(req)->is_in_ucx = false;
         ep->rma->num_ucx--;
-        umi_rma_ucx_done(ep);
+        umi_initiator_ucx_done(ep);
     }
 }
 
@@ -48,10 +48,10 @@ signal_owner(umx_request *req)
 {
     req->status                   = UMX_INPROGRESS;
     umi_rma_op_of(req)->num_parts = 1;
-    umi_rma_ask_late_signal(req, umi_rma_op_of(req)->rkey,
-                            &umi_rma_op_of(req)->signal);
+    umi_initiator_late_signal(req, umi_rma_op_of(req)->rkey,
+                              &umi_rma_op_of(req)->signal);
     leave_ucx(req);
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     return UMX_INPROGRESS;
 }
 
