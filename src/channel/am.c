@@ -158,7 +158,7 @@ attach_user(umx_worker *worker, umi_am_user *user)
     uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
 
     UMI_LIST_FOREACH(node, &worker->eps) {
-        umx_ep      *ep = umi_endpoint_of(umi_container_of(node, umi_ep, node));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
         umi_channel *channel = umi_channel_find(ep, id);
 
         if (channel != NULL) {

@@ -102,28 +102,28 @@ typedef struct umi_channel {
 
 /* Of all channels: bytes that eager messages are charged for, and
  * announcements. */
-typedef struct umi_ep_counts {
+typedef struct umi_endpoint_counts {
     uint64_t bytes;
     uint32_t rndv;
-} umi_ep_counts;
+} umi_endpoint_counts;
 
 /* The channels of an endpoint; behind the umx_ep. */
 typedef struct umi_channels {
-    umi_channel   channel0;
-    umi_list      others;
-    umi_table     by_id;     /* those */
-    umi_channel  *recent;    /* found last; NULL at first */
-    umi_list      due;       /* messages came that receives wait for */
-    uint32_t      num_ours;  /* channels that we send on, without 0 */
-    uint32_t      num_peers; /* that the peer sends on */
-    size_t        rndv_thresh;
-    size_t        lend_min; /* may be lent from here on: lend/lend.h */
-    umi_ep_counts tx_sent;  /* running totals */
-    umi_ep_counts tx_limit; /* what the peer allows of them */
-    umi_ep_counts rx_read;
-    umi_ep_counts rx_granted;
-    umi_ep_counts rx_kept;   /* not read yet */
-    unsigned      num_descs; /* kept eager descriptors of UCX */
+    umi_channel         channel0;
+    umi_list            others;
+    umi_table           by_id;     /* those */
+    umi_channel        *recent;    /* found last; NULL at first */
+    umi_list            due;       /* messages came that receives wait for */
+    uint32_t            num_ours;  /* channels that we send on, without 0 */
+    uint32_t            num_peers; /* that the peer sends on */
+    size_t              rndv_thresh;
+    size_t              lend_min; /* may be lent from here on: lend/lend.h */
+    umi_endpoint_counts tx_sent;  /* running totals */
+    umi_endpoint_counts tx_limit; /* what the peer allows of them */
+    umi_endpoint_counts rx_read;
+    umi_endpoint_counts rx_granted;
+    umi_endpoint_counts rx_kept;   /* not read yet */
+    unsigned            num_descs; /* kept eager descriptors of UCX */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -173,11 +173,12 @@ void       umi_channels_limit(umx_ep *ep);
 /* Call `fn` for every channel. */
 void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
 
-/* umi_ep_hooks.init and fini */
+/* umi_endpoint_hooks.init and fini */
 void umi_channels_init(umx_ep *ep);
 void umi_channels_fini(umx_ep *ep);
 
-/* ---- connection.c: the others of umi_ep_hooks ----------------------------
+/* ---- connection.c: the others of umi_endpoint_hooks
+ * ----------------------------
  */
 
 void     umi_channels_open(umx_ep *ep);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* connection.c: what the channels of an endpoint do as it opens, closes and
- * ends: umi_ep_hooks. */
+ * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
 
 /* The one after `channel`, for EACH_CHANNEL(); NULL: none. */

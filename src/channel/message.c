@@ -177,7 +177,7 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
 
 /* Kept data is UCX's, or a loan. */
 static void
-release(const umi_ep *ep, void *data)
+release(const umi_ep_base *ep, void *data)
 {
     if (umi_lend_is_loan(data)) {
         umi_lend_release(ep->engine->worker, data);

@@ -17,7 +17,7 @@ umi_message_take(umx_message *message)
         umi_list_append(&message->channel->taken, &message->node);
     }
     umi_worker_hold_memory(message->worker);
-    umi_ep_hold(&message->ep->base);
+    umi_ep_base_hold(&message->ep->base);
 }
 
 /* Its bytes come now, or nobody wants them: close_after_recv() waits for the
@@ -38,7 +38,7 @@ end_fetch(umx_message *message)
 static void
 let_go(umx_worker *worker, umx_ep *ep)
 {
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
     umi_worker_release_memory(worker);
 }
 

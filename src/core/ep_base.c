@@ -10,7 +10,8 @@
 static atomic_ullong last_id; /* of the process */
 
 umx_status
-umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
+umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
+                 void (*free)(umi_ep_base *ep))
 {
     memset(ep, 0, sizeof(*ep));
     ep->wire_id = umi_ids_add(&worker->eps_by_id, ep);
@@ -35,7 +36,7 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
 }
 
 void
-umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
+umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing)
 {
     UMI_LIST_FOREACH_SAFE(node, &ep->gathered) {
         umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
@@ -49,7 +50,7 @@ umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
 }
 
 void
-umi_ep_fini(umi_ep *ep)
+umi_ep_base_fini(umi_ep_base *ep)
 {
     umi_node_remove(&ep->node);
     umi_node_remove(&ep->event_node);
@@ -61,14 +62,14 @@ umi_ep_fini(umi_ep *ep)
 }
 
 void
-umi_ep_raise(umi_ep *ep, unsigned events)
+umi_ep_base_raise(umi_ep_base *ep, unsigned events)
 {
     ep->events |= events;
     if (!umi_node_is_linked(&ep->event_node)) {
         umi_list_append(&ep->worker->ep_events, &ep->event_node);
         ep->worker->has_events = true;
         ep->worker->is_armed   = false;
-        umi_ep_hold(ep);
+        umi_ep_base_hold(ep);
     }
 }
 
@@ -76,7 +77,7 @@ umi_ep_raise(umi_ep *ep, unsigned events)
  */
 
 umx_status
-umi_ep_post_status(const umi_ep *ep)
+umi_ep_base_post_status(const umi_ep_base *ep)
 {
     umx_status status;
 
@@ -94,7 +95,7 @@ umi_ep_post_status(const umi_ep *ep)
 }
 
 umx_status
-umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
+umi_ep_base_post(umi_ep_base *ep, umx_request *req, umx_request **req_p)
 {
     umx_status status = UMX_INPROGRESS;
 
@@ -112,7 +113,7 @@ umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
 }
 
 void
-umi_ep_post_waiting(umi_ep *ep)
+umi_ep_base_post_waiting(umi_ep_base *ep)
 {
     umi_node *node;
 
@@ -127,7 +128,7 @@ umi_ep_post_waiting(umi_ep *ep)
 }
 
 void
-umi_ep_end_raw(umi_ep *ep, umx_status status)
+umi_ep_base_end_raw(umi_ep_base *ep, umx_status status)
 {
     ep->end_status = status;
     UMI_LIST_FOREACH_SAFE(node, &ep->worker->inflight) {
@@ -185,7 +186,7 @@ umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
 umx_status
 umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
 {
-    const umi_ep *base = umi_ep_of(ep);
+    const umi_ep_base *base = umi_ep_base_of(ep);
 
     return (base->handle == NULL) ? UMX_ERR_CLOSED :
                                     umi_transports(base->handle, fn, arg);
@@ -194,7 +195,7 @@ umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
 static void
 print_ep(FILE *stream, const void *arg)
 {
-    const umi_ep *ep = arg;
+    const umi_ep_base *ep = arg;
 
     ucp_ep_print_info(ep->handle, stream);
 }
@@ -202,7 +203,7 @@ print_ep(FILE *stream, const void *arg)
 umx_status
 umx_ep_info(const umx_ep *ep, char **text_p)
 {
-    const umi_ep *base = umi_ep_of(ep);
+    const umi_ep_base *base = umi_ep_base_of(ep);
 
     if (base->handle == NULL) {
         return UMX_ERR_CLOSED;
@@ -213,17 +214,17 @@ umx_ep_info(const umx_ep *ep, char **text_p)
 void *
 umx_ep_handle(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->handle;
+    return umi_ep_base_of(ep)->handle;
 }
 
 uint64_t
 umx_ep_id(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->id;
+    return umi_ep_base_of(ep)->id;
 }
 
 umx_worker *
 umx_ep_worker(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->worker;
+    return umi_ep_base_of(ep)->worker;
 }

@@ -41,7 +41,7 @@ has_address(const umi_link *link, const umi_peer_claim *claim)
 /* One that was made for the same claim by another handshake will do: if one of
  * them is true, so is the other. */
 umi_link *
-umi_link_find(const umi_ep *ep, const umi_peer_claim *claim)
+umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim)
 {
     UMI_LIST_FOREACH(node, &ep->worker->links) {
         umi_link *link = umi_container_of(node, umi_link, node);
@@ -57,7 +57,7 @@ umi_link_find(const umi_ep *ep, const umi_peer_claim *claim)
 }
 
 static void
-unlink_ep(umi_ep *ep)
+unlink_ep(umi_ep_base *ep)
 {
     umi_node_remove(&ep->link_node);
     ep->link   = NULL;
@@ -78,11 +78,11 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
     }
     link->is_failed = true;
     UMI_LIST_FOREACH_SAFE(node, &link->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, link_node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, link_node);
 
         if (ep->is_bound) {
             ep->ucx_error = umi_ep_status(status);
-            umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+            umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
         } else {
             unlink_ep(ep); /* its handshake gets another */
         }
@@ -186,7 +186,7 @@ is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
 }
 
 static umx_status
-link_new(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
          umi_link **link_p)
 {
     umx_worker *worker = ep->worker;
@@ -329,11 +329,12 @@ void
 umi_link_close(umi_link *link)
 {
     while (!umi_list_is_empty(&link->eps)) {
-        umi_ep *ep = umi_container_of(link->eps.next, umi_ep, link_node);
+        umi_ep_base *ep = umi_container_of(link->eps.next, umi_ep_base,
+                                           link_node);
 
         unlink_ep(ep);
         ep->ucx_error = UMX_ERR_CONNECTION_RESET;
-        umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+        umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
     }
     link->worker->hooks->fini_link(link);
     end_link(link);
@@ -343,7 +344,7 @@ void
 umi_link_fail(umi_link *link, const char *reason)
 {
     UMI_LIST_FOREACH(node, &link->eps) {
-        umi_container_of(node, umi_ep, link_node)->reason = reason;
+        umi_container_of(node, umi_ep_base, link_node)->reason = reason;
     }
     umi_link_close(link);
 }
@@ -354,7 +355,7 @@ static void
 supersede(umi_link *old, umi_link *link)
 {
     UMI_LIST_FOREACH_SAFE(node, &old->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, link_node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, link_node);
 
         if (!ep->is_bound) {
             unlink_ep(ep);
@@ -365,7 +366,8 @@ supersede(umi_link *old, umi_link *link)
 }
 
 umx_status
-umi_link_claim(const umi_ep *ep, const umi_peer_claim *claim, umi_link **link_p)
+umi_link_claim(const umi_ep_base *ep, const umi_peer_claim *claim,
+               umi_link **link_p)
 {
     *link_p = umi_link_find(ep, claim);
     return (*link_p != NULL) ?
@@ -376,7 +378,7 @@ umi_link_claim(const umi_ep *ep, const umi_peer_claim *claim, umi_link **link_p)
 }
 
 umx_status
-umi_link_get(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
+umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
              umi_link **link_p)
 {
     umi_link  *old = umi_link_find(ep, claim);
@@ -402,7 +404,7 @@ umi_link_get(const umi_ep *ep, const umi_peer_claim *claim, uint64_t id,
 }
 
 void
-umi_link_attach(umi_link *link, umi_ep *ep)
+umi_link_attach(umi_link *link, umi_ep_base *ep)
 {
     ep->link   = link;
     ep->handle = link->handle;
@@ -411,7 +413,7 @@ umi_link_attach(umi_link *link, umi_ep *ep)
 }
 
 void
-umi_link_detach(umi_ep *ep, bool is_graceful)
+umi_link_detach(umi_ep_base *ep, bool is_graceful)
 {
     umi_link *link    = ep->link;
     bool      is_well = is_graceful || !ep->is_bound;

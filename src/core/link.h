@@ -36,7 +36,7 @@ typedef struct umi_link {
     uint8_t     address_hash[UMI_SHA256_SIZE];
     uint64_t    uuid;        /* UCX's number of its worker; 0: not known */
     bool        is_proven;   /* a handshake has shown that the key is its own */
-    umi_list    eps;         /* umi_ep.link_node */
+    umi_list    eps;         /* umi_ep_base.link_node */
     umi_timer   linger;      /* until it is closed, or freed */
     bool        is_failed;   /* UCX's error handler ran */
     bool        is_ending;   /* worker->ending_links: nobody uses it */
@@ -64,12 +64,12 @@ const umi_link *umi_link_with_key(const umx_worker *worker, const uint8_t *key);
 
 /* Find the link of this claim, in the engine that the handshake of `ep` tells
  * the peer of; NULL if there is none, or it has failed. */
-umi_link *umi_link_find(const umi_ep *ep, const umi_peer_claim *claim);
+umi_link *umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim);
 
 /* Find the link of this claim, or make one with the next number.
  * UMX_ERR_REJECTED: a peer with another key is at that address; UCX, which
  * tells workers apart by their uuid, would take one's end for the other's. */
-umx_status umi_link_claim(const umi_ep *ep, const umi_peer_claim *claim,
+umx_status umi_link_claim(const umi_ep_base *ep, const umi_peer_claim *claim,
                           umi_link **link_p);
 
 /* Find the link with the number `id`, of a claim that has been shown to be
@@ -77,7 +77,7 @@ umx_status umi_link_claim(const umi_ep *ep, const umi_peer_claim *claim,
  * lower number: then the connections of that one fail, but for those that are
  * not bound yet. UMX_ERR_CONNECTION_RESET: the number is past, or too far
  * ahead. */
-umx_status umi_link_get(const umi_ep *ep, const umi_peer_claim *claim,
+umx_status umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim,
                         uint64_t id, umi_link **link_p);
 
 /* Fail the link's connections with CONNECTION_RESET. UCX's endpoint is closed
@@ -88,13 +88,13 @@ void umi_link_close(umi_link *link);
 void umi_link_fail(umi_link *link, const char *reason);
 
 /* Let `ep` use the link. */
-void umi_link_attach(umi_link *link, umi_ep *ep);
+void umi_link_attach(umi_link *link, umi_ep_base *ep);
 
 /* `ep` is over. `is_graceful`: the peer is well, so the link may stay for the
  * next connection; else the link is closed if this was its last connection, so
  * that UCX gives all buffers back. The end of a handshake says nothing of a
  * peer that is well. */
-void umi_link_detach(umi_ep *ep, bool is_graceful);
+void umi_link_detach(umi_ep_base *ep, bool is_graceful);
 
 /* Close all links at once: the worker ends. */
 void umi_links_free(umx_worker *worker);

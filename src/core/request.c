@@ -9,8 +9,8 @@
 /* umi_request_new() where the pool has to grow. It is called last, so that the
  * usual case needs no stack frame. */
 static __attribute__((noinline, cold)) umx_request *
-new_of_larger_pool(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
-                   const umx_op_params *params)
+new_of_larger_pool(umx_worker *worker, umi_ep_base *ep,
+                   const umi_request_ops *ops, const umx_op_params *params)
 {
     umx_request *req = umi_pool_get(&worker->requests);
 
@@ -22,7 +22,7 @@ new_of_larger_pool(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
 }
 
 umx_request *
-umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
+umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
                 const umx_op_params *params)
 {
     umx_request *req;
@@ -56,7 +56,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
         }
     }
     if (ep != NULL) {
-        umi_ep_hold(ep);
+        umi_ep_base_hold(ep);
     }
     return req;
 }
@@ -65,7 +65,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
 static __attribute__((noinline)) void
 free_odd(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_posted) { /* reported, but UCX has it until its worker goes */
         umi_list_append(&req->worker->stuck, &req->node);
@@ -75,21 +75,21 @@ free_odd(umx_request *req)
     umi_request_drop_buffer(req);
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
-        umi_ep_release(ep);
+        umi_ep_base_release(ep);
     }
 }
 
 void
 umi_request_free(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_posted || req->is_lost || req->buf.memh != NULL || ep == NULL) {
         free_odd(req);
         return;
     }
     umi_pool_put(&req->worker->requests, req);
-    umi_ep_release(ep);
+    umi_ep_base_release(ep);
 }
 
 void

@@ -14,7 +14,7 @@
 #include "core/memh.h"
 #include "util/list.h"
 
-struct umi_ep;
+struct umi_ep_base;
 
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {
@@ -25,7 +25,7 @@ typedef struct umi_request_ops {
     bool (*finish)(umx_request *req);
     /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
     void (*cancel)(umx_request *req);
-    /* Hand it to UCX, for umi_ep_post_waiting(). NULL: never waits. */
+    /* Hand it to UCX, for umi_ep_base_post_waiting(). NULL: never waits. */
     umx_status (*post)(umx_request *req);
 } umi_request_ops;
 
@@ -46,7 +46,7 @@ struct umx_request {
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep         *ep;     /* held; NULL for a worker's operations */
+    struct umi_ep_base    *ep;     /* held; NULL for a worker's operations */
     umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
     umx_recv_info          info;
@@ -68,7 +68,7 @@ struct umx_request {
     _Static_assert(true, "a semicolon follows")
 
 /* A request of `ops` with the user's params; NULL when out of memory. */
-umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
+umx_request *umi_request_new(umx_worker *worker, struct umi_ep_base *ep,
                              const umi_request_ops *ops,
                              const umx_op_params   *params);
 

@@ -82,10 +82,10 @@ retire_rkey(umi_retire *retire)
 umx_status
 umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
 {
-    umi_ep    *base = umi_ep_of(ep);
-    umi_key    decoded;
-    umx_rkey  *rkey;
-    umx_status status;
+    umi_ep_base *base = umi_ep_base_of(ep);
+    umi_key      decoded;
+    umx_rkey    *rkey;
+    umx_status   status;
 
     if (base->worker == NULL) {
         return UMX_ERR_CLOSED;
@@ -113,7 +113,7 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
         free(rkey);
         return UMX_ERR_INVALID_KEY;
     }
-    umi_ep_hold(base);
+    umi_ep_base_hold(base);
     *rkey_p = rkey;
     return UMX_OK;
 }
@@ -155,7 +155,7 @@ destroy_ucp(umx_rkey *rkey)
 void
 umi_rkey_put(umx_rkey *rkey)
 {
-    umi_ep *ep = rkey->ep;
+    umi_ep_base *ep = rkey->ep;
 
     if (--rkey->refs != 0) {
         return;
@@ -165,7 +165,7 @@ umi_rkey_put(umx_rkey *rkey)
         umi_segment_unmap(rkey->segment);
     }
     free(rkey);
-    umi_ep_release(ep);
+    umi_ep_base_release(ep);
 }
 
 void

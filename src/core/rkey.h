@@ -11,7 +11,7 @@
 #include "core/worker.h"
 
 struct umx_rkey {
-    umi_ep      *ep;      /* held */
+    umi_ep_base *ep;      /* held */
     char        *data;    /* the memory, if it is mapped */
     umi_segment *segment; /* likewise */
     ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */

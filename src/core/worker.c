@@ -139,7 +139,7 @@ has_requests(const umx_worker *worker)
 {
     UMI_LIST_FOREACH(node, &worker->eps) {
         if (!umi_list_is_empty(
-                &umi_container_of(node, umi_ep, node)->inflight)) {
+                &umi_container_of(node, umi_ep_base, node)->inflight)) {
             return true;
         }
     }
@@ -176,7 +176,8 @@ complete_leftovers(umx_worker *worker)
 {
     complete_list(worker, &worker->inflight);
     UMI_LIST_FOREACH(node, &worker->eps) {
-        complete_list(worker, &umi_container_of(node, umi_ep, node)->inflight);
+        complete_list(worker,
+                      &umi_container_of(node, umi_ep_base, node)->inflight);
     }
     umi_worker_run_events(worker);
 }
@@ -231,7 +232,7 @@ abort_all(umx_worker *worker)
     cancel_list(&worker->inflight);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
-        worker->hooks->abort_ep(umi_container_of(node, umi_ep, node));
+        worker->hooks->abort_ep(umi_container_of(node, umi_ep_base, node));
     }
     umi_links_free(worker);
     umi_worker_run_events(worker);
@@ -298,7 +299,7 @@ static void
 forget_eps(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->eps)) {
-        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, node);
+        umi_ep_base *ep = umi_container_of(worker->eps.next, umi_ep_base, node);
 
         umi_node_remove(&ep->node);
         ep->worker      = NULL;
@@ -444,10 +445,10 @@ run_ep_events(umx_worker *worker)
     umi_node *node;
 
     while ((node = umi_list_pop(&worker->ep_events)) != NULL) {
-        umi_ep *ep = umi_container_of(node, umi_ep, event_node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, event_node);
 
         worker->hooks->on_ep_event(ep);
-        umi_ep_release(ep);
+        umi_ep_base_release(ep);
     }
 }
 

@@ -23,7 +23,7 @@
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
-    const struct umi_ep_hooks *ep; /* endpoint/endpoint.h */
+    const struct umi_endpoint_hooks *ep; /* endpoint/endpoint.h */
     size_t size; /* of what the rooms above keep behind each umx_worker */
     void (*init)(umx_worker *worker);
     void (*free)(umx_worker *worker); /* UCX's workers are gone */
@@ -33,10 +33,10 @@ typedef struct umi_worker_hooks {
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
-    void (*on_ep_event)(umi_ep *ep);
+    void (*on_ep_event)(umi_ep_base *ep);
     /* `ep`, which has no link, is of an engine that receives nothing any more
      * over shared memory. */
-    void (*on_renewed)(umi_ep *ep, const char *reason);
+    void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
     /* Close the endpoints that nobody has taken from it. */
@@ -47,7 +47,7 @@ typedef struct umi_worker_hooks {
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req);
     /* umi_worker_destroy(): complete all there is. */
-    void (*abort_ep)(umi_ep *ep);
+    void (*abort_ep)(umi_ep_base *ep);
     void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
     /* The last of it: free what the layer has in the worker. */
     void (*fini)(umx_worker *worker);
@@ -121,7 +121,7 @@ struct umx_worker {
     unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_ids      eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep_base.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
@@ -129,7 +129,7 @@ struct umx_worker {
     umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list  ep_events; /* umi_ep.event_node */
+    umi_list  ep_events; /* umi_ep_base.event_node */
     umi_list  gathered;  /* umi_gathered.worker_node */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */

@@ -51,12 +51,12 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
 {
     ep->is_closing       = true;
     ep->base.is_draining = true;
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     umi_endpoint_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
     ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
-    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
+    umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
         ep->state = UMX_EP_DRAINING;
         umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
@@ -151,7 +151,7 @@ umi_close_peer_done(umx_ep *ep)
         return;
     }
     ep->is_peer_closed = true;
-    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
+    umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     ep->hooks->peer_closed(ep);
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_endpoint_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
@@ -252,7 +252,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    umi_ep_flush_gathered(&ep->base, true);
+    umi_ep_base_flush_gathered(&ep->base, true);
     if (ep->state == UMX_EP_CONNECTING && !umi_close_is_needed(ep)) {
         umx_ep_abort(ep);
         return UMX_OK;

@@ -38,7 +38,7 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
     if (ep->state == UMX_EP_FAILED) {
         return ep->error;
     }
-    umi_ep_flush_gathered(&ep->base, false);
+    umi_ep_base_flush_gathered(&ep->base, false);
     if (ep->pending_bytes <= low) {
         return UMX_OK;
     }

@@ -20,14 +20,14 @@ enum {
  */
 
 static void
-conn_free(umi_ep *base)
+conn_free(umi_ep_base *base)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
     umi_socket_close(&ep->socket);
-    umi_ep_fini(base);
+    umi_ep_base_fini(base);
     ep->hooks->fini(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
@@ -69,7 +69,7 @@ on_timer(umi_timer *timer)
 {
     umx_ep *ep = umi_container_of(timer, umx_ep, timer);
 
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
         umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
@@ -79,21 +79,21 @@ on_timer(umi_timer *timer)
     } else if (ep->state != UMX_EP_OPEN) {
         report_lost(ep);
     }
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 umx_status
 umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
 {
-    const umx_config   *config = &worker->context->config;
-    const umi_ep_hooks *hooks  = worker->hooks->ep;
+    const umx_config         *config = &worker->context->config;
+    const umi_endpoint_hooks *hooks  = worker->hooks->ep;
 
     umx_ep        *ep        = calloc(1, sizeof(*ep) + hooks->size);
     umi_handshake *handshake = calloc(1, sizeof(*handshake));
     umx_status     status    = UMX_ERR_NO_MEMORY;
 
     if (ep != NULL && handshake != NULL) {
-        status = umi_ep_init(&ep->base, worker, conn_free);
+        status = umi_ep_base_init(&ep->base, worker, conn_free);
     }
     if (status != UMX_OK) {
         free(ep);
@@ -185,7 +185,7 @@ void
 umi_endpoint_due(umx_ep *ep, unsigned due)
 {
     ep->due |= due;
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER);
+    umi_ep_base_raise(&ep->base, UMI_EP_EVENT_LAYER);
 }
 
 void
@@ -202,7 +202,7 @@ umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
 {
     if (status == UMX_ERR_CONNECTION_RESET) {
         ep->base.ucx_error = status;
-        umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+        umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);
     } else {
         umi_endpoint_protocol_error(ep, "announced data cannot be received");
     }
@@ -266,7 +266,7 @@ visit_due(umx_ep *ep)
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             ep->hooks->send(ep);
             umi_query_send_waiting(ep);
-            umi_ep_post_waiting(&ep->base);
+            umi_ep_base_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
     }
@@ -279,7 +279,7 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
         ep->num_to_fetch == 0) {
-        umi_ep_flush_gathered(&ep->base, true);
+        umi_ep_base_flush_gathered(&ep->base, true);
         umi_close_start(
             ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
     }
@@ -292,7 +292,7 @@ visit_due(umx_ep *ep)
 }
 
 void
-umi_endpoint_visit(umi_ep *base)
+umi_endpoint_visit(umi_ep_base *base)
 {
     umx_ep  *ep      = umi_endpoint_of(base);
     unsigned events  = base->events;
@@ -317,14 +317,14 @@ umi_endpoint_visit(umi_ep *base)
 
 /* What the peer has been told leads nowhere. */
 void
-umi_endpoint_engine_gone(umi_ep *base, const char *reason)
+umi_endpoint_engine_gone(umi_ep_base *base, const char *reason)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
     if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
         base->ucx_error = UMX_ERR_CONNECTION_RESET;
         base->reason    = reason;
-        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+        umi_ep_base_raise(base, UMI_EP_EVENT_ERROR);
     }
 }
 
@@ -385,7 +385,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
-    umi_ep_end_raw(&ep->base, pending_status(ep));
+    umi_ep_base_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
     umi_link_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
@@ -408,23 +408,23 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (was_closing) {
         ep->is_closing = false;
         umi_endpoint_worker(ep)->num_closing--;
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
     if (is_unaccepted) {
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
 }
 
 void
-umi_endpoint_abort(umi_ep *base)
+umi_endpoint_abort(umi_ep_base *base)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
-    umi_ep_hold(base);
+    umi_ep_base_hold(base);
     umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
     umi_timer_stop(&ep->timer); /* the worker goes */
     ep->hooks->discard(ep);
-    umi_ep_release(base);
+    umi_ep_base_release(base);
 }
 
 void
@@ -441,9 +441,9 @@ void
 umx_ep_abort(umx_ep *ep)
 {
     if (ep->base.worker != NULL) {
-        umi_ep_hold(&ep->base);
+        umi_ep_base_hold(&ep->base);
         umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
 }
 
@@ -452,7 +452,7 @@ umx_ep_destroy(umx_ep *ep)
 {
     if (ep->base.worker != NULL &&
         umi_worker_check(ep->base.worker) == UMX_OK) {
-        umi_ep_flush_gathered(&ep->base, true);
+        umi_ep_base_flush_gathered(&ep->base, true);
     }
     ep->is_dropped = true;
     ep->on_state   = NULL;
@@ -480,7 +480,7 @@ umx_ep_destroy(umx_ep *ep)
             break;
         }
     }
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 void

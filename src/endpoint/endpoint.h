@@ -3,8 +3,8 @@
  * owner.
  *
  * Nothing here calls the user from inside UCX: what a callback of UCX decides
- * is written down, umi_ep_raise() asks for a visit, and umi_endpoint_visit()
- * acts on it after the progress burst. */
+ * is written down, umi_ep_base_raise() asks for a visit, and
+ * umi_endpoint_visit() acts on it after the progress burst. */
 #ifndef UMI_ENDPOINT_H
 #define UMI_ENDPOINT_H
 
@@ -61,7 +61,7 @@ typedef struct umi_handshake {
 
 /* What the rooms above do for a connection. There is one table, which
  * umx_worker_create() gives to umi_worker_hooks.ep. */
-typedef struct umi_ep_hooks {
+typedef struct umi_endpoint_hooks {
     size_t size; /* of what they keep behind each umx_ep */
     void (*init)(umx_ep *ep);
     void (*fini)(umx_ep *ep); /* the worker may be gone */
@@ -103,15 +103,15 @@ typedef struct umi_ep_hooks {
     void (*finish)(umx_ep *ep, umx_status status);
     /* Nobody reads what is left. */
     void (*discard)(umx_ep *ep);
-} umi_ep_hooks;
+} umi_endpoint_hooks;
 
 struct umx_ep {
-    umi_ep              base; /* first: umi_ep_of() */
-    const umi_ep_hooks *hooks;
-    umx_ep_state        state;
-    umx_status          error;
-    unsigned            due;
-    umi_limits          peer_limits; /* at first */
+    umi_ep_base               base; /* first: umi_ep_base_of() */
+    const umi_endpoint_hooks *hooks;
+    umx_ep_state              state;
+    umx_status                error;
+    unsigned                  due;
+    umi_limits                peer_limits; /* at first */
     uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_limits      own_limits;    /* what it grants the peer at first */
     umx_ep_state_fn on_state;
@@ -163,7 +163,7 @@ struct umx_ep {
 };
 
 static inline umx_ep *
-umi_endpoint_of(umi_ep *base)
+umi_endpoint_of(umi_ep_base *base)
 {
     return umi_container_of(base, umx_ep, base);
 }
@@ -236,9 +236,9 @@ umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
 void umi_endpoint_due(umx_ep *ep, unsigned due);
 
 /* Of umi_worker_hooks: on_ep_event, on_renewed and abort_ep. */
-void umi_endpoint_visit(umi_ep *base);
-void umi_endpoint_engine_gone(umi_ep *base, const char *reason);
-void umi_endpoint_abort(umi_ep *base);
+void umi_endpoint_visit(umi_ep_base *base);
+void umi_endpoint_engine_gone(umi_ep_base *base, const char *reason);
+void umi_endpoint_abort(umi_ep_base *base);
 
 /* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
  * static. */

@@ -408,7 +408,8 @@ static bool
 has_twin(const umx_ep *ep)
 {
     UMI_LIST_FOREACH(node, &ep->base.link->eps) {
-        const umi_ep *other = umi_container_of(node, umi_ep, link_node);
+        const umi_ep_base *other = umi_container_of(node, umi_ep_base,
+                                                    link_node);
 
         if (other != &ep->base && other->is_bound &&
             other->remote_id == ep->base.remote_id) {
@@ -478,7 +479,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
                 umx_status_string(status));
         ep->state = UMX_EP_FAILED;
         umi_handshake_end(ep);
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
         return;
     }
     ep->handshake->listener = listener;
@@ -822,7 +823,8 @@ on_message(umi_socket *sock, const void *data, size_t len)
     umi_control control;
     const char *why;
 
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER); /* holds it past this call */
+    umi_ep_base_raise(&ep->base,
+                      UMI_EP_EVENT_LAYER); /* holds it past this call */
     if (ep->state != UMX_EP_CONNECTING || ep->handshake->is_rejected ||
         ep->protocol_error != NULL) {
         return;
@@ -914,7 +916,7 @@ on_end(umi_socket *sock, umx_status status)
         }
     }
     ep->base.ucx_error = status;
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+    umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);
 }
 
 static const umi_socket_ops socket_ops = {

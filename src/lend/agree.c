@@ -212,7 +212,7 @@ introduce(umi_lend_agreement *agreement, const umi_lend_invitation *invitation)
 }
 
 void
-umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation)
+umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation)
 {
     umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
 
@@ -232,7 +232,7 @@ umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation)
 }
 
 bool
-umi_lend_is_agreed_on(umi_ep *ep)
+umi_lend_is_agreed_on(umi_ep_base *ep)
 {
     umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
     umi_lend_note       ask       = {.kind = UMI_LEND_ASK};
@@ -463,7 +463,7 @@ invite(umi_lend_agreement *agreement)
 /* An invitation that is open is sent again: the first may have come to an
  * endpoint that was over. */
 void
-umi_lend_on_ask(umi_ep *ep)
+umi_lend_on_ask(umi_ep_base *ep)
 {
     umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
     umi_lend_note       note      = {.kind = UMI_LEND_INVITE};

@@ -42,7 +42,7 @@
 #include "core/watch.h"
 #include "lend/note.h"
 
-/* umi_ep.lend_step: what this side has done about lending there. */
+/* umi_ep_base.lend_step: what this side has done about lending there. */
 enum umi_lend_step {
     UMI_LEND_NOT_ASKED,
     UMI_LEND_ASKED,
@@ -81,10 +81,10 @@ void umi_lend_init_link(umi_link *link);
 void umi_lend_fini_link(umi_link *link);
 
 /* May `ep` lend? Asks its peer if need be. */
-bool umi_lend_is_agreed_on(umi_ep *ep);
+bool umi_lend_is_agreed_on(umi_ep_base *ep);
 
-void umi_lend_on_ask(umi_ep *ep);
-void umi_lend_on_invite(umi_ep *ep, const umi_lend_invitation *invitation);
+void umi_lend_on_ask(umi_ep_base *ep);
+void umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation);
 
 /* Have both the lender's connection and its process been there all the time
  * until now? */

@@ -58,7 +58,7 @@ is_within_reach(const umx_buffer *buf)
 }
 
 bool
-umi_lend_is_agreed(umi_ep *ep, size_t len)
+umi_lend_is_agreed(umi_ep_base *ep, size_t len)
 {
     const umx_config *config = &ep->worker->context->config;
 
@@ -138,7 +138,7 @@ new_loan(umx_request *req, const void *header, size_t header_len)
 umx_status
 umi_lend_send(umx_request *req, const void *header, size_t header_len)
 {
-    umi_ep          *ep   = req->ep;
+    umi_ep_base     *ep   = req->ep;
     umi_loan        *loan = new_loan(req, header, header_len);
     ucs_status_ptr_t result;
 
@@ -162,7 +162,7 @@ umi_lend_send(umx_request *req, const void *header, size_t header_len)
 }
 
 void
-umi_lend_end(umi_ep *ep, umx_status status)
+umi_lend_end(umi_ep_base *ep, umx_status status)
 {
     while (!umi_list_is_empty(&ep->loans)) {
         end_loan(umi_container_of(ep->loans.next, umi_loan, node), status);
@@ -183,7 +183,7 @@ static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
     borrowed     *it   = borrowed_of(desc);
-    umi_ep       *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
+    umi_ep_base  *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
     umi_lend_note note = {.kind = UMI_LEND_RETURN, .status = status};
 
     note.u.loan.id   = it->loan.id;
@@ -278,12 +278,12 @@ umi_lend_read(umx_request *req, void *desc)
  */
 
 static void
-refuse(umi_ep *ep, const char *why)
+refuse(umi_ep_base *ep, const char *why)
 {
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
     ep->worker->stats.protocol_errors++;
     ep->ucx_error = UMX_ERR_PROTOCOL;
-    umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+    umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
 }
 
 /* As the data message that it stands for. False: dropped, or refused. */
@@ -292,7 +292,7 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
        umi_am_arrival *message)
 {
     borrowed     *it;
-    umi_ep       *ep;
+    umi_ep_base  *ep;
     umi_lend_loan loan;
     uint64_t      endpoint;
 
@@ -349,7 +349,7 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 }
 
 static void
-on_return(umi_ep *ep, const umi_lend_note *note)
+on_return(umi_ep_base *ep, const umi_lend_note *note)
 {
     umi_lend_table *table = umi_lend_agreement_of(ep->link)->table;
     umi_loan       *loan  = NULL;
@@ -366,7 +366,7 @@ static int
 on_note(umx_worker *worker, const umi_am_arrival *arrival)
 {
     umi_lend_note note;
-    umi_ep       *ep;
+    umi_ep_base  *ep;
 
     if (arrival->header_len != sizeof(note)) {
         return UMI_AM_CONSUMED;

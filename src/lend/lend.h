@@ -33,7 +33,7 @@ void umi_lend_fini(umi_lend *lend);
 umx_status umi_lend_listen(umx_worker *worker);
 
 /* May messages of `len` bytes be lent? Asks the peer, if nobody has. */
-bool umi_lend_is_agreed(umi_ep *ep, size_t len);
+bool umi_lend_is_agreed(umi_ep_base *ep, size_t len);
 
 /* The same of this one, which has memory that can be. */
 bool umi_lend_may_send(const umx_request *req, size_t header_len);
@@ -57,6 +57,6 @@ umx_status umi_lend_read(umx_request *req, void *desc);
 void       umi_lend_release(umx_worker *worker, void *desc);
 
 /* The endpoint ends: nothing of it is lent any more. */
-void umi_lend_end(umi_ep *ep, umx_status status);
+void umi_lend_end(umi_ep_base *ep, umx_status status);
 
 #endif

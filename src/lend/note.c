@@ -14,8 +14,8 @@ on_note_sent(void *request, ucs_status_t status, void *arg)
 }
 
 ucs_status_ptr_t
-umi_lend_send_header(umi_ep *ep, unsigned id, const void *header, size_t len,
-                     ucp_send_nbx_callback_t on_sent, void *arg)
+umi_lend_send_header(umi_ep_base *ep, unsigned id, const void *header,
+                     size_t len, ucp_send_nbx_callback_t on_sent, void *arg)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -30,7 +30,7 @@ umi_lend_send_header(umi_ep *ep, unsigned id, const void *header, size_t len,
 }
 
 void
-umi_lend_send_note(umi_ep *ep, const umi_lend_note *note)
+umi_lend_send_note(umi_ep_base *ep, const umi_lend_note *note)
 {
     umx_worker    *worker = ep->worker;
     umi_lend_sent *sent;

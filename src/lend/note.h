@@ -88,10 +88,10 @@ typedef struct umi_lend_sent {
 
 /* Send it to the peer's end of `ep`. One that cannot be sent is lost: its
  * endpoint is as good as failed, or the peer goes on without. */
-void umi_lend_send_note(umi_ep *ep, const umi_lend_note *note);
+void umi_lend_send_note(umi_ep_base *ep, const umi_lend_note *note);
 
 /* A message of UCX's that is all header. As ucp_am_send_nbx(). */
-ucs_status_ptr_t umi_lend_send_header(umi_ep *ep, unsigned id,
+ucs_status_ptr_t umi_lend_send_header(umi_ep_base *ep, unsigned id,
                                       const void *header, size_t len,
                                       ucp_send_nbx_callback_t on_sent,
                                       void                   *arg);

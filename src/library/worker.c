@@ -42,7 +42,7 @@ finish_ep(umx_ep *ep, umx_status status)
     umi_rma_finish(ep, status);
 }
 
-static const umi_ep_hooks ep_hooks = {
+static const umi_endpoint_hooks ep_hooks = {
     .size          = sizeof(umi_channels),
     .init          = umi_channels_init,
     .fini          = fini_ep,

@@ -11,7 +11,7 @@ umi_batch_status(const umx_ep *ep)
     switch (umx_ep_get_state(ep)) {
     case UMX_EP_CONNECTING:
     case UMX_EP_OPEN:
-        if (umi_ep_of(ep)->is_draining) {
+        if (umi_ep_base_of(ep)->is_draining) {
             return UMX_ERR_CLOSED;
         }
         return umx_ep_is_peer_closed(ep) ? UMX_ERR_PEER_CLOSED : UMX_OK;
@@ -62,7 +62,7 @@ close_outlet(umi_gathered *gathered)
 umi_batch *
 umi_batch_find(const umx_message_sender *sender, umx_ep *ep)
 {
-    UMI_LIST_FOREACH(node, &umi_ep_of(ep)->gathered) {
+    UMI_LIST_FOREACH(node, &umi_ep_base_of(ep)->gathered) {
         umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
         umi_batch    *batch    = umi_container_of(gathered, umi_batch, base);
 
@@ -85,14 +85,14 @@ umi_batch_get(umx_message_sender *sender, umx_ep *ep)
     if (batch == NULL) {
         return NULL;
     }
-    batch->base.ep    = umi_ep_of(ep);
+    batch->base.ep    = umi_ep_base_of(ep);
     batch->base.flush = flush;
     batch->base.close = close_outlet;
     batch->sender     = sender;
     umi_node_init(&batch->base.worker_node);
     umi_list_append(&batch->base.ep->gathered, &batch->base.ep_node);
     umi_list_append(&sender->batches, &batch->node);
-    umi_ep_hold(batch->base.ep);
+    umi_ep_base_hold(batch->base.ep);
     sender->refs++;
     return batch;
 }
@@ -108,7 +108,7 @@ umi_batch_check(umi_batch *batch)
     umi_node_remove(&batch->base.ep_node);
     umi_node_remove(&batch->base.worker_node);
     umi_node_remove(&batch->node);
-    umi_ep_release(batch->base.ep);
+    umi_ep_base_release(batch->base.ep);
     free(batch);
     umi_sender_put(sender);
 }

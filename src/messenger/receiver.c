@@ -62,7 +62,7 @@ put(umx_message_listener *listener)
         return;
     }
     if (listener->ep != NULL) {
-        umi_ep_release(umi_ep_of(listener->ep));
+        umi_ep_base_release(umi_ep_base_of(listener->ep));
     }
     free(listener->frames);
     free(listener->buffers);
@@ -90,7 +90,7 @@ finish(umx_message_listener *listener)
     listener->state = ENDED;
     listener->ep    = NULL;
     tell_end(listener);
-    umi_ep_release(umi_ep_of(ep));
+    umi_ep_base_release(umi_ep_base_of(ep));
 }
 
 static void
@@ -528,7 +528,7 @@ start(umx_message_listener *listener)
     if (listener->state == RECEIVING) {
         return UMX_OK;
     }
-    status = umx_worker_submit(umi_ep_of(listener->ep)->worker, on_soon,
+    status = umx_worker_submit(umi_ep_base_of(listener->ep)->worker, on_soon,
                                listener);
     if (status == UMX_OK) {
         listener->refs++;
@@ -559,7 +559,7 @@ umx_message_listener_create(umx_ep                            *ep,
                             const umx_message_listener_params *params,
                             umx_message_listener             **listener_p)
 {
-    umx_worker           *worker = umi_ep_of(ep)->worker;
+    umx_worker           *worker = umi_ep_base_of(ep)->worker;
     umx_message_listener *listener;
     umx_status            status;
 
@@ -577,7 +577,7 @@ umx_message_listener_create(umx_ep                            *ep,
     fill_params(&listener->params, params);
     listener->ep   = ep;
     listener->refs = 1;
-    umi_ep_hold(umi_ep_of(ep));
+    umi_ep_base_hold(umi_ep_base_of(ep));
     status = start(listener);
     if (status != UMX_OK) {
         put(listener);

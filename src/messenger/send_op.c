@@ -43,7 +43,7 @@ umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep)
     destination->send_op = send_op;
     destination->ep      = ep;
     destination->status  = UMX_INPROGRESS;
-    umi_ep_hold(umi_ep_of(ep));
+    umi_ep_base_hold(umi_ep_base_of(ep));
 }
 
 umi_send_op *
@@ -137,7 +137,7 @@ end_destination(umi_destination *destination, umx_status status)
     destination->ep     = NULL;
     send_op->num_left--;
     send_op->num_lost -= destination->is_lost;
-    umi_ep_release(umi_ep_of(ep));
+    umi_ep_base_release(umi_ep_base_of(ep));
 }
 
 /* A destination waits no longer. */

@@ -230,7 +230,7 @@ check(const umx_message_sender *sender, const umx_message_out *message,
         status = UMX_ERR_INVALID_PARAM;
     }
     for (size_t i = 0; status == UMX_OK && i < message->num_endpoints; i++) {
-        umx_worker *worker = umi_ep_of(message->endpoints[i])->worker;
+        umx_worker *worker = umi_ep_base_of(message->endpoints[i])->worker;
 
         if (worker != sender->worker) {
             status = UMX_ERR_INVALID_PARAM;

@@ -170,7 +170,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
 }
 
 void
-umi_am_release(const umi_ep *ep, void *data)
+umi_am_release(const umi_ep_base *ep, void *data)
 {
     ucp_am_data_release(ep->engine->ucp, data);
 }

@@ -53,6 +53,6 @@ umx_status umi_am_recv(umx_request *req, void *desc, size_t len);
 
 /* Drop kept data of `ep`. A dropped announcement completes its sender with
  * success. */
-void umi_am_release(const umi_ep *ep, void *data);
+void umi_am_release(const umi_ep_base *ep, void *data);
 
 #endif

@@ -59,7 +59,7 @@ static const umi_request_ops part_ops = {.name   = "flush_part",
                                          .finish = part_finish};
 
 static umx_status
-post_part(umx_request *req, umi_ep *ep)
+post_part(umx_request *req, umi_ep_base *ep)
 {
     umx_request *part = umi_request_new(req->worker, ep, &part_ops, NULL);
 
@@ -87,7 +87,7 @@ flush_worker(umx_request *req)
     flush_of(req)->num_left = 1; /* this call's own */
     flush_of(req)->status   = UMX_OK;
     UMI_LIST_FOREACH(node, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (ep->handle != NULL && flush_of(req)->status == UMX_OK) {
             flush_of(req)->status = post_part(req, ep);
@@ -119,7 +119,7 @@ static const umi_request_ops flush_ops = {
     .name = "flush", .cancel = umi_post_cancel, .post = umi_flush_post};
 
 static umx_request *
-new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
+new_flush(umx_worker *worker, umi_ep_base *ep, const umx_op_params *params)
 {
     umx_request *req = umi_request_new(worker, ep, &flush_ops, params);
 
@@ -176,7 +176,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
 umx_status
 umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
-    umi_ep      *base = umi_ep_of(ep);
+    umi_ep_base *base = umi_ep_base_of(ep);
     umx_request *req;
     umx_status   status;
 
@@ -187,7 +187,7 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
     if (status != UMX_OK) {
         return status;
     }
-    umi_ep_flush_gathered(base, false);
+    umi_ep_base_flush_gathered(base, false);
     /* While it closes there is something to flush still. */
     if (base->is_bound ? base->handle == NULL : base->end_status != UMX_OK) {
         return UMX_ERR_CLOSED;
@@ -197,5 +197,5 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
         return UMX_ERR_NO_MEMORY;
     }
     status = hold_flush(req, req_p);
-    return (status != UMX_OK) ? status : umi_ep_post(base, req, req_p);
+    return (status != UMX_OK) ? status : umi_ep_base_post(base, req, req_p);
 }

@@ -69,7 +69,7 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
 }
 
 /* umi_request_ops.cancel of what UCX cannot take back: it is only taken off
- * umi_ep.waiting. */
+ * umi_ep_base.waiting. */
 static inline void
 umi_post_cancel(umx_request *req)
 {

@@ -178,7 +178,7 @@ renew(umx_worker *worker)
         }
     }
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (ep->engine == old && ep->link == NULL) {
             worker->hooks->on_renewed(ep, reason);

@@ -14,7 +14,8 @@ on_sent(void *request, ucs_status_t status, void *arg)
 
     ucp_request_free(request);
     if (--req->ep->num_tag_sends == 0 && req->ep->is_draining) {
-        umi_ep_raise(req->ep, UMI_EP_EVENT_LAYER); /* the close may go on */
+        umi_ep_base_raise(req->ep,
+                          UMI_EP_EVENT_LAYER); /* the close may go on */
     }
     umi_request_complete(req, umi_post_status(req, status));
 }
@@ -22,7 +23,7 @@ on_sent(void *request, ucs_status_t status, void *arg)
 static umx_status
 post_send(umx_request *req)
 {
-    umi_ep             *ep = req->ep;
+    umi_ep_base        *ep = req->ep;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
@@ -77,8 +78,8 @@ static umx_status
 send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
             const umx_op_params *params, umx_request **req_p)
 {
-    umi_ep      *base   = umi_ep_of(ep);
-    umx_status   status = umi_ep_post_status(base);
+    umi_ep_base *base   = umi_ep_base_of(ep);
+    umx_status   status = umi_ep_base_post_status(base);
     umx_request *req;
 
     if (status != UMX_OK) {
@@ -95,7 +96,7 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->tag     = tag;
     umi_tag_op_of(req)->is_sync = is_sync;
-    return umi_ep_post(base, req, req_p);
+    return umi_ep_base_post(base, req, req_p);
 }
 
 umx_status
@@ -277,14 +278,14 @@ post_recv(umx_request *req)
 /* What has come is the worker's: an endpoint that the peer ended takes nothing
  * from those who come late, as on channels. */
 static umx_status
-check_recv(umx_worker *worker, const umi_ep *ep, uint64_t tag, uint64_t mask,
-           const umx_buffer *buf)
+check_recv(umx_worker *worker, const umi_ep_base *ep, uint64_t tag,
+           uint64_t mask, const umx_buffer *buf)
 {
     umx_status    status = umi_worker_check(worker);
     umx_recv_info info;
 
     if (status == UMX_OK && ep != NULL) {
-        status = umi_ep_post_status(ep);
+        status = umi_ep_base_post_status(ep);
         if (status != UMX_OK && status != UMX_ERR_CLOSED &&
             umx_tag_probe(worker, tag, mask, &info) == UMX_OK) {
             status = UMX_OK;
@@ -298,7 +299,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              const umx_buffer *buf, const umx_op_params *params,
              umx_request **req_p, umx_recv_info *info)
 {
-    umi_ep          *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
+    umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
     umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;
     umx_tag_message *message;

@@ -465,7 +465,7 @@ umi_initiator_is_busy(const umx_ep *ep)
 static umx_status
 post_flush(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_cancelled) {
         return UMX_ERR_CANCELED;
@@ -560,7 +560,7 @@ umi_initiator_hold_flush(umx_request *req)
 
     umi_rma_op_of(req)->num_parts = 0;
     UMI_LIST_FOREACH(node, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(node, umi_ep, node);
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (req->ep == NULL || req->ep == ep) {
             is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
@@ -568,8 +568,9 @@ umi_initiator_hold_flush(umx_request *req)
     }
     if (!is_ok) {
         UMI_LIST_FOREACH(node, &req->worker->eps) {
-            forget_flush(umi_endpoint_of(umi_container_of(node, umi_ep, node)),
-                         req);
+            forget_flush(
+                umi_endpoint_of(umi_container_of(node, umi_ep_base, node)),
+                req);
         }
         return UMX_ERR_NO_MEMORY;
     }

@@ -339,7 +339,7 @@ umx_worker_fence(umx_worker *worker)
         return status;
     }
     UMI_LIST_FOREACH(node, &worker->eps) {
-        fence(umi_endpoint_of(umi_container_of(node, umi_ep, node)));
+        fence(umi_endpoint_of(umi_container_of(node, umi_ep_base, node)));
     }
     return UMX_OK;
 }

@@ -46,7 +46,7 @@ end_serving(serving *s)
     free(s);
     ep->rma->num_serving--;
     run_held(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 static void
@@ -244,7 +244,7 @@ serve(umx_ep *ep, umx_message *message, const umi_rma_request *request)
     s->ep      = ep;
     s->message = message;
     s->request = *request;
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     ep->rma->num_serving++;
     execute(s);
 }

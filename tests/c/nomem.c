@@ -311,7 +311,7 @@ has_untold(unsigned *num_bad_p)
         }
         UMI_LIST_FOREACH(node, &workers[k]->eps) {
             const umx_ep *ep = umi_endpoint_of(
-                umi_container_of(node, umi_ep, node));
+                umi_container_of(node, umi_ep_base, node));
             const umx_ep *peer = find_peer(ep);
 
             *num_bad_p += ep->state != UMX_EP_OPEN;
@@ -339,7 +339,7 @@ release_handles(umx_worker *worker)
         }
     }
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep, node));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (!ep->is_dropped &&
             (ep->handshake == NULL || ep->handshake->listener == NULL)) {

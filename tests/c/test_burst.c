@@ -423,7 +423,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_endpoint_of(
-        umi_container_of(b->worker->eps.prev, umi_ep, node));
+        umi_container_of(b->worker->eps.prev, umi_ep_base, node));
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){100, 100, 100};

@@ -116,7 +116,7 @@ static umx_ep *
 find_server(life *l)
 {
     UMI_LIST_FOREACH(node, &l->worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep, node));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (ep->is_server) {
             return ep;

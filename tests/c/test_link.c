@@ -271,7 +271,7 @@ static void
 get_ahead(pair *p, umx_worker *worker, int num)
 {
     umi_peer_claim claim = forget_each_other(p, worker);
-    umi_ep         ep    = {.worker = worker, .engine = worker->engine};
+    umi_ep_base    ep    = {.worker = worker, .engine = worker->engine};
     umx_worker    *other = (worker == p->client_worker) ? p->server_worker :
                                                           p->client_worker;
     umi_link      *link;
@@ -475,7 +475,7 @@ connect_raw(pair *p, int *fd_p)
     assert_int_equal(connect(*fd_p, (void *)&addr, len), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == in_hands + 1);
     return umi_endpoint_of(
-        umi_container_of(p->server_worker->eps.prev, umi_ep, node));
+        umi_container_of(p->server_worker->eps.prev, umi_ep_base, node));
 }
 
 static void

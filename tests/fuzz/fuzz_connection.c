@@ -223,7 +223,7 @@ static umx_ep *
 handshake_of(int i)
 {
     UMI_LIST_FOREACH(node, &worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep, node));
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (ep->handshake != NULL && ep->socket.watch.fd == our_fds[i]) {
             return ep;

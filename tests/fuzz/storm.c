@@ -214,8 +214,8 @@ say_hello(int fd)
     umx_ep     *ep;
 
     umi_handshake_on_connection(listener, fd);
-    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep, node));
-    umi_ep_hold(&ep->base);
+    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep_base, node));
+    umi_ep_base_hold(&ep->base);
     ep->socket.is_local    = pick(4) != 0;
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
@@ -232,7 +232,7 @@ say_hello(int fd)
     }
     poll_worker();
     umx_ep_abort(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 /* Somebody is connected to. */
@@ -244,7 +244,7 @@ say_welcome(int fd)
     umx_ep     *ep;
 
     check(umi_endpoint_new(worker, &ep) == UMX_OK, "no endpoint");
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     check(umi_socket_take(&ep->socket, fd) == UMX_OK, "no socket");
     ep->socket.is_local        = pick(4) != 0;
     welcome.u.welcome.major    = UMX_WIRE_VERSION;
@@ -261,7 +261,7 @@ say_welcome(int fd)
     poll_worker();
     umx_ep_abort(ep);
     umx_ep_destroy(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 static void
