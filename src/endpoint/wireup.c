@@ -15,6 +15,10 @@
  * key, said this, and said it now. Until OPEN has shown that, nothing that the
  * connecting side says touches another connection.
  *
+ * Neighbours: proof.c makes the HMACs, peer_address.c decides whether UCX may
+ * be given the peer's address, connect.c is umx_ep_connect() and tells people
+ * why a handshake failed.
+ *
  * AUTH proves the token before the listening side does any more work. A
  * peer that is refused gets REJECT, and goes; one that stays mute or speaks
  * something else is dropped at the deadline.
@@ -24,17 +28,12 @@
  * active beside shared memory, and its poll costs more than a message. The
  * socket stays open: the end of it is the end of the peer. What comes over UCX
  * before OPEN has been read waits. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <umx/version.h>
 
-#include "codec/ucx_address.h"
-#include "core/ucx_segment.h"
 #include "endpoint/connect_hosts.h"
-#include "endpoint/endpoint.h"
-#include "util/bytes.h"
+#include "endpoint/wireup.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -47,15 +46,7 @@ enum {
     LAST_POLLS = 4096
 };
 
-_Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
-               "wire format");
 _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
-
-static const umx_config *
-config_of(const umx_ep *ep)
-{
-    return &umi_endpoint_worker(ep)->context->config;
-}
 
 static void
 set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
@@ -95,6 +86,18 @@ say(umx_ep *ep, const umi_control *control)
     return say_bytes(ep, bytes, umi_control_encode(control, bytes));
 }
 
+/* Write our own side. False if the endpoint has failed over it. */
+static bool
+fill_where(umx_ep *ep, umi_where *where)
+{
+    umx_status status = umi_where_fill(ep, where);
+
+    if (status != UMX_OK) {
+        fail(ep, status, "no worker address");
+    }
+    return status == UMX_OK;
+}
+
 /* Both sides know UCX's endpoint to each other: messages may flow. */
 static void
 open_conn(umx_ep *ep)
@@ -115,269 +118,6 @@ open_conn(umx_ep *ep)
             umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
         }
     }
-}
-
-/* Our own side of the connection. False if the endpoint has failed over it. */
-static bool
-fill_where(umx_ep *ep, umi_where *where)
-{
-    umx_worker *worker = umi_endpoint_worker(ep);
-    const void *address;
-    size_t      len;
-    umx_status status = umi_engine_address(ep->base.engine, ep->socket.is_local,
-                                           &address, &len);
-
-    if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
-        status = UMX_ERR_OUT_OF_RANGE;
-    }
-    if (status != UMX_OK) {
-        fail(ep, status, "no worker address");
-        return false;
-    }
-    memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
-    memcpy(where->key, worker->key, UMI_KEY_SIZE);
-    where->endpoint = ep->base.wire_id;
-    where->pid      = (uint32_t)getpid();
-    where->version  = UMX_VERSION_MAJOR << 16 | UMX_VERSION_MINOR << 8 |
-                     UMX_VERSION_PATCH;
-    where->address     = address;
-    where->address_len = (uint16_t)len;
-    return true;
-}
-
-/* HMAC over a role, a nonce or nothing, hashes of what was said, and a number
- * or nothing. Who and where each side claims to be is in what was said, so that
- * nobody in the middle can put another worker, address or number in its place.
- */
-typedef struct proof {
-    uint8_t    text[10 + UMI_NONCE_SIZE + 2 * UMI_SHA256_SIZE];
-    umi_writer writer;
-} proof;
-
-static void
-proof_init(proof *p, const char *role, const umx_ep *ep)
-{
-    umi_writer_init(&p->writer, p->text, sizeof(p->text));
-    umi_write_bytes(&p->writer, role, 10);
-    umi_write_bytes(&p->writer, ep->handshake->hello_hash, UMI_SHA256_SIZE);
-}
-
-static void
-proof_make(const proof *p, const uint8_t *key, size_t key_len, uint8_t *mac)
-{
-    umi_hmac_sha256(key, key_len, p->text, (size_t)(p->writer.pos - p->text),
-                    mac);
-}
-
-/* AUTH: the connecting side knows the token. */
-static void
-token_mac(const umx_ep *ep, uint8_t *mac)
-{
-    proof p;
-
-    proof_init(&p, "umx token ", ep);
-    umi_write_bytes(&p.writer, ep->handshake->challenge, UMI_NONCE_SIZE);
-    proof_make(&p, config_of(ep)->token, config_of(ep)->token_len, mac);
-}
-
-/* WELCOME, which is all at `welcome` but for its mac: the listening side has
- * the secret key to the public one it names, and the token. */
-static void
-server_mac(const umx_ep *ep, const uint8_t *welcome, size_t len, uint8_t *mac)
-{
-    proof   p;
-    uint8_t hash[UMI_SHA256_SIZE];
-
-    umi_sha256(welcome, len, hash);
-    proof_init(&p, "umx server", ep);
-    umi_write_bytes(&p.writer, hash, sizeof(hash));
-    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
-}
-
-/* OPEN: the same of the connecting side. */
-static void
-client_mac(const umx_ep *ep, uint64_t peer, uint8_t *mac)
-{
-    proof p;
-
-    proof_init(&p, "umx client", ep);
-    umi_write_bytes(&p.writer, ep->handshake->welcome_hash, UMI_SHA256_SIZE);
-    umi_write_u64(&p.writer, peer);
-    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
-}
-
-/* What both keys make, which a peer that has shown its own keeps. */
-static bool
-share(umx_worker *worker, umi_peer_claim *claim)
-{
-    const umi_link *link = umi_link_with_key(worker, claim->key);
-
-    if (link != NULL) {
-        memcpy(claim->shared, link->shared, sizeof(claim->shared));
-        return true;
-    }
-    return umi_x25519_shared(worker->secret, claim->key, claim->shared);
-}
-
-/* `own` is one of ours, of the same transport. */
-static umx_status
-segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
-             size_t *size_p)
-{
-    return segment->is_posix ? umi_ucx_posix_size(segment->id, own->id,
-                                                  segment->pid_ns, size_p) :
-                               umi_ucx_sysv_size(segment->id, size_p);
-}
-
-/* UCX maps as much of a peer's segment as its own have. */
-static umx_status
-check_segment(const umi_ucx_address *own, const umi_ucx_segment *segment)
-{
-    size_t     size, own_size;
-    umx_status status;
-
-    for (unsigned i = 0; i < own->num_segments; i++) {
-        const umi_ucx_segment *ours = &own->segments[i];
-
-        if (ours->is_posix != segment->is_posix ||
-            ours->host != segment->host) {
-            continue;
-        }
-        status = segment_size(segment, ours, &size);
-        if (status != UMX_OK) {
-            return status;
-        }
-        if (segment_size(ours, ours, &own_size) != UMX_OK || size < own_size) {
-            return UMX_ERR_PROTOCOL;
-        }
-    }
-    return UMX_OK;
-}
-
-/* A status and its reason. */
-static umx_status
-check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
-               const char **reason_p)
-{
-    umx_status status = UMX_OK;
-
-    for (unsigned i = 0; status == UMX_OK && i < peers->num_segments; i++) {
-        status = check_segment(own, &peers->segments[i]);
-    }
-    if (status == UMX_ERR_CONNECTION_RESET) {
-        *reason_p = "the peer's shared memory is gone";
-    } else if (status != UMX_OK) {
-        *reason_p = "UCX's address names memory that is no segment of UCX's";
-    }
-    return status;
-}
-
-/* Can UCX be given that address? What our own is like tells what this UCX
- * understands: if that is of a form that is not known here, the peer's is taken
- * as it is. */
-static umx_status
-check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
-{
-    umx_worker      *worker = umi_endpoint_worker(ep);
-    umi_ucx_address *own    = &ep->handshake->own_address;
-    umi_ucx_address *peers  = &ep->handshake->peers_address;
-    const void      *data;
-    size_t           len;
-    const char      *why;
-    umx_status status = umi_engine_address(worker->engine, true, &data, &len);
-
-    if (status != UMX_OK) {
-        *reason_p = "no worker address";
-        return status;
-    }
-    ep->handshake->claim.uuid = 0;
-    ep->handshake->is_checked = false;
-    if (!umi_ucx_address_decode(own, data, len, &why) || own->version > 2) {
-        umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
-                              "here, and are not checked");
-        ep->handshake->is_checked = true;
-        return UMX_OK;
-    }
-    if (!umi_ucx_address_decode(peers, where->address, where->address_len,
-                                reason_p)) {
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->version > 2) {
-        *reason_p = "UCX's address is of a version that this UCX does not have";
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->has_local && !ep->socket.is_local) {
-        *reason_p = "UCX's address names shared memory of another host";
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->uuid == own->uuid &&
-        memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
-        *reason_p = "UCX's address is our own";
-        return UMX_ERR_PROTOCOL;
-    }
-    ep->handshake->claim.uuid = peers->uuid;
-    return UMX_OK;
-}
-
-/* May UCX map the memory that the peer's address names? That takes as long as
- * the rest of a handshake, and is asked only if UCX is going to be given the
- * address: not where the endpoint `id` of UCX's (0: any) to that worker is
- * there. A status and its reason. */
-static umx_status
-check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
-{
-    umi_handshake        *handshake = ep->handshake;
-    const umi_peer_claim *claim     = &handshake->claim;
-    const umi_link       *link      = umi_link_find(&ep->base, claim);
-    umx_status            status;
-
-    if (handshake->is_checked ||
-        (link != NULL && (id == 0 || link->id == id))) {
-        return UMX_OK;
-    }
-    status = check_segments(&handshake->own_address, &handshake->peers_address,
-                            reason_p);
-    handshake->is_checked = (status == UMX_OK);
-    return status;
-}
-
-/* Keep what the peer says of itself. A status and its reason. */
-static umx_status
-keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
-{
-    umi_handshake    *handshake = ep->handshake;
-    umi_peer_claim   *claim     = &handshake->claim;
-    const umx_config *config    = config_of(ep);
-    uint64_t          context_id;
-    umx_status        status = check_address(ep, where, reason_p);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    memcpy(claim->key, where->key, sizeof(claim->key));
-    memcpy(&context_id, where->worker_id, sizeof(context_id));
-    umi_worker_id_of(context_id, claim->key, claim->worker_id);
-    if (memcmp(claim->worker_id, where->worker_id, UMI_WORKER_ID_SIZE) != 0 ||
-        !share(umi_endpoint_worker(ep), claim)) {
-        *reason_p = "the worker's id is not that of its key";
-        return UMX_ERR_PROTOCOL;
-    }
-    umi_hmac_sha256(config->token, config->token_len, claim->shared,
-                    sizeof(claim->shared), handshake->secret);
-    free(handshake->address);
-    handshake->address = calloc(1,
-                                where->address_len + UMI_UCX_ADDRESS_PADDING);
-    if (handshake->address == NULL) {
-        *reason_p = "";
-        return UMX_ERR_NO_MEMORY;
-    }
-    memcpy(handshake->address, where->address, where->address_len);
-    claim->address     = handshake->address;
-    claim->address_len = where->address_len;
-    ep->base.remote_id = where->endpoint;
-    ep->peer_pid       = where->pid;
-    ep->peer_version   = where->version;
-    return check_memory(ep, 0, reason_p);
 }
 
 void
@@ -518,7 +258,8 @@ say_welcome(umx_ep *ep, const umi_control *control)
     size_t  len = umi_control_encode(control, bytes);
 
     if (len != 0) {
-        server_mac(ep, bytes, len - UMI_MAC_SIZE, bytes + len - UMI_MAC_SIZE);
+        umi_proof_of_server(ep, bytes, len - UMI_MAC_SIZE,
+                            bytes + len - UMI_MAC_SIZE);
         umi_sha256(bytes, len, ep->handshake->welcome_hash);
     }
     return say_bytes(ep, bytes, len);
@@ -537,7 +278,7 @@ welcome(umx_ep *ep)
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = check_memory(ep, 0, &reason);
+    status = umi_peer_address_check_memory(ep, 0, &reason);
     if (status != UMX_OK) {
         fail(ep, status, reason);
         return;
@@ -555,7 +296,7 @@ welcome(umx_ep *ep)
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
     control.u.welcome.limits   = ep->own_limits;
-    control.u.welcome.channels = config_of(ep)->channels_max;
+    control.u.welcome.channels = umi_endpoint_config(ep)->channels_max;
     control.u.welcome.peer     = link->id;
     control.u.welcome.made = umi_engine_counted(ep->base.engine, claim->uuid);
     if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
@@ -594,12 +335,12 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     umi_sha256(data, len, ep->handshake->hello_hash);
     set_peer_limits(ep, &control->u.hello.limits, control->u.hello.channels);
-    status = keep_where(ep, &control->u.hello.where, &reason);
+    status = umi_where_keep(ep, &control->u.hello.where, &reason);
     if (status == UMX_ERR_PROTOCOL) {
         umi_endpoint_protocol_error(ep, reason);
     } else if (status != UMX_OK) {
         fail(ep, status, reason);
-    } else if (config_of(ep)->token != NULL) {
+    } else if (umi_endpoint_config(ep)->token != NULL) {
         challenge(ep);
     } else {
         welcome(ep);
@@ -612,11 +353,11 @@ on_auth(umx_ep *ep, const umi_control *control)
     uint8_t mac[UMI_MAC_SIZE];
 
     if (!ep->handshake->has_hello || ep->handshake->is_welcomed ||
-        config_of(ep)->token == NULL) {
+        umi_endpoint_config(ep)->token == NULL) {
         umi_endpoint_protocol_error(ep, "AUTH that nobody asked for");
         return;
     }
-    token_mac(ep, mac);
+    umi_proof_of_token(ep, mac);
     if (umi_equal_constant_time(mac, control->u.auth.mac, UMI_MAC_SIZE)) {
         welcome(ep);
     } else {
@@ -630,7 +371,7 @@ bind_ep(umx_ep *ep, uint64_t id)
 {
     umi_link   *link;
     const char *reason;
-    umx_status  status = check_memory(ep, id, &reason);
+    umx_status  status = umi_peer_address_check_memory(ep, id, &reason);
 
     if (status == UMX_OK) {
         status = umi_link_get(&ep->base, &ep->handshake->claim, id, &link);
@@ -651,7 +392,7 @@ on_open(umx_ep *ep, const umi_control *control)
         umi_endpoint_protocol_error(ep, "OPEN before WELCOME");
         return;
     }
-    client_mac(ep, control->u.open.peer, mac);
+    umi_proof_of_client(ep, control->u.open.peer, mac);
     if (!umi_equal_constant_time(mac, control->u.open.mac, UMI_MAC_SIZE)) {
         umi_endpoint_protocol_error(ep, "not the worker that it says it is");
         return;
@@ -672,7 +413,7 @@ on_challenge(umx_ep *ep, const umi_control *control)
 {
     umi_control answer = {.kind = UMI_AUTH};
 
-    if (config_of(ep)->token == NULL) {
+    if (umi_endpoint_config(ep)->token == NULL) {
         fail(ep, UMX_ERR_AUTH, "the listener asks for a token");
         return;
     }
@@ -683,7 +424,7 @@ on_challenge(umx_ep *ep, const umi_control *control)
     ep->handshake->has_hello = true;
     memcpy(ep->handshake->challenge, control->u.challenge.nonce,
            UMI_NONCE_SIZE);
-    token_mac(ep, answer.u.auth.mac);
+    umi_proof_of_token(ep, answer.u.auth.mac);
     (void)say(ep, &answer);
 }
 
@@ -703,13 +444,13 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
         *reason_p = "another worker has the port now";
         return UMX_ERR_WORKER_GONE;
     }
-    status = keep_where(ep, &control->u.welcome.where, reason_p);
+    status = umi_where_keep(ep, &control->u.welcome.where, reason_p);
     if (status != UMX_OK) {
         return status;
     }
-    server_mac(ep, data, len - UMI_MAC_SIZE, mac);
+    umi_proof_of_server(ep, data, len - UMI_MAC_SIZE, mac);
     if (!umi_equal_constant_time(mac, control->u.welcome.mac, UMI_MAC_SIZE)) {
-        *reason_p = (config_of(ep)->token != NULL) ?
+        *reason_p = (umi_endpoint_config(ep)->token != NULL) ?
                         "the listener does not know the token" :
                         "the listener is not the worker that it says it is";
         return UMX_ERR_AUTH;
@@ -772,7 +513,7 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     set_peer_limits(ep, &control->u.welcome.limits,
                     control->u.welcome.channels);
-    client_mac(ep, answer.u.open.peer, answer.u.open.mac);
+    umi_proof_of_client(ep, answer.u.open.peer, answer.u.open.mac);
     if (say(ep, &answer)) {
         open_with(ep);
     }
@@ -836,36 +577,6 @@ on_message(umi_socket *sock, const void *data, size_t len)
     }
 }
 
-/* What the other side sent instead, as far as it can be shown. */
-static const char *
-name_foreign(umx_ep *ep)
-{
-    enum {
-        SHOWN = 32
-    };
-    char           text[40 + 4 * SHOWN];
-    const uint8_t *data = NULL;
-    size_t         len  = umi_socket_unread(&ep->socket, &data);
-    size_t         pos;
-
-    if (len == 0) {
-        return "not a byte of an open socket";
-    }
-    pos = (size_t)snprintf(text, sizeof(text), "not a ucp %s: it sent '",
-                           ep->is_server ? "client" : "server");
-
-    for (size_t i = 0; i < len && i < SHOWN; i++) {
-        bool is_plain = data[i] >= ' ' && data[i] < 0x7f;
-
-        pos += (size_t)snprintf(text + pos, sizeof(text) - pos,
-                                is_plain ? "%c" : "\\x%02x", data[i]);
-    }
-    snprintf(text + pos, sizeof(text) - pos, (len > SHOWN) ? "'..." : "'");
-    free(ep->foreign);
-    ep->foreign = strdup(text);
-    return (ep->foreign != NULL) ? ep->foreign : "not a ucp peer";
-}
-
 /* All messages begin alike. */
 static bool
 may_begin(const void *data, size_t len)
@@ -875,28 +586,6 @@ may_begin(const void *data, size_t len)
     return memcmp(data, &magic, len < sizeof(magic) ? len : sizeof(magic)) == 0;
 }
 
-void
-umi_handshake_explain(umx_ep *ep, umx_status status)
-{
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
-
-    if (ep->is_server || umx_ep_reason(ep)[0] != '\0') {
-        return;
-    }
-    umi_socket_peer_text(&ep->socket, address);
-    if (ep->socket.error != 0) {
-        snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
-                 strerror(ep->socket.error), ep->socket.error);
-    } else if (status == UMX_ERR_TIMED_OUT) {
-        snprintf(text, sizeof(text), "%s: %s", address,
-                 ep->socket.is_connecting ? "no answer" :
-                                            "connected, but nothing was said");
-    } else {
-        snprintf(text, sizeof(text), "%s: it hung up", address);
-    }
-    umi_endpoint_set_reason(ep, text, strlen(text));
-}
-
 /* The end of the socket may have overtaken what came over UCX. */
 static void
 on_end(umi_socket *sock, umx_status status)
@@ -904,7 +593,7 @@ on_end(umi_socket *sock, umx_status status)
     umx_ep *ep = umi_container_of(sock, umx_ep, socket);
 
     if (status == UMX_ERR_PROTOCOL) {
-        umi_endpoint_protocol_error(ep, name_foreign(ep));
+        umi_endpoint_protocol_error(ep, umi_handshake_name_foreign(ep));
         return;
     }
     if (ep->state == UMX_EP_CONNECTING) {
@@ -948,86 +637,10 @@ umi_handshake_start(umx_ep *ep)
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
     control.u.hello.limits   = ep->own_limits;
-    control.u.hello.channels = config_of(ep)->channels_max;
+    control.u.hello.channels = umi_endpoint_config(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {
         len = umi_control_encode(&control, bytes);
         umi_sha256(bytes, len, ep->handshake->hello_hash);
         (void)say_bytes(ep, bytes, len);
     }
-}
-
-static umx_status
-check_params(umx_worker *worker, const umx_connect_params *params)
-{
-    umx_status status = umi_worker_check(worker);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (!umi_address_is_valid(params->addr, params->addr_len) ||
-        ((params->field_mask & UMX_CONNECT_FIELD_LOCAL) &&
-         !umi_address_is_valid(params->local, params->local_len))) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    return UMX_OK;
-}
-
-/* True for what the network says of the address: that comes as a state change,
- * whether the system knows it at once or later. */
-static bool
-is_verdict(umx_status status)
-{
-    return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE;
-}
-
-/* The system knew without a socket. */
-static void
-explain_at_once(umx_ep *ep, const struct sockaddr *addr)
-{
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
-
-    umi_address_text(addr, address);
-    snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
-             strerror(ep->socket.error), ep->socket.error);
-    umi_endpoint_set_reason(ep, text, strlen(text));
-}
-
-umx_status
-umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
-               umx_ep **ep_p)
-{
-    bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
-    uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
-    umx_status status     = check_params(worker, params);
-    umx_ep    *ep;
-
-    if (status == UMX_OK) {
-        status = umi_endpoint_new(worker, &ep);
-    }
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
-        timeout_ns = params->timeout_ns;
-    }
-    if (params->field_mask & UMX_CONNECT_FIELD_ON_STATE) {
-        ep->on_state = params->on_state;
-        ep->arg      = params->arg;
-    }
-    status = umi_socket_connect(&ep->socket, params->addr, params->addr_len,
-                                has_local ? params->local : NULL,
-                                params->local_len);
-    if (status == UMX_OK) {
-        umi_timer_start(worker, &ep->timer, timeout_ns);
-        umi_handshake_start(ep);
-    } else if (is_verdict(status)) {
-        explain_at_once(ep, params->addr);
-        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
-    } else {
-        umx_ep_destroy(ep);
-        return status;
-    }
-    worker->is_armed = false; /* what is due runs at the next drain */
-    *ep_p            = ep;
-    return UMX_OK;
 }
