@@ -177,8 +177,7 @@ void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
 void umi_channels_init(umx_ep *ep);
 void umi_channels_fini(umx_ep *ep);
 
-/* ---- connection.c: the others of umi_endpoint_hooks
- * ----------------------------
+/* ---- connection.c: the others of umi_endpoint_hooks ----------------------
  */
 
 void     umi_channels_open(umx_ep *ep);
@@ -376,9 +375,6 @@ umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
 /* Checks that every receive shares; gives the channel. */
 umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
                                   umi_channel **channel_p);
-
-/* A message that was counted as received was not, after all. */
-void umi_channel_uncount(umi_channel *channel);
 
 /* A message that is in the queue has landed, or will not: `status`. */
 void umi_channel_landed(umi_channel *channel, umx_message *message,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
-#include "channel/channel.h"
 #include "channel/frames.h"
+#include "channel/tagged.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 
@@ -181,7 +181,7 @@ umx_message_return(umx_message *message)
         return;
     }
     message->is_taken = false;
-    umi_channel_uncount(message->channel);
+    umi_tagged_uncount(message->channel);
     end_fetch(message);
     umi_node_remove(&message->node);
     if (umi_endpoint_may_read(ep) && !ep->is_dropped &&
