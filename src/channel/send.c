@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.c: the sending half of channel.h. */
+/* send.c: the sending half of channel.h: eager, by rendezvous, or as a loan.
+ * Memory that UCX cannot read is staged by a copy that is made at once, which
+ * umi_message_rebuild() does; land.c stages by room that is copied from later.
+ */
 #include <string.h>
 
 #include "channel/channel.h"
