@@ -19,7 +19,7 @@
 #include "util/list.h"
 #include "util/table.h"
 
-/* Of a channel's own: eager messages, and messages of its reserve. */
+/* Count a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
     uint32_t messages;
     uint32_t reserve;
@@ -45,15 +45,16 @@ typedef struct umi_channel_ops {
     /* Complete every receive that waits. */
     void (*fail_posted)(struct umi_channel *channel, umx_status status);
 
-    /* For cut.c. The channel has been cut; the place of the first message in
-     * the queue of which not all is here, or `none`. NULL: nothing to do; that
-     * of the first message whose bytes are not. */
+    /* cut.c calls these. cut() hears that the channel has been cut; NULL:
+     * nothing to do. first_broken() gives the place of the first message in the
+     * queue of which not all is here, or `none`; NULL: the first whose bytes
+     * are not. place() gives a message's place. */
     void (*cut)(struct umi_channel *channel, umx_status status);
     uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
     uint64_t (*place)(const umx_recv_info *info);
-    /* How far `a` is behind `b`. */
+    /* Compute how far `a` is behind `b`. */
     int64_t (*distance)(uint64_t a, uint64_t b);
-    /* Of what comes next. */
+    /* Give the place of what comes next. */
     uint64_t (*next)(const struct umi_channel *channel);
     const umi_request_ops *lander; /* of requests by which its messages land */
 } umi_channel_ops;
@@ -90,17 +91,17 @@ typedef struct umi_channel {
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
     umi_node            user_node; /* user->channels */
-    /* Of a stream, and of frames: */
+    /* Streams and frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
-    /* Of frames: */
+    /* Frames: */
     umx_message *open; /* taken, and parts are missing; or NULL */
-    /* Of a stream: */
+    /* Streams: */
     uint64_t place;   /* of the next byte to arrive */
     bool     has_end; /* the end has arrived */
     bool     is_shut; /* the end has been sent */
 } umi_channel;
 
-/* Of all channels: bytes that eager messages are charged for, and
+/* Count, over all channels, bytes that eager messages are charged for, and
  * announcements. */
 typedef struct umi_endpoint_counts {
     uint64_t bytes;
@@ -160,8 +161,8 @@ umi_channel_get(umx_ep *ep, uint32_t id)
                                    umi_channel_make(ep, id);
 }
 
-/* The same of a channel that the peer sends on. NULL: it is one more than we
- * accept, or there is no memory; then the endpoint fails. */
+/* Find or make a channel that the peer sends on. NULL: the channel is one more
+ * than we accept, or there is no memory; then the endpoint fails. */
 umi_channel *umi_channel_of_peer(umx_ep *ep, uint32_t id);
 
 /* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
@@ -236,7 +237,7 @@ typedef struct umi_recv {
 
 UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
 
-/* Of a request that is sent as several messages. */
+/* A request that is sent as several messages. */
 typedef struct umi_pieces {
     umi_channel *channel;
     unsigned     count;
@@ -258,7 +259,7 @@ umi_message_at(umi_node *node)
     return umi_container_of(node, umx_message, node);
 }
 
-/* What is in front of the bytes of a message. */
+/* A message to send, but for its bytes. */
 typedef struct umi_outgoing {
     uint32_t    channel; /* umi_channel_id() */
     uint8_t     flags;
@@ -297,7 +298,8 @@ void umi_channel_discard(umi_channel *channel);
  * bytes. */
 void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
 
-/* Start to fetch one. False when out of memory: it stays with its sender. */
+/* Start to fetch a message. False when out of memory: the message stays with
+ * its sender. */
 bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
 
 static inline void
@@ -312,10 +314,11 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
     channel->ops->fail_posted(channel, status);
 }
 
-/* tagged.c: the message that a receive waits for is gone. */
+/* Fail a receive whose message is gone (tagged.c). */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
-/* Into the queue, in order; and out of it. */
+/* Put a message into the queue, in order. umi_channel_queue() does so where the
+ * queue may be empty, umi_channel_unqueue() takes a message out. */
 void umi_channel_insert(umi_channel *channel, umx_message *message);
 
 static inline void
@@ -355,7 +358,8 @@ umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                                   uint32_t flags, const umx_buffer *buf,
                                   const umx_op_params *params);
 
-/* It ends with `status` at once, not reported: free it. The status. */
+/* End a receive with `status` at once, not reported, and free it. Returns the
+ * status. */
 umx_status umi_channel_end_recv(umx_request *req, umx_status status);
 
 /* The bytes of `message`, which is off its queue, into `buf`, or of an
@@ -383,7 +387,7 @@ void umi_channel_landed(umi_channel *channel, umx_message *message,
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
-/* What an arriving message has cost its sender. */
+/* Compute what an arriving message has cost its sender. */
 static inline umi_charge
 umi_charge_of(const umi_am_arrival *arrival)
 {
@@ -405,11 +409,11 @@ bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
 bool umi_credit_keep(umi_channel *channel, umi_charge charge);
-/* One that was kept has been read. */
+/* Count a message that was kept as read. */
 void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, umi_charge charge);
-/* What a message that was kept has cost of the peer's credit goes back, once.
+/* Give back, once, what a message that was kept has cost of the peer's credit.
  */
 static inline void
 umi_channel_credit(umi_channel *channel, umx_message *message)
@@ -426,9 +430,9 @@ umi_channel_credit(umi_channel *channel, umx_message *message)
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
-/* What the peer grants each channel at first. */
+/* Begin with what the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
-/* One that has come. */
+/* Take a grant of the peer's. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits,
                      uint32_t reserve);
 
@@ -439,8 +443,8 @@ void umi_credit_take(umi_channel *channel, const umi_limits *limits,
  * Receives that wait for some of it fail with `status`. */
 void umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status);
 
-/* The same, and the endpoint, if it is open, fails. Not inside UCX's callbacks.
- */
+/* Cut the channel there, and fail the endpoint if it is open. Not inside UCX's
+ * callbacks. */
 void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
 
 /* The endpoint has failed: cut at the first message that has not come. */
@@ -451,8 +455,8 @@ void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 uint64_t umi_seq_place(const umx_recv_info *info);
 int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
-/* Is the message of that place lost, or behind one that is; is it behind one?
- */
+/* True if the message of that place is lost, or behind a lost one; true if it
+ * is behind one. */
 bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
 bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
 

@@ -36,7 +36,7 @@
  * compared as serial numbers. */
 #include "channel/channel.h"
 
-/* How many messages of a channel's reserve may be unread. */
+/* Compute how many messages of a channel's reserve may be unread. */
 static uint32_t
 reserve_of(const umi_limits *limits)
 {

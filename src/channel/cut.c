@@ -10,7 +10,7 @@
 #include "channel/frames.h"
 #include "endpoint/endpoint.h"
 
-/* How far `a` is behind `b`. */
+/* Compute how far `a` is behind `b`. */
 static int64_t
 distance(const umi_channel *channel, uint64_t a, uint64_t b)
 {
@@ -87,7 +87,8 @@ first_of(const umi_channel *channel, uint64_t a, uint64_t b)
     return (distance(channel, a, b) < 0) ? a : b;
 }
 
-/* Of what lands in receives; it may be over, and not be reported yet. */
+/* Find the first place among the messages that land in receives; a landing may
+ * be over, and not be reported yet. */
 static uint64_t
 first_landing(const umi_channel *channel, const umi_list *requests,
               uint64_t first)
@@ -102,7 +103,7 @@ first_landing(const umi_channel *channel, const umi_list *requests,
     return first;
 }
 
-/* Can a message in the user's hands still lose bytes? */
+/* True if a message in the user's hands can still lose bytes. */
 static bool
 is_unsafe(const umx_message *message)
 {

@@ -27,7 +27,7 @@ typedef struct umi_frames {
 
 /* ---- frames_queue.c: messages as they come ------------------------------- */
 
-/* Can a message in the user's hands still lose bytes? */
+/* True if a message in the user's hands can still lose bytes. */
 bool umi_frames_is_unsafe(const umx_message *head);
 
 /* The parts that the open message misses never come. */
@@ -36,7 +36,8 @@ void umi_frames_cut_open(umi_channel *channel, umx_status status);
 /* Hand out what there is. */
 void umi_frames_advance(umi_channel *channel);
 
-/* Of a message that is taken: umx_message_return(), umx_message_drop(). */
+/* Return or drop a message that is taken, for umx_message_return() and
+ * umx_message_drop(). */
 void umi_frames_return(umx_message *message);
 void umi_frames_drop(umx_message *message);
 

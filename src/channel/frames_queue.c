@@ -99,7 +99,7 @@ refuse(umi_channel *channel, uint32_t seq, const char *why)
     umi_channel_cut(channel, seq, UMX_ERR_PROTOCOL);
 }
 
-/* Its bytes are needed to know what comes next. */
+/* Fetch a head: its bytes are needed to know what comes next. */
 static void
 fetch_head(umi_channel *channel, umx_message *message)
 {
@@ -138,7 +138,7 @@ take_head(umi_channel *channel)
     return message;
 }
 
-/* Nobody wants it. */
+/* Drop a part that nobody wants. */
 static void
 drop_part(umi_channel *channel, umx_message *part)
 {
@@ -149,7 +149,7 @@ drop_part(umi_channel *channel, umx_message *part)
     }
 }
 
-/* To the message that is open. False: it is no part of it. */
+/* Add a part to the message that is open. False: `message` is no part of it. */
 static bool
 take_part(umi_channel *channel, umx_message *message)
 {
@@ -255,7 +255,7 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
     }
 }
 
-/* Nothing is left, and nothing comes any more. */
+/* Fail the receives that wait: nothing is left, and nothing comes any more. */
 static void
 end_posted(umi_channel *channel)
 {

@@ -43,7 +43,7 @@ allocate(umx_request *req)
                status;
 }
 
-/* It has the message; now its bytes. */
+/* Start to receive the bytes of the message that `req` has. */
 static umx_status
 start(umx_request *req)
 {
@@ -156,7 +156,7 @@ new_recv(umi_channel *channel, const umx_frames_target *target,
 /* ---- public --------------------------------------------------------------
  */
 
-/* Why a receive need not wait; UMX_OK if it may. */
+/* Tell why a receive need not wait; UMX_OK if it may. */
 static umx_status
 wait_status(const umi_channel *channel)
 {

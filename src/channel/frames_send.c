@@ -19,7 +19,7 @@ enum {
     RUN_MAX = 1024 * 1024 /* bytes of a part of several frames */
 };
 
-/* What is decided for all frames together. */
+/* The plan of a message: what is decided for all frames together. */
 typedef struct plan {
     const umx_config *config;
     const umx_buffer *buffers;
@@ -98,7 +98,7 @@ measure(plan *p)
     }
 }
 
-/* With small frames in the head if it goes eagerly then. */
+/* Plan the message: small frames go in the head if that goes eagerly then. */
 static void
 make_plan(const umx_ep *ep, plan *p)
 {
@@ -170,7 +170,7 @@ write_head(const plan *p, uint8_t *pos)
     return pos + p->header_len;
 }
 
-/* Whether frame `i` is one of those with bytes in the head. */
+/* True if frame `i` is one of those with bytes in the head. */
 static bool
 is_packed(const plan *p, size_t i)
 {

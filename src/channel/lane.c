@@ -95,7 +95,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
     return keep(channel, info, arrival, false);
 }
 
-/* What came early and is in order now. */
+/* Take the messages that came early and are in order now. */
 static void
 unpark(umi_channel *channel)
 {

@@ -33,7 +33,8 @@ message_new(umx_ep *ep)
     return message;
 }
 
-/* What is in use of them is kept for good, so it is bounded. */
+/* Take a block of the worker's. Blocks are kept for good, so that their number
+ * is bounded. */
 static void *
 get_block(umx_worker *worker, size_t len)
 {

@@ -20,8 +20,8 @@ umi_message_take(umx_message *message)
     umi_ep_base_hold(&message->ep->base);
 }
 
-/* Its bytes come now, or nobody wants them: close_after_recv() waits for the
- * bytes of what was taken. */
+/* End a message's turn to be fetched: its bytes come now, or nobody wants them.
+ * close_after_recv() waits for the bytes of what was taken. */
 static void
 end_fetch(umx_message *message)
 {

@@ -2,7 +2,7 @@
 /* queue.c: messages that no receive has taken yet: `unexpected`. */
 #include "channel/channel.h"
 
-/* Where its first unread byte is. */
+/* Give the place of a message's first unread byte. */
 static uint64_t
 order_of(const umi_channel *channel, const umx_message *message)
 {

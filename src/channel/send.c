@@ -10,7 +10,8 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 
-/* The receiver allocates device memory before it takes the bytes. */
+/* True if the bytes are in device memory: the receiver allocates its own before
+ * it takes them. */
 static bool
 is_of_device(const umx_request *req)
 {
@@ -50,9 +51,10 @@ charge_eager(umx_request *req)
                                               umi_header_size(flags));
 }
 
-/* How does it go, and does credit allow that? Without credit for eager messages
- * a message is announced, so that its bytes stay here; without credit for
- * announcements it may be of the channel's reserve. */
+/* Decide how a message goes, eagerly or by rendezvous, and whether credit
+ * allows that. Without credit for eager messages a message is announced, so
+ * that its bytes stay here; without credit for announcements it may be of the
+ * channel's reserve. */
 static bool
 choose_charge(const umi_channel *channel, umx_request *req,
               umi_charge *charge_p)
@@ -75,7 +77,7 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
-/* Eager, by rendezvous, or as a loan. */
+/* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
 {
@@ -158,7 +160,7 @@ stage(umx_request *req)
     return status;
 }
 
-/* With the user's header behind it. */
+/* Make the header with the user's header behind it. */
 static __attribute__((noinline)) bool
 fill_longer_header(umx_request *req, const umi_outgoing *what,
                    const umi_header *header)

@@ -20,7 +20,7 @@
 #include "channel/channel.h"
 #include "mem/memtype.h"
 
-/* Of a piece that lands. */
+/* A piece that lands. */
 typedef struct slice {
     umi_landing landing;
     size_t      at; /* in the buffer of the receive */
@@ -45,7 +45,7 @@ room(const umx_request *req)
     return req->buf.len - umi_stream_of(req)->filled;
 }
 
-/* Does it return with what it has? */
+/* True if `req` returns with what it has. */
 static bool
 is_satisfied(const umx_request *req)
 {
@@ -192,7 +192,8 @@ fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
     }
 }
 
-/* False: it has to be pulled in first, or nothing can be done. */
+/* Land an announced message. False: it has to be fetched first, or nothing can
+ * be done. */
 static bool
 fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 {
@@ -214,7 +215,8 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
     return true;
 }
 
-/* One step. False: there is nothing more for `req` now. */
+/* Take what `message` has for `req`. False: there is nothing more for `req`
+ * now. */
 static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
@@ -473,7 +475,8 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     return req;
 }
 
-/* With what is there. UMX_INPROGRESS: it is in `posted`, or bytes land. */
+/* Start a receive with the bytes at hand. UMX_INPROGRESS: the receive is in
+ * `posted`, or bytes land. */
 static umx_status
 start(umi_channel *channel, umx_request *req)
 {

@@ -209,7 +209,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     }
 }
 
-/* Does it get the bytes, not a message? */
+/* True if `req` gets the bytes of the message, not the message. */
 static bool
 takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
 {
@@ -282,7 +282,7 @@ finish_landing(umx_request *req)
     }
 }
 
-/* What few receives need at their end. */
+/* Do what few receives need at their end. */
 static __attribute__((noinline)) void
 finish_odd(umx_request *req)
 {

@@ -6,7 +6,7 @@
 
 #include "channel/channel.h"
 
-/* Where a receive is. */
+/* The phases of a receive. */
 enum umi_recv_phase {
     UMI_RECV_QUEUED,   /* in channel->posted */
     UMI_RECV_CLAIMING, /* waits for a message that lands elsewhere */

@@ -32,7 +32,8 @@ typedef struct umi_address {
  */
 size_t umi_address_encode(const umi_address *address, uint8_t *data);
 
-/* False if it is none; `*why_p` then says why, in a static string. */
+/* Decode an address. False if `data` is none; `*why_p` then says why, in a
+ * static string. */
 bool umi_address_decode(umi_address *address, const void *data, size_t len,
                         size_t *len_p, const char **why_p);
 

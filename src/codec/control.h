@@ -98,7 +98,7 @@ typedef struct umi_goodbye_entry {
     uint32_t next_seq;
 } umi_goodbye_entry;
 
-/* Where to reach one side of a connection. */
+/* Who one side of a connection is, and where to reach it. */
 typedef struct umi_where {
     uint8_t        worker_id[UMI_WHERE_ID_SIZE];
     uint8_t        key[UMI_KEY_SIZE];
@@ -109,7 +109,7 @@ typedef struct umi_where {
     const uint8_t *address;
 } umi_where;
 
-/* What follows `major` in a message of another version. */
+/* The bytes that follow `major` in a message of another version. */
 typedef struct umi_rest {
     const uint8_t *data;
     uint16_t       len;
@@ -191,7 +191,8 @@ typedef struct umi_control {
  * Returns the number of bytes; 0 if a length is over its limit. */
 size_t umi_control_encode(const umi_control *control, uint8_t *data);
 
-/* False for anything malformed; `*why_p` then says what, in a static string. */
+/* Decode a message. False if it is malformed; `*why_p` then says how, in a
+ * static string. */
 bool umi_control_decode(umi_control *control, const void *data, size_t len,
                         const char **why_p);
 

@@ -46,13 +46,13 @@ typedef struct umi_frames_head {
     umx_frame       own[UMI_FRAMES_INLINE];
 } umi_frames_head;
 
-/* What is wrong with it, or NULL; `data` must live as long as `head`, which
- * umi_frames_head_fini() ends. */
+/* Decode a head. Returns what is wrong with it, or NULL; `data` must live as
+ * long as `head`, which umi_frames_head_fini() ends. */
 const char *umi_frames_decode(umi_frames_head *head, const void *data,
                               size_t len, const umi_frames_limits *limits);
 void        umi_frames_head_fini(umi_frames_head *head);
 
-/* No head that is allowed is longer. */
+/* Compute the length of the longest head that `limits` allow. */
 size_t umi_frames_head_max(const umi_frames_limits *limits);
 
 size_t   umi_varint_size(uint64_t value);

@@ -25,7 +25,7 @@ enum {
     UMI_AM_USER = 16
 };
 
-/* What a channel is for; each kind has its own 65536 of them. */
+/* The kinds of channels; each kind has 65536 of its own. */
 enum {
     UMI_KIND_MESSAGE = 1, /* umx/channel.h */
     UMI_KIND_AM      = 2, /* umx/am.h: the channel is the AM id */
@@ -90,8 +90,9 @@ umi_header_size(uint8_t flags)
     return (flags & UMI_FLAG_UNTAGGED) ? UMI_HEADER_MIN : UMI_HEADER_MAX;
 }
 
-/* False if `len` is not a header's or kind or flags are not known. Behind it
- * the user's header, if the kind may have one. */
+/* Decode a header. False if `len` is not a header's, or kind or flags are not
+ * known. Behind the header comes the user's header, if the kind may have one.
+ */
 static inline bool
 umi_header_decode(umi_header *header, const void *data, size_t len)
 {

@@ -44,10 +44,11 @@ enum {
     MAX_ENTRIES = 128 /* UCP_MAX_RESOURCES */
 };
 
-/* In the id of a posix segment: its namespace of processes comes behind. */
+/* A flag in the id of a posix segment: the segment's namespace of processes
+ * follows. */
 #define POSIX_HAS_PID_NS (UINT64_C(1) << 60)
 
-/* What is known of a transport: how long its addresses are at least. */
+/* A transport, as far as it is known: how long its addresses are at least. */
 typedef struct transport {
     const char *name;
     bool        is_local;

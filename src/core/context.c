@@ -100,7 +100,7 @@ umx_ucx_version(unsigned *major_p, unsigned *minor_p, unsigned *release_p)
     ucp_get_version(major_p, minor_p, release_p);
 }
 
-/* What UCX, as it is here, can do. */
+/* Find out what UCX, as it is here, can do. */
 static umx_status
 learn(umx_context *context)
 {
@@ -160,7 +160,7 @@ has_rdma_device(void)
     return has;
 }
 
-/* With UCX's put and get each connection gets more lanes. */
+/* Choose UCX's features. With put and get each connection gets more lanes. */
 static uint64_t
 features_of(const umx_config *config)
 {
@@ -170,7 +170,7 @@ features_of(const umx_config *config)
     return ucx_features | (has_rma ? UCP_FEATURE_RMA : 0);
 }
 
-/* Without configuration and UCX; NULL when out of memory. */
+/* Make a context without configuration and UCX; NULL when out of memory. */
 static umx_context *
 context_new(void)
 {

@@ -61,7 +61,8 @@ free_engine:
 /* ---- what UCX counts -----------------------------------------------------
  */
 
-/* In the table by the lower half of its uuid; several may have the same. */
+/* How many endpoints have been made to one worker. The table finds it by the
+ * lower half of the worker's uuid, which several may share. */
 typedef struct count {
     struct count *next;
     uint64_t      uuid;
@@ -99,7 +100,7 @@ add_count(umi_engine *engine, uint64_t uuid)
     return added;
 }
 
-/* Those of one place. */
+/* Free the counts of one place of the table. */
 static void
 free_counts(void *first)
 {

@@ -63,9 +63,9 @@ umi_ep_base_of(const umx_ep *ep)
     return (umi_ep_base *)(void *)(uintptr_t)ep;
 }
 
-/* What UCX says of an endpoint or an operation on it. The end of a peer is one
- * thing: UCX 1.13 calls it ENDPOINT_TIMEOUT, later ones that only if a
- * keepalive found out. */
+/* Translate what UCX says of an endpoint or an operation on it. The end of a
+ * peer is one thing: UCX 1.13 calls it ENDPOINT_TIMEOUT, later ones that only
+ * if a keepalive found out. */
 static inline umx_status
 umi_ep_status(ucs_status_t status)
 {
@@ -83,7 +83,7 @@ umi_ep_base_hold(umi_ep_base *ep)
     ep->refs++;
 }
 
-/* The last one calls `free`. */
+/* Release a reference; with the last one `free` is called. */
 static inline void
 umi_ep_base_release(umi_ep_base *ep)
 {
@@ -92,31 +92,31 @@ umi_ep_base_release(umi_ep_base *ep)
     }
 }
 
-/* Hand over what is gathered for it; `is_closing`: no more can be. */
+/* Hand over what is gathered for `ep`; `is_closing`: no more can be. */
 void umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing);
 
 /* Take `ep` off the worker's lists, before its memory goes. */
 void umi_ep_base_fini(umi_ep_base *ep);
 
-/* Why nothing more can be posted; UMX_OK if it can, or will wait. */
+/* Tell why nothing more can be posted; UMX_OK if it can, or will wait. */
 umx_status umi_ep_base_post_status(const umi_ep_base *ep);
 
-/* `req` goes to UCX, or waits for the handshake. Returns as a posting call;
- * `req` is freed unless UMX_INPROGRESS. */
+/* Post `req`: it goes to UCX, or waits for the handshake. Returns as a posting
+ * call; `req` is freed unless UMX_INPROGRESS. */
 umx_status umi_ep_base_post(umi_ep_base *ep, umx_request *req,
                             umx_request **req_p);
 
-/* The handshake is over: hand what waits to UCX. */
+/* Hand what waits to UCX: the handshake is over. */
 void umi_ep_base_post_waiting(umi_ep_base *ep);
 
-/* No more work outside of channels: cancel receives of UCX's tags that name
- * `ep`, which UCX would keep. They end with `status`. */
+/* End work outside of channels: cancel receives of UCX's tags that name `ep`,
+ * which UCX would keep. They end with `status`. */
 void umi_ep_base_end_raw(umi_ep_base *ep, umx_status status);
 
 /* Ask for hooks->on_ep_event(). */
 void umi_ep_base_raise(umi_ep_base *ep, unsigned events);
 
-/* Is it one by which processes of a host share a queue? */
+/* True if processes of a host share a queue by the transport `name`. */
 bool umi_transport_is_shm(const char *name);
 
 /* Walk the lanes of UCX's endpoint, as umx_ep_transports(). */

@@ -45,8 +45,9 @@
 #include "core/worker.h"
 #include "util/log.h"
 
-/* Not in an installed header; UCX's thread calls it with what epoll_wait()
- * says. Weak, like the others: the unit tests have no UCX. */
+/* A function of UCX's that is in no installed header; UCX's thread calls it
+ * with what epoll_wait() says. Weak, like the others: the unit tests have no
+ * UCX. */
 ucs_status_t ucs_async_dispatch_handlers(int *ids, size_t count,
                                          ucs_event_set_types_t events);
 #pragma weak ucs_async_dispatch_handlers
@@ -99,7 +100,7 @@ ring(void)
     (void)!write(self.probe_fd, &one, sizeof(one));
 }
 
-/* In UCX's thread, or in ours that stands in for it. */
+/* Run in UCX's thread, or in ours that stands in for it. */
 static void
 on_probe(int fd, ucs_event_set_types_t events, void *arg)
 {

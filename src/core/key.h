@@ -42,7 +42,7 @@ typedef struct umi_key {
  * bytes; 0 if the rkey is too long. */
 size_t umi_key_encode(const umi_key *key, uint8_t *data);
 
-/* False for anything that umi_key_encode() has not written. */
+/* Decode a key. False for anything that umi_key_encode() has not written. */
 bool umi_key_decode(umi_key *key, const void *data, size_t len);
 
 #endif

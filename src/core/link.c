@@ -12,7 +12,7 @@ enum {
     QUIET_FIRST  = 2,
     QUIET_SECOND = 20,
     QUIET_NS     = 5 * 1000000,
-    /* So long may a peer keep us at it whose number is far ahead. */
+    /* How many endpoints are made for a peer whose number is far ahead. */
     MAX_SKIPS = 2048
 };
 
@@ -38,8 +38,8 @@ has_address(const umi_link *link, const umi_peer_claim *claim)
     return memcmp(link->address_hash, hash, UMI_SHA256_SIZE) == 0;
 }
 
-/* One that was made for the same claim by another handshake will do: if one of
- * them is true, so is the other. */
+/* A link that was made for the same claim by another handshake will do: if one
+ * of the two claims is true, so is the other. */
 umi_link *
 umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim)
 {
@@ -112,7 +112,7 @@ open_handle(umi_link *link, const void *address)
     return (umx_status)ucp_ep_create(link->engine->ucp, &params, &link->handle);
 }
 
-/* Endpoints that nobody uses, until the next one has the number `id`. */
+/* Make endpoints that nobody uses, until the next one has the number `id`. */
 static umx_status
 skip_to(umi_link *link, const void *address, uint64_t id)
 {
@@ -234,7 +234,7 @@ forget_link(umi_link *link)
     free(link);
 }
 
-/* UCX's endpoint is closed. What UCX has begun may end later: on_drained(). */
+/* Close UCX's endpoint. What UCX has begun may end later: on_drained(). */
 static void
 free_link(umi_link *link)
 {
@@ -265,7 +265,8 @@ on_drained(void *request, ucs_status_t status, void *arg)
     }
 }
 
-/* The side that closes first is not the other one's. */
+/* Tell how many flushes in a row must be done at once. The two sides need
+ * different numbers, so that one closes first. */
 static unsigned
 quiet_needed(const umi_link *link)
 {
@@ -349,7 +350,7 @@ umi_link_fail(umi_link *link, const char *reason)
     umi_link_close(link);
 }
 
-/* What `old` belonged to at the other side is gone. The connections that are
+/* Replace `old`, whose counterpart is gone, by `link`. The connections that are
  * not bound yet go over. */
 static void
 supersede(umi_link *old, umi_link *link)

@@ -191,7 +191,7 @@ unmap:
     return status;
 }
 
-/* Of umx_memh_alloc(), umx_memh_alloc_cuda(). */
+/* Free memory of umx_memh_alloc() or umx_memh_alloc_cuda(). */
 static void
 free_memory(umx_memh *memh)
 {

@@ -5,8 +5,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/* How long the last of them have. Nothing is in their way any more, but for
- * connections that UCX does not get closed. */
+/* How long the last parked workers have. Nothing is in their way any more, but
+ * for connections that UCX does not get closed. */
 enum {
     LAST_GRACE_MS = 1000
 };

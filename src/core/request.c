@@ -61,7 +61,7 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     return req;
 }
 
-/* What few requests need before they are freed. */
+/* Do what few requests need before they are freed. */
 static __attribute__((noinline)) void
 free_odd(umx_request *req)
 {

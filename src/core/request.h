@@ -19,7 +19,7 @@ struct umi_ep_base;
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {
     const char *name;
-    /* Before on_done: settle the layer's own state; may change the status or
+    /* Settle the layer's own state, before on_done; may change the status or
      * return false to keep the request (it completes again later). NULL:
      * nothing to do. */
     bool (*finish)(umx_request *req);
@@ -72,7 +72,8 @@ umx_request *umi_request_new(umx_worker *worker, struct umi_ep_base *ep,
                              const umi_request_ops *ops,
                              const umx_op_params   *params);
 
-/* Back to the pool: for one that never was INPROGRESS, and after on_done. */
+/* Put a request back into the pool: one that never was INPROGRESS, or after
+ * on_done. */
 void umi_request_free(umx_request *req);
 
 /* Give `req` the buffer that the user lends it; hold its registration. */
@@ -114,7 +115,7 @@ umi_request_drop_buffer(umx_request *req)
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
-/* It seems that UCX will not give the operation back: report that, once. */
+/* Report, once, that UCX seems not to give the operation back. */
 void umi_request_lose(umx_request *req, umx_status status);
 
 /* umx_op_params.on_lost of a part of the request `arg`. */

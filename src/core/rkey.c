@@ -25,7 +25,8 @@ map_segment(umx_rkey *rkey)
     }
 }
 
-/* Where that is not possible the owner executes the operations. */
+/* Unpack UCX's key. Where that is not possible the owner executes the
+ * operations. */
 static void
 unpack(umx_rkey *rkey)
 {

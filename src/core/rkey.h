@@ -34,7 +34,7 @@ umi_rkey_hold(umx_rkey *rkey)
 
 void umi_rkey_put(umx_rkey *rkey);
 
-/* Before UCX's worker goes: give UCX's part of all of them back. */
+/* Give UCX's part of all keys back, before UCX's worker goes. */
 void umi_rkeys_fini(umx_worker *worker);
 
 /* Decide how to reach the memory, once the peer is known. */

@@ -21,7 +21,7 @@ umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
         return umi_status_from_errno(errno);
     }
     address = shmat(number, NULL, 0);
-    /* From here it goes with its last user. */
+    /* From here on the segment goes with its last user. */
     (void)shmctl(number, IPC_RMID, NULL);
     if (address == (void *)-1) {
         return umi_status_from_errno(errno);

@@ -42,7 +42,8 @@ umi_watch_after_fork(void)
     pthread_mutex_unlock(&all_lock);
 }
 
-/* Not taken off the epoll set: that is the parent's. */
+/* Close the descriptors in a child. They stay in the epoll set, which is the
+ * parent's. */
 void
 umi_watch_in_child(void)
 {

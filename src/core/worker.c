@@ -47,9 +47,10 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     hooks->init(worker);
 }
 
-/* Not the affinity mask: pinning each process of a pair to a core of its own is
- * common, and a mask of one CPU does not tell whether the peer shares it. If it
- * does, spins fail and the adaptive budget goes to 0 (progress/spin.c). */
+/* True if there are cores to spin on. The affinity mask is not asked: pinning
+ * each process of a pair to a core of its own is common, and a mask of one CPU
+ * does not tell whether the peer shares it. If it does, spins fail and the
+ * adaptive budget goes to 0 (progress/spin.c). */
 static bool
 may_spin(void)
 {
@@ -196,7 +197,7 @@ free_stuck(umi_list *list)
     }
 }
 
-/* What UCX would keep for ever. */
+/* Cancel receives that UCX would keep for ever. */
 static void
 cancel_list(umi_list *list)
 {
@@ -270,7 +271,7 @@ umi_worker_free(umx_worker *worker)
     free(worker);
 }
 
-/* Nobody but UCX can have anything of it any more. */
+/* Give the worker up, of which nobody but UCX can have anything any more. */
 static void
 give_up(umx_worker *worker)
 {
@@ -594,7 +595,7 @@ umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
         return;
     }
     timer->deadline_ns = now + timeout_ns;
-    /* From the end: most timers have the same timeout. */
+    /* Search from the end: most timers have the same timeout. */
     for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
         if (umi_container_of(pos, umi_timer, node)->deadline_ns <=
             timer->deadline_ns) {

@@ -41,7 +41,7 @@ typedef struct umi_worker_hooks {
     void (*on_connection)(umx_listener *listener, int fd);
     /* Close the endpoints that nobody has taken from it. */
     void (*drop_accepted)(umx_listener *listener);
-    /* What requests in `waiting` wait for may have come. */
+    /* Look at the requests in `waiting`: what they wait for may have come. */
     void (*on_arrivals)(umx_worker *worker);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
@@ -187,8 +187,8 @@ umi_worker_hold_memory(umx_worker *worker)
 
 void umi_worker_release_memory(umx_worker *worker);
 
-/* Every (P) call begins with this. False: a callback makes it, and it does
- * nothing. */
+/* Begin a (P) call. False: a callback makes the call, which then does nothing.
+ */
 static inline bool
 umi_worker_enter(umx_worker *worker)
 {
@@ -212,7 +212,7 @@ void umi_worker_free(umx_worker *worker);
 /* The whole of umx_worker_destroy(). */
 void umi_worker_end(umx_worker *worker);
 
-/* It ends with this. False: a callback has destroyed the worker, which is gone
+/* End a (P) call. False: a callback has destroyed the worker, which is gone
  * now. */
 static inline bool
 umi_worker_leave(umx_worker *worker)
@@ -232,7 +232,7 @@ void umi_worker_flush_gathered(umx_worker *worker);
  * objects, then completions, until nothing is left. */
 void umi_worker_run_events(umx_worker *worker);
 
-/* One call of UCX. */
+/* Call UCX's progress once. */
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
 {

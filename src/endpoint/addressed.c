@@ -25,7 +25,7 @@ addressed_of(const umx_ep *ep)
     return umi_endpoint_worker(ep)->addressed;
 }
 
-/* Off the list; still referenced. */
+/* Take `ep` off the list; the reference stays. */
 static void
 unlink_ep(umi_addressed *addressed, umx_ep *ep)
 {
@@ -62,7 +62,8 @@ drop_first_ended(umi_addressed *addressed)
     }
 }
 
-/* It has ended, or its peer has closed it. */
+/* Note that an endpoint which nobody has taken has ended, or was closed by its
+ * peer. */
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -115,7 +116,7 @@ umx_worker_take_addressed(umx_worker *worker)
 /* ---- the address ---------------------------------------------------------
  */
 
-/* On both families, or on what there is. */
+/* Listen on both families of addresses, or on the one that there is. */
 static umx_status
 listen_on_all(umx_worker *worker, umx_listener **listener_p)
 {

@@ -181,8 +181,9 @@ umi_close_try_ack(umx_ep *ep)
 /* ---- the end -------------------------------------------------------------
  */
 
-/* For a refused connection UCX reports NOT_CONNECTED or CONNECTION_RESET,
- * whichever of its system calls hears of it first. */
+/* Choose the status of a connection that failed. For a refused one UCX reports
+ * NOT_CONNECTED or CONNECTION_RESET, whichever of its system calls hears of it
+ * first. */
 static umx_status
 connect_status(const umx_ep *ep, umx_status status)
 {
@@ -194,8 +195,8 @@ connect_status(const umx_ep *ep, umx_status status)
                status;
 }
 
-/* What breaks in UCX when its peer dies has many names: an shm segment that is
- * gone, for one. */
+/* Choose the status of an open connection that has ended. What breaks in UCX
+ * when its peer dies has many names: an shm segment that is gone, for one. */
 static umx_status
 end_of_open(const umx_ep *ep, umx_status status)
 {

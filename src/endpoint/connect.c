@@ -87,7 +87,7 @@ is_verdict(umx_status status)
     return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE;
 }
 
-/* The system knew without a socket. */
+/* Tell what the system knew without a socket. */
 static void
 explain_at_once(umx_ep *ep, const struct sockaddr *addr)
 {

@@ -44,7 +44,7 @@ retire_conn(umi_retire *retire)
     umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
 }
 
-/* With which status the queued operations end. */
+/* Choose the status with which the queued operations end. */
 static umx_status
 pending_status(const umx_ep *ep)
 {
@@ -233,7 +233,7 @@ take_due(umx_ep *ep, unsigned bit)
     return false;
 }
 
-/* To the receives that wait for it. */
+/* Hand what has arrived to the receives that wait for it. */
 static void
 hand_out(umx_ep *ep)
 {
@@ -242,7 +242,7 @@ hand_out(umx_ep *ep)
     }
 }
 
-/* One round over what is due, in the order in which it must be seen. */
+/* Act once on all that is due, in the order in which it must be seen. */
 static void
 visit_due(umx_ep *ep)
 {
@@ -252,7 +252,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_NEXT_HOST)) {
         umi_connect_hosts_step(ep);
     }
-    /* Before what the peer has asked: it may ask to close the listener. */
+    /* Accept before acting on what the peer has asked: that may be to close the
+     * listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
         umi_accept(ep);
     }
@@ -306,7 +307,7 @@ umi_endpoint_visit(umi_ep_base *base)
         visit_due(ep);
     }
     umi_close_advance(ep); /* the last raw tag send may have completed */
-    /* After what had arrived before the connection broke. */
+    /* Act on the error after what had arrived before the connection broke. */
     if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
@@ -315,7 +316,8 @@ umi_endpoint_visit(umi_ep_base *base)
     }
 }
 
-/* What the peer has been told leads nowhere. */
+/* Give the engine's connections up: the address that the peer has been told
+ * leads nowhere. */
 void
 umi_endpoint_engine_gone(umi_ep_base *base, const char *reason)
 {
@@ -349,7 +351,7 @@ unsent_bytes(const umx_ep *ep)
     return bytes;
 }
 
-/* Has the peer, if it is one, sent all that it ever will? */
+/* True if the peer, if it is one, has sent all that it ever will. */
 static bool
 is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
 {

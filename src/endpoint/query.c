@@ -141,7 +141,7 @@ answer_to(umi_control_kind kind)
     }
 }
 
-/* What was asked with `token`; NULL if it was given up. */
+/* Find the question with `token`; NULL if it was given up. */
 static umx_request *
 find_asked(umx_ep *ep, uint64_t token)
 {

@@ -62,8 +62,8 @@ fail(umx_ep *ep, umx_status status, const char *reason)
     umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }
 
-/* `len` bytes of a control message; 0: it was too long. False if the endpoint
- * has failed over it. */
+/* Send `len` bytes of a control message; 0: it was too long. False if the
+ * endpoint has failed over it. */
 static bool
 say_bytes(umx_ep *ep, const uint8_t *bytes, size_t len)
 {
@@ -98,7 +98,8 @@ fill_where(umx_ep *ep, umi_where *where)
     return status == UMX_OK;
 }
 
-/* Both sides know UCX's endpoint to each other: messages may flow. */
+/* Open the connection: both sides know the link to each other, so messages may
+ * flow. */
 static void
 open_conn(umx_ep *ep)
 {
@@ -142,8 +143,8 @@ umi_handshake_end(umx_ep *ep)
     free(handshake);
 }
 
-/* Is there a connection to the same peer under the same number? What is sent
- * over the two would be one to it. */
+/* True if there is a connection to the same peer under the same number, which
+ * could not tell the messages of the two apart. */
 static bool
 has_twin(const umx_ep *ep)
 {
@@ -159,7 +160,7 @@ has_twin(const umx_ep *ep)
     return false;
 }
 
-/* `ep->base.link` has shown who it is. */
+/* Open the connection, whose peer has shown who it is. */
 static void
 open_with(umx_ep *ep)
 {
@@ -237,7 +238,8 @@ reject(umx_ep *ep, umx_status reason, const char *text)
 {
     umi_control control;
 
-    /* One that has died cannot be reached, and that is no fault of its own. */
+    /* A peer that has died cannot be reached, and that is no fault of its own.
+     */
     if (ep->handshake->listener != NULL &&
         (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
         umi_listener_complain(ep->handshake->listener, &ep->socket, text);
@@ -250,7 +252,7 @@ reject(umx_ep *ep, umx_status reason, const char *text)
     }
 }
 
-/* The last of WELCOME is its mac. */
+/* Send WELCOME, whose last bytes are its HMAC. */
 static bool
 say_welcome(umx_ep *ep, const umi_control *control)
 {
@@ -283,7 +285,8 @@ welcome(umx_ep *ep)
         fail(ep, status, reason);
         return;
     }
-    /* Now, so that it is there when UCX hears of the other side's. */
+    /* The link is made now, so that UCX's endpoint is there when UCX hears of
+     * the other side's. */
     status = umi_link_claim(&ep->base, claim, &link);
     if (status != UMX_OK) {
         reject(ep, status,
@@ -365,7 +368,8 @@ on_auth(umx_ep *ep, const umi_control *control)
     }
 }
 
-/* The peer has shown who it is, and both know the number of the endpoints. */
+/* Bind `ep` to the link `id`: the peer has shown who it is, and both sides know
+ * the number. */
 static umx_status
 bind_ep(umx_ep *ep, uint64_t id)
 {
@@ -428,7 +432,7 @@ on_challenge(umx_ep *ep, const umi_control *control)
     (void)say(ep, &answer);
 }
 
-/* Why the listener cannot be trusted; UMX_OK if it can. */
+/* Tell why the listener cannot be trusted; UMX_OK if it can. */
 static umx_status
 check_welcome(umx_ep *ep, const umi_control *control, const void *data,
               size_t len, const char **reason_p)
@@ -459,8 +463,8 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
     return UMX_OK;
 }
 
-/* The number of the endpoints to use, which both sides can have: that of the
- * newest one that either has if the other has it, too, or has not come so far
+/* Choose the number of the link to use, which both sides can have: that of the
+ * newest link that either has if the other has it, too, or has not come so far
  * yet, else a new one. */
 static uint64_t
 choose_endpoint(const umx_ep *ep, const umi_control *control)
@@ -577,7 +581,7 @@ on_message(umi_socket *sock, const void *data, size_t len)
     }
 }
 
-/* All messages begin alike. */
+/* True if a message may begin with these bytes: all begin alike. */
 static bool
 may_begin(const void *data, size_t len)
 {

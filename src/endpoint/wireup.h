@@ -42,15 +42,15 @@ void umi_proof_of_client(const umx_ep *ep, uint64_t link, uint8_t *mac);
 /* ---- peer_address.c ------------------------------------------------------
  */
 
-/* Can UCX be given the address in `where`? If so UCX's number of the peer's
- * worker goes into the handshake's claim. A status and its reason. */
+/* Check that UCX can be given the address in `where`. If so UCX's number of the
+ * peer's worker goes into the handshake's claim. A status and its reason. */
 umx_status umi_peer_address_check(umx_ep *ep, const umi_where *where,
                                   const char **reason_p);
 
-/* May UCX map the memory that the peer's address names? That takes as long as
- * the rest of a handshake, and is asked only if UCX is going to be given the
- * address: not where the link `id` (0: any) to that worker is there. A status
- * and its reason. */
+/* Check that UCX may map the memory that the peer's address names. That takes
+ * as long as the rest of a handshake, and is done only if UCX is going to be
+ * given the address: not where the link `id` (0: any) to that worker is there.
+ * A status and its reason. */
 umx_status umi_peer_address_check_memory(umx_ep *ep, uint64_t id,
                                          const char **reason_p);
 

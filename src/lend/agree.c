@@ -62,7 +62,7 @@ open_watch(umi_lend_agreement *agreement, umi_watch *watch, int fd,
     return true;
 }
 
-/* Nothing of the lender is known any more. */
+/* Forget the lender. */
 static void
 drop_lender(umi_lend_agreement *agreement)
 {
@@ -72,7 +72,7 @@ drop_lender(umi_lend_agreement *agreement)
     memset(&agreement->source, 0, sizeof(agreement->source));
 }
 
-/* The nonce is of no use any more. */
+/* End the invitation: its nonce is of no use any more. */
 static void
 end_invitation(umi_lend_agreement *agreement)
 {
@@ -120,8 +120,9 @@ umi_lend_fini_link(umi_link *link)
 /* ---- sockets -------------------------------------------------------------
  */
 
-/* Only sockets of ours have such a name: no note can send this process, with
- * its user's rights, to any other. Its length. */
+/* Make the address of the socket `name`; returns its length. Only sockets of
+ * ours have such a name: no note can send this process, with its user's rights,
+ * to any other. */
 static socklen_t
 fill_address(struct sockaddr_un *addr, const uint8_t *name)
 {
@@ -142,7 +143,8 @@ new_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Who made or listens on the other end; false if it is nobody of ours. */
+/* Ask the kernel who made, or listens on, the other end; false if that is
+ * another user. */
 static bool
 read_peer(int fd, struct ucred *peer)
 {
@@ -250,7 +252,7 @@ umi_lend_is_agreed_on(umi_ep_base *ep)
 /* ---- borrowing: who calls ------------------------------------------------
  */
 
-/* There may be another. */
+/* Refuse who has called; another may call. */
 static void
 refuse_caller(umi_lend_agreement *agreement, const char *why)
 {
@@ -270,7 +272,7 @@ on_timer(umi_timer *timer)
                   "it says nothing");
 }
 
-/* After the introduction a lender has nothing to say. */
+/* Drop the lender, which has nothing to say after its introduction. */
 static void
 on_lender_end(umi_watch *watch, uint32_t events)
 {
@@ -306,7 +308,7 @@ is_invited(const umi_lend_agreement    *agreement,
                0;
 }
 
-/* It is the one, or not. */
+/* Decide whether the caller is the one that was invited. */
 static void
 meet(umi_lend_agreement *agreement, const umi_lend_introduction *caller)
 {
@@ -354,8 +356,8 @@ on_caller(umi_watch *watch, uint32_t events)
     }
 }
 
-/* The process at the other end: -1 if the system cannot say. False if it is
- * gone. */
+/* Open the process at the other end: -1 if the system cannot say. False if the
+ * process is gone. */
 static bool
 open_process(int fd, pid_t pid, int *process_p)
 {
@@ -384,7 +386,7 @@ watch_process(umi_lend_agreement *agreement, pid_t pid)
                                       on_process_end));
 }
 
-/* Why it may not lend; NULL if it may. */
+/* Tell why the caller may not lend; NULL if it may. */
 static const char *
 check_caller(umi_lend_agreement *agreement, struct ucred *caller)
 {

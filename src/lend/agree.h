@@ -49,7 +49,7 @@ enum umi_lend_step {
     UMI_LEND_ANSWERED /* and has had an INVITE */
 };
 
-/* Behind each umi_link. */
+/* The agreement with one peer; it lies behind the umi_link. */
 typedef struct umi_lend_agreement {
     umi_link *link;
     /* as a lender */
@@ -80,14 +80,14 @@ umi_lend_agreement_of(const umi_link *link)
 void umi_lend_init_link(umi_link *link);
 void umi_lend_fini_link(umi_link *link);
 
-/* May `ep` lend? Asks its peer if need be. */
+/* True if `ep` may lend. Asks its peer if need be. */
 bool umi_lend_is_agreed_on(umi_ep_base *ep);
 
 void umi_lend_on_ask(umi_ep_base *ep);
 void umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation);
 
-/* Have both the lender's connection and its process been there all the time
- * until now? */
+/* True if the lender's connection and its process have been there all the time
+ * until now. */
 bool umi_lend_has_lender(const umi_lend_agreement *agreement);
 
 #endif

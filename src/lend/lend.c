@@ -16,8 +16,8 @@
 #include "ops/post.h"
 #include "util/log.h"
 
-/* What is lent. UCX reads `bytes` until it has sent them, which may be after
- * the loan has ended. */
+/* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
+ * after the loan has ended. */
 typedef struct umi_loan {
     umi_node        node; /* ep->loans */
     umi_lend_table *table;
@@ -28,13 +28,13 @@ typedef struct umi_loan {
     uint8_t         bytes[sizeof(umi_lend_loan) + UMI_LEND_HEADER_MAX];
 } umi_loan;
 
-/* What a peer lends. */
+/* A loan, at its reader. */
 typedef struct borrowed {
     umi_lend_loan loan;
     uint64_t      endpoint;
 } borrowed;
 
-/* All of these are of one size, in one pool. */
+/* What the pool holds: objects of one size. */
 typedef union object {
     umi_loan      loan;
     umi_lend_sent note;
@@ -44,7 +44,8 @@ typedef union object {
 /* ---- lending -------------------------------------------------------------
  */
 
-/* Memory that devices map may be out of reach. */
+/* True if another process can read the memory: what devices map may be out of
+ * reach. */
 static bool
 is_within_reach(const umx_buffer *buf)
 {
@@ -82,7 +83,7 @@ put_loan(umi_loan *loan)
     umi_pool_put(&loan->worker->lend->objects, loan);
 }
 
-/* Nobody may read any more. */
+/* End a loan: nobody may read from now on. */
 static void
 end_loan(umi_loan *loan, umx_status status)
 {
@@ -178,7 +179,7 @@ borrowed_of(void *desc)
     return (borrowed *)((uintptr_t)desc - UMI_LEND_MARK);
 }
 
-/* Done with it. Its memory is the note's: there is always some. */
+/* Give a loan back. Its memory is the note's: there is always some. */
 static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
@@ -220,7 +221,7 @@ read_loan(const umi_link *link, const umi_lend_loan *loan, void *data)
     return false;
 }
 
-/* The memory itself, if it is plain; else NULL. */
+/* Give the memory of the buffer itself, if it is plain; else NULL. */
 static void *
 plain_memory(const umx_request *req)
 {
@@ -286,7 +287,8 @@ refuse(umi_ep_base *ep, const char *why)
     umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
 }
 
-/* As the data message that it stands for. False: dropped, or refused. */
+/* Turn a loan into the data message that it stands for. False: dropped, or
+ * refused. */
 static bool
 borrow(umx_worker *worker, const umi_am_arrival *arrival,
        umi_am_arrival *message)

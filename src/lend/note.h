@@ -32,7 +32,7 @@ enum {
     UMI_LEND_NAME_SIZE  = 16,
     UMI_LEND_NONCE_SIZE = 16,
     UMI_LEND_WELCOME    = 1, /* the answer to an introduction */
-    /* Of a data message's header that travels with a loan. */
+    /* The longest header of a data message that travels with a loan. */
     UMI_LEND_HEADER_MAX = 32
 };
 
@@ -74,7 +74,7 @@ _Static_assert(sizeof(umi_lend_loan) == 24 && sizeof(umi_lend_note) == 48 &&
                    sizeof(umi_lend_introduction) == 96,
                "wire format");
 
-/* What a worker has of loans. */
+/* The loans of a worker. */
 typedef struct umi_lend {
     umi_pool objects;  /* loans, what is borrowed, notes */
     void    *arriving; /* the loan whose handler runs; or NULL */
@@ -86,11 +86,11 @@ typedef struct umi_lend_sent {
     umi_lend_note note;
 } umi_lend_sent;
 
-/* Send it to the peer's end of `ep`. One that cannot be sent is lost: its
- * endpoint is as good as failed, or the peer goes on without. */
+/* Send a note to the peer's end of `ep`. A note that cannot be sent is lost:
+ * its endpoint is as good as failed, or the peer goes on without. */
 void umi_lend_send_note(umi_ep_base *ep, const umi_lend_note *note);
 
-/* A message of UCX's that is all header. As ucp_am_send_nbx(). */
+/* Send a message that is all header, as ucp_am_send_nbx() does. */
 ucs_status_ptr_t umi_lend_send_header(umi_ep_base *ep, unsigned id,
                                       const void *header, size_t len,
                                       ucp_send_nbx_callback_t on_sent,

@@ -46,7 +46,7 @@ umi_lend_table_end(umi_lend_table *table)
     free_if_over(table);
 }
 
-/* Nobody takes what is read there from now on. */
+/* Clear a slot: nobody takes what is read there from now on. */
 static void
 clear(umi_lend_slot *slot)
 {
@@ -134,7 +134,8 @@ umi_lend_source_is_readable(const umi_lend_source *source)
     return source->size > 0 && read_slot(source, source->size - 1, &found);
 }
 
-/* All bytes, and behind them the slot, which is still as it was. */
+/* Read all bytes, and after them the slot. True if the slot is still as it was.
+ */
 static bool
 read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
            void *data)

@@ -48,7 +48,7 @@ typedef struct umi_lend_table {
     bool          is_over; /* goes with its last loan */
 } umi_lend_table;
 
-/* How a loan is named to the peer. */
+/* The name of a loan, for the peer. */
 typedef struct umi_lend_loan {
     uint64_t id;
     uint64_t len;
@@ -59,10 +59,10 @@ typedef struct umi_lend_loan {
 /* ---- the lender's --------------------------------------------------------
  */
 
-/* NULL when out of memory or random bytes. */
+/* Make a table; NULL when out of memory or random bytes. */
 umi_lend_table *umi_lend_table_new(void);
 
-/* Nobody reads it any more. Its loans have yet to be removed. */
+/* End the table: nobody reads it any more. Its loans have yet to be removed. */
 void umi_lend_table_end(umi_lend_table *table);
 
 /* Lend `len` bytes at `data`; `loan` is found by the number again. False if no
@@ -70,24 +70,24 @@ void umi_lend_table_end(umi_lend_table *table);
 bool umi_lend_table_add(umi_lend_table *table, const void *data, size_t len,
                         void *loan, umi_lend_loan *name);
 
-/* End it: whoever reads from now on finds out. */
+/* End a loan: whoever reads from now on finds out. */
 void umi_lend_table_remove(umi_lend_table *table, uint32_t slot);
 
-/* NULL if nothing of that number is lent. */
+/* Find a loan by its number; NULL if nothing of that number is lent. */
 void *umi_lend_table_find(const umi_lend_table *table, uint32_t slot,
                           uint64_t id);
 
 /* ---- the reader's --------------------------------------------------------
  */
 
-/* Somebody else's table. */
+/* The table of another process. */
 typedef struct umi_lend_source {
     pid_t    pid;
     uint64_t address;
     uint32_t size; /* slots */
 } umi_lend_source;
 
-/* Does the system let this process read it? */
+/* True if the system lets this process read the table. */
 bool umi_lend_source_is_readable(const umi_lend_source *source);
 
 /* Copy what is lent to `data`, of `loan->len` bytes. False, and `data` is

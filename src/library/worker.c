@@ -71,7 +71,7 @@ static const umi_endpoint_hooks ep_hooks = {
 /* ---- workers -------------------------------------------------------------
  */
 
-/* Behind each umx_worker. */
+/* What the rooms keep behind each umx_worker. */
 typedef struct rooms {
     umi_tags tags;
     umi_lend lend;
@@ -137,7 +137,7 @@ static const umi_worker_hooks worker_hooks = {
     .fini          = fini_worker,
 };
 
-/* For the first time, so that no message has to wait for it. */
+/* Let a pool make its first chunk, so that no message has to wait for it. */
 static void
 grow(umi_pool *pool)
 {

@@ -154,7 +154,8 @@ close_pack(umi_batch *batch)
     umi_sender_end(sender, batch->generation);
 }
 
-/* Without memory for it the endpoint ends: messages would be missing. */
+/* Post the batch. Without memory for that the endpoint ends: messages would be
+ * missing. */
 static void
 post_pack(umi_batch *batch)
 {

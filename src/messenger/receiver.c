@@ -182,7 +182,8 @@ check_buffers(const umx_message_listener *listener, const umx_frames_info *info)
     return UMX_OK;
 }
 
-/* Does somebody want it? Then there is memory for its bytes in `buffers`. */
+/* Find out whether somebody wants the message. Then there is memory for its
+ * bytes in `buffers`. */
 static bool
 find_memory(umx_message_listener *listener, const umx_frames_info *info)
 {
@@ -228,7 +229,7 @@ on_landed(umx_request *op, umx_status status, void *arg)
     go_on(listener);
 }
 
-/* Of the memory on_landed() tells; the listener is over. */
+/* End the listener; on_landed() tells of the memory. */
 static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -304,7 +305,7 @@ copy_entry(umx_message_listener *listener, const umi_pack_entry *entry)
     return status;
 }
 
-/* There is no memory to look at it: its receiver is told. */
+/* Tell the receiver of an entry that there is no memory to look at it. */
 static void
 refuse_entry(umx_message_listener *listener, const umi_pack_entry *entry)
 {
@@ -395,7 +396,7 @@ receive(umx_message_listener *listener)
     }
 }
 
-/* What kind is it? */
+/* Look at a message: of what kind it is. */
 static void
 look(umx_message_listener *listener)
 {
@@ -414,7 +415,7 @@ look(umx_message_listener *listener)
     }
 }
 
-/* Nothing is handed out any more. */
+/* Stop handing out messages. */
 static void
 stop(umx_message_listener *listener)
 {
@@ -432,7 +433,7 @@ stop(umx_message_listener *listener)
     finish(listener);
 }
 
-/* One step; true if it handed out a message. */
+/* Take one step; true if it handed out a message. */
 static bool
 step(umx_message_listener *listener)
 {
@@ -518,7 +519,8 @@ on_soon(umx_worker *worker, umx_status status, void *arg)
     go_on(listener);
 }
 
-/* What is there to do at once is put off: the caller has no listener yet. */
+/* Start to listen. What is there to do at once is put off: the caller has no
+ * listener yet. */
 static umx_status
 start(umx_message_listener *listener)
 {

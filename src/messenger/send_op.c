@@ -83,7 +83,7 @@ umi_send_op_from(umx_message_sender *sender, const umx_message_out *message,
     return send_op;
 }
 
-/* Nothing waits for it any more. */
+/* End an operation that nothing waits for any more. */
 static void
 end_thing(umi_send_op *send_op)
 {
@@ -162,7 +162,8 @@ end_waiting(umi_destination *destination)
     }
 }
 
-/* Only destinations that are lost are left: nobody else waits for them. */
+/* Check whether only destinations that are lost are left, for which nobody else
+ * waits. */
 static void
 check_lost(umi_send_op *send_op)
 {

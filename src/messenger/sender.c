@@ -306,7 +306,8 @@ send_long(umx_message_sender *sender, const umx_message_out *message,
     return UMX_INPROGRESS;
 }
 
-/* May it go now? Small ones that nobody has handed over yet make way. */
+/* True if a message of `len` bytes may go now. Small messages that nobody has
+ * handed over yet make way. */
 static bool
 has_turn(umx_message_sender *sender, uint64_t len)
 {

@@ -39,7 +39,7 @@ struct umx_message_sender {
     umx_message_sender_stats stats;
 };
 
-/* What a sender has for one endpoint, while it has something. */
+/* A batch: what a sender has for one endpoint, while it has something. */
 typedef struct umi_batch {
     umi_gathered        base;
     umi_node            node; /* sender->batches */
@@ -133,14 +133,15 @@ umx_status umi_pack_write(const umx_message_out *message, void *data,
 /* ---- batch.c ------------------------------------------------------------
  */
 
-/* Why nothing can be sent to `ep`; UMX_OK if it can. */
+/* Tell why nothing can be sent to `ep`; UMX_OK if it can. */
 umx_status umi_batch_status(const umx_ep *ep);
 
-/* NULL: out of memory. One that is new and gets nothing: umi_batch_check(). */
+/* Find or make the batch for `ep`; NULL: out of memory. A new batch that gets
+ * nothing goes to umi_batch_check(). */
 umi_batch *umi_batch_get(umx_message_sender *sender, umx_ep *ep);
 void       umi_batch_check(umi_batch *batch);
 
-/* NULL: it has nothing. */
+/* Find the batch for `ep`; NULL: there is none. */
 umi_batch *umi_batch_find(const umx_message_sender *sender, umx_ep *ep);
 
 /* Add a small message. */
@@ -157,14 +158,15 @@ void umi_batch_drop(umi_batch *batch);
 /* ---- send_op.c -----------------------------------------------------------
  */
 
-/* With room for that; NULL: out of memory. */
+/* Make an operation with room for that; NULL: out of memory. */
 umi_send_op *umi_send_op_new(umx_message_sender *sender, uint64_t generation,
                              size_t num_destinations, size_t header_len,
                              size_t num_buffers);
 void         umi_send_op_free(umi_send_op *send_op);
 void umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep);
 
-/* Of a message; `is_waiting`: it lasts longer than the call. */
+/* Make the operation of a message; `is_waiting`: it lasts longer than the call.
+ */
 umi_send_op *umi_send_op_from(umx_message_sender    *sender,
                               const umx_message_out *message, size_t entry_size,
                               uint64_t len, bool is_waiting);
@@ -175,10 +177,11 @@ void umi_send_op_post(umi_send_op *send_op, const umx_ep *ep);
 /* The first failure, or UMX_OK. */
 umx_status umi_send_op_status(const umi_send_op *send_op);
 
-/* No destination is left: tell the request, and free it. */
+/* Finish an operation that has no destination left: tell the request, and free
+ * the operation. */
 void umi_send_op_finish(umi_send_op *send_op);
 
-/* Into `waiting`. */
+/* Put an operation into `waiting`. */
 umx_status umi_send_op_wait(umi_send_op *send_op);
 
 /* End the destinations that are not posted. */

@@ -3,7 +3,7 @@
 
 #include "ops/post.h"
 
-/* Of a worker. */
+/* The flush of a worker. */
 typedef struct worker_flush {
     unsigned   num_left; /* endpoints */
     umx_status status;   /* of posting */
@@ -11,7 +11,7 @@ typedef struct worker_flush {
 
 UMI_REQUEST_TAIL(worker_flush, flush_of);
 
-/* Of an endpoint. */
+/* End the flush of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
@@ -129,7 +129,7 @@ new_flush(umx_worker *worker, umi_ep_base *ep, const umx_op_params *params)
     return req;
 }
 
-/* Does it have to wait? Frees `req` on a failure. */
+/* Find out whether the flush has to wait. Frees `req` on a failure. */
 static umx_status
 hold_flush(umx_request *req, umx_request **req_p)
 {

@@ -37,8 +37,8 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
     umi_post_memh(params, req->worker, &req->buf);
 }
 
-/* What UCX's callback says of `req`. UCX's endpoint may outlive one that was
- * cut off for a while: what UCX completes meanwhile ends as if it were
+/* Translate what UCX's callback says of `req`. UCX's endpoint may outlive one
+ * that was cut off for a while: what UCX completes meanwhile ends as if it were
  * cancelled. */
 static inline umx_status
 umi_post_status(const umx_request *req, ucs_status_t status)
@@ -48,8 +48,8 @@ umi_post_status(const umx_request *req, ucs_status_t status)
                umi_ep_status(status);
 }
 
-/* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes
- * on `list`. */
+/* Translate what UCX's *_nbx call returned into a status; a request in UCX's
+ * hands goes on `list`. */
 static inline umx_status
 umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
 {

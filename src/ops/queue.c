@@ -86,8 +86,8 @@ close_handle(umi_queue_probe *probe)
     umi_engine_release(probe->engine);
 }
 
-/* As endpoints to peers are, so that it takes the way that they take. False if
- * that is not shared memory, or UCX cannot. */
+/* Make an endpoint as links have, so that the probe takes the way that messages
+ * take. False if that is not shared memory, or UCX cannot. */
 static bool
 open_handle(umi_queue_probe *probe)
 {
@@ -121,7 +121,8 @@ open_handle(umi_queue_probe *probe)
     return is_shared;
 }
 
-/* False: there is no memory for it, or there are no random bytes. */
+/* Send the probe's message. False: there is no memory for it, or there are no
+ * random bytes. */
 static bool
 send_message(umi_queue_probe *probe)
 {
@@ -198,7 +199,7 @@ start_turn(umi_queue_probe *probe)
                     TURN_MS * UINT64_C(1000000));
 }
 
-/* Then the next end asks again. */
+/* Stop the probe; the next end of a connection asks again. */
 static void
 stop(umi_queue_probe *probe)
 {

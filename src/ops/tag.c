@@ -128,7 +128,7 @@ static bool
 finish_recv(umx_request *req)
 {
     if (req->is_cancelled) {
-        /* It had landed before: back, for the next receive. */
+        /* The message had landed before: it goes back, for the next receive. */
         if (req->status == UMX_OK &&
             umi_tag_keep(req->worker, &req->info, &req->buf) == UMX_OK) {
             req->status = UMX_ERR_CANCELED;
@@ -210,7 +210,8 @@ umi_tag_move(umx_worker *worker, const umi_engine *old)
     UMI_LIST_FOREACH_SAFE(node, &worker->inflight) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        /* One that is landing stays where it is: UCX does not cancel it. */
+        /* A receive whose message lands stays where it is: UCX does not cancel
+         * it. */
         if (umi_tag_op_of(req)->engine == old &&
             umi_tag_op_of(req)->message == NULL && !req->is_cancelled) {
             umi_tag_op_of(req)->is_moving = true;

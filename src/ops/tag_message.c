@@ -207,7 +207,7 @@ umx_tag_message_return(umx_tag_message *message)
 /* ---- looking, waiting, taking --------------------------------------------
  */
 
-/* As umx_tag_probe(). */
+/* Look for a message, as umx_tag_probe() does. */
 static umx_status
 look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
 {
@@ -253,7 +253,7 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     return UMX_OK;
 }
 
-/* As umx_tag_probe(), and take it. */
+/* Look for a message, and take it. */
 static umx_status
 take(umx_worker *worker, uint64_t tag, uint64_t mask,
      umx_tag_message **message_p)
@@ -300,7 +300,7 @@ static const umi_request_ops take_ops = {.name   = "tag_recv_message",
                                          .finish = finish_take,
                                          .cancel = umi_request_cancel_queued};
 
-/* What `req` waits for; UMX_ERR_NO_MESSAGE: not yet. */
+/* Look for what `req` waits for; UMX_ERR_NO_MESSAGE: not yet. */
 static umx_status
 try_waiter(umx_request *req)
 {
@@ -410,7 +410,7 @@ find_recv(const umx_worker *worker, const umx_tag_message *message)
     return NULL;
 }
 
-/* What comes to an old engine: nothing is posted there. */
+/* Take the messages that come to an old engine, where nothing is posted. */
 static void
 empty_engine(umi_engine *engine)
 {

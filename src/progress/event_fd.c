@@ -163,7 +163,8 @@ drain(umx_worker *worker)
             is_first                = false;
             before                  = worker->activity;
             worker->engine->busy_ns = 0;
-            /* One call of UCX may have copied 100 ns long, or 100 us. */
+            /* Look at the clock: one call of UCX may have copied for 100 ns, or
+             * for 100 us. */
             if (umi_is_past(umi_ticks(), end)) {
                 return UMX_INPROGRESS;
             }
@@ -171,7 +172,7 @@ drain(umx_worker *worker)
         if (worker->is_destroy_due) {
             return UMX_ERR_CLOSED;
         }
-        /* Nothing of UCX's woke the owner: look what did. */
+        /* Nothing of UCX's woke the owner: look at the other descriptors. */
         if (is_first) {
             is_first = false;
             umi_worker_run_watches(worker);

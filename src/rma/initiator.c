@@ -46,7 +46,7 @@ note_status(umx_request *req, umx_status status)
     }
 }
 
-/* One part less, or the last one has been added. */
+/* Count a part as done, or the last one as added. */
 static void
 count_down(umx_request *req)
 {
@@ -55,7 +55,7 @@ count_down(umx_request *req)
     }
 }
 
-/* Nothing is under way: what has waited for that may go on. */
+/* Go on with what has waited until nothing is under way. */
 static void
 become_idle(umx_ep *ep)
 {
@@ -85,7 +85,7 @@ end_if_over(part *p)
     count_down(req);
 }
 
-/* No reply is to come any more. */
+/* Forget a part's id: no reply is to come any more. */
 static void
 forget_reply(part *p)
 {
@@ -223,7 +223,8 @@ umi_initiator_ucx_done(umx_ep *ep)
 /* ---- operations ----------------------------------------------------------
  */
 
-/* Not sent yet: it need not be, unless others rely on its fence. */
+/* Withdraw a part that has not been sent. It must be sent if others rely on its
+ * fence. */
 static void
 withdraw(part *p)
 {
@@ -236,8 +237,8 @@ withdraw(part *p)
     }
 }
 
-/* What was sent is executed all the same: only the hold on the buffers ends
- * early, for those that UCX has done with. */
+/* Cancel an operation. What was sent is executed all the same: only the hold on
+ * the buffers ends early, for those that UCX has done with. */
 static void
 cancel_ask(umx_request *req)
 {
@@ -379,7 +380,7 @@ on_received(umx_request *receiving, umx_status status, void *arg)
     end_if_over(p);
 }
 
-/* What was got, into the user's buffer. */
+/* Receive what was got into the user's buffer. */
 static void
 receive(part *p, umx_message *message)
 {
@@ -461,7 +462,7 @@ umi_initiator_is_busy(const umx_ep *ep)
 /* ---- flushes -------------------------------------------------------------
  */
 
-/* Why it cannot be posted, or what came of it. */
+/* Post a flush. Returns why it cannot be posted, or what came of it. */
 static umx_status
 post_flush(umx_request *req)
 {
@@ -482,7 +483,7 @@ post_flush(umx_request *req)
     return req->ops->post(req);
 }
 
-/* One endpoint less to wait for. */
+/* Count an endpoint's flush as done. */
 static void
 count_flush(umx_request *req)
 {
@@ -497,7 +498,7 @@ count_flush(umx_request *req)
     }
 }
 
-/* Those that everything they cover has been done of. */
+/* Complete the flushes of which all that they cover is done. */
 static void
 run_flushes(umi_rma *rma)
 {
@@ -517,7 +518,7 @@ run_flushes(umi_rma *rma)
     }
 }
 
-/* False when out of memory. */
+/* Let `req` wait for the operations on `ep`. False when out of memory. */
 static bool
 wait_for(umx_ep *ep, umx_request *req)
 {
@@ -574,7 +575,7 @@ umi_initiator_hold_flush(umx_request *req)
         }
         return UMX_ERR_NO_MEMORY;
     }
-    /* Not to be taken back before. */
+    /* A posted flush cannot be taken back. */
     req->is_posted = (umi_rma_op_of(req)->num_parts != 0);
     return req->is_posted ? UMX_INPROGRESS : UMX_OK;
 }

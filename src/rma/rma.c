@@ -96,7 +96,7 @@ copy_item(const umx_rkey *rkey, const umx_rma_item *item, bool is_write)
                       umi_copy_in(&item->buf, at, item->buf.len);
 }
 
-/* Does `next` go on where `item` ends, here and there? */
+/* True if `next` goes on where `item` ends, here and at the peer. */
 static bool
 is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
 {
@@ -124,7 +124,8 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
     umx_rma_item merged;
     umx_status   status = UMX_OK;
 
-    /* Before the loads: what was stored before a signal that was seen. */
+    /* The fence stands before the loads: they must see what was stored before a
+     * signal that was seen. */
     atomic_thread_fence(memory_order_acquire);
     for (size_t i = 0; i < count && status == UMX_OK;) {
         i      = umi_rma_merge(items, count, i, &merged);
@@ -137,8 +138,9 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
 /* ---- which way -----------------------------------------------------------
  */
 
-/* Behind a fence, what is under way on another way comes first: the owner's is
- * the one that can wait. */
+/* True if memory is reached by requests to its owner only: behind a fence, what
+ * is under way on another way comes first, and the owner is the one that can
+ * wait. */
 static bool
 is_fenced(const umx_rkey *rkey)
 {
@@ -159,7 +161,7 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
-/* Then UCX's put and get are of no use. */
+/* True if the bytes must be staged: then UCX's put and get are of no use. */
 static bool
 must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
 {

@@ -13,7 +13,7 @@
 #include "ops/rma.h"
 #include "util/slots.h"
 
-/* Of an endpoint that has had to do with it. */
+/* What an endpoint that has used such operations keeps. */
 typedef struct umi_rma {
     /* what we asked for */
     umi_list  parts; /* not complete, in the order of posting */

@@ -76,7 +76,7 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
     if (status < 0 && payload != NULL) {
         reply(s, status, NULL); /* device memory that cannot be read */
     } else if (status == UMX_ERR_NO_MEMORY) {
-        /* Its initiator would wait for ever. */
+        /* The initiator would wait for ever. */
         umi_endpoint_protocol_error(s->ep, "out of memory for a reply");
         end_serving(s);
     } else if (status != UMX_INPROGRESS) {
@@ -223,7 +223,7 @@ decode(umx_ep *ep, const umx_message *message, umi_rma_request *request)
     return false;
 }
 
-/* Must it wait for those before? */
+/* True if the request must wait for those before it. */
 static bool
 has_to_wait(const umi_rma *rma, const umi_rma_request *request)
 {
@@ -249,7 +249,8 @@ serve(umx_ep *ep, umx_message *message, const umi_rma_request *request)
     execute(s);
 }
 
-/* In their order, until one has to wait again. */
+/* Execute the requests that wait, in their order, until one has to wait again.
+ */
 static void
 run_held(umx_ep *ep)
 {

@@ -82,7 +82,7 @@ is_signal_put(const umx_request *req)
            umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP;
 }
 
-/* What comes after a stage that went well. */
+/* Go on after a stage that went well. */
 static umx_status
 next_stage(umx_request *req)
 {
@@ -177,7 +177,7 @@ move(umx_request *req, const umx_rma_item *item)
     }
 }
 
-/* All parts are posted. */
+/* End posting: all parts are posted. */
 static umx_status
 post(umx_request *req, umx_request **req_p)
 {

@@ -14,7 +14,7 @@ enum {
 
 _Static_assert(8 * RANDOM_SIZE + CHECK_BITS == 64, "of a number");
 
-/* Until there is a table: nothing is found in it. */
+/* An empty table, until there is one. */
 static umi_id none;
 
 void

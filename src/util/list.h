@@ -15,7 +15,7 @@ typedef struct umi_node {
 /* The list's head is a node of its own. */
 typedef umi_node umi_list;
 
-/* It takes the minus for a sign: */
+/* The formatter takes the minus for a sign: */
 /* clang-format off */
 #define umi_container_of(ptr, type, member) \
     ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
