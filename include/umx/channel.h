@@ -105,7 +105,9 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
 /** Put it back where it was in the queue. Consumes the handle. */
 UMX_API void umx_message_return(umx_message *message);
 
-/** A 64-bit tag from bytes, the same in every process and version. */
+/**
+ * Compute a 64-bit tag from bytes: the same tag in every process and version.
+ */
 UMX_API uint64_t umx_tag_hash(const void *data, size_t len);
 
 #ifdef __cplusplus

@@ -29,7 +29,10 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p);
 
-/** The same, but done only once the peer has started to receive it. */
+/**
+ * Send as umx_tag_send() does, but done only once the peer has started to
+ * receive the message.
+ */
 UMX_API UMX_MUST_CHECK umx_status
 umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p);
