@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* frames_recv.c: receives of frames, from their posting to their end.
  *
  *   queued --head--> taken --buffers--> reading --all bytes in--> complete
  *
  * A receive that only takes the message is complete once it has it.
  * frames_read.c reads. */
+/* clang-format on */
 #include <stdlib.h>
 
 #include "channel/channel.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* land.h: bytes that are with their sender come into a receive's buffer.
  * Thread: the worker's owner.
  *
@@ -7,6 +8,7 @@
  * A receive of one message lands by itself. One that takes its bytes from
  * several messages (umi_assembly) has a request for each, a piece. If it is
  * cancelled while bytes land, nobody may read on before they are back. */
+/* clang-format on */
 #ifndef UMI_CHANNEL_LAND_H
 #define UMI_CHANNEL_LAND_H
 

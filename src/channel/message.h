@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* message.h: a message that has arrived and waits for its reader.
  *
  * Where its bytes are:
@@ -10,6 +11,7 @@
  *   LANDING  on their way into the buffer of `lander`
  *   MOVED    nowhere: a receive has them
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_CHANNEL_MESSAGE_H
 #define UMI_CHANNEL_MESSAGE_H
 

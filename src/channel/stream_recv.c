@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* stream_recv.c: receiving a byte stream. See stream.h.
  *
  * A receive takes pieces in the order of their places, from the queue or as
@@ -12,6 +13,7 @@
  * What an incomplete or unwanted receive has got goes back to the queue, by
  * copy. While bytes of a cancelled one are landing nobody may read on: they are
  * next. */
+/* clang-format on */
 #include "channel/stream.h"
 
 #include <string.h>

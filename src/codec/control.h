@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
@@ -51,6 +52,7 @@
  * (major << 16 | minor << 8 | patch), sum u64 (SipHash of the address),
  * address_len u16, UCX worker address
  */
+/* clang-format on */
 #ifndef UMI_CODEC_CONTROL_H
 #define UMI_CODEC_CONTROL_H
 

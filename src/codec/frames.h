@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* frames.h: heads of messages of many buffers. Bytes only.
  *
  * A message is one HEAD, then the PARTs that it names; each travels as a
@@ -15,6 +16,7 @@
  * A frame without bytes is in the head. Which frame goes where is the sender's
  * choice (channel/frames_send.c); receivers take any. Frozen in wire version 1.
  * Thread: any. */
+/* clang-format on */
 #ifndef UMI_CODEC_FRAMES_H
 #define UMI_CODEC_FRAMES_H
 

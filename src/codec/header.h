@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* header.h: the bytes in front of every data message.
  *
  *   0     1      2        4      8              16             24
@@ -10,6 +11,7 @@
  * message is within one cache line of UCX's queue in shared memory, which is a
  * fifth of its latency. It travels as UCX's active message header, with id
  * UMI_AM_DATA. Frozen in wire version 2. */
+/* clang-format on */
 #ifndef UMI_CODEC_HEADER_H
 #define UMI_CODEC_HEADER_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* rma.h: what the two sides of an operation on a peer's memory send each other.
  * Bytes only: little-endian; frozen in wire version 1.
  *
@@ -9,6 +10,7 @@
  *            went well: the bytes
  *
  * Thread: any. */
+/* clang-format on */
 #ifndef UMI_CODEC_RMA_H
 #define UMI_CODEC_RMA_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* A packed worker address, after src/ucp/wireup/address.c of UCX:
  *
  *   version 1: header u8 (version 0 | flags << 4)
@@ -13,6 +14,7 @@
  *       length of the interface's address and flags u8 | address
  *
  * In version 2 a number that fills its bits goes on in a byte of its own. */
+/* clang-format on */
 #include "codec/ucx_address.h"
 
 #include <math.h>

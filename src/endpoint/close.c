@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* close.c: closing by agreement.
  *
  *   closing                                        the other side
@@ -15,6 +16,7 @@
  * UCX tells a graceful close and a crash apart by nothing: GOODBYE does. It
  * may overtake data, hence the sequence numbers. Both sides may close at once:
  * each acknowledges the other, whoever is acknowledged first disconnects. */
+/* clang-format on */
 #include "endpoint/endpoint.h"
 
 #include <string.h>

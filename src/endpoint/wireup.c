@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* wireup.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening
@@ -28,6 +29,7 @@
  * active beside shared memory, and its poll costs more than a message. The
  * socket stays open: the end of it is the end of the peer. What comes over UCX
  * before OPEN has been read waits. */
+/* clang-format on */
 #include <stdlib.h>
 #include <string.h>
 #include <umx/version.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* agree.h: who may be read by whom.
  *
  * A reader follows addresses in the memory of another process, so the kernel
@@ -35,6 +36,7 @@
  * does not want to leaves ASK unanswered.
  *
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_LEND_AGREE_H
 #define UMI_LEND_AGREE_H
 

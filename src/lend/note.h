@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* note.h: what loans put on the wire. Both sides are on one host: numbers
  * are in its order.
  *
@@ -22,6 +23,7 @@
  * and the reader's answer: one byte, 1.
  *
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_LEND_NOTE_H
 #define UMI_LEND_NOTE_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* table.h: what a worker lends to one peer, in memory that the peer reads
  * with process_vm_readv(). The process of a table writes into it, the peer
  * compares: nobody locks.
@@ -20,6 +21,7 @@
  * decrement that is a full barrier, before it looks at the next.
  *
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_LEND_TABLE_H
 #define UMI_LEND_TABLE_H
 

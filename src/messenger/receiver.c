@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* listener.c: messages that come, one after the other.
  *
  *   IDLE --receive--> RECEIVING --> HELD --one--> LANDING --> LANDED --> IDLE
@@ -8,6 +9,7 @@
  * RECEIVING and LANDING wait for libumx; what else there is to do, run() does.
  * Every callback may stop or destroy the listener: it lasts until run() or the
  * operation is over, and looks at its state again. */
+/* clang-format on */
 #include <stdlib.h>
 #include <umx/am.h>
 #include <umx/channel.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* sender.h: messages on their way. Thread: the worker's owner.
  *
  *   umx_message_send() --small--> the batch of its endpoint ---> a pack
@@ -14,6 +15,7 @@
  * when it was made. Things are told apart by `generation`, which grows with
  * each such request; a thing is a send_op, or a pack that is being filled,
  * which is of the oldest generation in it. */
+/* clang-format on */
 #ifndef UMI_MESSENGER_SENDER_H
 #define UMI_MESSENGER_SENDER_H
 

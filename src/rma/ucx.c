@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* ucx.c: operations that are UCX's own put and get.
  *
  *   MOVING --> FLUSHING --in the memory--> SIGNALLING --> ENDING --> done
@@ -9,6 +10,7 @@
  * operations are never used: on endpoints with error handling they fail, and
  * may take the endpoint with them. A signal that is stored is a put, one that
  * is added is executed by the owner. */
+/* clang-format on */
 #include <umx/buffer.h>
 
 #include "endpoint/endpoint.h"
