@@ -51,8 +51,8 @@ void umi_frames_orphan(umx_message *message);
  * none yet. */
 umx_message *umi_frames_take(umi_channel *channel);
 
-/* A taken message back into the queue; what has been read of it comes from
- * `buffers`. */
+/* Put a taken message back into the queue (give_back.c); what has been read of
+ * it comes from `buffers`. */
 void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
 
 /* A receive. */

@@ -55,52 +55,6 @@ is_satisfied(const umx_request *req)
                               !umi_stream_of(req)->is_wait_all);
 }
 
-/* ---- giving back ---------------------------------------------------------
- */
-
-static umx_status
-put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
-{
-    umx_ep      *ep = channel->ep;
-    umx_message *message;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
-        umi_channel_is_lost(channel, place)) {
-        return UMX_ERR_CLOSED;
-    }
-    if (umi_channel_is_lost(channel, place + len)) {
-        len = channel->cut_at - place;
-    }
-    message = umi_message_copy(ep, data, len);
-    if (message == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    message->channel  = channel;
-    message->info.tag = place;
-    umi_channel_queue(channel, message);
-    return UMX_OK;
-}
-
-/* The bytes of `req`, up to the first that are missing. */
-static void
-give_back(umx_request *req)
-{
-    umi_channel *channel = umi_stream_of(req)->all.channel;
-    size_t       len     = umi_stream_of(req)->filled;
-
-    if (len > umi_stream_of(req)->good) {
-        len = umi_stream_of(req)->good;
-    }
-    umi_stream_of(req)->filled = 0;
-    if (put_back(channel, req->info.tag, req->buf.data, len) ==
-        UMX_ERR_NO_MEMORY) {
-        umi_channel_lose(channel, req->info.tag, UMX_ERR_NO_MEMORY);
-    }
-}
-
 /* ---- the end of a receive ------------------------------------------------
  */
 
@@ -114,7 +68,7 @@ settle(umx_request *req)
     umi_assembly_settle(req);
     req->info.length = umi_stream_of(req)->filled;
     if (status != UMX_OK) {
-        give_back(req);
+        umi_stream_give_back(req);
     }
     umi_request_complete(req, status);
 }
@@ -228,7 +182,7 @@ fill_from(umi_channel *channel, umx_request *req, umx_message *message)
         if (umi_stream_of(req)->all.num_landing != 0) {
             return false;
         }
-        give_back(req);
+        umi_stream_give_back(req);
         return true;
     }
     if (umi_message_is_at_hand(message)) {
@@ -378,7 +332,7 @@ recv_finish(umx_request *req)
 {
     /* Cancelled between completion and report. */
     if (req->is_cancelled && req->status == UMX_OK) {
-        give_back(req);
+        umi_stream_give_back(req);
         req->status = UMX_ERR_CANCELED;
         advance(umi_stream_of(req)->all.channel);
     }
@@ -494,7 +448,7 @@ start(umi_channel *channel, umx_request *req)
             return UMX_INPROGRESS;
         }
         if (umi_stream_of(req)->all.status != UMX_OK) {
-            give_back(req);
+            umi_stream_give_back(req);
         }
         return umi_stream_of(req)->all.status;
     }
@@ -552,7 +506,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = put_back(channel, info->tag, buf->data, info->length);
+    status = umi_stream_put_back(channel, info->tag, buf->data, info->length);
     if (status == UMX_OK) {
         advance(channel);
     }

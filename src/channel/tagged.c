@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tagged.c: a channel whose receives take messages by their tags: a message
  * meets a receive, and the receive ends. tagged_recv.c posts receives,
- * tagged_return.c gives the message of a cancelled one back. */
+ * give_back.c gives the message of a cancelled one back. */
 
 #include "channel/match.h"
 #include "channel/tagged.h"

@@ -48,7 +48,7 @@ umi_tagged_uncount(umi_channel *channel)
 umx_status umi_tagged_deliver(umi_channel *channel, umx_message *message,
                               umx_request *req);
 
-/* ---- tagged_return.c -----------------------------------------------------
+/* ---- give_back.c ---------------------------------------------------------
  */
 
 /* Give back the message of a receive that was cancelled between completion and
