@@ -98,7 +98,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
                    size_t header_len, const umx_buffer *buf);
 
-/** Be done with it; what was not read is lost. Consumes the handle. */
+/** Drop a message; what was not read is lost. Consumes the handle. */
 UMX_API void umx_message_drop(umx_message *message);
 
 #ifdef __cplusplus

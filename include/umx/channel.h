@@ -102,7 +102,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p);
 
-/** Put it back where it was in the queue. Consumes the handle. */
+/** Put a message back where it was in the queue. Consumes the handle. */
 UMX_API void umx_message_return(umx_message *message);
 
 /**

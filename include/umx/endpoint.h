@@ -143,8 +143,8 @@ umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
 UMX_API uint64_t umx_ep_pending_bytes(const umx_ep *ep);
 
 /**
- * Completes once that is at most `low`: backpressure for a program that sends
- * without waiting for each send. Fails as the endpoint does.
+ * Complete once umx_ep_pending_bytes() is at most `low`: backpressure for a
+ * program that sends without waiting for each send. Fails as the endpoint does.
  * @return UMX_OK if it is so already; UMX_INPROGRESS
  */
 UMX_API UMX_MUST_CHECK umx_status

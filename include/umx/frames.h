@@ -102,9 +102,11 @@ UMX_API const umx_frames_info *umx_message_frames(const umx_message *message);
 /** True if all bytes have come and are in the library's memory. */
 UMX_API bool umx_message_has_frames(const umx_message *message);
 
-/** Copy them out: umx_message_recv_frames() that leaves the message as it is.
- * UMX_ERR_INVALID_PARAM unless umx_message_has_frames(). Thread: any, one at a
- * time. */
+/**
+ * Copy the frames out, as umx_message_recv_frames() would, and leave the
+ * message as it is. UMX_ERR_INVALID_PARAM unless umx_message_has_frames().
+ * Thread: any, one at a time.
+ */
 UMX_API UMX_MUST_CHECK umx_status
 umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
                         size_t count);

@@ -92,7 +92,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p);
 
-/** Do IPv4 and IPv6 peers reach it, by its one port? */
+/** True if IPv4 and IPv6 peers reach the listener, by its one port. */
 UMX_API bool umx_listener_is_dual(const umx_listener *listener);
 
 #ifdef __cplusplus

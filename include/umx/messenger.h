@@ -142,8 +142,10 @@ UMX_API UMX_MUST_CHECK umx_status umx_message_sender_create(
     umx_worker *worker, const umx_message_sender_params *params,
     umx_message_sender **sender_p);
 
-/** Give it back. What it was given still goes out, in the background, and
- * requests complete as ever. */
+/**
+ * Give a sender back. What it was given still goes out, in the background, and
+ * requests complete as ever.
+ */
 UMX_API void umx_message_sender_destroy(umx_message_sender *sender);
 
 typedef struct umx_message_out {
@@ -278,8 +280,10 @@ UMX_API umx_status umx_message_listener_run(umx_message_listener *listener,
  * this call or later. */
 UMX_API void umx_message_listener_stop(umx_message_listener *listener);
 
-/** Give it back; stops it. on_end is not called any more; finish() of a message
- * whose bytes are coming is, with UMX_ERR_CANCELED, in a (P) call. */
+/**
+ * Stop a listener and give it back. on_end is not called any more; finish() of
+ * a message whose bytes are coming is, with UMX_ERR_CANCELED, in a (P) call.
+ */
 UMX_API void umx_message_listener_destroy(umx_message_listener *listener);
 
 /** Tell what was wrong with what the peer sent; NULL: nothing. */

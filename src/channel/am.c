@@ -111,7 +111,7 @@ may_take(const umi_channel *channel)
            umi_channel_is_reading(channel);
 }
 
-/* Tell that there is something to take, of an endpoint that the program has. */
+/* Tell the program that an endpoint it has has messages to take. */
 static void
 tell_ready(umi_channel *channel)
 {
@@ -151,7 +151,8 @@ umi_am_run(umx_ep *ep)
     }
 }
 
-/* Channels that exist have `user` too; what waits in them is handed over. */
+/* Give channels that exist the handler, too; what waits in them is handed over.
+ */
 static void
 attach_user(umx_worker *worker, umi_am_user *user)
 {

@@ -370,13 +370,13 @@ umx_status umi_channel_deliver_announced(umi_channel *channel,
                                          umx_message *message,
                                          umx_request *req);
 
-/* The message that a receive left in `buf`, and the user's header that was in
- * front of it, back to its place, by copy. */
+/* Put the message that a receive left in `buf`, and the user's header that was
+ * in front, back to its place, by copy. */
 umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
                               const void *header, size_t header_len,
                               const umx_buffer *buf);
 
-/* Checks that every receive shares; gives the channel. */
+/* Check what every receive checks; gives the channel. */
 umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
                                   umi_channel **channel_p);
 

@@ -3,7 +3,7 @@
  * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
 
-/* The one after `channel`, for EACH_CHANNEL(); NULL: none. */
+/* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
 next_channel(const umx_ep *ep, const umi_channel *channel)
 {
@@ -226,7 +226,7 @@ umi_channels_have_arrived(const umx_ep *ep)
     return true;
 }
 
-/* Bytes that were pulled in and not read yet. */
+/* Count the bytes that were fetched and are not read yet. */
 static size_t
 heap_bytes(const umi_channel *channel)
 {

@@ -80,7 +80,7 @@ umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status)
 /* ---- the end of the endpoint ---------------------------------------------
  */
 
-/* The earlier one. */
+/* Choose the earlier of two places. */
 static uint64_t
 first_of(const umi_channel *channel, uint64_t a, uint64_t b)
 {

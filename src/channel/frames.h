@@ -30,7 +30,7 @@ typedef struct umi_frames {
 /* True if a message in the user's hands can still lose bytes. */
 bool umi_frames_is_unsafe(const umx_message *head);
 
-/* The parts that the open message misses never come. */
+/* End the open message: the parts that it misses never come. */
 void umi_frames_cut_open(umi_channel *channel, umx_status status);
 
 /* Hand out what there is. */

@@ -91,7 +91,7 @@ umi_frames_orphan(umx_message *message)
 /* ---- taking --------------------------------------------------------------
  */
 
-/* The message that begins with `seq` can never be read. */
+/* Fail the endpoint: the message that begins with `seq` can never be read. */
 static void
 refuse(umi_channel *channel, uint32_t seq, const char *why)
 {
@@ -183,8 +183,8 @@ take_part(umi_channel *channel, umx_message *message)
     return true;
 }
 
-/* The part that the open message waits for. In front of it there may be what a
- * cancelled receive has given back. */
+/* Find the part that the open message waits for. In front of it there may be
+ * what a cancelled receive has given back. */
 static umx_message *
 next_part(const umi_channel *channel)
 {

@@ -56,7 +56,7 @@ umi_land(umx_request *req, void *desc, size_t len)
                                     umi_am_recv(req, desc, len);
 }
 
-/* The peer's close may have waited for it. */
+/* End a landing, for which the peer's close may have waited. */
 void
 umi_land_end(umx_request *req)
 {

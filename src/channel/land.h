@@ -54,7 +54,7 @@ umx_status umi_land(umx_request *req, void *desc, size_t len);
 /* End a landing: the bytes are there, or will not come. */
 void umi_land_end(umx_request *req);
 
-/* Put staged bytes where they belong, `len` of them, if `status` is well; what
+/* Put `len` staged bytes where they belong, if `status` is well. Returns what
  * the request ends with. */
 umx_status umi_land_unstage(umx_request *req, umx_status status, size_t len);
 

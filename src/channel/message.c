@@ -66,7 +66,7 @@ umi_message_make_room(umx_message *message, size_t len)
     return true;
 }
 
-/* The user's header in front of it; false when out of memory. */
+/* Keep the user's header in front of the message; false when out of memory. */
 static bool
 keep_header(umx_message *message, const void *header, size_t len)
 {
@@ -128,7 +128,7 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
             umi_channels_of(ep)->num_descs < MAX_SMALL_DESCS);
 }
 
-/* The bytes that arrive, copied, or as they are. */
+/* Keep the bytes that arrive, copied, or as they are. */
 static bool
 keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
 {

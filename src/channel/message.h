@@ -119,7 +119,7 @@ void umi_message_end_taken(umx_worker *worker, umx_ep *ep);
 /* The worker has been destroyed: nothing of the message can be received. */
 void umi_message_free_orphan(umx_message *message);
 
-/* Give its bytes back, wherever they are, and the object. */
+/* Free a message: give its bytes back, wherever they are, and the object. */
 void umi_message_free(umx_message *message);
 
 #endif

@@ -74,7 +74,8 @@ typedef struct umi_part {
     size_t len; /* bytes */
 } umi_part;
 
-/* The part that begins with frame `first` or the next that begins one. */
+/* Find the part that begins with frame `first`, or with the next frame that
+ * begins one. */
 void umi_frames_part(const umi_frames_head *head, size_t first, umi_part *part);
 
 #endif

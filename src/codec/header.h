@@ -41,7 +41,7 @@ enum {
     UMI_AM_ID_RMA_REPLY   = 2
 };
 
-/* A channel as the library and the control messages name it: kind << 16 |
+/* Name a channel as the library and the control messages do: kind << 16 |
  * number. */
 static inline uint32_t
 umi_channel_id(unsigned kind, uint16_t number)
@@ -85,7 +85,7 @@ _Static_assert(sizeof(umi_header) == UMI_HEADER_MAX &&
                    offsetof(umi_header, endpoint) == 8,
                "wire format");
 
-/* Bytes of it on the wire. */
+/* Compute the bytes of a header on the wire. */
 static inline size_t
 umi_header_size(uint8_t flags)
 {

@@ -41,12 +41,12 @@ umx_config_default(umx_config *config)
     config->spin_ns = 50 * 1000;
     /* Bounds how late a timer of the event loop can fire behind a stream. */
     config->drain_ns = 200 * 1000;
-    /* Below, one copy through the FIFO costs little more than the rendezvous'
-     * round trip, and send() need not wait for the receiver; from 64 KiB the
-     * rendezvous is faster by a sixth, and moves twice as much with several
-     * messages in flight: UCX gathers the pieces of an eager message before it
-     * hands them over. Without shared memory the round trip
-     * costs more: 64 KiB takes 18 us eager, 43 us by rendezvous. */
+    /* Below this length, one copy through the FIFO costs little more than the
+     * rendezvous' round trip, and send() need not wait for the receiver; from
+     * 64 KiB the rendezvous is faster by a sixth, and moves twice as much with
+     * several messages in flight: UCX gathers the pieces of an eager message
+     * before it hands them over. Without shared memory the round trip costs
+     * more: 64 KiB takes 18 us eager, 43 us by rendezvous. */
     config->rndv_thresh_shm = 64 * 1024;
     config->rndv_thresh_net = 256 * 1024;
     /* Never: where both sides are awake UCX's two copies, side by side on two

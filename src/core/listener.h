@@ -51,7 +51,7 @@ void umi_listener_complain(umx_listener *listener, const umi_socket *sock,
 
 void umi_listener_hold(umx_listener *listener);
 void umi_listener_release(umx_listener *listener);
-/* The end of it but for the user's reference. Idempotent. */
+/* End a listener but for the user's reference. Idempotent. */
 void umi_listener_stop(umx_listener *listener);
 
 #endif

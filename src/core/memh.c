@@ -161,7 +161,7 @@ memh_new(umx_context *context)
     return memh;
 }
 
-/* Register it, and make it known. */
+/* Register the memory, and make it known to the context. */
 static umx_status
 memh_open(umx_memh *memh, int segment_number)
 {

@@ -25,7 +25,8 @@ typedef struct umi_request_ops {
     bool (*finish)(umx_request *req);
     /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
     void (*cancel)(umx_request *req);
-    /* Hand it to UCX, for umi_ep_base_post_waiting(). NULL: never waits. */
+    /* Hand the request to UCX, for umi_ep_base_post_waiting(). NULL: such a
+     * request never waits. */
     umx_status (*post)(umx_request *req);
 } umi_request_ops;
 

@@ -41,8 +41,8 @@ umi_segment_publish(umi_segment *segment, uint64_t context, uint64_t memory,
     segment->magic   = UMI_SEGMENT_MAGIC;
 }
 
-/* While we have it mapped its number is nobody else's: so map first, ask for
- * the size, and only then look. */
+/* Map a segment and check it. While we have it mapped its number is nobody
+ * else's: so map first, ask for the size, and only then look. */
 umi_segment *
 umi_segment_map(int number, uint64_t context, uint64_t memory, size_t len)
 {

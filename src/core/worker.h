@@ -39,7 +39,7 @@ typedef struct umi_worker_hooks {
     void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
-    /* Close the endpoints that nobody has taken from it. */
+    /* Close the endpoints that nobody has taken from the listener. */
     void (*drop_accepted)(umx_listener *listener);
     /* Look at the requests in `waiting`: what they wait for may have come. */
     void (*on_arrivals)(umx_worker *worker);
@@ -49,7 +49,7 @@ typedef struct umi_worker_hooks {
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep_base *ep);
     void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
-    /* The last of it: free what the layer has in the worker. */
+    /* Free what the layer has in the worker, at the very end. */
     void (*fini)(umx_worker *worker);
 } umi_worker_hooks;
 

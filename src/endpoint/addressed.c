@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Endpoints that have ended with something to read, and that nobody takes. */
+/* How many endpoints are kept that have ended with something to read, and that
+ * nobody takes. */
 enum {
     MAX_ENDED = 64
 };

@@ -79,7 +79,7 @@ static const umi_request_ops answer_ops = {
     .finish = answer_finish,
 };
 
-/* Counts it if it is an answer. */
+/* Choose the operations of a control message; count it if it is an answer. */
 static const umi_request_ops *
 ops_of(umx_ep *ep, const umi_control *control)
 {

@@ -54,7 +54,7 @@ pending_status(const umx_ep *ep)
     return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
 }
 
-/* UCX has had the time to give them back. */
+/* Report operations as lost: UCX has had the time to give them back. */
 static void
 report_lost(umx_ep *ep)
 {

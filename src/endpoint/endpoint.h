@@ -85,7 +85,8 @@ typedef struct umi_endpoint_hooks {
     bool (*read_goodbye)(umx_ep *ep, const umi_control *goodbye);
     bool (*has_arrived)(const umx_ep *ep);
 
-    /* Sends that are not posted; anything else that a close waits for. */
+    /* Tell whether there are sends that are not posted, or anything else that a
+     * close waits for. */
     bool (*has_waiting)(const umx_ep *ep);
     bool (*is_busy)(const umx_ep *ep);
     uint64_t (*unsent_bytes)(const umx_ep *ep);

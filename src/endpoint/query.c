@@ -40,7 +40,7 @@ static const umi_request_ops query_ops = {
 /* ---- asking --------------------------------------------------------------
  */
 
-/* The first that has not been sent; the sent ones are few. */
+/* Find the first question that has not been sent; the sent ones are few. */
 static umx_request *
 first_unsent(umx_ep *ep)
 {

@@ -199,7 +199,7 @@ on_leg_done(umx_request *op, umx_status status, void *arg)
     umi_sender_put(sender);
 }
 
-/* UCX keeps it for good. */
+/* Note that UCX keeps an operation for good. */
 static void
 on_leg_lost(umx_request *op, umx_status status, void *arg)
 {

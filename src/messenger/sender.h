@@ -128,7 +128,7 @@ void umi_sender_advance(umx_message_sender *sender);
 /* Bytes of the entry of a message; 0 if it is not for packs. */
 size_t umi_pack_entry_size(const umx_message_out *message);
 
-/* Write it to memory of that size. */
+/* Write a pack to memory of that size. */
 umx_status umi_pack_write(const umx_message_out *message, void *data,
                           size_t size);
 
@@ -151,10 +151,10 @@ umx_status umi_batch_add(umx_message_sender *sender, umx_ep *ep,
                          const umx_message_out *message, size_t entry_size,
                          uint64_t generation);
 
-/* Hand over its pack, if there is one. */
+/* Hand over the batch's pack, if there is one. */
 void umi_batch_flush(umi_batch *batch);
 
-/* Forget it. */
+/* Forget a batch. */
 void umi_batch_drop(umi_batch *batch);
 
 /* ---- send_op.c -----------------------------------------------------------

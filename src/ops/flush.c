@@ -188,7 +188,7 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
         return status;
     }
     umi_ep_base_flush_gathered(base, false);
-    /* While it closes there is something to flush still. */
+    /* While an endpoint closes there is still something to flush. */
     if (base->is_bound ? base->handle == NULL : base->end_status != UMX_OK) {
         return UMX_ERR_CLOSED;
     }

@@ -7,8 +7,8 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 
-/* The registration that `buf` names. UCX would take it for a layout too, where
- * it means nothing; and bytes that are staged are not in it. */
+/* Tell UCX the registration that `buf` names. For a layout UCX would take it,
+ * too, where it means nothing; and staged bytes are not in it. */
 static inline void
 umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
               const umx_buffer *buf)

@@ -119,7 +119,7 @@ umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
 static void
 cancel_recv(umx_request *req)
 {
-    /* Calls the callback before it returns, which only queues. */
+    /* UCX calls the callback, which only queues, before this returns. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
                        umi_tag_op_of(req)->handle);
 }
@@ -135,7 +135,8 @@ finish_recv(umx_request *req)
         }
     } else if (req->status == UMX_ERR_CANCELED && req->ep != NULL &&
                req->ep->end_status != UMX_OK) {
-        /* By its endpoint's end, not by the user: say why. */
+        /* The end of its endpoint cancelled the receive, not the user: say why.
+         */
         req->status = req->ep->end_status;
     }
     return true;
@@ -249,7 +250,8 @@ umi_tag_redirect(umx_request *req, umx_tag_message *message)
 {
     umi_node_remove(&message->node);
     umi_tag_op_of(req)->message = message;
-    /* Unless it is landing: then `message` waits for the end of that. */
+    /* UCX does not cancel a receive whose message lands: then `message` waits
+     * for the end of that. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
                        umi_tag_op_of(req)->handle);
 }

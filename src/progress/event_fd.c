@@ -136,7 +136,8 @@ arm(umx_worker *worker)
     return status;
 }
 
-/* Within a turn half of it is for what the messages are for. */
+/* Compute the end of a drain. Half of a turn is for what the messages are for.
+ */
 static uint64_t
 drain_end(const umx_worker *worker)
 {

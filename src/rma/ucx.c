@@ -25,7 +25,7 @@ enum {
     STAGE_ENDING
 };
 
-/* UCX has nothing more to do for it. */
+/* Count an operation as out of UCX's hands. */
 static void
 leave_ucx(umx_request *req)
 {

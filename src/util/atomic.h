@@ -10,7 +10,7 @@
  * bytes. */
 bool umi_atomic_is_valid(const umx_atomic *atomic);
 
-/* Do it on the number at `address`; what was there. */
+/* Apply the operation to the number at `address`; returns what was there. */
 uint64_t umi_atomic_apply(const umx_atomic *atomic, void *address);
 
 #endif

@@ -33,7 +33,7 @@ umi_ids_fini(umi_ids *ids)
     umi_ids_init(ids);
 }
 
-/* `random` with the bits that belong to it below. */
+/* Make an id of `random`, with check bits below it. */
 static uint64_t
 make_id(const umi_ids *ids, uint64_t random)
 {
