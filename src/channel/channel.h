@@ -238,14 +238,14 @@ typedef struct umi_recv {
 UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
 
 /* A request that is sent as several messages. */
-typedef struct umi_pieces {
+typedef struct umi_split_send {
     umi_channel *channel;
     unsigned     count;
     unsigned     pending;
     umx_status   status;
-} umi_pieces;
+} umi_split_send;
 
-UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
+UMI_REQUEST_TAIL(umi_split_send, umi_split_send_of);
 
 static inline umx_request *
 umi_request_at(umi_node *node)
@@ -284,6 +284,9 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
                          umx_request **req_p, umx_message **message_p);
 umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                              umx_recv_info *info);
+
+/* True if a message of `len` bytes is announced for its length alone. */
+bool umi_channel_is_long(const umx_ep *ep, size_t len);
 
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
@@ -462,9 +465,9 @@ bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
 
 extern const umi_request_ops umi_channel_send_ops;
 
-/* stream_send.c: of a request with umi_pieces, whose `arg` it is. They are
- * done; withdraw it if all of it still waits. */
-void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
-void umi_pieces_cancel(umx_request *req);
+/* stream_send.c: count a message of a request with umi_split_send as done,
+ * whose `arg` that request is; cancel the request if all of it still waits. */
+void umi_split_send_on_done(umx_request *piece, umx_status status, void *arg);
+void umi_split_send_cancel(umx_request *req);
 
 #endif

@@ -27,12 +27,18 @@ header_of(umx_request *req)
     return (longer != NULL) ? longer->data : (char *)umi_send_of(req)->header;
 }
 
+bool
+umi_channel_is_long(const umx_ep *ep, size_t len)
+{
+    return len >= umi_channels_of(ep)->rndv_thresh;
+}
+
 static bool
 must_announce(umx_ep *ep, const umx_request *req)
 {
     size_t len = req->buf.len;
 
-    return len >= umi_channels_of(ep)->rndv_thresh ||
+    return umi_channel_is_long(ep, len) ||
            (len >= umi_channels_of(ep)->lend_min &&
             umi_lend_is_agreed(&ep->base, len)) ||
            (len != 0 && is_of_device(req));
