@@ -26,7 +26,6 @@ umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
     ep->free = free;
     umi_list_init(&ep->inflight);
     umi_list_init(&ep->waiting);
-    umi_list_init(&ep->loans);
     umi_node_init(&ep->event_node);
     umi_node_init(&ep->link_node);
     umi_list_init(&ep->gathered);

@@ -27,10 +27,11 @@ typedef struct umi_gathered {
 } umi_gathered;
 
 typedef struct umi_ep_base {
-    umx_worker        *worker;
-    struct umi_engine *engine; /* held: its address is what the peer is told */
-    struct umi_link   *link;   /* NULL before the handshake and once closed */
-    ucp_ep_h           handle; /* the peer's; NULL without one */
+    umx_worker         *worker;
+    struct umi_engine  *engine; /* held: its address is what the peer is told */
+    struct umi_link    *link;   /* NULL before the handshake and once closed */
+    struct umi_lend_ep *lend;   /* lend/note.h */
+    ucp_ep_h            handle; /* the peer's; NULL without one */
     uint64_t    wire_id;   /* what the peer puts in front of messages to it */
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
     umi_node    link_node; /* link->eps */
@@ -40,9 +41,6 @@ typedef struct umi_ep_base {
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
-    umi_list    loans;         /* umi_loan.node: `inflight`, with the peer */
-    unsigned    lend_step;     /* umi_lend_step */
-    unsigned    num_lend_asks; /* that the peer has sent */
     umi_node    node;          /* worker->eps */
     umi_node    event_node;    /* worker->ep_events */
     umi_list    gathered;      /* umi_gathered.ep_node */

@@ -103,6 +103,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
                                   .messages = config->credit_messages,
                                   .rndv     = config->credit_rndv};
+    umi_lend_begin(&ep->base, &ep->lend);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);

@@ -17,6 +17,7 @@
 #include "core/link.h"
 #include "core/socket.h"
 #include "core/worker.h"
+#include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/am.h"
 #include "util/hash.h"
@@ -108,6 +109,7 @@ typedef struct umi_endpoint_hooks {
 
 struct umx_ep {
     umi_ep_base               base; /* first: umi_ep_base_of() */
+    umi_lend_ep               lend;
     const umi_endpoint_hooks *hooks;
     umx_ep_state              state;
     umx_status                error;

@@ -218,10 +218,10 @@ umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation)
 {
     umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
 
-    if (ep->lend_step != UMI_LEND_ASKED) {
+    if (ep->lend->step != UMI_LEND_ASKED) {
         return;
     }
-    ep->lend_step = UMI_LEND_ANSWERED;
+    ep->lend->step = UMI_LEND_ANSWERED;
     if (agreement->reader.fd >= 0) {
         return; /* another endpoint was faster */
     }
@@ -242,8 +242,8 @@ umi_lend_is_agreed_on(umi_ep_base *ep)
     if (agreement->reader.fd >= 0) {
         return agreement->may_lend;
     }
-    if (ep->lend_step == UMI_LEND_NOT_ASKED) {
-        ep->lend_step = UMI_LEND_ASKED;
+    if (ep->lend->step == UMI_LEND_NOT_ASKED) {
+        ep->lend->step = UMI_LEND_ASKED;
         umi_lend_send_note(ep, &ask);
     }
     return false;
@@ -471,10 +471,10 @@ umi_lend_on_ask(umi_ep_base *ep)
     umi_lend_note       note      = {.kind = UMI_LEND_INVITE};
 
     if (ep->worker->context->config.cma_max == 0 || !ep->link->has_shm ||
-        ep->num_lend_asks >= MAX_ASKS) {
+        ep->lend->num_asks >= MAX_ASKS) {
         return;
     }
-    ep->num_lend_asks++;
+    ep->lend->num_asks++;
     if (agreement->source.size != 0) {
         if (umi_lend_has_lender(agreement)) {
             return; /* it has asked before it knew */

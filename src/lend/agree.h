@@ -44,13 +44,6 @@
 #include "core/watch.h"
 #include "lend/note.h"
 
-/* umi_ep_base.lend_step: what this side has done about lending there. */
-enum umi_lend_step {
-    UMI_LEND_NOT_ASKED,
-    UMI_LEND_ASKED,
-    UMI_LEND_ANSWERED /* and has had an INVITE */
-};
-
 /* The agreement with one peer; it lies behind the umi_link. */
 typedef struct umi_lend_agreement {
     umi_link *link;

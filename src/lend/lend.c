@@ -19,7 +19,7 @@
 /* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
  * after the loan has ended. */
 typedef struct umi_loan {
-    umi_node        node; /* ep->loans */
+    umi_node        node; /* umi_lend_ep.loans */
     umi_lend_table *table;
     umi_lend_loan   name;
     umx_worker     *worker;
@@ -157,16 +157,25 @@ umi_lend_send(umx_request *req, const void *header, size_t header_len)
     req->worker->stats.loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
-    umi_list_append(&ep->loans, &loan->node);
+    umi_list_append(&ep->lend->loans, &loan->node);
     umi_list_append(&ep->inflight, &req->node);
     return UMX_INPROGRESS;
 }
 
 void
+umi_lend_begin(umi_ep_base *ep, umi_lend_ep *lend)
+{
+    *lend = (umi_lend_ep){.step = UMI_LEND_NOT_ASKED};
+    umi_list_init(&lend->loans);
+    ep->lend = lend;
+}
+
+void
 umi_lend_end(umi_ep_base *ep, umx_status status)
 {
-    while (!umi_list_is_empty(&ep->loans)) {
-        end_loan(umi_container_of(ep->loans.next, umi_loan, node), status);
+    while (!umi_list_is_empty(&ep->lend->loans)) {
+        end_loan(umi_container_of(ep->lend->loans.next, umi_loan, node),
+                 status);
     }
 }
 

@@ -57,6 +57,9 @@ umi_lend_is_loan(const void *desc)
 umx_status umi_lend_read(umx_request *req, void *desc);
 void       umi_lend_release(umx_worker *worker, void *desc);
 
+/* Begin the loans of a new endpoint, which lie in `lend`. */
+void umi_lend_begin(umi_ep_base *ep, umi_lend_ep *lend);
+
 /* End the loans of an endpoint that ends. */
 void umi_lend_end(umi_ep_base *ep, umx_status status);
 

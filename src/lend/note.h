@@ -82,6 +82,20 @@ typedef struct umi_lend {
     void    *arriving; /* the loan whose handler runs; or NULL */
 } umi_lend;
 
+/* What this side of an endpoint has done about lending. */
+typedef enum umi_lend_step {
+    UMI_LEND_NOT_ASKED,
+    UMI_LEND_ASKED,
+    UMI_LEND_ANSWERED /* and has had an INVITE */
+} umi_lend_step;
+
+/* What an endpoint has of loans. */
+typedef struct umi_lend_ep {
+    umi_list      loans; /* umi_loan.node; their requests are `inflight` */
+    umi_lend_step step;
+    unsigned      num_asks; /* that the peer has sent */
+} umi_lend_ep;
+
 /* A note that UCX has not sent yet; of umi_lend.objects. */
 typedef struct umi_lend_sent {
     umx_worker   *worker;

@@ -555,7 +555,7 @@ test_a_limit_of_0_lends_nothing(void **state)
     p->config.rndv_thresh_shm = 1;
     pair_open(p);
     check_rendezvous(p);
-    assert_int_equal(p->client->base.lend_step, UMI_LEND_NOT_ASKED);
+    assert_int_equal(p->client->base.lend->step, UMI_LEND_NOT_ASKED);
 }
 
 static void

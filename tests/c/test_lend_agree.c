@@ -895,7 +895,7 @@ test_a_first_connection_that_is_short_is_not_the_last_word(void **state)
     open_pair(p);
     connect_beside(p, &client, &server);
     op_send(&send_op, client, 0, pair_tag(1), out, SIZE);
-    assert_int_equal(client->base.lend_step, UMI_LEND_ASKED);
+    assert_int_equal(client->base.lend->step, UMI_LEND_ASKED);
     end_beside(client, server);
     (void)op_wait(p, &send_op);
     pair_settle(p);
@@ -926,7 +926,7 @@ test_endpoints_of_one_pair_of_workers_share_the_agreement(void **state)
     open_lending_pair(p);
     connect_beside(p, &client, &server);
     check_loan(p);
-    assert_int_equal(p->client->base.lend_step, UMI_LEND_NOT_ASKED);
+    assert_int_equal(p->client->base.lend->step, UMI_LEND_NOT_ASKED);
     end_beside(client, server);
 }
 
