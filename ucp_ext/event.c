@@ -78,9 +78,11 @@ mark_other(RequestObject *req, umx_request *op, umx_status status)
         req->ns = umx_request_time_ns(op);
     }
     if (wants_message(req) && status == UMX_OK) {
-        event_mark_message(req, umx_request_message(op));
-    } else if ((req->type->flags & OP_TAG_MESSAGE) && status == UMX_OK) {
-        req->tag_message = umx_request_tag_message(op);
+        if (req->type->flags & OP_TAG_MESSAGE) {
+            req->tag_message = umx_request_tag_message(op);
+        } else {
+            event_mark_message(req, umx_request_message(op));
+        }
     }
     /* What has a second step is settled by its first look at the message. */
     if (!request_has_second_step(req, status)) {
@@ -141,7 +143,7 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     item->info   = *umx_request_info(op);
     if (--req->num_pending == 0) {
         req->is_told = true;
-        event_mark_done(req, many_status(req->many));
+        event_mark_done(req, many_status(many_of(req)));
         tell(req->worker, &req->event);
     }
 }
@@ -154,7 +156,7 @@ on_item_lost(umx_request *op, umx_status status, void *arg)
     RequestObject *req  = item->parent;
 
     item->status = status;
-    if (++req->many->lost == req->num_pending) {
+    if (++many_of(req)->lost == req->num_pending) {
         on_lost(op, status, req);
     }
 }

@@ -309,6 +309,7 @@ module_clear(PyObject *module)
         event_watch_log(false); /* the interpreter goes, lines may come */
     }
     request_clear_free(st);
+    block_clear_free(st);
     Py_CLEAR(st->request_type);
     Py_CLEAR(st->context_type);
     Py_CLEAR(st->worker_type);

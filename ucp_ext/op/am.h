@@ -19,9 +19,9 @@ typedef struct am_handler {
 void am_clear_handlers(WorkerObject *worker);
 void am_free_handlers(WorkerObject *worker);
 
-/* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
- */
-int request_hold_header(RequestObject *req, PyObject *arg, int max);
+/* Convert a user's header to bytes, at most `max`; `arg` NULL: no header. -1
+ * with an exception. */
+int am_parse_header(PyObject *arg, int max, PyObject **header_p);
 
 /* The exception that is set is the request's; the message stays. */
 void request_fail_fetch(RequestObject *req);

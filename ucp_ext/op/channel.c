@@ -37,20 +37,22 @@ recv_message_post(RequestObject *req, const umx_op_params *params)
 }
 
 umx_status
-channel_unrecv(RequestObject *req)
+channel_unrecv_message(RequestObject *req, PyObject *header)
 {
-    const char *header = NULL;
-    Py_ssize_t  len    = 0;
-
     if (req->endpoint->umx == NULL) {
         return UMX_OK;
     }
-    if (req->header != NULL) {
-        header = PyBytes_AS_STRING(req->header);
-        len    = PyBytes_GET_SIZE(req->header);
-    }
-    return umx_message_unrecv(req->endpoint->umx, &req->info, header,
-                              (size_t)len, &req->hold.buf);
+    return umx_message_unrecv(
+        req->endpoint->umx, &req->info,
+        (header != NULL) ? PyBytes_AS_STRING(header) : NULL,
+        (header != NULL) ? (size_t)PyBytes_GET_SIZE(header) : 0,
+        &req->hold.buf);
+}
+
+static umx_status
+recv_unrecv(RequestObject *req)
+{
+    return channel_unrecv_message(req, NULL);
 }
 
 void
@@ -107,7 +109,7 @@ const op_type op_recv = {
     .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
     .describe = recv_describe,
-    .unrecv   = channel_unrecv,
+    .unrecv   = recv_unrecv,
 };
 
 const op_type op_recv_into = {
@@ -116,7 +118,7 @@ const op_type op_recv_into = {
     .post     = recv_post,
     .result   = request_length,
     .describe = recv_describe,
-    .unrecv   = channel_unrecv,
+    .unrecv   = recv_unrecv,
 };
 
 const op_type op_recv_message = {
@@ -225,7 +227,8 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], false, &req->hold) < 0)) {
+    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], false, &req->hold) <
+                 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -248,7 +251,8 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], true, &req->hold) < 0)) {
+    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], true, &req->hold) <
+                 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -295,6 +299,7 @@ transfer_many(EndpointObject *self, uint16_t channel, const char *name,
 {
     static const char *const keywords[] = {"buffers", "tag"};
     PyObject                *values[2];
+    umx_match                match;
     RequestObject           *req;
 
     if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
@@ -308,13 +313,16 @@ transfer_many(EndpointObject *self, uint16_t channel, const char *name,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
-        many_hold(req, values[0]) < 0) {
+    if (args_tag(self->worker->st, values[1], &match) < 0) {
         Py_DECREF(req);
         return NULL;
     }
     if (type == &op_recv_many) {
-        req->match.flags |= UMX_MATCH_EXACT;
+        match.flags |= UMX_MATCH_EXACT;
+    }
+    if (many_hold(req, values[0], &match) < 0) {
+        Py_DECREF(req);
+        return NULL;
     }
     return request_post(req);
 }

@@ -23,8 +23,8 @@
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
 
-/* op_type.unrecv(): a message of an endpoint, with its header. */
-umx_status channel_unrecv(RequestObject *req);
+/* Return the bytes of a message to the endpoint, with its header or NULL. */
+umx_status channel_unrecv_message(RequestObject *req, PyObject *header);
 
 /* What programs of ucx-py look for in the text of an error. */
 void channel_describe(const RequestObject *req, const char *word,

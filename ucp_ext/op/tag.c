@@ -145,14 +145,14 @@ const op_type op_tag_wait = {
 
 const op_type op_tag_recv_message = {
     .name   = "recv_message",
-    .flags  = OP_RECV | OP_TAG_MESSAGE,
+    .flags  = OP_RECV | OP_MESSAGE | OP_TAG_MESSAGE,
     .post   = recv_message_post,
     .result = recv_message_result,
 };
 
 const op_type op_tag_message_recv = {
     .name   = "TagMessage.recv",
-    .flags  = OP_RECV | OP_UNRECV,
+    .flags  = OP_RECV | OP_UNRECV | OP_TAG_MESSAGE,
     .post   = message_recv_post,
     .result = request_length,
     .unrecv = tag_unrecv,

@@ -5,6 +5,26 @@
 
 #include "request/request.h"
 
+/* What few requests have, in a block. */
+struct request_rare {
+    PyObject *exception;      /* of a failure that was handed out */
+    PyObject *cancel_message; /* of cancel() */
+    PyObject *thread; /* the name of the one that made it, if deferred */
+    PyObject *more_callbacks; /* list of (callback, context) */
+    PyObject *low_level;      /* see request/callback.c */
+};
+_Static_assert(sizeof(request_rare) <= BLOCK_SIZE, "request_rare");
+
+/* Made on first use; NULL with an exception. */
+request_rare *request_get_rare(RequestObject *self);
+
+/* The function that ucp._libs has called at the end, and more; or NULL. */
+static inline PyObject *
+request_low_level(const RequestObject *self)
+{
+    return (self->rare != NULL) ? self->rare->low_level : NULL;
+}
+
 static inline bool
 request_is_a(const RequestObject *self, unsigned flags)
 {
@@ -16,7 +36,7 @@ static inline void
 request_release_buffers(RequestObject *req)
 {
     buffer_release(&req->hold);
-    if (UNLIKELY(req->lent != NULL) && req->type->release != NULL) {
+    if (UNLIKELY(req->type->release != NULL)) {
         req->type->release(req);
     }
 }
@@ -24,8 +44,11 @@ request_release_buffers(RequestObject *req)
 static inline bool
 request_has_callbacks(const RequestObject *self)
 {
-    return ((uintptr_t)self->callback | (uintptr_t)self->more_callbacks |
-            (uintptr_t)self->low_level) != 0;
+    const request_rare *rare = self->rare;
+
+    return self->callback != NULL ||
+           (UNLIKELY(rare != NULL) &&
+            (rare->more_callbacks != NULL || rare->low_level != NULL));
 }
 
 /* ---- life.c ---- */

@@ -98,11 +98,7 @@ request_drain_soon(RequestObject *req)
 static inline void
 track_if_due(RequestObject *req)
 {
-    const buffer_hold *hold = &req->hold;
-
-    if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
-        (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
-        req->lent != NULL) {
+    if (buffer_is_in_gc(&req->hold)) {
         request_track(req);
     }
 }
@@ -120,8 +116,14 @@ request_posted(RequestObject *req, umx_status status)
 static NOINLINE void
 defer(RequestObject *req)
 {
+    request_rare *rare = request_get_rare(req);
+
+    if (rare != NULL) {
+        rare->thread = thread_name();
+    } else {
+        PyErr_Clear(); /* its warning will not name the thread */
+    }
     req->is_deferred = true;
-    req->thread      = thread_name();
     track_if_due(req);
 }
 

@@ -172,7 +172,7 @@ request_abandon(RequestObject *self)
     if (self->state != REQUEST_PENDING) {
         return false;
     }
-    if (self->low_level != NULL) {
+    if (request_low_level(self) != NULL) {
         request_cancel_operation(
             self); /* its callback tells when the buffer is free */
         return true;
@@ -196,11 +196,10 @@ static bool
 has_unseen_message(const RequestObject *self)
 {
     if (self->state != REQUEST_DONE || self->is_handed_out || self->is_making ||
-        self->low_level != NULL) {
+        request_low_level(self) != NULL) {
         return false;
     }
-    if (self->can_unrecv || self->message != NULL ||
-        self->tag_message != NULL) {
+    if (self->can_unrecv || self->message != NULL) {
         return true;
     }
     return self->type->has_unseen != NULL && self->type->has_unseen(self);

@@ -37,7 +37,7 @@ request_refuse_foreign_thread(RequestObject *self)
 
     self->is_refused = true;
     if (worker_is_forked(worker)) {
-        (void)errors_raise(self->st, UMX_ERR_FORKED, self->type->name, NULL);
+        (void)errors_raise(worker->st, UMX_ERR_FORKED, self->type->name, NULL);
         return PYGEN_ERROR;
     }
     loop = running_loop();
@@ -154,7 +154,7 @@ step_pending(RequestObject *self, PyObject **out)
         status = wait_inline(self);
     }
     if (status < 0) {
-        (void)errors_raise(self->st, status, self->type->name, NULL);
+        (void)errors_raise(worker->st, status, self->type->name, NULL);
         return end_await(self);
     }
     if (worker_raise_kept(worker) < 0) {
@@ -241,7 +241,7 @@ request_iternext(PyObject *op)
         return out;
     case PYGEN_RETURN:
         if (out != Py_None) {
-            set_stop_iteration(((RequestObject *)op)->st, out);
+            set_stop_iteration(((RequestObject *)op)->worker->st, out);
         }
         Py_DECREF(out);
         break;
@@ -264,7 +264,7 @@ request_send(PyObject *op, PyObject *value)
     case PYGEN_NEXT:
         return out;
     case PYGEN_RETURN:
-        set_stop_iteration(((RequestObject *)op)->st, out);
+        set_stop_iteration(((RequestObject *)op)->worker->st, out);
         Py_DECREF(out);
         break;
     case PYGEN_ERROR:
@@ -307,7 +307,7 @@ request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     /* A task's wake-up takes our exception from result() and throws it in. */
-    if (self->exception != NULL && args[0] == self->exception) {
+    if (self->rare != NULL && args[0] == self->rare->exception) {
         request_mark_handed_out(self);
     } else if (!request_abandon(self)) {
         request_undo(self);
@@ -325,7 +325,9 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
-    Py_CLEAR(self->low_level);
+    if (self->rare != NULL) {
+        Py_CLEAR(self->rare->low_level);
+    }
     request_let_go(self);
     if (!request_abandon(self)) {
         request_undo(self);

@@ -67,11 +67,14 @@ run_callbacks(RequestObject *req, bool is_direct)
 {
     PyObject *callback = req->callback;
     PyObject *context  = req->context;
-    PyObject *more     = req->more_callbacks;
+    PyObject *more     = NULL;
 
-    req->callback       = NULL;
-    req->context        = NULL;
-    req->more_callbacks = NULL;
+    req->callback = NULL;
+    req->context  = NULL;
+    if (req->rare != NULL) {
+        more                      = req->rare->more_callbacks;
+        req->rare->more_callbacks = NULL;
+    }
     if (callback != NULL) {
         run_callback(req, callback, context, is_direct);
         Py_DECREF(callback);
@@ -117,7 +120,7 @@ call_program(event *self, bool is_direct)
     }
     if (req->is_settled) {
         event_unlink(self);
-        if (req->low_level != NULL) {
+        if (request_low_level(req) != NULL) {
             callback_run(req);
         }
         run_callbacks(req, is_direct);

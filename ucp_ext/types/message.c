@@ -127,7 +127,7 @@ check_unreceived(const MessageObject *self)
 static int
 hold_buffer(MessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0 ||
+    if (buffer_acquire(req->worker->st, buffer, true, &req->hold) < 0 ||
         check_unreceived(self) < 0) {
         return -1;
     }
@@ -137,8 +137,8 @@ hold_buffer(MessageObject *self, PyObject *buffer, RequestObject *req)
                      self->info.length, req->hold.buf.len);
         return -1;
     }
-    req->header = message_get_header(self);
-    return (req->header != NULL) ? 0 : -1;
+    TAIL_OF(req, message_tail)->header = message_get_header(self);
+    return (TAIL_OF(req, message_tail)->header != NULL) ? 0 : -1;
 }
 
 static PyObject *

@@ -117,7 +117,7 @@ new_request(RemoteObject *self, const op_type *type)
     RequestObject  *req      = request_new(endpoint->worker, endpoint, type);
 
     if (LIKELY(req != NULL)) {
-        req->remote = Py_NewRef(self);
+        TAIL_OF(req, rma_tail)->remote = Py_NewRef(self);
     }
     return req;
 }
@@ -130,14 +130,16 @@ transfer(RemoteObject *self, PyObject *buffer, PyObject *offset,
          const op_type *type)
 {
     RequestObject *req = new_request(self, type);
+    rma_tail      *tail;
 
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(parse_offset(offset, &req->offset) < 0 ||
-                 buffer_acquire(req->st, buffer, type == &op_get, &req->hold) <
-                     0 ||
-                 check_range(self, req->offset, req->hold.buf.len) < 0)) {
+    tail = TAIL_OF(req, rma_tail);
+    if (UNLIKELY(parse_offset(offset, &tail->offset) < 0 ||
+                 buffer_acquire(req->worker->st, buffer, type == &op_get,
+                                &req->hold) < 0 ||
+                 check_range(self, tail->offset, req->hold.buf.len) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -242,16 +244,20 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
     PyObject      *pairs = args_items(sequence, "expected a sequence of "
                                                      "(buffer, offset)");
     RequestObject *req;
+    rma_list      *list = NULL;
 
     if (pairs == NULL) {
         return NULL;
     }
     req = new_request(self, type);
     if (req != NULL) {
-        req->list = rma_list_new(PyTuple_GET_SIZE(pairs));
+        list = rma_list_new(PyTuple_GET_SIZE(pairs));
+
+        TAIL_OF(req, rma_tail)->list = list;
+        request_track(req);
     }
-    if (req == NULL || req->list == NULL ||
-        hold_items(self, pairs, type == &op_get_many, req->list) < 0) {
+    if (list == NULL ||
+        hold_items(self, pairs, type == &op_get_many, list) < 0) {
         Py_XDECREF(req);
         Py_DECREF(pairs);
         return NULL;
@@ -346,6 +352,26 @@ check_atomic(RemoteObject *self, const umx_atomic *atomic)
     return 0;
 }
 
+/* NULL with an exception. */
+static RequestObject *
+new_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
+{
+    RequestObject *req = new_request(self, type);
+    rma_atomic    *made;
+
+    if (req == NULL) {
+        return NULL;
+    }
+    made = block_get(req->worker->st);
+    if (made == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    made->atomic                   = *atomic;
+    TAIL_OF(req, rma_tail)->atomic = made;
+    return req;
+}
+
 static PyObject *
 post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
 {
@@ -354,12 +380,8 @@ post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
     if (check_atomic(self, atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, type);
-    if (req == NULL) {
-        return NULL;
-    }
-    req->atomic = *atomic;
-    return request_post(req);
+    req = new_atomic(self, atomic, type);
+    return (req != NULL) ? request_post(req) : NULL;
 }
 
 /* All but cswap(): (offset, value, bits=64). */
@@ -464,6 +486,7 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_atomic               atomic     = {.size = 8};
     PyObject                *values[5];
     RequestObject           *req;
+    rma_atomic              *made;
 
     if (args_parse("put_signal", args, nargs, kwnames, keywords, 5, 5, 4,
                    values) < 0 ||
@@ -473,14 +496,14 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check_atomic(self, &atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, &op_put_signal);
+    req = new_atomic(self, &atomic, &op_put_signal);
     if (req == NULL) {
         return NULL;
     }
-    req->atomic = atomic;
-    if (parse_offset(values[1], &req->offset) < 0 ||
-        buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
-        check_range(self, req->offset, req->hold.buf.len) < 0) {
+    made = TAIL_OF(req, rma_tail)->atomic;
+    if (parse_offset(values[1], &made->offset) < 0 ||
+        buffer_acquire(req->worker->st, values[0], false, &req->hold) < 0 ||
+        check_range(self, made->offset, req->hold.buf.len) < 0) {
         Py_DECREF(req);
         return NULL;
     }

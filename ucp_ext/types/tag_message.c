@@ -71,7 +71,7 @@ PyDoc_STRVAR(recv_doc,
 static int
 hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0) {
+    if (buffer_acquire(self->worker->st, buffer, true, &req->hold) < 0) {
         return -1;
     }
     if (self->umx == NULL) {
