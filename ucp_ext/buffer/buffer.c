@@ -393,6 +393,18 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
     return acquire_whole(st, obj, is_writable, hold);
 }
 
+int
+buffer_check_room(const buffer_hold *hold, size_t len)
+{
+    if (hold->buf.len >= len) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "the message has %zu bytes, the buffer has room for %zu", len,
+                 hold->buf.len);
+    return -1;
+}
+
 /* ---- layouts -------------------------------------------------------------
  */
 

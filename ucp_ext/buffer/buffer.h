@@ -107,6 +107,9 @@ buffer_is_in_gc(const buffer_hold *hold)
     return obj != NULL && PyType_IS_GC(Py_TYPE(obj));
 }
 
+/* Is the buffer as long as a message of `len` bytes? -1 with an exception. */
+int buffer_check_room(const buffer_hold *hold, size_t len);
+
 /* `stream=` of an operation; NULL, None: nothing to wait for. */
 int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);
 

@@ -55,16 +55,17 @@ recv_unrecv(RequestObject *req)
     return channel_unrecv_message(req, NULL);
 }
 
-void
-channel_describe(const RequestObject *req, const char *word, bool is_untagged,
-                 size_t capacity, char *text, size_t size)
+/* Write what programs of ucx-py look for in the text of an error. */
+static void
+describe(const RequestObject *req, const char *word, size_t capacity,
+         char *text, size_t size)
 {
     uint64_t id = 0;
 
     if (req->endpoint != NULL && req->endpoint->umx != NULL) {
         id = umx_ep_id(req->endpoint->umx);
     }
-    if (is_untagged) {
+    if (req->match.flags & UMX_MATCH_UNTAGGED) {
         snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
                  word, id, capacity);
     } else {
@@ -74,26 +75,20 @@ channel_describe(const RequestObject *req, const char *word, bool is_untagged,
     }
 }
 
-static bool
-is_untagged(const RequestObject *req)
-{
-    return (req->match.flags & UMX_MATCH_UNTAGGED) != 0;
-}
-
-static void
-send_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
+void
+channel_describe_send(const RequestObject *req, umx_status status,
+                      size_t capacity, char *text, size_t size)
 {
     (void)status;
-    channel_describe(req, "Send", is_untagged(req), capacity, text, size);
+    describe(req, "Send", capacity, text, size);
 }
 
-static void
-recv_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
+void
+channel_describe_recv(const RequestObject *req, umx_status status,
+                      size_t capacity, char *text, size_t size)
 {
     if (!request_is_length_error(status)) {
-        channel_describe(req, "Recv", is_untagged(req), capacity, text, size);
+        describe(req, "Recv", capacity, text, size);
     }
 }
 
@@ -101,14 +96,14 @@ const op_type op_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_recv = {
     .name     = "recv",
     .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
 };
 
@@ -117,7 +112,7 @@ const op_type op_recv_into = {
     .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
     .result   = request_length,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
 };
 

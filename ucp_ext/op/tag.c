@@ -88,42 +88,25 @@ recv_message_result(RequestObject *req)
     return object;
 }
 
-static void
-send_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
-{
-    (void)status;
-    channel_describe(req, "Send", false, capacity, text, size);
-}
-
-static void
-recv_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
-{
-    if (!request_is_length_error(status)) {
-        channel_describe(req, "Recv", false, capacity, text, size);
-    }
-}
-
 const op_type op_tag_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_tag_send_sync = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_sync_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_tag_recv = {
     .name     = "recv",
     .flags    = OP_RECV | OP_UNRECV | OP_EXACT,
     .post     = recv_post,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = tag_unrecv,
 };
 
@@ -132,7 +115,7 @@ const op_type op_tag_recv_into = {
     .flags    = OP_RECV | OP_UNRECV,
     .post     = recv_post,
     .result   = request_length,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = tag_unrecv,
 };
 

@@ -149,3 +149,12 @@ request_post(RequestObject *req)
     }
     return (PyObject *)req;
 }
+
+PyObject *
+request_begin(WorkerObject *worker, EndpointObject *endpoint,
+              const op_type *type)
+{
+    RequestObject *req = request_new(worker, endpoint, type);
+
+    return (req != NULL) ? request_post(req) : NULL;
+}

@@ -222,6 +222,10 @@ void request_track(RequestObject *req);
  * succeeds: failures are the request's. Returns `req`. */
 PyObject *request_post(RequestObject *req);
 
+/* Make and post an operation without arguments. NULL with an exception. */
+PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
+                        const op_type *type);
+
 /* What libumx returned for an operation that the caller has posted; as
  * request_post(). */
 PyObject *request_posted(RequestObject *req, umx_status status);

@@ -359,6 +359,14 @@ endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(endpoint_is_closed((EndpointObject *)op));
 }
 
+static PyObject *
+begin(PyObject *op, const op_type *type)
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    return request_begin(self->worker, self, type);
+}
+
 PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until all that was sent is in the peer's memory.");
@@ -366,10 +374,7 @@ PyDoc_STRVAR(flush_doc,
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, &op_flush);
-
-    return (req == NULL) ? NULL : request_post(req);
+    return begin(op, &op_flush);
 }
 
 PyDoc_STRVAR(fence_doc,
@@ -495,20 +500,13 @@ static PyObject *
 endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
-    PyObject       *text;
     char           *chars;
-    umx_status      status;
 
     if (check_open(self, "info") < 0) {
         return NULL;
     }
-    status = umx_ep_info(self->umx, &chars);
-    if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "info", NULL);
-    }
-    text = PyUnicode_FromString(chars);
-    free(chars);
-    return text;
+    return errors_or_text(self->worker->st, umx_ep_info(self->umx, &chars),
+                          &chars, "info");
 }
 
 PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
@@ -577,15 +575,6 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
 /* ---- the peer -----------------------------------------------------------
  */
 
-static PyObject *
-ask(PyObject *op, const op_type *type)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, type);
-
-    return (req == NULL) ? NULL : request_post(req);
-}
-
 PyDoc_STRVAR(ping_doc,
              "ping($self, /)\n--\n\n"
              "Ask the peer for a sign of life; awaits the seconds until its\n"
@@ -595,7 +584,7 @@ PyDoc_STRVAR(ping_doc,
 static PyObject *
 endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_ping);
+    return begin(op, &op_ping);
 }
 
 PyDoc_STRVAR(peer_info_doc,
@@ -605,7 +594,7 @@ PyDoc_STRVAR(peer_info_doc,
 static PyObject *
 endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_peer_info);
+    return begin(op, &op_peer_info);
 }
 
 PyDoc_STRVAR(close_listener_doc,
@@ -617,7 +606,7 @@ PyDoc_STRVAR(close_listener_doc,
 static PyObject *
 endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_close_listener);
+    return begin(op, &op_close_listener);
 }
 
 PyDoc_STRVAR(stats_doc,

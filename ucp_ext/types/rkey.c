@@ -577,9 +577,8 @@ static PyObject *
 remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *endpoint = ((RemoteObject *)op)->endpoint;
-    RequestObject  *req = request_new(endpoint->worker, endpoint, &op_flush);
 
-    return (req == NULL) ? NULL : request_post(req);
+    return request_begin(endpoint->worker, endpoint, &op_flush);
 }
 
 PyDoc_STRVAR(close_doc,

@@ -81,13 +81,7 @@ hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
     if (worker_check(self->worker) < 0) {
         return -1;
     }
-    if (req->hold.buf.len < self->info.length) {
-        PyErr_Format(PyExc_ValueError,
-                     "the message has %zu bytes, the buffer has room for %zu",
-                     self->info.length, req->hold.buf.len);
-        return -1;
-    }
-    return 0;
+    return buffer_check_room(&req->hold, self->info.length);
 }
 
 static PyObject *

@@ -194,20 +194,13 @@ static PyObject *
 worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     WorkerObject *self = (WorkerObject *)op;
-    PyObject     *text;
     char         *chars;
-    umx_status    status;
 
     if (worker_check(self) < 0) {
         return NULL;
     }
-    status = umx_worker_info(self->umx, &chars);
-    if (status != UMX_OK) {
-        return errors_raise(self->st, status, "info", NULL);
-    }
-    text = PyUnicode_FromString(chars);
-    free(chars);
-    return text;
+    return errors_or_text(self->st, umx_worker_info(self->umx, &chars), &chars,
+                          "info");
 }
 
 PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\nCounters by name.");
@@ -241,14 +234,10 @@ PyDoc_STRVAR(worker_flush_doc,
 static PyObject *
 worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    WorkerObject  *self = (WorkerObject *)op;
-    RequestObject *req;
+    WorkerObject *self = (WorkerObject *)op;
 
-    if (worker_check(self) < 0) {
-        return NULL;
-    }
-    req = request_new(self, NULL, &op_flush);
-    return (req == NULL) ? NULL : request_post(req);
+    return (worker_check(self) < 0) ? NULL :
+                                      request_begin(self, NULL, &op_flush);
 }
 
 PyDoc_STRVAR(take_num_ended_doc,
