@@ -49,7 +49,7 @@ event_mark_done(RequestObject *req, umx_status status)
                       request_holds_bytes(req);
 }
 
-/* The operation gives a message: not its bytes, or these in a second step. */
+/* Does libumx give a message instead of bytes, in this step? */
 static bool
 wants_message(const RequestObject *req)
 {
@@ -106,7 +106,8 @@ on_done(umx_request *op, umx_status status, void *arg)
     tell(req->worker, &req->event);
 }
 
-/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+/* End the awaitable; on_done() ends the operation and the loan of the buffer.
+ */
 static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -148,7 +149,7 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     }
 }
 
-/* Of one endpoint all are lost at once. */
+/* Count a lost item; the items of an endpoint are all lost at once. */
 static void
 on_item_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -174,7 +175,8 @@ event_item_params(many_item *item)
 /* ---- endpoints and listeners ----------------------------------------------
  */
 
-/* Open, or not: what comes after that is the endpoint's. */
+/* Tell a request to connect once of success or failure; later states are told
+ * to the endpoint's object. */
 static void
 on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -249,7 +251,7 @@ event_watch_listener(umx_listener_params *params, ListenerObject *listener,
     }
 }
 
-/* Those that come before it is destroyed are refused. */
+/* Refuse the connections that come before the listener is destroyed. */
 void
 event_forget_listener(umx_listener *umx)
 {
@@ -364,8 +366,9 @@ on_messages_ready(umx_message_listener *umx, void *arg)
     tell(self->worker, &self->event);
 }
 
-/* These are called inside umx_message_listener_run(), which is a call of ours
- * after libumx has returned: the program's functions run in them. */
+/* umx_message_listener_run() calls this and on_alloc(), on_end(), on_finish():
+ * the extension calls it after libumx has returned, so that the program's
+ * functions may run in them. */
 static bool
 on_route(const umx_metadata *metadata, umx_message_receiver *receiver,
          void *arg)
@@ -392,7 +395,8 @@ on_end(umx_message_listener *umx, umx_status status, void *arg)
     listener_end(arg, status);
 }
 
-/* So is this, but for what lands when nobody waits for it any more. */
+/* Called as on_route() is, or when bytes land that nobody waits for any more.
+ */
 static void
 on_finish(const umx_buffer *buffers, size_t count, umx_status status, void *arg)
 {
@@ -458,7 +462,7 @@ event_has_freed(void)
     return atomic_load_explicit(&freed, memory_order_relaxed) != NULL;
 }
 
-/* All of them at once: nobody else takes any, with the GIL. */
+/* Take the whole list: with the GIL nobody else takes from it. */
 memory_loan *
 event_take_freed(void)
 {

@@ -279,7 +279,7 @@ acquire_interface(interface *face, PyObject *obj, bool is_writable,
     return 0;
 }
 
-/* One of the two, as `acquire` reads it. */
+/* Read one of the two interfaces. */
 typedef int (*acquire_fn)(interface *face, PyObject *obj, bool is_writable,
                           buffer_hold *hold);
 

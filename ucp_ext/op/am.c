@@ -90,7 +90,7 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
     return object;
 }
 
-/* What am_recv() awaits, with these bytes in it. */
+/* Make what am_recv() gives, with the bytes at `data`. */
 static PyObject *
 object_of(RequestObject *req, const void *data)
 {
@@ -118,7 +118,7 @@ object_of(RequestObject *req, const void *data)
     return object;
 }
 
-/* An eager message as an object; consumes it if that works. */
+/* Make an object of an eager message, which is consumed if that works. */
 static PyObject *
 am_result(RequestObject *req)
 {
@@ -144,7 +144,7 @@ request_fail_fetch(RequestObject *req)
     request_settle(req, UMX_ERR_NO_MEMORY);
 }
 
-/* Its bytes are not here: memory for them. */
+/* op_type.fetch(): get memory for bytes that the sender still has. */
 static void
 am_fetch(RequestObject *req)
 {
@@ -396,7 +396,8 @@ endpoint_am_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- methods of workers --------------------------------------------------
  */
 
-/* One message, and then the others: the handler may close the worker. */
+/* Hand one message to the handler, and call again for the next: the handler may
+ * close the worker. */
 static void
 call_handler(event *self, bool is_direct)
 {
@@ -446,7 +447,7 @@ settle_ready(event *self)
 
 static const event_type am_event = {settle_ready, call_handler};
 
-/* The handler of that id; made on first use. NULL with an exception. */
+/* Get the handler of an id, made on first use. NULL with an exception. */
 static am_handler *
 get_handler(WorkerObject *self, uint16_t id)
 {

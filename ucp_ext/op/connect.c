@@ -27,7 +27,7 @@ connect_error(RequestObject *req, umx_ep *ep, umx_status status)
                          reason[0] != '\0' ? reason : NULL);
 }
 
-/* What umx_ep_connect() refused at once. */
+/* Make the exception of what umx_ep_connect() refused at once. */
 static PyObject *
 refused_error(WorkerObject *self, PyObject *peer, umx_status status)
 {
@@ -36,7 +36,7 @@ refused_error(WorkerObject *self, PyObject *peer, umx_status status)
     return errors_new_at(self->st, status, "connect", &place, NULL);
 }
 
-/* Open, or not. */
+/* op_type.told(): the endpoint is open, or has failed. */
 static void
 connect_told(RequestObject *req)
 {
@@ -100,7 +100,7 @@ connect_traverse(const RequestObject *req, visitproc visit, void *arg)
     return 0;
 }
 
-/* What no endpoint has told of: the worker was closed. */
+/* op_type.error() of a request that has no exception of its own. */
 static PyObject *
 ended_error(RequestObject *req)
 {
@@ -132,7 +132,7 @@ typedef struct connect_args {
     PyObject               *peer; /* borrowed */
 } connect_args;
 
-/* The arguments of connect(). */
+/* Parse the arguments of connect(). */
 static int
 parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames, connect_args *parsed)

@@ -194,7 +194,7 @@ is_into(const RequestObject *req)
     return req->type == &op_recv_frames_into;
 }
 
-/* What is awaited; there is memory for the bytes then. */
+/* Make what recv_frames() gives, and get memory for the bytes. */
 static PyObject *
 make_result(RequestObject *req)
 {
@@ -243,7 +243,7 @@ frames_have_allocator(const RequestObject *req)
                              worker->am_device_allocator != NULL);
 }
 
-/* The first look at a message. */
+/* op_type.start() */
 static bool
 frames_start(RequestObject *req)
 {
@@ -315,7 +315,7 @@ copy_all(umx_message *message, const umx_frames_info *info, umx_buffer *buffers,
     return objects;
 }
 
-/* The same with memory for `buffers`. */
+/* Make the result of a message in bytearrays. */
 static PyObject *
 make_bytearrays(umx_message *message, umx_status *status_p)
 {
@@ -336,7 +336,7 @@ make_bytearrays(umx_message *message, umx_status *status_p)
     return (objects != NULL) ? pack(info, objects) : NULL;
 }
 
-/* The same with memory of an allocator's. */
+/* Make the result of a message in memory of an allocator. */
 static PyObject *
 fill_allocated(RequestObject *req, umx_status *status_p)
 {
@@ -374,7 +374,7 @@ frames_result(RequestObject *req)
     return result;
 }
 
-/* A message whose bytes have been received returns to its queue. */
+/* op_type.unrecv(): the message has its place in the queue still. */
 static umx_status
 frames_unrecv(RequestObject *req)
 {

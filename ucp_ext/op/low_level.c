@@ -12,7 +12,7 @@
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
-/* `nbytes` of `obj`. */
+/* Hold the first `nbytes` bytes of `obj`. */
 static int
 acquire_part(RequestObject *req, PyObject *obj, PyObject *nbytes,
              bool is_writable)
@@ -104,7 +104,7 @@ low_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                            false);
 }
 
-/* What has come is received even if its endpoint has ended since. */
+/* Has a message come? It is received even if its endpoint has ended since. */
 static bool
 is_there(WorkerObject *worker, const umx_match *match)
 {
@@ -185,7 +185,7 @@ typedef struct transfer {
     bool           is_recv;
 } transfer;
 
-/* An operation of an endpoint with a buffer and no tag. */
+/* Post an operation of an endpoint with a buffer and no tag. */
 static PyObject *
 run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
              Py_ssize_t nargs, PyObject *kwnames)

@@ -10,7 +10,7 @@
 /* ---- memory --------------------------------------------------------------
  */
 
-/* Room for `count` items; there are none yet. */
+/* Allocate room for `count` items; NULL with an exception. */
 static many *
 alloc_many(Py_ssize_t count)
 {
@@ -25,7 +25,8 @@ alloc_many(Py_ssize_t count)
     return all;
 }
 
-/* Add an item that holds `buffer`. -1 with an exception: it holds nothing. */
+/* Add an item that holds `buffer`. -1 with an exception: the item holds
+ * nothing. */
 static inline int
 add_item(many *all, RequestObject *req, PyObject *buffer, bool is_writable)
 {

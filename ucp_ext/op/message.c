@@ -44,7 +44,7 @@ const op_type op_message_recv = {
 _Static_assert(offsetof(sent_tail, list) == offsetof(frames_tail, list),
                "frames_release()");
 
-/* What it was sent to. */
+/* Forget the endpoints that the message was sent to. */
 static void
 sent_forget(RequestObject *req)
 {
@@ -72,7 +72,8 @@ sent_traverse(const RequestObject *req, visitproc visit, void *arg)
     return frames_visit_list(req, visit, arg);
 }
 
-/* What became of a message to several endpoints, one for each. */
+/* Make the exception of a message to several endpoints: .results has None or an
+ * exception for each. */
 static PyObject *
 several_error(RequestObject *self)
 {

@@ -13,7 +13,7 @@
 /* ---- operations ----------------------------------------------------------
  */
 
-/* The endpoint, or NULL: a message of anybody's. */
+/* Get the endpoint, or NULL: the message may be from any peer. */
 static inline umx_ep *
 ep_of(const RequestObject *req)
 {
@@ -195,7 +195,7 @@ worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return request_post(req);
 }
 
-/* tag and mask */
+/* Parse the arguments tag and mask. */
 static int
 parse_match(PyObject *const *values, umx_match *match)
 {

@@ -80,15 +80,15 @@ has_lost_peer(umx_status status)
            status == UMX_ERR_ENDPOINT_TIMEOUT;
 }
 
-/* What a callback gets first: the request; for a receive of unknown length
- * what has come. */
+/* Does a callback get the result first, and not the request? So it is for a
+ * receive of unknown length. */
 static bool
 gives_value(const RequestObject *req)
 {
     return (req->type->flags & OP_GIVES) != 0;
 }
 
-/* The end of a stream came before the bytes that were wanted. */
+/* Did the stream end before all bytes that were wanted? */
 static bool
 is_cut(const RequestObject *req)
 {
@@ -169,7 +169,7 @@ static PyMethodDef nothing_def = {"no_callback",
                                   (PyCFunction)(void (*)(void))do_nothing,
                                   METH_FASTCALL | METH_KEYWORDS, NULL};
 
-/* The record of what to call. */
+/* Make the record of what to call. */
 static PyObject *
 make_low(PyObject *const *values, PyObject *default_name)
 {

@@ -49,7 +49,7 @@ make_length_error(RequestObject *self, umx_status status,
     return exc;
 }
 
-/* Which channel, and how many the peer lets us use. */
+/* Write which channel was refused, and how many the peer allows. */
 static void
 describe_channel(const RequestObject *self, char *text, size_t size)
 {
@@ -65,7 +65,7 @@ describe_channel(const RequestObject *self, char *text, size_t size)
              limit);
 }
 
-/* Why its endpoint has failed, if more is known than the status says. */
+/* Write why the endpoint has failed, if more is known than the status says. */
 static void
 describe_end(const RequestObject *self, umx_status status, char *text,
              size_t size)
@@ -141,7 +141,7 @@ request_error(RequestObject *self)
                                     self->hold.buf.len);
 }
 
-/* Without memory for that it is dropped: the status tells enough. */
+/* Without memory the exception is dropped: the status tells enough. */
 void
 request_set_exception(RequestObject *req, PyObject *exc)
 {
@@ -155,7 +155,6 @@ request_set_exception(RequestObject *req, PyObject *exc)
     }
 }
 
-/* The exception of a failed request; new reference. */
 PyObject *
 request_exception_object(RequestObject *self)
 {
@@ -173,8 +172,6 @@ request_exception_object(RequestObject *self)
     return exc;
 }
 
-/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
- * that the exception is its own, as anyio's scopes do. */
 PyObject *
 request_new_cancelled_error(const RequestObject *self)
 {
@@ -187,7 +184,6 @@ request_new_cancelled_error(const RequestObject *self)
                PyObject_CallOneArg(class, message);
 }
 
-/* Returns NULL. */
 PyObject *
 request_raise_cancelled(const RequestObject *self)
 {

@@ -8,8 +8,9 @@
 /* ---- the future protocol -------------------------------------------------
  */
 
-/* Settled, and its callback, if ucp._libs gave it one, has been called: who
- * loops until then makes the calls of progress() that this takes. */
+/* Is the request settled, and the callback that ucp._libs gave it called? A
+ * program that loops until then makes the calls of progress() that this takes.
+ */
 static bool
 is_reported(const RequestObject *self)
 {
@@ -92,7 +93,7 @@ check_settled(RequestObject *self)
     return 0;
 }
 
-/* Handed out: it is not given back to a queue any more. */
+/* Hand out the result: its message does not return to a queue any more. */
 static PyObject *
 take_result(RequestObject *self)
 {
@@ -197,7 +198,7 @@ count_callback(RequestObject *self)
     }
 }
 
-/* As asyncio's futures keep it: the current context, if none is given. */
+/* Keep a callback with its context; NULL: the current one. */
 static int
 add_callback(RequestObject *self, PyObject *fn, PyObject *context)
 {
@@ -221,7 +222,7 @@ add_callback(RequestObject *self, PyObject *fn, PyObject *context)
     return rc;
 }
 
-/* The loop calls what is added to a request that is over; its worker may be
+/* Have the loop call what is added to a settled request; its worker may be
  * closed. */
 static int
 call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
@@ -240,8 +241,8 @@ call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
     return (handle == NULL) ? -1 : 0;
 }
 
-/* Callbacks run in the worker's loop, where a request of another thread starts.
- * -1 with an exception. */
+/* Check that callbacks can run in the worker's loop, and start a request that
+ * was made in another thread. -1 with an exception. */
 static int
 check_loop(RequestObject *self)
 {
@@ -297,14 +298,15 @@ PyDoc_STRVAR(remove_done_callback_doc,
              "remove_done_callback($self, fn, /)\n--\n\n"
              "Remove all instances of fn; returns how many.");
 
-/* Borrowed; or NULL. */
+/* Get the list of further callbacks; borrowed, or NULL. */
 static inline PyObject *
 more_callbacks(const RequestObject *self)
 {
     return (self->rare != NULL) ? self->rare->more_callbacks : NULL;
 }
 
-/* Comparing it may have run code that has added or removed callbacks. */
+/* Is `pair` still there? Comparing runs code that may add or remove callbacks.
+ */
 static bool
 is_callback_at(const RequestObject *self, Py_ssize_t i, const PyObject *pair)
 {
@@ -380,7 +382,7 @@ request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
     return request_new_cancelled_error((RequestObject *)op);
 }
 
-/* True from a yield until the task has taken what it was given. */
+/* _asyncio_future_blocking: true from a yield until the task has taken it. */
 static PyObject *
 get_blocking(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -474,7 +476,7 @@ get_handle(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromVoidPtr(((RequestObject *)op)->op);
 }
 
-/* For loop.call_later() of close_all(). */
+/* End close_all() by time: loop.call_later() calls this. */
 static PyObject *
 request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

@@ -96,7 +96,6 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     return req;
 }
 
-/* What the operation needs for a result. */
 void
 request_forget(RequestObject *req)
 {
@@ -200,7 +199,7 @@ request_return_message(RequestObject *self)
     }
 }
 
-/* What a request that sends or receives one buffer never had. */
+/* Has a request what one that sends or receives a buffer never has? */
 static inline bool
 has_extras(const RequestObject *self)
 {
@@ -208,7 +207,8 @@ has_extras(const RequestObject *self)
             (uintptr_t)self->type->forget) != 0;
 }
 
-/* Memory that libumx has, or that a message is to be put back from, stays. */
+/* Break cycles. Memory that libumx has, or that a message is to be put back
+ * from, stays. */
 int
 request_clear(PyObject *op)
 {
@@ -230,7 +230,7 @@ request_clear(PyObject *op)
     return 0;
 }
 
-/* request_clear() of most: the operation is over, and there is little. */
+/* request_clear() of a request that is over and has no extras. */
 static inline void
 clear_few(RequestObject *self)
 {
@@ -239,8 +239,8 @@ clear_few(RequestObject *self)
     request_release_buffers(self);
 }
 
-/* What was received returns to its queue. Without memory it is lost, which ends
- * the endpoint: the next receive must not get what is behind it. */
+/* Return the bytes received to their queue. Without memory they are lost, which
+ * ends the endpoint: the next receive must not get the message behind them. */
 void
 request_unrecv(RequestObject *self)
 {
@@ -301,8 +301,8 @@ warn_withdrawn(const RequestObject *self)
     warn(text);
 }
 
-/* A failure that nobody has asked for. What the program itself has ended is
- * none, and neither is the end of a connection for who only listens. */
+/* Is there a failure that nobody has asked for? What the program itself has
+ * ended is no failure, and neither is the end of a connection for a receive. */
 static bool
 has_unseen_failure(const RequestObject *self)
 {
@@ -317,7 +317,7 @@ has_unseen_failure(const RequestObject *self)
     return request_is_a(self, OP_SEND) || self->status != UMX_ERR_PEER_CLOSED;
 }
 
-/* As asyncio does with its futures. */
+/* Report a failure that nobody has asked for, as asyncio does for futures. */
 static void
 report_unseen(RequestObject *self)
 {
@@ -337,7 +337,7 @@ report_unseen(RequestObject *self)
     worker_report_exception(self->worker, text);
 }
 
-/* Could it have got a message, that now goes to another one? */
+/* Could the receive have got a message that now goes to another receive? */
 static bool
 could_receive(const RequestObject *self)
 {
@@ -347,7 +347,7 @@ could_receive(const RequestObject *self)
            (self->endpoint == NULL || !endpoint_is_closed(self->endpoint));
 }
 
-/* Nobody can get what it would give. */
+/* End an operation whose result nobody can get any more. */
 static void
 withdraw(RequestObject *self)
 {
@@ -370,8 +370,8 @@ withdraw(RequestObject *self)
     }
 }
 
-/* A short message that nobody has seen returns to its queue, as one that is no
- * short one does; by the worker's thread. */
+/* Return a short message that nobody has seen to its queue; the worker's thread
+ * does it. */
 static void
 return_unseen(RequestObject *self)
 {
@@ -395,7 +395,8 @@ return_unseen(RequestObject *self)
     }
 }
 
-/* One that was not made for wrong arguments waits for nothing. */
+/* Does a receive wait for a message? One that failed for wrong arguments does
+ * not. */
 static bool
 is_waiting_receive(const RequestObject *self)
 {
@@ -404,7 +405,8 @@ is_waiting_receive(const RequestObject *self)
            request_is_a(self, OP_RECV | OP_CONNECT);
 }
 
-/* The last of it is said, and done. True: `self` lives on. */
+/* Do what is left when the program has dropped the request: settle it, withdraw
+ * a receive, report a failure. True: `self` lives on. */
 static NOINLINE bool
 outlive(RequestObject *self)
 {

@@ -5,7 +5,7 @@
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
-/* What a posting call returned. */
+/* Note what a call of libumx returned that has posted the operation. */
 static inline void
 note_posted(RequestObject *req, umx_status status)
 {
@@ -26,7 +26,7 @@ note_posted(RequestObject *req, umx_status status)
                    status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
-/* There is nothing to post it to; to close that is done. */
+/* End an operation whose worker or endpoint has gone; OP_END: a success. */
 static NOINLINE void
 end_unposted(RequestObject *req, umx_status status)
 {
@@ -60,8 +60,8 @@ request_fetched(RequestObject *req, umx_message *message, umx_status status)
     request_settle(req, status);
 }
 
-/* The name of the current thread, as its Thread object has it; NULL: unknown.
- */
+/* Get the name of the current thread, as its Thread object has it; NULL:
+ * unknown. */
 static PyObject *
 thread_name(void)
 {
@@ -83,7 +83,7 @@ thread_name(void)
     return name;
 }
 
-/* What is due after posting is done in the loop's next turn. */
+/* Have the loop do in its next turn what is due after posting. */
 void
 request_drain_soon(RequestObject *req)
 {
@@ -94,7 +94,8 @@ request_drain_soon(RequestObject *req)
     }
 }
 
-/* What it was lent may refer to it; that of most has no references. */
+/* Show the request to the collector if the buffer that it holds may refer to
+ * the request; most buffers have no references. */
 static inline void
 track_if_due(RequestObject *req)
 {
@@ -112,7 +113,8 @@ request_posted(RequestObject *req, umx_status status)
     return (PyObject *)req;
 }
 
-/* It starts when its own loop takes it. */
+/* Put off a request of a foreign thread: it starts when its own loop takes
+ * it. */
 static NOINLINE void
 defer(RequestObject *req)
 {

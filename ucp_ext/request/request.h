@@ -155,16 +155,16 @@ _Static_assert(sizeof(RequestObject) <= 248, "keep requests small");
         (type *)(uintptr_t)(req)->tail;                           \
     }))
 
-/* A pending request; NULL with an exception. */
+/* Make a pending request; NULL with an exception. */
 RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
                            const op_type *type);
 
-/* The value of a settled request, which is handed out by this; new reference,
- * or NULL with its exception in `*exc_p`, which is NULL if that failed. */
+/* Hand out the value of a settled request: a new reference, or NULL with its
+ * exception in `*exc_p`, which is NULL if that failed. */
 PyObject *request_take(RequestObject *req, PyObject **exc_p);
 
-/* libumx, or the worker's list of calls, has the memory that it was lent: the
- * operation's part of the request lives on if the program drops it. */
+/* Does libumx have the memory that it was lent? Then the operation's part of
+ * the request lives on if the program drops the request. */
 static inline bool
 request_is_in_flight(const RequestObject *req)
 {
@@ -186,16 +186,16 @@ request_is_length_error(umx_status status)
            status == UMX_ERR_LENGTH_MISMATCH;
 }
 
-/* Does the message that it has received return to its queue as bytes? One with
- * two steps has a message before the second. */
+/* Has the request the bytes of its message? With two steps it has a message
+ * until the second one begins. */
 static inline bool
 request_holds_bytes(const RequestObject *req)
 {
     return req->message == NULL || req->result != NULL;
 }
 
-/* A message has come whose bytes it gets in a second step, once libumx has
- * returned? */
+/* Has a message come whose bytes the request gets in a second step, once libumx
+ * has returned? */
 static inline bool
 request_has_second_step(const RequestObject *req, umx_status status)
 {
@@ -209,13 +209,13 @@ request_has_second_step(const RequestObject *req, umx_status status)
     return (flags & OP_LOOK) != 0 || umx_message_data(req->message) == NULL;
 }
 
-/* Have its callbacks run when the worker next runs callbacks. */
+/* Have the callbacks run when the worker next runs callbacks. */
 void request_link_wake(RequestObject *req);
 
-/* It has callbacks: it lives until they have run. */
+/* Hold a request with callbacks until they have run. */
 void request_hold(RequestObject *req);
 
-/* Visible to the collector from now on: it is part of something. */
+/* Show the request to the collector: it may be part of a cycle. */
 void request_track(RequestObject *req);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
@@ -226,11 +226,11 @@ PyObject *request_post(RequestObject *req);
 PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
                         const op_type *type);
 
-/* What libumx returned for an operation that the caller has posted; as
+/* Note what libumx returned for an operation that the caller has posted; as
  * request_post(). */
 PyObject *request_posted(RequestObject *req, umx_status status);
 
-/* It was handed out, but could not be made. */
+/* Take back the handing out of a result that could not be made. */
 void request_keep_unseen(RequestObject *req);
 
 /* Keep `exc`, whose reference it takes over, as the exception of a request. */
@@ -244,33 +244,34 @@ request_visit_lent(const RequestObject *req, const buffer_hold *hold,
     return request_is_in_flight(req) ? 0 : buffer_visit(hold, visit, arg);
 }
 
-/* The operation is over. */
+/* End the operation with `status`. */
 void request_settle(RequestObject *req, umx_status status);
 
-/* A message that nobody took goes back to its queue. */
+/* Return the message, if there is one, to its queue. */
 void request_return_message(RequestObject *req);
 
-/* Its second step has been posted: what libumx returned; `message` if it was
- * not taken over. */
+/* Note what libumx returned for the second step; `message` is not NULL if it
+ * was not taken over. */
 void request_fetched(RequestObject *req, umx_message *message,
                      umx_status status);
 
-/* The exception of `status`, which may be that of a part. */
+/* Make the exception of `status`, which may be that of one of many messages. */
 PyObject *request_status_error(RequestObject *req, umx_status status,
                                const umx_recv_info *info, size_t capacity);
 
-/* -1 with an exception. */
+/* Set an attribute of an exception to a number. -1 with an exception. */
 int request_set_size(PyObject *exc, PyObject *name, uint64_t value);
 
-/* `exc`, or NULL, with `results`, whose reference it takes over. */
+/* Set exc.results to `results`, whose reference is taken over; returns `exc`,
+ * which may be NULL, or NULL. */
 PyObject *request_with_results(RequestObject *req, PyObject *exc,
                                PyObject *results);
 
-/* Results of op_type. */
+/* op_type.result() of an int, and of a Message. */
 PyObject *request_length(RequestObject *req);
 PyObject *request_message(RequestObject *req);
 
-/* Drop the free list. */
+/* Free the requests that are kept for reuse. */
 void request_clear_free(mod_state *st);
 
 extern PyType_Spec request_spec;

@@ -15,7 +15,7 @@ enum {
 /* ---- awaiting ------------------------------------------------------------
  */
 
-/* The running loop, or None. */
+/* Get the running loop, or None. */
 static PyObject *
 running_loop(void)
 {
@@ -51,7 +51,7 @@ request_refuse_foreign_thread(RequestObject *self)
     return PYGEN_ERROR;
 }
 
-/* Poll, then drain and arm. UMX_INPROGRESS: not settled by that. */
+/* Poll, then drain and arm. UMX_INPROGRESS: the request is not settled. */
 static umx_status
 wait_inline(RequestObject *self)
 {
@@ -114,7 +114,7 @@ yield_itself(RequestObject *self, PyObject **out)
     return PYGEN_NEXT;
 }
 
-/* The await ends with the exception that is set. */
+/* End the await with the exception that is set. */
 static NOINLINE PySendResult
 end_await(RequestObject *self)
 {
@@ -127,7 +127,6 @@ end_await(RequestObject *self)
     return PYGEN_ERROR;
 }
 
-/* In its own loop: it was made in another thread. */
 NOINLINE void
 request_start(RequestObject *self)
 {

@@ -40,7 +40,7 @@ query_address(const umx_ep *ep, address_fn query)
     return sockaddr_build(&addr);
 }
 
-/* It was made before it was connected. */
+/* Read the addresses again: the object was made before it was connected. */
 static void
 update_addresses(EndpointObject *self)
 {
@@ -48,7 +48,7 @@ update_addresses(EndpointObject *self)
     PyObject *local = query_address(self->umx, umx_ep_local_address);
 
     if (peer == NULL || local == NULL) {
-        PyErr_Clear(); /* it stays without */
+        PyErr_Clear(); /* the addresses stay None */
         Py_XDECREF(peer);
         Py_XDECREF(local);
         return;

@@ -64,7 +64,7 @@ remote_dealloc(PyObject *op)
 /* ---- arguments -----------------------------------------------------------
  */
 
-/* A count of bytes from the start; NULL is 0. */
+/* Parse an offset, in bytes from the start of the memory; NULL is 0. */
 static int
 parse_offset(PyObject *value, uint64_t *offset_p)
 {
@@ -197,7 +197,7 @@ remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- lists ---------------------------------------------------------------
  */
 
-/* One (buffer, offset). */
+/* Hold the buffer of one pair (buffer, offset). */
 static int
 hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
           buffer_hold *hold, umx_rma_item *item)
@@ -217,7 +217,8 @@ hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
     return 0;
 }
 
-/* -1 with an exception; what is held by then is in `list`. */
+/* Hold the buffers of all pairs; -1 with an exception: `list` has those that
+ * are held by then. */
 static int
 hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
            rma_list *list)
@@ -293,7 +294,7 @@ remote_get_many(PyObject *op, PyObject *items)
 /* ---- atomic operations ---------------------------------------------------
  */
 
-/* An int of `size` bytes, signed or not. */
+/* Parse an int of `size` bytes, signed or not. */
 static int
 parse_value(PyObject *value, unsigned size, uint64_t *value_p)
 {
@@ -352,7 +353,7 @@ check_atomic(RemoteObject *self, const umx_atomic *atomic)
     return 0;
 }
 
-/* NULL with an exception. */
+/* Make a request with the operands in a block; NULL with an exception. */
 static RequestObject *
 new_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
 {
@@ -384,7 +385,7 @@ post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
     return (req != NULL) ? request_post(req) : NULL;
 }
 
-/* All but cswap(): (offset, value, bits=64). */
+/* Carry out any atomic operation but cswap(): (offset, value, bits=64). */
 static PyObject *
 change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
        PyObject *kwnames, umx_atomic_op which, const op_type *type)

@@ -66,7 +66,7 @@ worker_call_later(WorkerObject *worker, PyObject *func, PyObject *arg)
     event_append(&worker->calls, &what->event);
 }
 
-/* As asyncio does: these end the program, not the callback. */
+/* Exceptions that asyncio lets through its callbacks. */
 bool
 worker_ends_program(PyObject *exc)
 {
@@ -74,7 +74,6 @@ worker_ends_program(PyObject *exc)
            PyErr_GivenExceptionMatches(exc, PyExc_SystemExit);
 }
 
-/* To be raised when C has returned to Python. */
 void
 worker_keep_exception(WorkerObject *worker, PyObject *exc)
 {
@@ -142,7 +141,7 @@ worker_loop_is_closed(WorkerObject *self)
     return is_closed != 0;
 }
 
-/* Nobody is left to hear. */
+/* Has a call failed because the loop is closed? Then nobody is left to hear. */
 static bool
 failed_as_loop_is_closed(WorkerObject *worker)
 {
@@ -202,7 +201,8 @@ worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
     }
 }
 
-/* Directly as long as the loop's turn lasts; the rest are queued. */
+/* Callbacks are called directly as long as the loop's turn lasts; the others go
+ * through call_soon(). */
 void
 worker_run_wakes(WorkerObject *worker, bool is_direct)
 {
@@ -253,9 +253,8 @@ run_due(WorkerObject *worker)
     worker_run_calls(worker, false);
 }
 
-/* What libumx has told, and what that left to do. In the loop's own callback
- * everything is run by drive(); elsewhere a task is running, and it goes
- * through call_soon(). */
+/* In the loop's own callback drive() runs everything; elsewhere a task is
+ * running, and callbacks go through call_soon(). */
 void
 worker_after_call(WorkerObject *worker)
 {
@@ -268,8 +267,6 @@ worker_after_call(WorkerObject *worker)
     }
 }
 
-/* The same after a call whose purpose this is: a task that drive() has resumed
- * may wait for it without returning to the loop. */
 void
 worker_after_progress(WorkerObject *worker)
 {

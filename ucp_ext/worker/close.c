@@ -8,7 +8,6 @@
 #include "request/request.h"
 #include "worker/thread.h"
 
-/* close_all() is done once nothing is closing any more. */
 void
 worker_settle_closers(WorkerObject *worker)
 {

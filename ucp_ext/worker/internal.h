@@ -28,7 +28,8 @@ void worker_run_wakes(WorkerObject *worker, bool is_direct);
 /* Run the other calls that are due. */
 void worker_run_calls(WorkerObject *worker, bool is_direct);
 
-/* worker_after_call() after a call that progress is the purpose of. */
+/* worker_after_call() after a call of progress: callbacks run even in drive(),
+ * as a task that it has resumed may poll without returning to the loop. */
 void worker_after_progress(WorkerObject *worker);
 
 PyObject *worker_submit_call(PyObject *op, PyObject *callable);

@@ -13,7 +13,7 @@
 /* ---- the loop's side -----------------------------------------------------
  */
 
-/* Without a loop, or if it is closed: the owner's next call finds it. */
+/* If the loop is closed, the owner's next call finds what is due. */
 static void
 schedule_drain_as_helper(WorkerObject *worker)
 {
@@ -30,7 +30,7 @@ schedule_drain_as_helper(WorkerObject *worker)
     Py_XDECREF(handle);
 }
 
-/* The collector may run in it, and with it code that closes the worker. */
+/* Schedule _drain. The collector may run in this, and close the worker. */
 static PyObject *
 call_soon_drain(WorkerObject *worker)
 {
@@ -174,8 +174,9 @@ worker_update_timer(WorkerObject *worker)
     }
 }
 
-/* Called by the loop: no task is running. Ends armed, or scheduled. Returns
- * None, or NULL with what is to end the program. */
+/* Progress the worker; the loop calls this, so no task is running. Ends with
+ * the worker armed or _drain scheduled. Returns None, or NULL with an exception
+ * that is to end the program. */
 static PyObject *
 drive(WorkerObject *worker)
 {
