@@ -98,3 +98,20 @@ async def test_wakes_that_a_turn_has_no_time_for_come_in_the_next(no_budget):
 
 async def _awaited(request):
     return await request
+
+
+async def test_a_probe_removes_a_message_in_any_turn(no_budget):
+    """It waits for no turn: the message is taken whatever the time is."""
+    ucxx = pytest.importorskip("ucp.compat.ucxx")
+    async with connected_pair() as (client, server):
+        for number in range(64):
+            await client.send(bytes([number]), tag=5, force_tag=True)
+        await client.send(b"", tag=6, force_tag=True)
+        await server.worker.recv(bytearray(), 6)
+        probing = ucxx.Endpoint(server)
+        taken = [probing.tag_probe(5, True, remove=True) for _ in range(64)]
+        assert all(found.matched and found.handle is not None for found in taken)
+        buffer = bytearray(1)
+        for number, found in enumerate(taken):
+            await found.handle.recv(buffer)
+            assert buffer[0] == number
