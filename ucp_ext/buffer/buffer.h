@@ -102,8 +102,12 @@ buffer_visit(const buffer_hold *hold, visitproc visit, void *arg)
 static inline bool
 buffer_is_in_gc(const buffer_hold *hold)
 {
-    const PyObject *obj = buffer_object(hold);
+    const PyObject *obj;
 
+    if (LIKELY(hold->view == BYTEARRAY_VIEW)) {
+        return false;
+    }
+    obj = buffer_object(hold);
     return obj != NULL && PyType_IS_GC(Py_TYPE(obj));
 }
 

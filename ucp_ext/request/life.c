@@ -204,7 +204,8 @@ static inline bool
 has_extras(const RequestObject *self)
 {
     return ((uintptr_t)self->rare | (uintptr_t)self->message |
-            (uintptr_t)self->type->forget) != 0;
+            (uintptr_t)self->type->forget | (uintptr_t)self->type->release) !=
+           0;
 }
 
 /* Break cycles. Memory that libumx has, or that a message is to be put back
@@ -236,7 +237,7 @@ clear_few(RequestObject *self)
 {
     clear_callbacks(self);
     Py_CLEAR(self->result);
-    request_release_buffers(self);
+    buffer_release(&self->hold);
 }
 
 /* Return the bytes received to their queue. Without memory they are lost, which
