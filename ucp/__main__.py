@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m ucp``: a demo, and what this installation is made of."""
+"""``python -m ucp``: a demo, and information about this installation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     _demo.add_arguments(demo)
     demo.set_defaults(run=_demo.run)
-    info = commands.add_parser("info", help="UCX, its transports, this host")
+    info = commands.add_parser("info", help="show UCX, its transports and this host")
     info.set_defaults(run=_info)
     options = parser.parse_args(arguments)
     status: int = options.run(options)

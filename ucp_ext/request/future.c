@@ -17,7 +17,9 @@ is_reported(const RequestObject *self)
     return self->is_settled && request_low_level(self) == NULL;
 }
 
-PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nTrue if settled.");
+PyDoc_STRVAR(done_doc,
+             "done($self, /)\n--\n\n"
+             "True if the request has a result, has failed or is cancelled.");
 
 static PyObject *
 request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -25,8 +27,8 @@ request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(is_reported((RequestObject *)op));
 }
 
-PyDoc_STRVAR(cancelled_doc,
-             "cancelled($self, /)\n--\n\nTrue if cancel() ended it.");
+PyDoc_STRVAR(cancelled_doc, "cancelled($self, /)\n--\n\n"
+                            "True if the request was cancelled.");
 
 static PyObject *
 request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -36,12 +38,13 @@ request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
-             "End the awaitable at once; False if it is done. The operation\n"
-             "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message: one that is\n"
-             "complete, but whose result nobody has been given, returns its\n"
-             "message to the queue, and this is True. Who awaits it gets\n"
-             "CancelledError, with `msg` if there is one.");
+             "End the awaitable immediately; a task that awaits it gets\n"
+             "CancelledError with msg. Return False if the request is done.\n\n"
+             "The operation continues until UCX is done with the buffer. A\n"
+             "send that was not posted is withdrawn. A receive loses no\n"
+             "message: if the receive is complete but its result has not\n"
+             "been handed out, the message returns to its queue, and\n"
+             "cancel() returns True.");
 
 /* Keep the message of cancel(): None is that of a request that has none. */
 static int
@@ -121,7 +124,10 @@ can_show_value(const RequestObject *self)
     return self->message == NULL;
 }
 
-PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
+PyDoc_STRVAR(result_doc,
+             "result($self, /)\n--\n\n"
+             "Return the result, or raise the exception of the request.\n"
+             "InvalidStateError: the request is not done.");
 
 static PyObject *
 request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -139,7 +145,9 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(exception_doc,
-             "exception($self, /)\n--\n\nThe exception, or None.");
+             "exception($self, /)\n--\n\n"
+             "Return the exception of the request, or None if it has\n"
+             "succeeded. InvalidStateError: the request is not done.");
 
 static PyObject *
 request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -264,7 +272,7 @@ check_loop(RequestObject *self)
 
 PyDoc_STRVAR(add_done_callback_doc,
              "add_done_callback($self, fn, /, *, context=None)\n--\n\n"
-             "Have the loop call fn(request) once it is settled.");
+             "Call fn(request) in the event loop once the request is done.");
 
 static PyObject *
 request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -296,7 +304,7 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(remove_done_callback_doc,
              "remove_done_callback($self, fn, /)\n--\n\n"
-             "Remove all instances of fn; returns how many.");
+             "Remove all instances of fn; return their number.");
 
 /* Get the list of further callbacks; borrowed, or NULL. */
 static inline PyObject *
@@ -363,7 +371,7 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
 }
 
 PyDoc_STRVAR(get_loop_doc, "get_loop($self, /)\n--\n\n"
-                           "The event loop of the worker, or None.");
+                           "Return the event loop of the worker, or None.");
 
 static PyObject *
 request_get_loop(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -530,9 +538,10 @@ static PyMemberDef request_members[] = {
 };
 
 PyDoc_STRVAR(request_doc,
-             "One operation of an endpoint; awaitable.\n\n"
-             "It has started when it is made. Cancelling ends the await, not\n"
-             "the operation; the buffer is held until UCX is done with it.");
+             "One operation; awaitable, and a future of asyncio.\n\n"
+             "The operation has started when the request is made. Cancelling\n"
+             "ends the await and not the operation: the buffer is referenced\n"
+             "until UCX is done with it.");
 
 static PyType_Slot request_slots[] = {
     {Py_tp_doc, (void *)request_doc},

@@ -236,30 +236,34 @@ hold_buffers(RequestObject *req, PyObject *buffers, umx_message_out *message)
     return 0;
 }
 
-PyDoc_STRVAR(
-    send_doc,
-    "send($self, destinations, metadata, buffers=())\n--\n\n"
-    "Send a message to an endpoint, or the same to several; awaitable.\n\n"
-    "Messages to one endpoint arrive in the order of these calls. One of up\n"
-    "to 4 KiB in host memory is copied: its request is done at once, and it\n"
-    "goes out with others at the end of the loop's turn. A longer one is sent\n"
-    "from the memory given, whatever the number of endpoints: do not change\n"
-    "that before the request is done. There are no acknowledgements: done\n"
-    "says that the buffers are free, not that anybody has read them.\n\n"
-    "Args:\n"
-    "    destinations: one endpoint or a sequence of them.\n"
-    "    metadata: dict of str and str, int of 64 bits, or bytes; up to 256\n"
-    "        items and 65535 bytes.\n"
-    "    buffers: as of ``send_frames``.\n\n"
-    "Raises:\n"
-    "    TypeError, ValueError: destinations, metadata or buffers that cannot\n"
-    "        be sent; nothing has been.\n"
-    "    UCXCloseError, UCXConnectionReset, ...: on awaiting: as ``send``. Of\n"
-    "        several endpoints, the first that failed; ``.results`` of the\n"
-    "        exception has None or an exception for each. The others have\n"
-    "        the message.\n\n"
-    "When cancelled, a message that waits for room is withdrawn, and buffers\n"
-    "are held until they are not needed any more.");
+PyDoc_STRVAR(send_doc,
+             "send($self, destinations, metadata, buffers=())\n--\n\n"
+             "Send a message to one endpoint, or the same message to\n"
+             "several; awaitable.\n\n"
+             "Messages to one endpoint arrive in the order of these calls. A\n"
+             "message of up to 4 KiB in host memory is copied: its request\n"
+             "is done immediately, and it is sent together with others at\n"
+             "the end of the event loop's turn. A longer message is sent\n"
+             "from the given memory to all endpoints: do not change that\n"
+             "memory before the request is done. Messages are not\n"
+             "acknowledged: a request that is done says that the buffers may\n"
+             "be reused, and not that a peer has read the message.\n\n"
+             "Args:\n"
+             "    destinations: one endpoint or a sequence of endpoints.\n"
+             "    metadata: a dict of str to str, int of 64 bits or bytes;\n"
+             "        up to 256 items and 65535 bytes.\n"
+             "    buffers: as for send_frames().\n\n"
+             "Raises:\n"
+             "    TypeError, ValueError: destinations, metadata or buffers\n"
+             "        cannot be sent; nothing has been sent.\n"
+             "    UCXCloseError, UCXConnectionReset: as send(), when the\n"
+             "        request is awaited. Of several endpoints, the\n"
+             "        exception of the first one that failed; its attribute\n"
+             "        results has None or an exception for each endpoint.\n"
+             "        The other endpoints get the message.\n\n"
+             "When cancelled, a message that waits for others to be sent is\n"
+             "withdrawn, and the buffers are referenced until they are not\n"
+             "needed any more.");
 
 static PyObject *
 sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -301,7 +305,7 @@ sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(wait_sent_doc,
              "wait_sent($self, /)\n--\n\n"
-             "Wait until all that was sent before is handed over; "
+             "Wait until every buffer that was sent may be reused;\n"
              "awaitable.");
 
 static PyObject *
@@ -325,7 +329,7 @@ sender_wait_sent(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(send_now_doc, "send_now($self, /)\n--\n\n"
-                           "Hand over small messages now.");
+                           "Send the small messages that wait for others.");
 
 static PyObject *
 sender_send_now(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -366,7 +370,8 @@ sender_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
                          stats.num_waiting, stats.num_packed, stats.num_packs);
 }
 
-PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it is closed.");
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True once the sender is closed.");
 
 static PyObject *
 sender_closed(PyObject *op, PyObject *Py_UNUSED(ignored))

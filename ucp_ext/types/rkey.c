@@ -162,8 +162,9 @@ parse_transfer(const char *name, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(put_doc,
              "put($self, buffer, offset=0)\n--\n\n"
-             "Write all of buffer there; awaitable, done when the memory has\n"
-             "changed.");
+             "Write all of buffer to the memory, at offset bytes; awaitable.\n"
+             "The request is done when the memory has changed. IndexError:\n"
+             "the bytes do not fit into the memory.");
 
 static PyObject *
 remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -179,8 +180,9 @@ remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return transfer(self, values[0], values[1], &op_put);
 }
 
-PyDoc_STRVAR(get_doc, "get($self, buffer, offset=0)\n--\n\n"
-                      "Fill buffer from there; awaitable.");
+PyDoc_STRVAR(get_doc,
+             "get($self, buffer, offset=0)\n--\n\n"
+             "Fill buffer from the memory, from offset bytes on; awaitable.");
 
 static PyObject *
 remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -269,7 +271,8 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
 
 PyDoc_STRVAR(put_many_doc,
              "put_many($self, items, /)\n--\n\n"
-             "put() for each (buffer, offset) of items; one await for all.");
+             "Call put() for each pair (buffer, offset) of items, with one\n"
+             "await for all.");
 
 static PyObject *
 remote_put_many(PyObject *op, PyObject *items)
@@ -283,7 +286,8 @@ remote_put_many(PyObject *op, PyObject *items)
 
 PyDoc_STRVAR(get_many_doc,
              "get_many($self, items, /)\n--\n\n"
-             "get() for each (buffer, offset) of items; one await for all.");
+             "Call get() for each pair (buffer, offset) of items, with one\n"
+             "await for all.");
 
 static PyObject *
 remote_get_many(PyObject *op, PyObject *items)
@@ -414,9 +418,9 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
 
 #define CHANGE_DOC(name, text)                           \
 #name "($self, offset, value, bits=64)\n--\n\n" text \
-          " the number of `bits` bits at `offset`, in one step; awaitable."
+          " the number of `bits` bits at `offset`, atomically; awaitable."
 #define FETCH_DOC(name, text) \
-    CHANGE_DOC(name, text) "\nAwaits what was there, unsigned."
+    CHANGE_DOC(name, text) "\nThe result is the previous number, unsigned."
 
 CHANGE(add, CHANGE_DOC(add, "Add to"), UMX_ATOMIC_ADD, &op_atomic)
 CHANGE(and_, CHANGE_DOC(and_, "And with"), UMX_ATOMIC_AND, &op_atomic)
@@ -430,8 +434,9 @@ CHANGE(swap, FETCH_DOC(swap, "Replace"), UMX_ATOMIC_SWAP, &op_fetch)
 
 PyDoc_STRVAR(cswap_doc,
              "cswap($self, offset, compare, value, bits=64)\n--\n\n"
-             "Replace the number of `bits` bits at `offset` by value if it is\n"
-             "compare, in one step; awaits what was there, unsigned.");
+             "Replace the number of `bits` bits (32 or 64) at `offset` bytes\n"
+             "by value if it equals compare, atomically; awaitable. The\n"
+             "result is the previous number, unsigned.");
 
 static PyObject *
 remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -471,11 +476,13 @@ parse_signal_op(PyObject *op, umx_atomic_op *op_p)
     return -1;
 }
 
-PyDoc_STRVAR(put_signal_doc,
-             "put_signal($self, buffer, offset, signal, value, op='set')\n"
-             "--\n\n"
-             "put(), then set the 64-bit number at offset `signal` to value,\n"
-             "or add it: who sees that sees the bytes. Awaitable.");
+PyDoc_STRVAR(
+    put_signal_doc,
+    "put_signal($self, buffer, offset, signal, value, op='set')\n--\n\n"
+    "Write as put(), then set the 64-bit number at the offset\n"
+    "`signal` to value, or with op='add' add value to it;\n"
+    "awaitable. A program that sees the new number also sees the\n"
+    "bytes.");
 
 static PyObject *
 remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -531,11 +538,10 @@ remote_getbuffer(PyObject *op, Py_buffer *view, int flags)
                              umx_rkey_is_readonly(self->umx), flags);
 }
 
-PyDoc_STRVAR(
-    view_doc,
-    "view($self, offset=0, nbytes=None)\n--\n\n"
-    "The memory itself, or a part of it, as a memoryview, where it is\n"
-    "`mapped`; stays valid whatever becomes of the connection.");
+PyDoc_STRVAR(view_doc,
+             "view($self, offset=0, nbytes=None)\n--\n\n"
+             "Return the memory, or a part of it, as a memoryview, if it is\n"
+             "`mapped`. The view stays valid when the connection ends.");
 
 static PyObject *
 remote_view(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -570,9 +576,10 @@ remote_view(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- the rest ------------------------------------------------------------
  */
 
-PyDoc_STRVAR(flush_doc, "flush($self, /)\n--\n\n"
-                        "Wait until all that was posted on the endpoint is\n"
-                        "done.");
+PyDoc_STRVAR(flush_doc,
+             "flush($self, /)\n--\n\n"
+             "Wait until all operations of the endpoint have reached the\n"
+             "peer; awaitable.");
 
 static PyObject *
 remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -584,8 +591,8 @@ remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "No further operations. Views stay valid; the memory goes with\n"
-             "the last reference.");
+             "End the access: further operations raise UCXCloseError. Views\n"
+             "stay valid.");
 
 static PyObject *
 remote_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -673,15 +680,17 @@ static PyMethodDef remote_methods[] = {
 };
 
 static PyGetSetDef remote_getset[] = {
-    {"nbytes", get_nbytes, NULL, "Its length.", NULL},
-    {"readonly", get_readonly, NULL, "True if it cannot be written.", NULL},
+    {"nbytes", get_nbytes, NULL, "Length in bytes.", NULL},
+    {"readonly", get_readonly, NULL, "True if the memory cannot be written.",
+     NULL},
     {"mapped", get_mapped, NULL,
-     "True if it is in this process's address space: see view().", NULL},
-    {"endpoint", get_endpoint, NULL, "The Endpoint.", NULL},
+     "True if the memory is in the address space of this process, see view().",
+     NULL},
+    {"endpoint", get_endpoint, NULL, "The endpoint of the memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(remote_doc, "A peer's memory; made by Endpoint.remote().");
+PyDoc_STRVAR(remote_doc, "Memory of a peer; made by Endpoint.remote().");
 
 static PyType_Slot remote_slots[] = {
     {Py_tp_doc, (void *)remote_doc},     {Py_tp_dealloc, remote_dealloc},

@@ -201,17 +201,29 @@ worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
     }
 }
 
-/* Callbacks are called directly as long as the loop's turn lasts; the others go
- * through call_soon(). */
 void
-worker_run_wakes(WorkerObject *worker, bool is_direct)
+worker_queue_wakes(WorkerObject *worker)
 {
     event *first;
 
     while ((first = event_pop(&worker->wakes)) != NULL) {
-        is_direct = is_direct && worker->raised == NULL;
-        first->type->call(first, is_direct);
-        is_direct = is_direct && !worker_turn_is_over(worker);
+        first->type->call(first, false);
+    }
+}
+
+/* The callbacks that are left wait for the next turn: what is woken later must
+ * not run first. */
+void
+worker_run_wakes(WorkerObject *worker)
+{
+    event *first;
+
+    while (worker->raised == NULL &&
+           (first = event_pop(&worker->wakes)) != NULL) {
+        first->type->call(first, true);
+        if (worker_turn_is_over(worker)) {
+            return;
+        }
     }
 }
 
@@ -249,7 +261,11 @@ run_due(WorkerObject *worker)
         worker_schedule_drain(worker);
         return;
     }
-    worker_run_wakes(worker, false);
+    if (worker->call_soon == NULL) {
+        worker_queue_wakes(worker);
+    } else if (!event_list_is_empty(&worker->wakes)) {
+        worker_schedule_drain(worker); /* drive() runs them, in their order */
+    }
     worker_run_calls(worker, false);
 }
 

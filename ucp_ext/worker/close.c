@@ -45,7 +45,7 @@ worker_shut(WorkerObject *self)
     worker_settle_told(self);
     worker_settle_closers(self);
     self->in_callback = false;
-    worker_run_wakes(self, false);
+    worker_queue_wakes(self);
     worker_run_calls(self, false);
     self->st->num_workers--;
     Py_CLEAR(self->call_soon);

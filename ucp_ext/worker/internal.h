@@ -22,8 +22,11 @@ void worker_keep_exception(WorkerObject *worker, PyObject *exc);
 /* Does an exception end the program, and not only a callback? */
 bool worker_ends_program(PyObject *exc);
 
-/* Run the callbacks of requests; `is_direct` as for event_type.call(). */
-void worker_run_wakes(WorkerObject *worker, bool is_direct);
+/* Hand the callbacks of all requests to the loop. */
+void worker_queue_wakes(WorkerObject *worker);
+
+/* Run as many callbacks of requests as the loop's turn has time for. */
+void worker_run_wakes(WorkerObject *worker);
 
 /* Run the other calls that are due. */
 void worker_run_calls(WorkerObject *worker, bool is_direct);

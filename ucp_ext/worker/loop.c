@@ -194,7 +194,7 @@ drive(WorkerObject *worker)
         status = umx_worker_drain(worker->umx);
         worker_settle_told(worker);
         worker_settle_closers(worker);
-        worker_run_wakes(worker, true);
+        worker_run_wakes(worker);
         worker_run_calls(worker, true);
         if (worker->umx == NULL || status < 0 || worker->raised != NULL ||
             worker->is_turn_due || worker_turn_is_over(worker)) {
@@ -221,7 +221,11 @@ drive(WorkerObject *worker)
 PyObject *
 worker_on_readable(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return drive((WorkerObject *)op);
+    WorkerObject *self = (WorkerObject *)op;
+
+    /* What is scheduled runs in this turn of the loop or the next: a turn has
+     * one budget. */
+    return self->is_drain_scheduled ? Py_NewRef(Py_None) : drive(self);
 }
 
 /* Scheduled by call_soon() or call_later(). */
@@ -287,7 +291,8 @@ worker_remove_reader(WorkerObject *self)
 
 const char worker_fileno_doc[] =
     "fileno($self, /)\n--\n\n"
-    "File descriptor that is readable when drain() is due.";
+    "Return the file descriptor that becomes readable when arm()\n"
+    "has to be called again.";
 
 PyObject *
 worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -300,7 +305,7 @@ worker_fileno(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 const char worker_progress_doc[] =
     "progress($self, /)\n--\n\n"
-    "Poll UCX once; returns the number of events.";
+    "Poll UCX once, without waiting; return the number of events.";
 
 PyObject *
 worker_progress(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -340,8 +345,9 @@ worker_poll(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 const char worker_arm_doc[] =
     "arm($self, /)\n--\n\n"
-    "Progress until nothing is left, then arm. True: idle, wait for\n"
-    "fileno(). False: the time budget ran out, call again.";
+    "Make progress until nothing is left to do, then arm the file\n"
+    "descriptor. True: wait until fileno() is readable. False: the\n"
+    "time limit was reached, call again.";
 
 PyObject *
 worker_arm(PyObject *op, PyObject *Py_UNUSED(ignored))

@@ -187,8 +187,8 @@ PyDoc_STRVAR(share_doc,
 PyDoc_STRVAR(run_doc, "_run($self, /)\n--\n\n"
                       "Progress until _share(False).");
 
-PyDoc_STRVAR(info_doc,
-             "info($self, /)\n--\n\nUCX's own description of the worker.");
+PyDoc_STRVAR(info_doc, "info($self, /)\n--\n\n"
+                       "UCX's description of the worker.");
 
 static PyObject *
 worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -203,7 +203,8 @@ worker_info(PyObject *op, PyObject *Py_UNUSED(ignored))
                           "info");
 }
 
-PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\nCounters by name.");
+PyDoc_STRVAR(stats_doc, "stats($self, /)\n--\n\n"
+                        "Return counters of the worker by name.");
 
 static PyObject *
 worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -229,7 +230,8 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(worker_flush_doc,
              "flush($self, /)\n--\n\n"
-             "Wait until all that was sent is in the peers' memory.");
+             "Wait until everything that was sent has reached the memory of\n"
+             "the peers; awaitable.");
 
 static PyObject *
 worker_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -255,7 +257,7 @@ worker_take_num_ended(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(worker_fence_doc, "fence($self, /)\n--\n\n"
-                               "Endpoint.fence() for every endpoint.");
+                               "Call Endpoint.fence() for every endpoint.");
 
 static PyObject *
 worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -276,7 +278,8 @@ worker_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- attributes ----------------------------------------------------------
  */
 
-PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it has ended.");
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True once the worker has ended.");
 
 static PyObject *
 worker_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
