@@ -40,7 +40,7 @@ query_address(const umx_ep *ep, address_fn query)
     return sockaddr_build(&addr);
 }
 
-/* It was made before it was connected. */
+/* Read the addresses again: the object was made before it was connected. */
 static void
 update_addresses(EndpointObject *self)
 {
@@ -48,7 +48,7 @@ update_addresses(EndpointObject *self)
     PyObject *local = query_address(self->umx, umx_ep_local_address);
 
     if (peer == NULL || local == NULL) {
-        PyErr_Clear(); /* it stays without */
+        PyErr_Clear(); /* the addresses stay None */
         Py_XDECREF(peer);
         Py_XDECREF(local);
         return;
@@ -417,6 +417,14 @@ endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(endpoint_is_closed((EndpointObject *)op));
 }
 
+static PyObject *
+begin(PyObject *op, const op_type *type)
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    return request_begin(self->worker, self, type);
+}
+
 PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
              "Wait until everything that was sent has reached the memory of\n"
@@ -425,10 +433,7 @@ PyDoc_STRVAR(flush_doc,
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, &op_flush);
-
-    return (req == NULL) ? NULL : request_post(req);
+    return begin(op, &op_flush);
 }
 
 PyDoc_STRVAR(fence_doc,
@@ -559,20 +564,13 @@ static PyObject *
 endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
-    PyObject       *text;
     char           *chars;
-    umx_status      status;
 
     if (check_open(self, "info") < 0) {
         return NULL;
     }
-    status = umx_ep_info(self->umx, &chars);
-    if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "info", NULL);
-    }
-    text = PyUnicode_FromString(chars);
-    free(chars);
-    return text;
+    return errors_or_text(self->worker->st, umx_ep_info(self->umx, &chars),
+                          &chars, "info");
 }
 
 PyDoc_STRVAR(transports_doc,
@@ -643,15 +641,6 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
 /* ---- the peer -----------------------------------------------------------
  */
 
-static PyObject *
-ask(PyObject *op, const op_type *type)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, type);
-
-    return (req == NULL) ? NULL : request_post(req);
-}
-
 PyDoc_STRVAR(ping_doc,
              "ping($self, /)\n--\n\n"
              "Measure the time until the peer has answered; awaitable. The\n"
@@ -662,7 +651,7 @@ PyDoc_STRVAR(ping_doc,
 static PyObject *
 endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_ping);
+    return begin(op, &op_ping);
 }
 
 PyDoc_STRVAR(peer_info_doc,
@@ -673,7 +662,7 @@ PyDoc_STRVAR(peer_info_doc,
 static PyObject *
 endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_peer_info);
+    return begin(op, &op_peer_info);
 }
 
 PyDoc_STRVAR(close_listener_doc,
@@ -686,7 +675,7 @@ PyDoc_STRVAR(close_listener_doc,
 static PyObject *
 endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_close_listener);
+    return begin(op, &op_close_listener);
 }
 
 PyDoc_STRVAR(stats_doc,

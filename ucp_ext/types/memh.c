@@ -143,11 +143,8 @@ memory_traverse(PyObject *op, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->context);
-    if (self->loan != NULL) {
-        Py_VISIT(self->loan->hold.owner);
-        Py_VISIT(self->loan->hold.view.obj);
-    }
-    return 0;
+    return (self->loan != NULL) ? buffer_visit(&self->loan->hold, visit, arg) :
+                                  0;
 }
 
 static int

@@ -127,18 +127,13 @@ check_unreceived(const MessageObject *self)
 static int
 hold_buffer(MessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0 ||
-        check_unreceived(self) < 0) {
+    if (buffer_acquire(req->worker->st, buffer, true, &req->hold) < 0 ||
+        check_unreceived(self) < 0 ||
+        buffer_check_room(&req->hold, self->info.length) < 0) {
         return -1;
     }
-    if (req->hold.buf.len < self->info.length) {
-        PyErr_Format(PyExc_ValueError,
-                     "the message has %zu bytes, the buffer has room for %zu",
-                     self->info.length, req->hold.buf.len);
-        return -1;
-    }
-    req->header = message_get_header(self);
-    return (req->header != NULL) ? 0 : -1;
+    TAIL_OF(req, message_tail)->header = message_get_header(self);
+    return (TAIL_OF(req, message_tail)->header != NULL) ? 0 : -1;
 }
 
 static PyObject *

@@ -172,7 +172,9 @@ hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
     what->count    = 0;
     what->eps      = (umx_ep **)(void *)(what->endpoints + count);
     what->statuses = (umx_status *)(void *)(what->eps + count);
-    req->sent      = what;
+
+    TAIL_OF(req, sent_tail)->sent = what;
+    request_track(req);
     for (; what->count < (size_t)count; what->count++) {
         EndpointObject *endpoint = as_endpoint(
             self, PyTuple_GET_ITEM(items, what->count));
@@ -196,6 +198,8 @@ static int
 hold_destinations(MessageSenderObject *self, RequestObject *req, PyObject *arg,
                   umx_message_out *message)
 {
+    const sent *what;
+
     if (LIKELY(PyObject_TypeCheck(arg, self->worker->st->endpoint_type))) {
         EndpointObject *endpoint = as_endpoint(self, arg);
 
@@ -210,9 +214,10 @@ hold_destinations(MessageSenderObject *self, RequestObject *req, PyObject *arg,
     if (hold_several(self, req, arg) < 0) {
         return -1;
     }
-    message->endpoints     = req->sent->eps;
-    message->num_endpoints = req->sent->count;
-    message->statuses      = req->sent->statuses;
+    what                   = TAIL_OF(req, sent_tail)->sent;
+    message->endpoints     = what->eps;
+    message->num_endpoints = what->count;
+    message->statuses      = what->statuses;
     return 0;
 }
 
@@ -226,8 +231,8 @@ hold_buffers(RequestObject *req, PyObject *buffers, umx_message_out *message)
     if (frames_hold(req, buffers, false) < 0) {
         return -1;
     }
-    message->buffers     = req->frames->buffers;
-    message->num_buffers = (size_t)req->frames->count;
+    message->buffers     = frames_of(req)->buffers;
+    message->num_buffers = (size_t)frames_of(req)->count;
     return 0;
 }
 

@@ -133,7 +133,7 @@ pool_dealloc(PyObject *op)
 /* ---- lending -------------------------------------------------------------
  */
 
-/* One that is free. NULL with an exception: it is still free. */
+/* Lend a free buffer. NULL with an exception: the buffer is still free. */
 static PyObject *
 lend(PoolObject *self)
 {
@@ -295,7 +295,7 @@ pool_acquire_nowait(PyObject *op, PyObject *Py_UNUSED(ignored))
     return lend(self);
 }
 
-/* The same with None instead of UCXBusy. */
+/* Lend a free buffer; None if there is none. */
 static PyObject *
 pool_take(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

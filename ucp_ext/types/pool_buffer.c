@@ -115,8 +115,8 @@ pool_buffer_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
     ((PoolBufferObject *)op)->exports--;
 }
 
-/* Who reads the address keeps the object at best: from now on the memory stays
- * until that goes. */
+/* Give the address away: a reader of it keeps the PoolBuffer at best, so from
+ * now on the memory stays until the PoolBuffer goes. */
 static PyObject *
 get_array_interface(PyObject *op, void *Py_UNUSED(closure))
 {

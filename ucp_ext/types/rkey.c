@@ -64,7 +64,7 @@ remote_dealloc(PyObject *op)
 /* ---- arguments -----------------------------------------------------------
  */
 
-/* A count of bytes from the start; NULL is 0. */
+/* Parse an offset, in bytes from the start of the memory; NULL is 0. */
 static int
 parse_offset(PyObject *value, uint64_t *offset_p)
 {
@@ -117,7 +117,7 @@ new_request(RemoteObject *self, const op_type *type)
     RequestObject  *req      = request_new(endpoint->worker, endpoint, type);
 
     if (LIKELY(req != NULL)) {
-        req->remote = Py_NewRef(self);
+        TAIL_OF(req, rma_tail)->remote = Py_NewRef(self);
     }
     return req;
 }
@@ -130,14 +130,16 @@ transfer(RemoteObject *self, PyObject *buffer, PyObject *offset,
          const op_type *type)
 {
     RequestObject *req = new_request(self, type);
+    rma_tail      *tail;
 
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(parse_offset(offset, &req->offset) < 0 ||
-                 buffer_acquire(req->st, buffer, type == &op_get, &req->hold) <
-                     0 ||
-                 check_range(self, req->offset, req->hold.buf.len) < 0)) {
+    tail = TAIL_OF(req, rma_tail);
+    if (UNLIKELY(parse_offset(offset, &tail->offset) < 0 ||
+                 buffer_acquire(req->worker->st, buffer, type == &op_get,
+                                &req->hold) < 0 ||
+                 check_range(self, tail->offset, req->hold.buf.len) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -197,7 +199,7 @@ remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- lists ---------------------------------------------------------------
  */
 
-/* One (buffer, offset). */
+/* Hold the buffer of one pair (buffer, offset). */
 static int
 hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
           buffer_hold *hold, umx_rma_item *item)
@@ -217,7 +219,8 @@ hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
     return 0;
 }
 
-/* -1 with an exception; what is held by then is in `list`. */
+/* Hold the buffers of all pairs; -1 with an exception: `list` has those that
+ * are held by then. */
 static int
 hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
            rma_list *list)
@@ -244,16 +247,20 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
     PyObject      *pairs = args_items(sequence, "expected a sequence of "
                                                      "(buffer, offset)");
     RequestObject *req;
+    rma_list      *list = NULL;
 
     if (pairs == NULL) {
         return NULL;
     }
     req = new_request(self, type);
     if (req != NULL) {
-        req->list = rma_list_new(PyTuple_GET_SIZE(pairs));
+        list = rma_list_new(PyTuple_GET_SIZE(pairs));
+
+        TAIL_OF(req, rma_tail)->list = list;
+        request_track(req);
     }
-    if (req == NULL || req->list == NULL ||
-        hold_items(self, pairs, type == &op_get_many, req->list) < 0) {
+    if (list == NULL ||
+        hold_items(self, pairs, type == &op_get_many, list) < 0) {
         Py_XDECREF(req);
         Py_DECREF(pairs);
         return NULL;
@@ -291,7 +298,7 @@ remote_get_many(PyObject *op, PyObject *items)
 /* ---- atomic operations ---------------------------------------------------
  */
 
-/* An int of `size` bytes, signed or not. */
+/* Parse an int of `size` bytes, signed or not. */
 static int
 parse_value(PyObject *value, unsigned size, uint64_t *value_p)
 {
@@ -350,6 +357,26 @@ check_atomic(RemoteObject *self, const umx_atomic *atomic)
     return 0;
 }
 
+/* Make a request with the operands in a block; NULL with an exception. */
+static RequestObject *
+new_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
+{
+    RequestObject *req = new_request(self, type);
+    rma_atomic    *made;
+
+    if (req == NULL) {
+        return NULL;
+    }
+    made = block_get(req->worker->st);
+    if (made == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    made->atomic                   = *atomic;
+    TAIL_OF(req, rma_tail)->atomic = made;
+    return req;
+}
+
 static PyObject *
 post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
 {
@@ -358,15 +385,11 @@ post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
     if (check_atomic(self, atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, type);
-    if (req == NULL) {
-        return NULL;
-    }
-    req->atomic = *atomic;
-    return request_post(req);
+    req = new_atomic(self, atomic, type);
+    return (req != NULL) ? request_post(req) : NULL;
 }
 
-/* All but cswap(): (offset, value, bits=64). */
+/* Carry out any atomic operation but cswap(): (offset, value, bits=64). */
 static PyObject *
 change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
        PyObject *kwnames, umx_atomic_op which, const op_type *type)
@@ -471,6 +494,7 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_atomic               atomic     = {.size = 8};
     PyObject                *values[5];
     RequestObject           *req;
+    rma_atomic              *made;
 
     if (args_parse("put_signal", args, nargs, kwnames, keywords, 5, 5, 4,
                    values) < 0 ||
@@ -480,14 +504,14 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check_atomic(self, &atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, &op_put_signal);
+    req = new_atomic(self, &atomic, &op_put_signal);
     if (req == NULL) {
         return NULL;
     }
-    req->atomic = atomic;
-    if (parse_offset(values[1], &req->offset) < 0 ||
-        buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
-        check_range(self, req->offset, req->hold.buf.len) < 0) {
+    made = TAIL_OF(req, rma_tail)->atomic;
+    if (parse_offset(values[1], &made->offset) < 0 ||
+        buffer_acquire(req->worker->st, values[0], false, &req->hold) < 0 ||
+        check_range(self, made->offset, req->hold.buf.len) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -561,9 +585,8 @@ static PyObject *
 remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *endpoint = ((RemoteObject *)op)->endpoint;
-    RequestObject  *req = request_new(endpoint->worker, endpoint, &op_flush);
 
-    return (req == NULL) ? NULL : request_post(req);
+    return request_begin(endpoint->worker, endpoint, &op_flush);
 }
 
 PyDoc_STRVAR(close_doc,

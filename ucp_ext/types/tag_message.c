@@ -72,7 +72,7 @@ PyDoc_STRVAR(recv_doc,
 static int
 hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0) {
+    if (buffer_acquire(self->worker->st, buffer, true, &req->hold) < 0) {
         return -1;
     }
     if (self->umx == NULL) {
@@ -82,13 +82,7 @@ hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
     if (worker_check(self->worker) < 0) {
         return -1;
     }
-    if (req->hold.buf.len < self->info.length) {
-        PyErr_Format(PyExc_ValueError,
-                     "the message has %zu bytes, the buffer has room for %zu",
-                     self->info.length, req->hold.buf.len);
-        return -1;
-    }
-    return 0;
+    return buffer_check_room(&req->hold, self->info.length);
 }
 
 static PyObject *
