@@ -71,7 +71,8 @@ extern "C" {
       "a segment of UCX's shared memory must be less than 64k "              \
       "(UCX_POSIX_SEG_SIZE, UCX_SYSV_SEG_SIZE, UCX_XPMEM_SEG_SIZE, "         \
       "UCX_MM_SEG_SIZE): UCX counts its bytes in 16 bits, and damages "      \
-      "messages")
+      "messages")                                                            \
+    X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),
