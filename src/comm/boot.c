@@ -33,7 +33,7 @@ enum {
 
 /* A connection on the root. */
 typedef struct umi_guest {
-    umi_link  link; /* boot->guests, in the order of their HELLOs */
+    umi_node  node; /* boot->guests, in the order of their HELLOs */
     umi_boot *boot;
     umx_ep   *ep;
     int       rank; /* UMX_RANK_ANY: the root assigns it */
@@ -77,7 +77,7 @@ is_root(const umi_boot *boot)
 static void
 free_guest(umi_guest *guest)
 {
-    umi_link_remove(&guest->link);
+    umi_node_remove(&guest->node);
     if (guest->ep != NULL) {
         umx_ep_set_on_state(guest->ep, NULL, NULL);
         umx_ep_destroy(guest->ep);
@@ -99,7 +99,7 @@ free_boot(umi_boot *boot)
         umx_listener_destroy(boot->listener);
     }
     while (!umi_list_is_empty(&boot->guests)) {
-        free_guest(umi_container_of(boot->guests.next, umi_guest, link));
+        free_guest(umi_container_of(boot->guests.next, umi_guest, node));
     }
     if (boot->ep != NULL) {
         umx_ep_set_on_state(boot->ep, NULL, NULL);
@@ -133,8 +133,8 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     header.number = (uint64_t)(int64_t)status;
-    UMI_LIST_FOREACH(link, &boot->guests) {
-        umi_guest *guest = umi_container_of(link, umi_guest, link);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello) {
             umi_ep_send_control(guest->ep, &header, text, strlen(text));
@@ -157,8 +157,8 @@ umi_boot_cancel(umi_group *group, umx_status status)
 static umi_guest *
 guest_with_rank(const umi_boot *boot, int rank)
 {
-    UMI_LIST_FOREACH(link, &boot->guests) {
-        umi_guest *guest = umi_container_of(link, umi_guest, link);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello && guest->rank == rank) {
             return guest;
@@ -206,8 +206,8 @@ send_pending(umi_boot *boot)
     unsigned        count = write_missing(boot, ranks + 1, MAX_PENDING_RANKS);
 
     ranks[0] = (uint32_t)(boot->group->size - 1 - boot->num_guests);
-    UMI_LIST_FOREACH(link, &boot->guests) {
-        umi_guest *guest = umi_container_of(link, umi_guest, link);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello) {
             umi_ep_send_control(guest->ep, &header, ranks,
@@ -222,8 +222,8 @@ assign_ranks(umi_boot *boot)
 {
     int next = 1;
 
-    UMI_LIST_FOREACH(link, &boot->guests) {
-        umi_guest *guest = umi_container_of(link, umi_guest, link);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (!guest->has_hello || guest->rank != UMX_RANK_ANY) {
             continue;
@@ -241,8 +241,8 @@ take_guests(umi_boot *boot)
 {
     umi_group *group = boot->group;
 
-    UMI_LIST_FOREACH(link, &boot->guests) {
-        umi_guest *guest = umi_container_of(link, umi_guest, link);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (!guest->has_hello) {
             continue;
@@ -383,7 +383,7 @@ add_guest(umi_boot *boot, umx_ep *ep)
     if (guest != NULL) {
         guest->boot = boot;
         guest->ep   = ep;
-        umi_list_append(&boot->guests, &guest->link);
+        umi_list_append(&boot->guests, &guest->node);
         umx_ep_set_on_state(ep, on_guest_state, guest);
     }
     return guest;
@@ -460,8 +460,8 @@ take_hello(umi_guest *guest, const umi_comm_hello *hello)
     guest->address_len = hello->address.len;
     guest->rank        = hello->rank;
     guest->has_hello   = true;
-    umi_link_remove(&guest->link);
-    umi_list_append(&boot->guests, &guest->link);
+    umi_node_remove(&guest->node);
+    umi_list_append(&boot->guests, &guest->node);
     if (++boot->num_guests == boot->group->size - 1) {
         finish_root(boot);
     } else {
@@ -480,14 +480,14 @@ has_name(const umi_boot *boot, const umi_comm_text *name)
 static umi_guest *
 find_guest(umi_hub *hub, umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &hub->groups) {
-        umi_boot *boot = umi_container_of(link, umi_group, link)->boot;
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
 
         if (boot == NULL) {
             continue;
         }
         UMI_LIST_FOREACH(at, &boot->guests) {
-            umi_guest *guest = umi_container_of(at, umi_guest, link);
+            umi_guest *guest = umi_container_of(at, umi_guest, node);
 
             if (guest->ep == ep) {
                 return guest;
@@ -501,8 +501,8 @@ find_guest(umi_hub *hub, umx_ep *ep)
 static umi_boot *
 find_boot(umi_hub *hub, const umi_comm_text *name)
 {
-    UMI_LIST_FOREACH(link, &hub->groups) {
-        umi_boot *boot = umi_container_of(link, umi_group, link)->boot;
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
 
         if (boot != NULL && is_root(boot) && boot->listener == NULL &&
             has_name(boot, name)) {
@@ -713,8 +713,8 @@ bool
 umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
                    const void *data, size_t len)
 {
-    UMI_LIST_FOREACH(link, &hub->groups) {
-        umi_boot *boot = umi_container_of(link, umi_group, link)->boot;
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
 
         if (boot == NULL || boot->ep != ep) {
             continue;

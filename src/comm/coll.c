@@ -18,7 +18,7 @@
 
 /* A message that no receive waits for yet. */
 typedef struct umi_early {
-    umi_link        link; /* comm->early */
+    umi_node        node; /* comm->early */
     umi_comm_header header;
     umx_message    *message;
 } umi_early;
@@ -50,7 +50,7 @@ umi_coll_describe_first(const umx_comm *comm, const char **name_p,
         *number_p = 0;
         return;
     }
-    coll      = umi_container_of(comm->colls.next, umi_coll, link);
+    coll      = umi_container_of(comm->colls.next, umi_coll, node);
     *name_p   = umi_coll_name(coll->type->kind);
     *number_p = coll->number;
 }
@@ -58,8 +58,8 @@ umi_coll_describe_first(const umx_comm *comm, const char **name_p,
 bool
 umi_coll_needs(const umx_comm *comm, uint64_t number)
 {
-    UMI_LIST_FOREACH(link, &comm->colls) {
-        if (umi_container_of(link, umi_coll, link)->number >= number) {
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        if (umi_container_of(node, umi_coll, node)->number >= number) {
             return true;
         }
     }
@@ -76,7 +76,7 @@ end(umi_coll *coll)
     umx_request *req    = coll->req;
     umx_status   status = coll->status;
 
-    umi_link_remove(&coll->link);
+    umi_node_remove(&coll->node);
     umx_timer_stop(&coll->timer);
     if (coll->type->fini != NULL) {
         coll->type->fini(coll, status);
@@ -96,9 +96,9 @@ static void
 withdraw(umi_coll *coll)
 {
     while (!umi_list_is_empty(&coll->recvs)) {
-        umi_xfer *xfer = umi_container_of(coll->recvs.next, umi_xfer, link);
+        umi_xfer *xfer = umi_container_of(coll->recvs.next, umi_xfer, node);
 
-        umi_link_remove(&xfer->link);
+        umi_node_remove(&xfer->node);
         xfer->is_used = false;
         coll->num_pending--;
     }
@@ -161,10 +161,10 @@ umi_coll_fail_all(umx_comm *comm)
     umi_list_init(&failed);
     umi_list_splice(&failed, &comm->colls);
     while (!umi_list_is_empty(&failed)) {
-        umi_coll *coll = umi_container_of(failed.next, umi_coll, link);
+        umi_coll *coll = umi_container_of(failed.next, umi_coll, node);
 
-        umi_link_remove(&coll->link);
-        umi_list_append(&comm->colls, &coll->link);
+        umi_node_remove(&coll->node);
+        umi_list_append(&comm->colls, &coll->node);
         coll->status = UMX_ERR_RANK_FAILED;
         withdraw(coll);
         if (coll->num_pending == 0 && !coll->is_moving) {
@@ -172,9 +172,9 @@ umi_coll_fail_all(umx_comm *comm)
         }
     }
     while (!umi_list_is_empty(&comm->early)) {
-        umi_early *early = umi_container_of(comm->early.next, umi_early, link);
+        umi_early *early = umi_container_of(comm->early.next, umi_early, node);
 
-        umi_link_remove(&early->link);
+        umi_node_remove(&early->node);
         umx_message_drop(early->message);
         free(early);
     }
@@ -190,7 +190,7 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         umi_xfer *xfer = &coll->xfers[i];
 
         if (!xfer->is_used) {
-            umi_link_init(&xfer->link);
+            umi_node_init(&xfer->node);
             xfer->is_used = true;
             xfer->coll    = coll;
             xfer->sub     = NULL;
@@ -375,15 +375,15 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
-    UMI_LIST_FOREACH(link, &coll->comm->early) {
-        umi_early *early = umi_container_of(link, umi_early, link);
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        umi_early *early = umi_container_of(node, umi_early, node);
 
         if (early->header.number != coll->number ||
             early->header.source != (uint32_t)rank ||
             early->header.round != round) {
             continue;
         }
-        umi_link_remove(&early->link);
+        umi_node_remove(&early->node);
         status = take(xfer, early->message);
         free(early);
         if (status == UMX_INPROGRESS) {
@@ -392,7 +392,7 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         }
         return status;
     }
-    umi_list_append(&coll->recvs, &xfer->link);
+    umi_list_append(&coll->recvs, &xfer->node);
     coll->num_pending++;
     return UMX_OK;
 }
@@ -400,8 +400,8 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
 static umi_coll *
 find(const umx_comm *comm, uint64_t number)
 {
-    UMI_LIST_FOREACH(link, &comm->colls) {
-        umi_coll *coll = umi_container_of(link, umi_coll, link);
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        umi_coll *coll = umi_container_of(node, umi_coll, node);
 
         if (coll->number == number) {
             return coll;
@@ -423,14 +423,14 @@ keep(umx_comm *comm, const umi_comm_header *header, umx_message *message)
     }
     early->header  = *header;
     early->message = message;
-    umi_list_append(&comm->early, &early->link);
+    umi_list_append(&comm->early, &early->node);
 }
 
 static umi_xfer *
 find_recv(const umi_coll *coll, const umi_comm_header *header)
 {
-    UMI_LIST_FOREACH(link, &coll->recvs) {
-        umi_xfer *xfer = umi_container_of(link, umi_xfer, link);
+    UMI_LIST_FOREACH(node, &coll->recvs) {
+        umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
 
         if (xfer->rank == (int)header->source && xfer->round == header->round) {
             return xfer;
@@ -470,7 +470,7 @@ umi_coll_arrive(umx_comm *comm, const umi_comm_header *header,
         keep(comm, header, message);
         return;
     }
-    umi_link_remove(&xfer->link);
+    umi_node_remove(&xfer->node);
     coll->num_pending--;
     umi_comm_hold(comm);
     coll->is_moving = true; /* fail() must not free it */
@@ -504,8 +504,8 @@ say_state(umx_timer *timer)
                               .number = coll->number};
     uint64_t        what   = coll->what;
 
-    UMI_LIST_FOREACH(link, &coll->recvs) {
-        const umi_xfer *xfer = umi_container_of(link, umi_xfer, link);
+    UMI_LIST_FOREACH(node, &coll->recvs) {
+        const umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
 
         umi_member_send(comm->ranks[xfer->rank].member, &header, &what,
                         sizeof(what));
@@ -552,7 +552,7 @@ umi_coll_new(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
         free(coll);
         return UMX_ERR_NO_MEMORY;
     }
-    umi_link_init(&coll->link);
+    umi_node_init(&coll->node);
     umi_list_init(&coll->recvs);
     umx_timer_init(&coll->timer, say_state);
     coll->max_xfers = max_xfers;
@@ -570,8 +570,8 @@ umi_coll_new(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
 static bool
 check_early(umi_coll *coll)
 {
-    UMI_LIST_FOREACH(link, &coll->comm->early) {
-        const umi_early *early = umi_container_of(link, umi_early, link);
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        const umi_early *early = umi_container_of(node, umi_early, node);
         umi_comm_header  header;
 
         if (early->header.number != coll->number ||
@@ -613,7 +613,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
         return UMX_ERR_NO_MEMORY;
     }
     coll->number = comm->next_number++;
-    umi_list_append(&comm->colls, &coll->link);
+    umi_list_append(&comm->colls, &coll->node);
     coll->is_moving = true;
     if (gone >= 0) {
         umi_comm_revoke(comm, gone, UMX_ERR_PEER_CLOSED, false,

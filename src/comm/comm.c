@@ -27,7 +27,7 @@ umi_comm_new(umi_group *group, const char *name)
     if (comm == NULL) {
         return NULL;
     }
-    umi_link_init(&comm->link);
+    umi_node_init(&comm->node);
     umi_list_init(&comm->posted);
     umi_list_init(&comm->unexpected);
     umi_list_init(&comm->sends);
@@ -42,7 +42,7 @@ umi_comm_new(umi_group *group, const char *name)
     comm->failure.rank = -1;
     comm->failure.op   = "";
     group->refs++;
-    umi_list_append(&group->comms, &comm->group_link);
+    umi_list_append(&group->comms, &comm->group_node);
     return comm;
 }
 
@@ -58,13 +58,13 @@ umi_comm_put(umx_comm *comm)
     if (--comm->refs != 0) {
         return;
     }
-    if (umi_link_is_linked(&comm->link)) {
+    if (umi_node_is_linked(&comm->node)) {
         umi_hub *hub = comm->group->hub;
 
-        umi_link_remove(&comm->link);
+        umi_node_remove(&comm->node);
         hub->past[hub->num_past++ % UMI_PAST_COMMS] = comm->id;
     }
-    umi_link_remove(&comm->group_link);
+    umi_node_remove(&comm->group_node);
     umi_group_put(comm->group);
     free(comm->ranks);
     free(comm);
@@ -92,7 +92,7 @@ umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
 void
 umi_comm_register(umx_comm *comm)
 {
-    umi_list_append(&comm->group->hub->comms, &comm->link);
+    umi_list_append(&comm->group->hub->comms, &comm->node);
     for (int i = 0; i < comm->size; i++) {
         if (comm->ranks[i].member->is_dead) {
             umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
@@ -105,13 +105,13 @@ umi_comm_register(umx_comm *comm)
 umx_comm *
 umi_comm_find(umi_hub *hub, uint64_t id)
 {
-    UMI_LIST_FOREACH(link, &hub->comms) {
-        umx_comm *comm = umi_container_of(link, umx_comm, link);
+    UMI_LIST_FOREACH(node, &hub->comms) {
+        umx_comm *comm = umi_container_of(node, umx_comm, node);
 
         if (comm->id == id) {
-            if (link != hub->comms.next) { /* the next message is its, too */
-                umi_link_remove(link);
-                umi_list_prepend(&hub->comms, link);
+            if (node != hub->comms.next) { /* the next message is its, too */
+                umi_node_remove(node);
+                umi_list_prepend(&hub->comms, node);
             }
             return comm;
         }

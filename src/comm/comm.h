@@ -36,8 +36,8 @@ typedef struct umi_coll  umi_coll;
 struct umi_hub {
     umx_dependent dependent;
     umx_worker   *worker; /* NULL: it is being destroyed */
-    umi_list      groups; /* umi_group.link */
-    umi_list      comms;  /* umx_comm.link */
+    umi_list      groups; /* umi_group.node */
+    umi_list      comms;  /* umx_comm.node */
     umi_list      orphans;
     unsigned      num_orphans;
     uint64_t      past[UMI_PAST_COMMS]; /* ids of those that are no more */
@@ -73,13 +73,13 @@ typedef struct umi_member {
 } umi_member;
 
 struct umi_group {
-    umi_link    link; /* hub->groups */
+    umi_node    node; /* hub->groups */
     umi_hub    *hub;  /* held */
     uint64_t    id;   /* 0: it is being made */
     int         rank; /* or UMX_RANK_ANY */
     int         size;
     umi_member *members;
-    umi_list    comms; /* umx_comm.group_link */
+    umi_list    comms; /* umx_comm.group_node */
     umi_boot   *boot;  /* NULL: made */
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
@@ -143,8 +143,8 @@ typedef struct umi_rank {
 } umi_rank;
 
 struct umx_comm {
-    umi_link         link;       /* hub->comms, once it has an id */
-    umi_link         group_link; /* group->comms */
+    umi_node         node;       /* hub->comms, once it has an id */
+    umi_node         group_node; /* group->comms */
     umi_group       *group;      /* held */
     uint64_t         id;
     int              rank; /* -1: it is being made */
@@ -158,14 +158,14 @@ struct umx_comm {
     umx_comm_failure failure;
     char             reason[UMI_REASON_MAX];
     /* messages */
-    umi_list posted;     /* umi_recv.link: receives, and those that look */
-    umi_list unexpected; /* umx_comm_message.link */
-    umi_list sends;      /* umi_send.link: in progress */
+    umi_list posted;     /* umi_recv.node: receives, and those that look */
+    umi_list unexpected; /* umx_comm_message.node */
+    umi_list sends;      /* umi_send.node: in progress */
     uint64_t num_came;
     /* collective operations */
     uint64_t next_number;
-    umi_list colls; /* umi_coll.link */
-    umi_list early; /* umi_early.link */
+    umi_list colls; /* umi_coll.node */
+    umi_list early; /* umi_early.node */
 };
 
 void umi_comm_hold(umx_comm *comm);
@@ -204,7 +204,7 @@ void umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why);
 
 /* One that no receive has taken. */
 struct umx_comm_message {
-    umi_link         link;
+    umi_node         node;
     umx_comm        *comm; /* held once it is taken */
     umx_comm_status  info;
     uint64_t         order;      /* of arrival */
@@ -257,7 +257,7 @@ typedef struct umi_coll_type {
 
 /* A message of an operation. */
 typedef struct umi_xfer {
-    umi_link     link; /* coll->recvs, or by itself */
+    umi_node     node; /* coll->recvs, or by itself */
     umi_coll    *coll;
     umx_request *sub; /* or NULL */
     umx_buffer   buf;
@@ -267,7 +267,7 @@ typedef struct umi_xfer {
 } umi_xfer;
 
 struct umi_coll {
-    umi_link             link; /* comm->colls */
+    umi_node             node; /* comm->colls */
     const umi_coll_type *type;
     umx_comm            *comm; /* held */
     umx_request         *req;  /* NULL until the call returns */
@@ -279,7 +279,7 @@ struct umi_coll {
     unsigned             num_pending; /* xfers */
     umx_status           status;
     bool                 is_moving; /* in umi_coll_move() */
-    umi_list             recvs;     /* umi_xfer.link: that wait for messages */
+    umi_list             recvs;     /* umi_xfer.node: that wait for messages */
     umi_xfer            *xfers;
     size_t               max_xfers;
     umx_timer            timer; /* says what is waited in */

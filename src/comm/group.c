@@ -40,7 +40,7 @@ umi_group_new(umi_hub *hub, int rank, int size)
     group->size = size;
     group->refs = 1;
     hub->refs++;
-    umi_list_append(&hub->groups, &group->link);
+    umi_list_append(&hub->groups, &group->node);
     return group;
 }
 
@@ -74,7 +74,7 @@ umi_group_put(umi_group *group)
     if (group->hub->worker != NULL) {
         umx_timer_stop(&group->heartbeat);
     }
-    umi_link_remove(&group->link);
+    umi_node_remove(&group->node);
     for (int i = 0; i < group->size; i++) {
         release_eps(&group->members[i]);
         free(group->members[i].address);
@@ -209,8 +209,8 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
     member->is_dead = true;
     member->cause   = cause;
     group->refs++;
-    UMI_LIST_FOREACH_SAFE(link, &group->comms) {
-        umx_comm *comm = umi_container_of(link, umx_comm, group_link);
+    UMI_LIST_FOREACH_SAFE(node, &group->comms) {
+        umx_comm *comm = umi_container_of(node, umx_comm, group_node);
 
         umi_comm_hold(comm);
         umi_comm_lose(comm, member, why);

@@ -13,7 +13,7 @@ enum {
 };
 
 typedef struct umi_orphan {
-    umi_link     link; /* hub->orphans */
+    umi_node     node; /* hub->orphans */
     umx_ep      *ep;   /* of the message, which holds it */
     umx_message *message;
 } umi_orphan;
@@ -21,7 +21,7 @@ typedef struct umi_orphan {
 static void
 drop_orphan(umi_hub *hub, umi_orphan *orphan)
 {
-    umi_link_remove(&orphan->link);
+    umi_node_remove(&orphan->node);
     hub->num_orphans--;
     umx_message_drop(orphan->message);
     free(orphan);
@@ -33,7 +33,7 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
     umi_orphan *orphan;
 
     if (hub->num_orphans >= MAX_ORPHANS) {
-        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, link));
+        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
     }
     orphan = malloc(sizeof(*orphan));
     if (orphan == NULL) {
@@ -42,7 +42,7 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
     }
     orphan->ep      = ep;
     orphan->message = message;
-    umi_list_append(&hub->orphans, &orphan->link);
+    umi_list_append(&hub->orphans, &orphan->node);
     hub->num_orphans++;
 }
 
@@ -98,8 +98,8 @@ on_control(umx_comm *comm, const umi_comm_header *header, const void *data,
 static void
 on_ping(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
 {
-    UMI_LIST_FOREACH(link, &hub->groups) {
-        umi_group *group = umi_container_of(link, umi_group, link);
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_group *group = umi_container_of(node, umi_group, node);
 
         if (group->id == header->comm && group->boot == NULL &&
             header->source < (uint32_t)group->size &&
@@ -189,14 +189,14 @@ umi_hub_adopt(umi_hub *hub)
     umi_list_init(&again);
     umi_list_splice(&again, &hub->orphans);
     while (!umi_list_is_empty(&again)) {
-        umi_orphan *orphan = umi_container_of(again.next, umi_orphan, link);
+        umi_orphan *orphan = umi_container_of(again.next, umi_orphan, node);
 
-        umi_link_remove(&orphan->link);
+        umi_node_remove(&orphan->node);
         if (dispatch(hub, orphan->ep, orphan->message)) {
             hub->num_orphans--;
             free(orphan);
         } else {
-            umi_list_append(&hub->orphans, &orphan->link);
+            umi_list_append(&hub->orphans, &orphan->node);
         }
     }
 }
@@ -211,18 +211,18 @@ on_destroy(umx_dependent *dependent)
 
     (void)!umx_worker_set_layer(hub->worker, UMX_AM_ID_COMM, NULL, NULL);
     while (!umi_list_is_empty(&hub->orphans)) {
-        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, link));
+        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
     }
-    UMI_LIST_FOREACH_SAFE(link, &hub->groups) {
-        umi_group *group = umi_container_of(link, umi_group, link);
+    UMI_LIST_FOREACH_SAFE(node, &hub->groups) {
+        umi_group *group = umi_container_of(node, umi_group, node);
 
         if (group->boot != NULL) {
             umi_boot_cancel(group, UMX_ERR_CANCELED);
         }
         umx_timer_stop(&group->heartbeat);
     }
-    UMI_LIST_FOREACH_SAFE(link, &hub->comms) {
-        umi_comm_revoke(umi_container_of(link, umx_comm, link), -1,
+    UMI_LIST_FOREACH_SAFE(node, &hub->comms) {
+        umi_comm_revoke(umi_container_of(node, umx_comm, node), -1,
                         UMX_ERR_CLOSED, true, "the worker is gone");
     }
     hub->worker = NULL;

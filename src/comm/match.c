@@ -20,7 +20,7 @@ enum {
 
 /* A receive, one that looks, or the receive of a message that was taken. */
 typedef struct umi_recv {
-    umi_link          link; /* comm->posted; or by itself: bytes are coming */
+    umi_node          node; /* comm->posted; or by itself: bytes are coming */
     umx_comm         *comm; /* held */
     umx_request      *req;  /* NULL until the call returns */
     int               source;
@@ -44,7 +44,7 @@ _Static_assert(sizeof(umi_recv_state) <= UMX_REQUEST_STATE_SIZE, "no room");
 
 /* A send that is under way. */
 typedef struct umi_send {
-    umi_link          link; /* comm->sends */
+    umi_node          node; /* comm->sends */
     umx_comm         *comm; /* held */
     umx_request      *req;
     umx_request      *sub;     /* NULL: to oneself */
@@ -75,7 +75,7 @@ end_recv(umi_recv *recv, umx_status status)
     umx_comm    *comm = recv->comm;
     umx_request *req  = recv->req;
 
-    umi_link_remove(&recv->link);
+    umi_node_remove(&recv->node);
     if (req != NULL) {
         state_of(req)->recv = NULL;
         state_of(req)->got  = recv->got;
@@ -101,7 +101,7 @@ unkeep(umx_comm_message *message)
 static void
 free_message(umx_comm_message *message)
 {
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     unkeep(message);
     if (message->sub != NULL) { /* on_copied() frees it */
         message->is_dropped = true;
@@ -122,7 +122,7 @@ end_send(umi_send *send, umx_status status)
     umx_comm    *comm = send->comm;
     umx_request *req  = send->req;
 
-    umi_link_remove(&send->link);
+    umi_node_remove(&send->node);
     if (req != NULL) {
         *(umi_send **)umx_request_state(req) = NULL;
         umx_request_complete(req, status);
@@ -135,14 +135,14 @@ end_send(umi_send *send, umx_status status)
 static void
 insert(umx_comm *comm, umx_comm_message *message)
 {
-    umi_link *pos = comm->unexpected.prev;
+    umi_node *pos = comm->unexpected.prev;
 
     while (pos != &comm->unexpected &&
-           umi_container_of(pos, umx_comm_message, link)->order >
+           umi_container_of(pos, umx_comm_message, node)->order >
                message->order) {
         pos = pos->prev;
     }
-    umi_link_insert_before(pos->next, &message->link);
+    umi_node_insert_before(pos->next, &message->node);
 }
 
 static bool
@@ -155,9 +155,9 @@ is_for(const umx_comm_status *info, int source, uint64_t tag, uint64_t mask)
 static umx_comm_message *
 find_message(const umx_comm *comm, int source, uint64_t tag, uint64_t mask)
 {
-    UMI_LIST_FOREACH(link, &comm->unexpected) {
-        umx_comm_message *message = umi_container_of(link, umx_comm_message,
-                                                     link);
+    UMI_LIST_FOREACH(node, &comm->unexpected) {
+        umx_comm_message *message = umi_container_of(node, umx_comm_message,
+                                                     node);
 
         if (is_for(&message->info, source, tag, mask)) {
             return message;
@@ -172,7 +172,7 @@ new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
     umx_comm_message *message = calloc(1, sizeof(*message));
 
     if (message != NULL) {
-        umi_link_init(&message->link);
+        umi_node_init(&message->node);
         message->comm        = comm;
         message->info.source = source;
         message->info.tag    = tag;
@@ -302,8 +302,8 @@ deliver(umi_recv *recv, umx_comm_message *message)
 static bool
 offer(umx_comm *comm, umx_comm_message *message)
 {
-    UMI_LIST_FOREACH_SAFE(link, &comm->posted) {
-        umi_recv  *recv = umi_container_of(link, umi_recv, link);
+    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+        umi_recv  *recv = umi_container_of(node, umi_recv, node);
         umx_status status;
 
         if (!is_for(&message->info, recv->source, recv->tag, recv->mask)) {
@@ -314,7 +314,7 @@ offer(umx_comm *comm, umx_comm_message *message)
             end_recv(recv, UMX_OK);
             continue;
         }
-        umi_link_remove(&recv->link);
+        umi_node_remove(&recv->node);
         status = deliver(recv, message);
         if (status != UMX_INPROGRESS) {
             end_recv(recv, status);
@@ -417,7 +417,7 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
     }
     message->message = came;
     if (!offer(comm, message)) {
-        umi_list_append(&comm->unexpected, &message->link);
+        umi_list_append(&comm->unexpected, &message->node);
         message->is_kept = true;
         if (++rank->num_kept > MAX_KEPT) {
             copy_here(message);
@@ -467,7 +467,7 @@ new_recv(umx_comm *comm, const umx_request_class *cls,
         free(recv);
         return NULL;
     }
-    umi_link_init(&recv->link);
+    umi_node_init(&recv->node);
     state_of(recv->req)->recv = recv;
     recv->comm                = comm;
     umi_comm_hold(comm);
@@ -546,10 +546,10 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     recv->buf    = *buf;
     *req_p       = recv->req;
     if (message == NULL) {
-        umi_list_append(&comm->posted, &recv->link);
+        umi_list_append(&comm->posted, &recv->node);
         return UMX_INPROGRESS;
     }
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     status = deliver(recv, message);
     return (status == UMX_INPROGRESS) ? status : end_now(recv, status, result);
 }
@@ -596,7 +596,7 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     recv->mask     = mask;
     recv->is_probe = true;
     *req_p         = recv->req;
-    umi_list_append(&comm->posted, &recv->link);
+    umi_list_append(&comm->posted, &recv->node);
     return UMX_INPROGRESS;
 }
 
@@ -611,7 +611,7 @@ umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
         return status;
     }
     message = find_message(comm, source, tag, mask);
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     umi_comm_hold(comm);
     *message_p = message;
     return UMX_OK;
@@ -698,7 +698,7 @@ new_send(umx_comm *comm, int dest, const umx_buffer *buf,
         return NULL;
     }
     *(umi_send **)umx_request_state(send->req) = send;
-    umi_list_append(&comm->sends, &send->link);
+    umi_list_append(&comm->sends, &send->node);
     send->comm = comm;
     send->dest = dest;
     send->buf  = *buf;
@@ -742,7 +742,7 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
     if (buf->len > EAGER_SELF_SIZE ||
         (message->data = malloc(buf->len + 1)) == NULL) {
         message->send->message = message;
-        umi_list_append(&comm->unexpected, &message->link);
+        umi_list_append(&comm->unexpected, &message->node);
         return UMX_INPROGRESS;
     }
     if (buf->len != 0) {
@@ -750,7 +750,7 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
     }
     discard_send(message->send);
     message->send = NULL;
-    umi_list_append(&comm->unexpected, &message->link);
+    umi_list_append(&comm->unexpected, &message->node);
     return UMX_OK;
 }
 
@@ -847,8 +847,8 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
 void
 umi_match_rank_gone(umx_comm *comm, int rank)
 {
-    UMI_LIST_FOREACH_SAFE(link, &comm->posted) {
-        umi_recv *recv = umi_container_of(link, umi_recv, link);
+    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+        umi_recv *recv = umi_container_of(node, umi_recv, node);
 
         if (recv->source == rank) {
             end_recv(recv, UMX_ERR_RANK_FAILED);
@@ -861,11 +861,11 @@ umi_match_end(umx_comm *comm, umx_status status)
 {
     umi_comm_hold(comm);
     while (!umi_list_is_empty(&comm->posted)) {
-        end_recv(umi_container_of(comm->posted.next, umi_recv, link), status);
+        end_recv(umi_container_of(comm->posted.next, umi_recv, node), status);
     }
     while (!umi_list_is_empty(&comm->unexpected)) {
         umx_comm_message *message = umi_container_of(comm->unexpected.next,
-                                                     umx_comm_message, link);
+                                                     umx_comm_message, node);
 
         if (message->send != NULL) {
             end_send(message->send, status);
@@ -874,8 +874,8 @@ umi_match_end(umx_comm *comm, umx_status status)
         free_message(message);
     }
     if (comm->is_revoked) { /* nobody receives them */
-        UMI_LIST_FOREACH_SAFE(link, &comm->sends) {
-            umi_send *send = umi_container_of(link, umi_send, link);
+        UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
+            umi_send *send = umi_container_of(node, umi_send, node);
 
             if (send->sub != NULL) {
                 umx_request_cancel(send->sub);

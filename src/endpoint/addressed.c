@@ -125,7 +125,7 @@ umi_addressed_claim(umx_ep *ep)
 {
     umi_addressed *addressed;
 
-    if (ep->base.worker == NULL || !umi_link_is_linked(&ep->untaken_link)) {
+    if (ep->base.worker == NULL || !umi_node_is_linked(&ep->untaken_node)) {
         return false;
     }
     addressed = addressed_of(ep);

@@ -131,13 +131,13 @@ void
 umx_worker_attach(umx_worker *worker, umx_dependent *dependent)
 {
     umi_list_append(&worker->dependents,
-                    &((umi_dependent *)(void *)dependent)->link);
+                    &((umi_dependent *)(void *)dependent)->node);
 }
 
 void
 umx_worker_detach(umx_dependent *dependent)
 {
-    umi_link_remove(&((umi_dependent *)(void *)dependent)->link);
+    umi_node_remove(&((umi_dependent *)(void *)dependent)->node);
 }
 
 /* ---- active messages -----------------------------------------------------
@@ -191,10 +191,10 @@ umx_ep_claim(umx_ep *ep)
 bool
 umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id)
 {
-    if (ep->base.peer == NULL || !ep->base.is_bound) {
+    if (ep->base.link == NULL || !ep->base.is_bound) {
         return false;
     }
-    memcpy(id, ep->base.peer->worker_id, UMX_WORKER_ID_SIZE);
+    memcpy(id, ep->base.link->worker_id, UMX_WORKER_ID_SIZE);
     return true;
 }
 
