@@ -207,6 +207,17 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p);
 
+/**
+ * The same, with the signal in another memory of the same peer: `signal_rkey`
+ * has been opened on the endpoint of `rkey`.
+ *
+ * @return UMX_ERR_INVALID_PARAM: it has not
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
+                      umx_rkey *signal_rkey, const umx_atomic *signal,
+                      const umx_op_params *params, umx_request **req_p);
+
 /** Operations on `ep` that come later are executed after those before.
  * Thread: the worker's owner. */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_fence(umx_ep *ep);

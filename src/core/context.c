@@ -196,6 +196,8 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
     context->generation = umi_fork_generation();
     pthread_mutex_init(&context->memhs_lock, NULL);
     umi_slots_init(&context->memhs);
+    pthread_mutex_init(&context->waits_lock, NULL);
+    umi_list_init(&context->waits);
     umi_parked_init(&context->parked);
     if (!umi_random_bytes(&context->id, sizeof(context->id))) {
         status = UMX_ERR_IO_ERROR;
@@ -236,6 +238,7 @@ release_config:
     ucp_config_release(config);
 free_context:
     (void)umi_parked_fini(&context->parked);
+    pthread_mutex_destroy(&context->waits_lock);
     pthread_mutex_destroy(&context->memhs_lock);
     free(context);
     return status;
@@ -263,6 +266,7 @@ umx_context_release(umx_context *context)
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);
         umi_fork_leave();
+        pthread_mutex_destroy(&context->waits_lock);
         pthread_mutex_destroy(&context->memhs_lock);
     }
     umi_slots_fini(&context->memhs);

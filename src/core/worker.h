@@ -128,6 +128,7 @@ struct umx_worker {
     /* what UCX's callbacks queued */
     umi_list  ep_events; /* umi_ep.event_link */
     umi_list  gathered;  /* umi_gathered.worker_link */
+    umi_list  waits;     /* requests that wait for a number: wait.h */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
     /* cold */

@@ -69,13 +69,13 @@ void umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
 void umi_rma_ask_end(umx_request *req);
 
 /* ucx.c: UCX's own operations, as umx_rma_put_many() and
- * umx_rma_put_signal(). */
+ * umx_rma_put_signal_to(). */
 umx_status umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items,
                                 size_t count, bool is_write,
                                 const umx_op_params *params,
                                 umx_request        **req_p);
 umx_status umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
-                              const umx_atomic    *signal,
+                              umx_rkey *signal_rkey, const umx_atomic *signal,
                               const umx_op_params *params, umx_request **req_p);
 
 /* None of them may be under way any more. */
