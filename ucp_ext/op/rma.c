@@ -113,9 +113,25 @@ static umx_status
 put_signal(RequestObject *req, const umx_op_params *params)
 {
     umx_rma_item item = item_of(req);
+    umx_rkey    *rkey = rkey_of(req);
 
-    return umx_rma_put_signal(rkey_of(req), &item, &req->atomic, params,
-                              &req->op);
+    return umx_rma_put_signal_to(
+        rkey, &item,
+        (req->signals != NULL) ? ((RemoteObject *)req->signals)->umx : rkey,
+        &req->atomic, params, &req->op);
+}
+
+static void
+signals_release(RequestObject *req)
+{
+    Py_CLEAR(req->signals);
+}
+
+static int
+signals_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(req->signals);
+    return 0;
 }
 
 static umx_status
@@ -177,9 +193,11 @@ const op_type op_get = {
 };
 
 const op_type op_put_signal = {
-    .name  = "put_signal",
-    .flags = OP_SEND | OP_PLAIN,
-    .post  = put_signal_post,
+    .name     = "put_signal",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = put_signal_post,
+    .release  = signals_release,
+    .traverse = signals_traverse,
 };
 
 const op_type op_put_many = {

@@ -125,7 +125,7 @@ struct RequestObject {
              *tag_message; /* a message of UCX's tags: until handed out */
     PyObject *header;      /* bytes in front of the message, or NULL */
     PyObject *thread;      /* the name of the one that made it, if deferred */
-    PyObject *remote;      /* a peer's memory: the RemoteObject, ... */
+    PyObject *remote;      /* the memory: a RemoteObject or MemoryObject */
     PyObject *allocator;   /* of recv_frames(), or NULL */
     uint32_t  num_pending; /* operations in libumx beside `op` */
     /* Of its op_type: what else was lent, and numbers. */
@@ -134,6 +134,7 @@ struct RequestObject {
         struct many        *many;
         struct rma_list    *list;
         struct frames_list *frames;
+        PyObject *signals; /* the memory of a signal: a RemoteObject */
     };
     struct sent *sent; /* of a message to several endpoints */
     union {
@@ -144,6 +145,7 @@ struct RequestObject {
             uint64_t   old; /* what `atomic` found */
             umx_atomic atomic;
         };
+        umx_condition condition; /* that is waited for */
     };
     PyObject      *result;
     PyObject      *exception;
