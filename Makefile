@@ -71,8 +71,10 @@ KILLS    = 300
 FLOOD    = 10240
 PROGRAMS = 3000
 CHAOS    = 20
+BELLS    = 1000000
 
-soak: $(VENV)/.ucp $(VENV)/.test
+soak: cmocka $(VENV)/.ucp $(VENV)/.test
+	$(make_c) bell BELL_ROUNDS=$(BELLS)
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)"; do \
