@@ -141,6 +141,15 @@ class TestWaking:
             async with asyncio.timeout(10):
                 await waiting
 
+    async def test_a_second_thread_hears_of_it(self, connect_writer, memory):
+        peer, _ep = await connect_writer(memory)
+        with ucp.current_worker().run_in_thread():
+            waiting = asyncio.ensure_future(memory.wait_until(8, "==", 3))
+            await asyncio.to_thread(int)
+            await peer.do("await remote.put_signal(b'', 0, 8, 3)")
+            async with asyncio.timeout(10):
+                await waiting
+
     async def test_many_wait_at_once(self, connect_writer, memory):
         peer, _ep = await connect_writer(memory)
         waiting = [

@@ -12,7 +12,8 @@
 enum {
     LEN     = 4096,
     MANY    = 1000,
-    LONG_MS = 10000
+    LONG_MS = 10000,
+    IDLE_MS = 50
 };
 
 /* ---- helpers -------------------------------------------------------------
@@ -31,6 +32,7 @@ start_wait(op *o, umx_worker *worker, const memory *m, umx_condition until)
     umx_op_params params = op_params(o);
 
     o->status = umx_memh_wait_until(worker, m->memh, &until, &params, &o->req);
+    UNIT_TOLD(o->status);
 }
 
 static umx_status
@@ -79,6 +81,8 @@ until_woken(pair *p, op *o)
         (void)umx_worker_poll(p->client_worker);
         if (is_woken(p->server_worker, 1)) {
             (void)!umx_worker_drain(p->server_worker);
+        } else if (i % IDLE_MS == IDLE_MS - 1) {
+            UNIT_IDLE();
         }
     }
     assert_true(op_is_done(o));
@@ -159,6 +163,7 @@ check_that_changes_wake(pair *p, memory *m)
         *word(m, 8) = 0;
         sleep_until_one(p, &wait, m);
         change.status = changes[i](m, &change);
+        UNIT_TOLD(change.status);
         until_woken(p, &wait);
         assert_int_equal(wait.status, UMX_OK);
         assert_int_equal(op_wait(p, &change), UMX_OK);
@@ -314,13 +319,37 @@ test_an_announcement_is_rung_for_once(void **state)
         for (int i = 0; i < MANY; i++) {
             assert_int_equal(by_put_signal(&m, &change), UMX_OK);
         }
-        while (p->server->num_arrivals == before) {
-            umx_worker_poll(p->client_worker);
-            (void)!umx_worker_drain(p->server_worker);
-        }
+        PAIR_UNTIL(p, p->server->num_arrivals != before);
         assert_int_equal(p->server->num_arrivals, before + 1);
         assert_int_equal(op_is_done(&o), round == 2);
     }
+    memory_free(&m);
+}
+
+/* Of no memory, of one that nobody waits for, of all: a peer can say anything.
+ */
+static void
+test_any_notification_is_heard(void **state)
+{
+    pair       *p      = *state;
+    umi_control notify = {.kind = UMI_NOTIFY};
+    memory      m;
+    op          o;
+
+    pair_open(p);
+    m = memory_alloc(p, LEN);
+    sleep_until_one(p, &o, &m);
+    for (int i = 0; i < MANY; i++) {
+        notify.u.notify.memory = (i % 3 == 0) ? 0 :
+                                 (i % 3 == 1) ? m.memh->number :
+                                                (uint64_t)i << 32;
+        (void)pair_feed_control(p->server, &notify);
+    }
+    pair_settle(p);
+    assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
+    assert_false(op_is_done(&o));
+    umx_request_cancel(o.req);
+    PAIR_UNTIL(p, op_is_done(&o));
     memory_free(&m);
 }
 
@@ -672,7 +701,11 @@ check_that_another_worker_is_woken(pair *p, memory *m)
     start_wait(&o, worker, m, at_least(8, 1));
     fall_asleep(worker);
     change.status = by_put_signal(m, &change);
+    UNIT_TOLD(change.status);
     for (int i = 0; i < LONG_MS && !is_woken(worker, 1); i++) {
+        if (i % IDLE_MS == IDLE_MS - 1) {
+            UNIT_IDLE();
+        }
         (void)umx_worker_poll(p->client_worker);
         (void)!umx_worker_drain(p->server_worker);
     }
@@ -778,6 +811,7 @@ main(void)
         PAIR_TEST(test_who_polls_needs_nobody),
         PAIR_TEST_ONCE(test_who_blocks_is_woken),
         PAIR_TEST_ONCE(test_an_announcement_is_rung_for_once),
+        PAIR_TEST_ONCE(test_any_notification_is_heard),
         PAIR_TEST_ONCE(test_nobody_is_not_rung_for),
         PAIR_TEST_ONCE(test_numbers_are_compared),
         PAIR_TEST_ONCE(test_bad_conditions_are_refused),
