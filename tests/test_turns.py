@@ -98,3 +98,37 @@ async def test_wakes_that_a_turn_has_no_time_for_come_in_the_next(no_budget):
 
 async def _awaited(request):
     return await request
+
+
+async def test_a_probe_removes_a_message_in_any_turn(no_budget):
+    """It waits for no turn: the message is taken whatever the time is."""
+    ucxx = pytest.importorskip("ucp.compat.ucxx")
+    async with connected_pair() as (client, server):
+        for number in range(64):
+            await client.send(bytes([number]), tag=5, force_tag=True)
+        await client.send(b"", tag=6, force_tag=True)
+        await server.worker.recv(bytearray(), 6)
+        probing = ucxx.Endpoint(server)
+        taken = [probing.tag_probe(5, True, remove=True) for _ in range(64)]
+        assert all(found.matched and found.handle is not None for found in taken)
+        buffer = bytearray(1)
+        for number, found in enumerate(taken):
+            await found.handle.recv(buffer)
+            assert buffer[0] == number
+
+
+async def test_callbacks_run_in_the_order_of_completion(no_budget):
+    """What one turn has no time for is not overtaken by what comes in the next."""
+    count = 300
+    async with connected_pair() as (client, server):
+        seen = []
+        requests = [server.recv(bytearray(1)) for _ in range(count)]
+        for number, request in enumerate(requests):
+            request.add_done_callback(lambda _, number=number: seen.append(number))
+        for number in range(count):
+            await client.send(b"x")
+            if number % 7 == 0:
+                await requests[number]
+        while len(seen) < count:
+            await asyncio.sleep(0)
+        assert seen == list(range(count))

@@ -221,16 +221,30 @@ worker_call(WorkerObject *worker, PyObject *func, PyObject *arg, bool is_direct)
     }
 }
 
-/* Directly as long as the loop's turn lasts; the rest are queued. */
+/* Hand all to the loop. */
 static void
-run_wakes(WorkerObject *worker, bool is_direct)
+queue_wakes(WorkerObject *worker)
 {
     event *first;
 
     while ((first = event_pop(&worker->wakes)) != NULL) {
-        is_direct = is_direct && worker->raised == NULL;
-        first->type->call(first, is_direct);
-        is_direct = is_direct && !worker_turn_is_over(worker);
+        first->type->call(first, false);
+    }
+}
+
+/* As many as the loop's turn has time for. The rest wait for the next: what is
+ * woken later must not run first. */
+static void
+run_wakes(WorkerObject *worker)
+{
+    event *first;
+
+    while (worker->raised == NULL &&
+           (first = event_pop(&worker->wakes)) != NULL) {
+        first->type->call(first, true);
+        if (worker_turn_is_over(worker)) {
+            return;
+        }
     }
 }
 
@@ -295,7 +309,11 @@ run_due(WorkerObject *worker)
         worker_schedule_drain(worker);
         return;
     }
-    run_wakes(worker, false);
+    if (worker->call_soon == NULL) {
+        queue_wakes(worker);
+    } else if (!event_list_is_empty(&worker->wakes)) {
+        worker_schedule_drain(worker); /* drive() runs them, in their order */
+    }
     run_calls(worker, false);
 }
 
@@ -509,7 +527,7 @@ drive(WorkerObject *worker)
         status = umx_worker_drain(worker->umx);
         worker_settle_told(worker);
         settle_closers(worker);
-        run_wakes(worker, true);
+        run_wakes(worker);
         run_calls(worker, true);
         if (worker->umx == NULL || status < 0 || worker->raised != NULL ||
             worker->is_turn_due || worker_turn_is_over(worker)) {
@@ -536,7 +554,11 @@ drive(WorkerObject *worker)
 static PyObject *
 worker_on_readable(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return drive((WorkerObject *)op);
+    WorkerObject *self = (WorkerObject *)op;
+
+    /* What is scheduled runs in this turn of the loop or the next: a turn has
+     * one budget. */
+    return self->is_drain_scheduled ? Py_NewRef(Py_None) : drive(self);
 }
 
 /* Scheduled by call_soon() or call_later(). */
@@ -619,7 +641,7 @@ worker_shut(WorkerObject *self)
     worker_settle_told(self);
     settle_closers(self);
     self->in_callback = false;
-    run_wakes(self, false);
+    queue_wakes(self);
     run_calls(self, false);
     self->st->num_workers--;
     Py_CLEAR(self->call_soon);

@@ -52,11 +52,9 @@ class TagProbeResult:
 
 
 def _at_once(request: _ext.Request[Any]) -> Any:
-    """The result of an operation that has nothing to wait for."""
-    try:
-        request.send(None)
-    except StopIteration as stop:
-        return stop.value
+    """The result of an operation that has nothing to wait for; else None."""
+    if request.done():
+        return request.result()
     request.close()
     return None
 
