@@ -119,7 +119,7 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
 
 /** The memory itself where it is mapped, else NULL; until `rkey` is destroyed,
  * whatever becomes of the endpoint, the worker, and the owner. For any thread.
- */
+ * Stores there are told by umx_rkey_notify() to who waits for them. */
 UMX_API void *umx_rkey_pointer(const umx_rkey *rkey);
 
 /** No further operations. Those under way go on. */
