@@ -163,7 +163,7 @@ memh_new(umx_context *context)
     return memh;
 }
 
-/* Register it, and make it known. */
+/* Register the memory, and make it known to the context. */
 static umx_status
 memh_open(umx_memh *memh, int segment_number)
 {
@@ -194,7 +194,7 @@ unmap:
     return status;
 }
 
-/* Of umx_memh_alloc(), umx_memh_alloc_cuda(). */
+/* Free memory of umx_memh_alloc() or umx_memh_alloc_cuda(). */
 static void
 free_memory(umx_memh *memh)
 {

@@ -21,7 +21,7 @@ umi_segment_create(size_t len, umi_segment **segment_p, int *number_p)
         return umi_status_from_errno(errno);
     }
     address = shmat(number, NULL, 0);
-    /* From here it goes with its last user. */
+    /* From here on the segment goes with its last user. */
     (void)shmctl(number, IPC_RMID, NULL);
     if (address == (void *)-1) {
         return umi_status_from_errno(errno);
@@ -41,8 +41,8 @@ umi_segment_publish(umi_segment *segment, uint64_t context, uint64_t memory,
     segment->magic   = UMI_SEGMENT_MAGIC;
 }
 
-/* While we have it mapped its number is nobody else's: so map first, ask for
- * the size, and only then look. */
+/* Map a segment and check it. While we have it mapped its number is nobody
+ * else's: so map first, ask for the size, and only then look. */
 umi_segment *
 umi_segment_map(int number, uint64_t context, uint64_t memory, size_t len)
 {

@@ -41,7 +41,7 @@ _Static_assert(sizeof(umi_segment) <= UMI_SEGMENT_HEADER, "room");
 umx_status umi_segment_create(size_t len, umi_segment **segment_p,
                               int *number_p);
 
-/* Say what it is; others can map it from now on. */
+/* Say what the segment is; others can map it from now on. */
 void umi_segment_publish(umi_segment *segment, uint64_t context,
                          uint64_t memory, size_t len);
 

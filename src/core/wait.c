@@ -4,7 +4,7 @@
 #include "mem/memtype.h"
 
 typedef struct umi_wait {
-    umi_link    link; /* context->waits */
+    umi_node    node; /* context->waits */
     umx_worker *worker;
     uint64_t    memory; /* memh->number */
     uint64_t    value;
@@ -94,7 +94,7 @@ end_wait(umx_request *req, umx_status status)
 
     withdraw(req);
     pthread_mutex_lock(&context->waits_lock);
-    umi_link_remove(&wait_of(req)->link);
+    umi_node_remove(&wait_of(req)->node);
     pthread_mutex_unlock(&context->waits_lock);
     umi_request_complete(req, status);
 }
@@ -124,8 +124,8 @@ umi_waits_look(umx_worker *worker)
 {
     bool is_any_over = false;
 
-    UMI_LIST_FOREACH_SAFE(link, &worker->waits) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         withdraw(req);
         is_any_over |= end_if_over(req);
@@ -138,8 +138,8 @@ umi_waits_announce(umx_worker *worker)
 {
     bool is_any_over = false;
 
-    UMI_LIST_FOREACH(link, &worker->waits) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH(node, &worker->waits) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (!wait_of(req)->is_announced) {
             announce(req);
@@ -147,8 +147,8 @@ umi_waits_announce(umx_worker *worker)
     }
 #ifndef UMI_WITHOUT_SECOND_LOOK /* for the test that fails without it */
     atomic_thread_fence(memory_order_seq_cst);
-    UMI_LIST_FOREACH_SAFE(link, &worker->waits) {
-        is_any_over |= end_if_over(umi_container_of(link, umx_request, link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        is_any_over |= end_if_over(umi_container_of(node, umx_request, node));
     }
 #endif
     return is_any_over;
@@ -157,8 +157,8 @@ umi_waits_announce(umx_worker *worker)
 void
 umi_waits_abort(umx_worker *worker)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->waits) {
-        end_wait(umi_container_of(link, umx_request, link), UMX_ERR_CANCELED);
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        end_wait(umi_container_of(node, umx_request, node), UMX_ERR_CANCELED);
     }
 }
 
@@ -171,8 +171,8 @@ umi_waits_wake(umx_context *context, uint64_t memory, const umx_worker *inside)
     umx_worker *last = NULL;
 
     pthread_mutex_lock(&context->waits_lock);
-    UMI_LIST_FOREACH(link, &context->waits) {
-        const umi_wait *wait = umi_container_of(link, umi_wait, link);
+    UMI_LIST_FOREACH(node, &context->waits) {
+        const umi_wait *wait = umi_container_of(node, umi_wait, node);
 
         if ((memory == 0 || wait->memory == memory) && wait->worker != inside &&
             wait->worker != last) {
@@ -239,7 +239,7 @@ enlist(umx_request *req)
     pthread_mutex_lock(&context->waits_lock);
     is_open = !umi_memh_is_closed(req->buf.memh);
     if (is_open) {
-        umi_list_append(&context->waits, &wait_of(req)->link);
+        umi_list_append(&context->waits, &wait_of(req)->node);
     }
     pthread_mutex_unlock(&context->waits_lock);
     return is_open;
@@ -274,12 +274,12 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                                .value  = until->value,
                                .cmp    = (uint8_t)until->cmp,
                                .size   = (uint8_t)until->size};
-    umi_request_borrow(req, &number);
+    umi_request_hold_buffer(req, &number);
     if (!enlist(req)) {
         umi_request_free(req);
         return UMX_ERR_STALE_KEY;
     }
-    umi_list_append(&worker->waits, &req->link);
+    umi_list_append(&worker->waits, &req->node);
     worker->is_armed = false; /* it has not announced this one */
     *req_p           = req;
     return UMX_INPROGRESS;

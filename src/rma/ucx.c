@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* ucx.c: operations that are UCX's own put and get.
  *
  *   MOVING --> FLUSHING --in the memory--> SIGNALLING --> ENDING --> done
@@ -12,6 +13,7 @@
  *
  * The owner does not see what UCX writes. Somebody may wait for it there, so an
  * empty put follows, which the owner executes, one at a time for each key. */
+/* clang-format on */
 #include <umx/buffer.h>
 
 #include "endpoint/endpoint.h"
@@ -26,7 +28,7 @@ enum {
     STAGE_ENDING
 };
 
-/* UCX has nothing more to do for it. */
+/* Count an operation as out of UCX's hands. */
 static void
 leave_ucx(umx_request *req)
 {
@@ -35,7 +37,7 @@ leave_ucx(umx_request *req)
     if (umi_rma_op_of(req)->is_in_ucx) {
         umi_rma_op_of(req)->is_in_ucx = false;
         ep->rma->num_ucx--;
-        umi_rma_ucx_done(ep);
+        umi_initiator_ucx_done(ep);
     }
 }
 
@@ -51,10 +53,10 @@ signal_owner(umx_request *req)
 {
     req->status                   = UMX_INPROGRESS;
     umi_rma_op_of(req)->num_parts = 1;
-    umi_rma_ask_late_signal(req, umi_rma_op_of(req)->signal_rkey,
-                            &umi_rma_op_of(req)->signal);
+    umi_initiator_late_signal(req, umi_rma_op_of(req)->signal_rkey,
+                              &umi_rma_op_of(req)->signal);
     leave_ucx(req);
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     return UMX_INPROGRESS;
 }
 
@@ -73,7 +75,7 @@ put_signal(umx_request *req)
     status      = umi_ucx_rma_post(req, rkey->ucp,
                                    rkey->key.address + signal->offset, &value, true);
     if (status == UMX_INPROGRESS) {
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
     }
     return status;
 }
@@ -86,7 +88,7 @@ is_signal_put(const umx_request *req)
            umi_rma_op_of(req)->signal_rkey->ucp != NULL;
 }
 
-/* What comes after a stage that went well. */
+/* Go on after a stage that went well. */
 static umx_status
 next_stage(umx_request *req)
 {
@@ -130,15 +132,15 @@ tell_owner(umx_rkey *rkey)
         rkey->is_tell_due = true;
         return UMX_OK;
     }
-    req = umi_rma_ask(rkey, &params);
+    req = umi_initiator_begin(rkey, &params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     rkey->is_telling  = true;
     rkey->is_tell_due = false;
     umi_rkey_hold(rkey);
-    umi_rma_ask_transfer(req, rkey, &nothing, true);
-    umi_rma_ask_end(req);
+    umi_initiator_transfer(req, rkey, &nothing, true);
+    umi_initiator_end(req);
     return UMX_OK;
 }
 
@@ -234,7 +236,7 @@ move(umx_request *req, const umx_rma_item *item)
     if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
         return;
     }
-    umi_request_borrow_part(req, &buf);
+    umi_request_hold_part(req, &buf);
     status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
                               &buf, umi_rma_op_of(req)->is_write);
     if (status < 0) {
@@ -242,7 +244,7 @@ move(umx_request *req, const umx_rma_item *item)
     }
 }
 
-/* All parts are posted. */
+/* End posting: all parts are posted. */
 static umx_status
 post(umx_request *req, umx_request **req_p)
 {
@@ -250,7 +252,7 @@ post(umx_request *req, umx_request **req_p)
 
     if (--umi_rma_op_of(req)->num_parts != 0) {
         req->is_posted = true;
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
         *req_p = req;
         return UMX_INPROGRESS;
     }

@@ -3,6 +3,7 @@
 #include "op/wait.h"
 
 #include "args.h"
+#include "block.h"
 #include "types/memh.h"
 #include "worker/worker.h"
 
@@ -69,15 +70,42 @@ wait_parse(umx_condition *until, PyObject *offset, PyObject *cmp,
 /* ---- the operation -------------------------------------------------------
  */
 
+/* The tail: what is waited for is in a block. */
+typedef struct TAIL wait_tail {
+    PyObject      *memory; /* the MemoryObject */
+    umx_condition *until;  /* or NULL */
+} wait_tail;
+_Static_assert(sizeof(umx_condition) <= BLOCK_SIZE, "umx_condition");
+
+static void
+wait_clear(RequestObject *req)
+{
+    umx_condition *until = TAIL_OF(req, wait_tail)->until;
+
+    TAIL_OF(req, wait_tail)->until = NULL;
+    if (until != NULL) {
+        block_put(req->worker->st, until);
+    }
+    Py_CLEAR(TAIL_OF(req, wait_tail)->memory);
+}
+
+static int
+wait_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(TAIL_OF(req, wait_tail)->memory);
+    return 0;
+}
+
 static umx_status
 wait_until_post(RequestObject *req, const umx_op_params *params)
 {
-    umx_memh *memh = ((MemoryObject *)req->remote)->umx;
+    const wait_tail *tail = TAIL_OF(req, wait_tail);
+    umx_memh        *memh = ((MemoryObject *)tail->memory)->umx;
 
     if (memh == NULL) {
         return UMX_ERR_STALE_KEY; /* closed since the wait was made */
     }
-    return umx_memh_wait_until(req->worker->umx, memh, &req->condition, params,
+    return umx_memh_wait_until(req->worker->umx, memh, tail->until, params,
                                &req->op);
 }
 
@@ -99,17 +127,26 @@ const op_type op_wait = {
     .flags    = OP_RECV,
     .post     = wait_until_post,
     .describe = describe,
+    .clear    = wait_clear,
+    .traverse = wait_traverse,
 };
 
 PyObject *
 wait_post(WorkerObject *worker, PyObject *memory, const umx_condition *until)
 {
     RequestObject *req = request_new(worker, NULL, &op_wait);
+    wait_tail     *tail;
 
     if (req == NULL) {
         return NULL;
     }
-    req->remote    = Py_NewRef(memory);
-    req->condition = *until;
+    tail         = TAIL_OF(req, wait_tail);
+    tail->memory = Py_NewRef(memory);
+    tail->until  = block_get(worker->st);
+    if (tail->until == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    *tail->until = *until;
     return request_post(req);
 }
