@@ -7,10 +7,13 @@
 #include <umx/am.h>
 #include <umx/buffer.h>
 #include <umx/channel.h>
+#include <umx/collective.h>
+#include <umx/comm.h>
 #include <umx/context.h>
 #include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/frames.h>
+#include <umx/layer.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>

@@ -56,8 +56,9 @@ umx_worker_poll(umx_worker *worker)
 {
     unsigned events;
 
-    if (!umi_worker_enter(worker)) {
-        return 0; /* from a callback: later */
+    if (worker->generation != umi_fork_generation() ||
+        !umi_worker_enter(worker)) {
+        return 0; /* UCX's sockets are the parent's; from a callback: later */
     }
     events = umi_worker_poll(worker);
     return umi_worker_leave(worker) ? events : 0;
