@@ -24,6 +24,7 @@
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>
+#include <umx/wait.h>
 #include <umx/worker.h>
 
 #endif

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
+#include "core/wait.h"
 #include "mem/cuda.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
@@ -157,6 +158,7 @@ memh_new(umx_context *context)
         atomic_init(&memh->refs, 1);
         memh->context     = context;
         memh->buf.memtype = UMX_MEMTYPE_HOST;
+        memh->waiters     = &memh->own_waiters;
     }
     return memh;
 }
@@ -180,6 +182,7 @@ memh_open(umx_memh *memh, int segment_number)
         umi_segment_publish(memh->segment, memh->context->id, memh->id,
                             memh->buf.len);
     }
+    memh->number = memh->id;
     umi_context_hold(memh->context);
     return UMX_OK;
 
@@ -214,6 +217,7 @@ allocate(umx_memh *memh, size_t len, int *number_p)
     memh->buf.len = len;
     if (umi_segment_create(len, &memh->segment, number_p) == UMX_OK) {
         memh->buf.data = umi_segment_data(memh->segment);
+        memh->waiters  = &memh->segment->waiters;
         return UMX_OK;
     }
     memh->buf.data = mmap(NULL, len > 0 ? len : 1, PROT_READ | PROT_WRITE,
@@ -350,6 +354,10 @@ umx_memh_close(umx_memh *memh)
     remove_from_context(memh);
     if (memh->segment != NULL) {
         umi_segment_close(memh->segment);
+    }
+    if (!atomic_exchange_explicit(&memh->is_closed, true,
+                                  memory_order_acq_rel)) {
+        umi_waits_wake(memh->context, memh->number, NULL);
     }
 }
 

@@ -12,12 +12,16 @@
 struct umx_memh {
     umx_context *context; /* held */
     atomic_uint  refs;
-    uint64_t     id; /* in context->memhs; 0: not, or no longer */
+    uint64_t     id;     /* in context->memhs; 0: not, or no longer */
+    uint64_t     number; /* what `id` was at first */
+    atomic_bool  is_closed;
     umx_buffer   buf;
     bool         is_readonly;
     bool         is_lent;      /* of umx_memh_register() */
     bool         is_of_driver; /* of umx_memh_alloc_cuda() */
     umi_segment *segment;      /* of umx_memh_alloc(); NULL: private memory */
+    umi_waiters *waiters;      /* the segment's, or ... */
+    umi_waiters  own_waiters;  /* ... this one */
     ucp_mem_h    ucp;          /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;
@@ -30,6 +34,13 @@ static inline void
 umi_memh_hold(umx_memh *memh)
 {
     atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+}
+
+/* True if its user has closed it. */
+static inline bool
+umi_memh_is_closed(const umx_memh *memh)
+{
+    return atomic_load_explicit(&memh->is_closed, memory_order_acquire);
 }
 
 /* True if the registration covers `buf`. */

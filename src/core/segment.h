@@ -20,8 +20,11 @@
 #include <stdint.h>
 #include <umx/status.h>
 
-#define UMI_SEGMENT_MAGIC UINT64_C(0x31544e454d474553) /* "SEGMENT1" */
+#define UMI_SEGMENT_MAGIC UINT64_C(0x32544e454d474553) /* "SEGMENT2" */
 #define UMI_SEGMENT_HEADER 2048                        /* bytes */
+
+/* Who waits for a memory: wait.h says what is in it. */
+typedef _Atomic(uint64_t) umi_waiters;
 
 typedef struct umi_segment {
     uint64_t    magic;
@@ -29,6 +32,7 @@ typedef struct umi_segment {
     uint64_t    memory;
     uint64_t    length; /* bytes of data */
     atomic_uint is_closed;
+    umi_waiters waiters; /* beside what every operation reads */
 } umi_segment;
 
 _Static_assert(sizeof(umi_segment) <= UMI_SEGMENT_HEADER, "room");

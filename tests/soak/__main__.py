@@ -18,6 +18,7 @@ import floods
 import kills
 import messages
 import pools
+import waits
 from flat import Flat
 
 import ucp
@@ -29,6 +30,7 @@ _SUBJECTS = {
     "kills": kills.run,
     "floods": floods.run,
     "pools": pools.run,
+    "waits": waits.run,
 }
 
 
