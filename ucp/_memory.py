@@ -34,7 +34,9 @@ class Memory(Closing, _ext.Memory):
 
         Peers on this host, of the same user, map memory of the kind
         ``"host"``: their operations are loads and stores, in which this
-        process takes no part.
+        process takes no part. It is a segment of the system's then, of which
+        a host has a few thousands for all its processes: many small memories
+        are better allocated from a ``Heap``.
 
         Args:
             nbytes: how many; 0 is fine.
@@ -45,7 +47,8 @@ class Memory(Closing, _ext.Memory):
             device: its number; None: that of the current context, or 0.
 
         Raises:
-            UCXNoMemory: there is not so much.
+            UCXNoMemory: there is not so much, or the system has no segment
+                left, and which limit that is.
             ValueError: no such kind or device, no driver; ``nbytes`` negative.
         """
         if nbytes < 0:

@@ -71,7 +71,9 @@ extern "C" {
       "a segment of UCX's shared memory must be less than 64k "              \
       "(UCX_POSIX_SEG_SIZE, UCX_SYSV_SEG_SIZE, UCX_XPMEM_SEG_SIZE, "         \
       "UCX_MM_SEG_SIZE): UCX counts its bytes in 16 bits, and damages "      \
-      "messages")
+      "messages")                                                            \
+    X(UMX_ERR_SEGMENT_LIMIT, -215,                                           \
+      "the system's limit on shared memory segments is reached")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

@@ -11,6 +11,7 @@
 #include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/frames.h>
+#include <umx/heap.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
