@@ -69,13 +69,15 @@ MESSAGES = 1000000
 CANCELS  = 100000
 KILLS    = 300
 FLOOD    = 10240
+HEAPS    = 100000
 PROGRAMS = 3000
 CHAOS    = 20
 
 soak: $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
-	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)"; do \
+	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
+	            "heaps $(HEAPS)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

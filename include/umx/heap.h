@@ -83,9 +83,9 @@ UMX_API void umx_heap_query(umx_heap *heap, umx_heap_info *info);
 UMX_API void umx_heap_destroy(umx_heap *heap);
 
 /**
- * Write to `text` which limits the system has on segments, and how many are in
- * use: by all, by this user, and by this process. For a person who reads
- * UMX_ERR_SEGMENT_LIMIT.
+ * Write to `text` which limit of the system on segments is reached now, if one
+ * is, and how many segments this user and this process have. For a person who
+ * reads UMX_ERR_SEGMENT_LIMIT.
  *
  * @return as snprintf(): bytes of the whole text, without the '\0'
  */

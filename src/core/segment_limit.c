@@ -85,15 +85,22 @@ umx_segment_limits(char *text, size_t size)
     int             last = get_usage(&usage), len;
 
     if (last < 0 || !get_limits(&limits)) {
-        len = snprintf(text, size, "the system does not tell its limits");
-    } else {
-        count_own(last, &of_user, &of_process);
-        len = snprintf(text, size,
-                       "kernel.shmmni is %lu: %d segments are in use, %u of "
-                       "this user, %u of this process; kernel.shmall is %lu "
-                       "pages: %lu are in use; kernel.shmmax is %lu bytes",
-                       limits.shmmni, usage.used_ids, of_user, of_process,
-                       limits.shmall, usage.shm_tot, limits.shmmax);
+        len = snprintf(text, size, "the system does not tell which");
+        return (size_t)len;
     }
-    return (len < 0) ? 0 : (size_t)len;
+    count_own(last, &of_user, &of_process);
+    if ((unsigned long)usage.used_ids >= limits.shmmni) {
+        len = snprintf(text, size,
+                       "kernel.shmmni is %lu, and %d are in use: %u of this "
+                       "user, %u of this process",
+                       limits.shmmni, usage.used_ids, of_user, of_process);
+    } else {
+        len = snprintf(text, size,
+                       "kernel.shmmax is %lu bytes, kernel.shmall is %lu pages "
+                       "and %lu are in use: %u segments of this user, %u of "
+                       "this process",
+                       limits.shmmax, limits.shmall, usage.shm_tot, of_user,
+                       of_process);
+    }
+    return (size_t)len;
 }

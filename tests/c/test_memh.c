@@ -170,8 +170,8 @@ test_the_limits_are_told(void **state)
 
     (void)state;
     assert_int_equal(len, strlen(text));
-    assert_memory_equal(text, "kernel.shmmni is ", 17);
-    assert_non_null(strstr(text, " of this process; kernel.shmall is "));
+    assert_memory_equal(text, "kernel.shmm", 11); /* ax, or even ni */
+    assert_non_null(strstr(text, " of this process"));
     assert_int_equal(umx_segment_limits(NULL, 0), len);
 }
 
