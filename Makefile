@@ -16,6 +16,7 @@
 #   UCP_UCX=system | /dir   another UCX (see setup.py); default: the wheel
 #   PYTEST_ARGS="-k send"   for `make test` and `make asan`; "-n 4": four at a time
 #   C_TESTS="check"         for `make test` and `make stress`: without ASan
+#   TESTS="test_tag"        these C tests only, where C tests are run
 #   RUNS=5 STRESS=test-c    for `make stress`: how often, and what
 
 PYTHON      = python3
@@ -100,7 +101,7 @@ coverage: cmocka $(VENV)/.ucp
 valgrind: cmocka $(VENV)/.ucp
 	$(make_c) valgrind
 
-# TESTS="test_channel ..." NOMEM_ONCE=1: see src/Makefile.
+# NOMEM_ONCE=1: see src/Makefile.
 nomem: cmocka $(VENV)/.ucp
 	$(make_c) nomem
 

@@ -4,7 +4,7 @@
 The receiving process awaits one message after the other, each there already,
 so no await needs the event loop: without a budget a timer would never fire.
 Lateness beyond the millisecond, in microseconds; `idle` is the same loop with
-nothing to receive.
+nothing to receive. MB/s is what is received meanwhile.
 
 python benchmarks/fairness.py [--seconds 3] [--sizes 8,65536]
 """
@@ -16,6 +16,7 @@ import asyncio
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 from _contenders import human, sizes, ucx_environment
 from _process import Child
@@ -32,8 +33,10 @@ async def flood(port: int, size: int) -> None:
         await ep.send_many(buffers)
 
 
-async def lateness(size: int, seconds: float, port_known) -> list[float]:
-    """Of each timer, in seconds; size 0: nothing comes."""
+async def lateness(
+    size: int, seconds: float, port_known: Callable[[int], None]
+) -> tuple[list[float], float]:
+    """Of each timer, in seconds, and bytes per second; size 0: nothing comes."""
     import ucp
 
     late: list[float] = []
@@ -41,6 +44,7 @@ async def lateness(size: int, seconds: float, port_known) -> list[float]:
     listener = ucp.create_listener(accepted.put_nowait)
     port_known(listener.port)
     ep = await accepted.get() if size else None
+    count = 0
 
     async def tick() -> None:
         end = time.perf_counter() + seconds
@@ -49,44 +53,54 @@ async def lateness(size: int, seconds: float, port_known) -> list[float]:
             late.append(time.perf_counter() - due)
 
     async def drink() -> None:
+        nonlocal count
         assert ep is not None
         buffer = bytearray(size)
         while True:
             await ep.recv(buffer)
+            count += 1
 
     drinking = asyncio.ensure_future(drink()) if ep else None
+    start = time.perf_counter()
     await tick()
+    rate = count * size / (time.perf_counter() - start)
     if drinking is not None and ep is not None:
         drinking.cancel()
         ep.abort()
-    return late
+    return late, rate
 
 
-def measure(size: int, transport: str, seconds: float) -> list[float]:
+def measure(size: int, transport: str, seconds: float) -> tuple[list[float], float]:
     """In a child, so that each run has a context of its own."""
     env = ucx_environment(transport, {})
     me = [sys.executable, __file__]
     with Child([*me, "--tick", str(size), str(seconds)], env, True, 0) as ticker:
         port = ticker.message()["port"]
         if not size:
-            return list(ticker.message()["late"])
+            return result(ticker)
         with Child([*me, "--flood", str(size), str(port)], env, True, 1):
-            return list(ticker.message()["late"])
+            return result(ticker)
 
 
-def report(name: str, late: list[float]) -> None:
+def result(ticker: Child) -> tuple[list[float], float]:
+    message = ticker.message()
+    return list(message["late"]), float(message["rate"])
+
+
+def report(name: str, measured: tuple[list[float], float]) -> None:
+    late, rate = measured
     cuts = statistics.quantiles(late, n=1000)
     print(
         f"{name:16} {len(late):7} {1e6 * statistics.median(late):10.0f} "
-        f"{1e6 * cuts[989]:10.0f} {1e6 * max(late):10.0f}"
+        f"{1e6 * cuts[989]:10.0f} {1e6 * max(late):10.0f} {rate / 1e6:10.0f}"
     )
 
 
 def tick(size: int, seconds: float) -> None:
     from _peers import emit
 
-    late = asyncio.run(lateness(size, seconds, lambda port: emit(port=port)))
-    emit(late=late)
+    late, rate = asyncio.run(lateness(size, seconds, lambda port: emit(port=port)))
+    emit(late=late, rate=rate)
 
 
 if __name__ == "__main__":
@@ -102,7 +116,10 @@ if __name__ == "__main__":
     elif options.flood:
         asyncio.run(flood(int(options.flood[1]), int(options.flood[0])))
     else:
-        print(f"{'case':16} {'timers':>7} {'median us':>10} {'99 % us':>10} max us")
+        print(
+            f"{'case':16} {'timers':>7} {'median us':>10} {'99 % us':>10} "
+            f"{'max us':>10} {'MB/s':>10}"
+        )
         for transport in options.transports.split(","):
             report(f"{transport} idle", measure(0, transport, options.seconds))
             for size in options.sizes:

@@ -2,9 +2,9 @@
 # python all_pairs.py [PROCESSES]
 """Every process connects to every other one, as an MPI library does at its start.
 
-The parent hands the worker addresses round, as a launcher would. Then the
-processes meet at a barrier, whose log2(n) rounds need no message to be longer
-than its tag, and sum a number of each.
+The parent gives the worker addresses of all processes to each of them, as a
+launcher would. Then the processes meet at a barrier, and compute a sum to which
+each contributes a number.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Ranks:
 
     @classmethod
     async def connect(cls, rank, addresses):
-        """Endpoints to all, this process included; nothing waits for a peer."""
+        """Make endpoints to all processes, this one included, without waiting."""
         endpoints = [
             await ucp.create_endpoint_from_worker_address(address)
             for address in addresses
@@ -34,8 +34,12 @@ class Ranks:
         return cls(rank, endpoints)
 
     async def barrier(self):
-        """Nobody leaves before everybody has come: in round k each tells the
-        one 2^k further on, and waits for the one 2^k before."""
+        """Wait until every process has called this.
+
+        In round k each process sends to the one that is 2^k ranks higher, and waits
+        for the one that is 2^k ranks lower. The messages are empty: their tags are
+        enough.
+        """
         distance = 1
         while distance < self.size:
             to = self.endpoints[(self.rank + distance) % self.size]
@@ -46,7 +50,7 @@ class Ranks:
             distance *= 2
 
     async def sum(self, number):
-        """The sum of the numbers of all: each sends its own to everybody."""
+        """Return the sum of the numbers of all, which each sends to all others."""
         mine = number.to_bytes(8, "little")
         others = [bytearray(8) for _ in self.endpoints]
         await asyncio.gather(
@@ -67,7 +71,7 @@ async def run(rank, pipe):
     ranks = await Ranks.connect(rank, pipe.recv())
     await ranks.barrier()
     total = await ranks.sum(rank + 1)
-    await ranks.barrier()  # all have what was sent to them
+    await ranks.barrier()  # every process has received its messages
     pipe.send(total)
     await ranks.close()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python cupy_roundtrip.py
-"""A CuPy array there and back, from device memory into device memory.
+"""Send a CuPy array and receive one, from device memory into device memory.
 
-Nothing is synchronised by hand: the stream that an array names is waited for.
+The program need not synchronise: a send waits for the stream that an array names.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import ucp
 
 
 async def double(ep):
-    """The server: receive a matrix, send it back times two."""
+    """The server: receive a matrix, multiply it by two and send it back."""
     matrix = cp.empty((1000, 1000))
     await ep.recv(matrix)
     await ep.send(matrix * 2)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A Dask cluster whose messages go over UCX: python dask_cluster.py [protocol]."""
+# python dask_cluster.py [PROTOCOL]
+"""A Dask cluster whose messages go over UCX; PROTOCOL tcp uses Dask's own."""
 
 import sys
 
@@ -15,10 +16,11 @@ def main(protocol: str) -> None:
             print("scheduler at", cluster.scheduler_address.rpartition(":")[0])
             first, second = client.scheduler_info()["workers"]
             x = client.submit(np.arange, 8_000_000, workers=[first])
-            total = client.submit(np.sum, x, workers=[second])  # x goes there
+            # The second worker needs x, which the first one sends to it.
+            total = client.submit(np.sum, x, workers=[second])
             print("sum:", total.result())
 
 
-# Workers are processes that import this file.
+# The worker processes import this file, and must not start a cluster themselves.
 if __name__ == "__main__":
     main(*sys.argv[1:] or ["ucp"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python echo_client.py HOST PORT
-"""Send messages of unequal length to echo_server.py and compare the echo."""
+"""Send messages of different lengths to echo_server.py and compare the echo."""
 
 import asyncio
 import sys
@@ -19,6 +19,8 @@ async def main(host, port):
     print(f"{len(MESSAGES)} messages came back")
 
 
+if len(sys.argv) != 3:
+    sys.exit("usage: python echo_client.py HOST PORT")
 try:
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 except OSError as exc:  # refused, unreachable, no such host, timed out

@@ -10,8 +10,9 @@ import ucp
 
 
 async def echo(ep):
-    """Runs once for each client."""
-    with contextlib.suppress(ucp.UCXCloseError):  # closed before the echo was sent
+    """Serve one client."""
+    # The client may close before an echo is sent.
+    with contextlib.suppress(ucp.UCXCloseError):
         async for message in ep:  # until the client closes
             await ep.send(message)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python hello_address.py            one side: prints its port
 # python hello_address.py HOST PORT  the other side
-"""Hello world without a listener: worker addresses change hands over a socket.
+"""Hello world without a listener: the sides exchange worker addresses over a socket.
 
-How the addresses travel is the program's affair; here it is a TCP connection
-that is closed right after. Then each side has an endpoint to the other's
-worker, and messages are told apart by their tags.
+A program may exchange worker addresses by any means. This one uses a TCP
+connection, which it then closes. After that each side has an endpoint to the
+worker of the other side. Tags distinguish the messages.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ GREETING, ANSWER = 1, 2  # tags
 
 
 async def swap_addresses(reader, writer):
-    """Send this worker's address; an endpoint to the other's."""
+    """Send the address of this worker; return an endpoint to the other worker."""
     mine = bytes(ucp.get_worker_address())
     writer.write(len(mine).to_bytes(4, "little") + mine)
     size = int.from_bytes(await reader.readexactly(4), "little")

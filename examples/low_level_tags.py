@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python low_level_tags.py            serve one client: prints its port
 # python low_level_tags.py HOST PORT  the client
-"""The low-level API: callbacks, no event loop, and a loop of the program's own.
+"""The low-level API: callbacks instead of awaitables, without an event loop.
 
-Nothing moves but in ``progress()``, which also calls the callbacks.
+Messages move in ``progress()`` only, which also calls the callbacks.
 """
 
 import sys
@@ -26,7 +26,7 @@ class Done:
         self.value = True
 
     def wait(self, request, worker):
-        """Until the operation that returned ``request`` is done."""
+        """Make progress until the operation that returned ``request`` is done."""
         while request is not None and not self.value:
             worker.progress()
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python numpy_roundtrip.py
-"""A NumPy array there and back, received straight into arrays."""
+"""Send a NumPy array, and receive into one without a copy."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ import ucp
 
 
 async def double(ep):
-    """The server: receive a matrix, send it back times two."""
+    """The server: receive a matrix, multiply it by two and send it back."""
     matrix = np.empty((1000, 1000))
     await ep.recv(matrix)
     await ep.send(matrix * 2)

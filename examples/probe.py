@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python probe.py            receive: prints its port
 # python probe.py HOST PORT  send
-"""Messages of unknown length: look at a tag, take the message, then its bytes.
+"""Messages of unknown length: look at the tag, take the message, receive its bytes.
 
-The tag's upper half says what a message is, its lower half who sent it.
+The upper half of a tag is the kind of the message, the lower half its sender.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def receive():
         print(f"listening on {listener.host}:{listener.port}", flush=True)
         ep = await listener.accept()
     for _ in SIZES:
-        length, tag = await worker.probe(DATA, KIND)  # waits, takes nothing
+        length, tag = await worker.probe(DATA, KIND)  # the message stays
         message = await worker.recv_message(tag)
         buffer = bytearray(message.length)
         await message.recv(buffer)

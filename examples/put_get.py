@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # python put_get.py            the owner of the memory: prints its port
 # python put_get.py HOST PORT  reads and writes it
-"""One-sided transfers: a peer works in this process's memory by a remote key.
+"""One-sided transfers: a peer reads and writes memory of this process by a key.
 
-The owner sends the key and waits; it takes no part in what happens to the
-memory until the other side says that it is done.
+The owner of the memory sends the key and waits. It takes no part in the operations
+of the other side, which sends a message when it has finished.
 """
 
 import asyncio

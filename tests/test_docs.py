@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
+FILE = re.compile(r"`((?:src|ucp_ext|include|tests|ucp)/[\w/]+\.\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
@@ -71,6 +72,13 @@ def test_server_and_client_of_the_quickstart_talk():
 def test_links_lead_to_files(page):
     links = LINK.findall(page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page):
+    # Those that the example of docs/hacking.md makes: test_hacking.py.
+    text = re.sub(r", as `[\w/.]+`[.:]", "", page.read_text())
+    assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
 
 
 CLASSES = {

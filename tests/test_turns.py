@@ -115,3 +115,20 @@ async def test_a_probe_removes_a_message_in_any_turn(no_budget):
         for number, found in enumerate(taken):
             await found.handle.recv(buffer)
             assert buffer[0] == number
+
+
+async def test_callbacks_run_in_the_order_of_completion(no_budget):
+    """What one turn has no time for is not overtaken by what comes in the next."""
+    count = 300
+    async with connected_pair() as (client, server):
+        seen = []
+        requests = [server.recv(bytearray(1)) for _ in range(count)]
+        for number, request in enumerate(requests):
+            request.add_done_callback(lambda _, number=number: seen.append(number))
+        for number in range(count):
+            await client.send(b"x")
+            if number % 7 == 0:
+                await requests[number]
+        while len(seen) < count:
+            await asyncio.sleep(0)
+        assert seen == list(range(count))

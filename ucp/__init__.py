@@ -8,7 +8,7 @@
 #   _ext             the extension: requests, workers, endpoints, exceptions, in C
 #   _context         init(), Config: the process's one context
 #   _worker          the worker of a loop      _lifecycle  one per loop, and its end
-#   _current         calls of the current worker
+#   _current         functions that act on the current worker
 #   _submit          calls from other threads  sync       blocking calls
 #   _endpoint        a connection              _connect   making both ends of it
 #   _lane            messages of an endpoint or channel: objects and frames
@@ -21,18 +21,21 @@
 #   _heap            small memories that share segments
 #   _pool            buffers of registered memory
 #   _closing         with and async with       _callback  functions of the program
-#   exceptions       the tree, drawn           testing    for tests of programs
+#   _ranks           which rank of a job this process is, by the environment
+#   exceptions       the tree of exceptions    testing    for tests of programs
 #   message          messages with metadata, to several endpoints
 #   cuda             arrays in device memory
-#   dask             Dask's protocol: imports distributed, imported by it only
+#   dask             Dask's protocol; only distributed imports it
 #   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
 #   compat.ucxx      the names of ucxx
 #   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
-#   __main__         python -m ucp demo|info   _demo      the demo
+#   __main__         python -m ucp demo|info|run          _demo      the demo
+#   _launcher        ranks on this host        _rank_output  what they print
+#   _process_tree    all that they start, and its end
 #
-# Importing loads libraries and does nothing else: no context, no worker, no
-# thread, no change of os.environ. The first call that needs a context makes
-# it.
+# Importing ucp loads libraries and does nothing else: it makes no context, no
+# worker and no thread, and leaves os.environ unchanged. The first call that
+# needs a context makes it.
 
 # ruff: noqa: E402 -- UCX is loaded before the modules that need it
 
@@ -117,12 +120,12 @@ from .exceptions import (
 )
 from .utils import get_ucxpy_logger
 
-__git_commit__ = ""  # ucx-py has it; releases here are told by version
+__git_commit__ = ""  # ucx-py has this name; __version__ identifies releases here
 _ucx_version = get_ucx_version()
 __ucx_version__ = which_ucx().version
 __ucx_min_version__ = ".".join(map(str, _loader.MIN_VERSION))
 
-# ucx-py's programs use these after `import ucp`; they are imported then.
+# Programs of ucx-py use these after `import ucp`; they are imported on first use.
 _ON_DEMAND = ("_libs", "comm")
 
 __all__ = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m ucp``: a demo, and what this installation is made of."""
+"""``python -m ucp``: ranks, a demo, and information about this installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import _neighbours
 
 _neighbours.check()  # ucp may be the package of another distribution
 
-from . import _context, _demo  # noqa: E402
+from . import _context, _demo, _launcher  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,9 +27,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     _demo.add_arguments(demo)
     demo.set_defaults(run=_demo.run)
-    info = commands.add_parser("info", help="UCX, its transports, this host")
+    ranks = commands.add_parser(
+        "run", help="start ranks of a program on this host", allow_abbrev=False
+    )
+    _launcher.add_arguments(ranks)
+    ranks.set_defaults(run=_launcher.run)
+    info = commands.add_parser("info", help="show UCX, its transports and this host")
     info.set_defaults(run=_info)
-    options = parser.parse_args(arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    program: list[str] = []
+    if arguments[:1] == ["run"]:
+        own, program = _launcher.split(arguments[1:])
+        arguments = ["run", *own]
+    options = parser.parse_args(arguments, argparse.Namespace(program=program))
     status: int = options.run(options)
     return status
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions and coroutine functions of the program that ucp calls."""
+"""Calling functions and coroutine functions of the program."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check_callable(name: str, value: object) -> None:
 
 
 def name_call(func: object, args: tuple[Any, ...]) -> str:
-    """A name for the task of ``func(*args)``: the function, the peer, the bytes.
+    """Make a name for the task of ``func(*args)``: function, peer and bytes.
 
-    Of buffers only the length is told, and of other arguments only the type.
+    The name contains the length of buffers and the type of other arguments.
     """
     owner = getattr(func, "__self__", None)
     if isinstance(owner, _ext.Endpoint | _ext.Channel | _ext.Worker):
@@ -47,17 +47,18 @@ def _name_argument(value: object) -> str:
         return repr(value)
     try:
         nbytes = memoryview(value).nbytes  # type: ignore[arg-type]
-    except Exception:  # a class of the program's may raise anything
+    except Exception:  # a class of the program may raise any exception
         return type(value).__name__
     return f"{nbytes} bytes"
 
 
 class Callback:
-    """Calls ``func``; if that gives a coroutine, runs it as a task.
+    """Calls ``func``, and runs the coroutine that it may return as a task.
 
-    Exceptions go to the loop's exception handler, and to ``on_error``. Runs
-    in the context variables of whoever made it. The task is named after
-    ``name``, by default ``func``, and the arguments.
+    Exceptions go to the loop's exception handler, and to ``on_error``. The
+    function runs with the context variables that were current when the Callback
+    was made. The task is named after ``name``, by default ``func``, and the
+    arguments.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Callback:
         self._context = contextvars.copy_context()
 
     def soon(self, *args: Any) -> None:
-        """Have the loop call the function: the caller may be inside a task's await."""
+        """Have the loop call the function, as the caller may be inside an await."""
         if self._loop is None:
             self._run(args)
         else:

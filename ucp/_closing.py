@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``with`` and ``async with`` for what is closed at the end of the block.
+"""``with`` and ``async with`` for objects that are closed at the end of the block.
 
-An exception that leaves the block is what the program wants to see, and a
-cancellation or a timeout is to end the block now. So a block that an exception
-leaves never waits for the close, and an exception of the close is only logged.
+If an exception leaves the block, the program wants to see that exception, and a
+cancellation or a timeout must end the block immediately. So such a block does not
+wait for the close, and an exception of the close is only logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _AsyncClosable(Protocol):
 
 
 class Closing:
-    """Closed at the end of its ``with`` block."""
+    """Base of classes whose objects ``with`` closes at the end of the block."""
 
     __slots__ = ()
 
@@ -51,10 +51,10 @@ class Closing:
 
 
 class AsyncClosing:
-    """Closed at the end of its ``async with`` block.
+    """Base of classes whose objects ``async with`` closes at the end of the block.
 
     ``close()`` is awaited if the block ends without an exception; otherwise
-    ``_close_soon()`` starts what goes on in the background.
+    ``_close_soon()`` starts a close that continues in the background.
     """
 
     __slots__ = ()

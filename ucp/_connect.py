@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making endpoints: the listening and the connecting side."""
+"""Listening and connecting."""
 
 from __future__ import annotations
 
@@ -30,41 +30,42 @@ def create_listener(
     connect_timeout: float | None = None,
     remote_close: bool = False,
 ) -> Listener:
-    """Listen for connections; close the result to stop.
+    """Listen for connections. Closing the listener ends that.
 
-    A listener that the program drops goes on until its loop ends, or until
-    ``reset()``.
+    A listener that the program drops continues to listen until its event loop
+    ends, or until ``reset()``.
 
-    Without a token (see ``init``) whoever reaches the port is a peer;
-    ``docs/security.md`` says what that means.
+    Without a token (see ``init``), every process that reaches the port can
+    connect; ``docs/security.md`` says what such a peer can do.
 
     Args:
-        callback_func: function or coroutine function of one Endpoint; called
-            in the loop once the peer's handshake is complete. The endpoint
-            closes when the last reference to it is dropped. None: take the
-            endpoints by ``accept()`` or ``async for``.
-        port: None or 0 for one the system chooses.
-        endpoint_error_handling: always on; False is for ucx-py's programs:
-            the endpoint tells them that it is alive.
-        host: address to listen on. None is all addresses, of IPv4 and, where
-            the system has it, of IPv6, by one port; so is ``"::"``, but on a
-            system without IPv6 that fails.
-        backlog: connections the system may queue, and handshakes that may be
-            in progress; None is 4096.
-        on_error: called with each exception of the callback, which also goes
-            to the loop's exception handler.
-        connect_timeout: seconds a peer has for its handshake; None is
+        callback_func: function or coroutine function of one Endpoint, called in
+            the event loop when the handshake of a peer is complete. The endpoint
+            is closed when the last reference to it is dropped. None: the program
+            takes the endpoints by ``accept()`` or ``async for``.
+        port: the port; None or 0: a port that the system chooses.
+        endpoint_error_handling: accepted for compatibility with ucx-py. Errors
+            are always handled; with False the endpoint tells programs of ucx-py
+            that it is alive.
+        host: address on which to listen. None: all addresses of IPv4, and of IPv6
+            if the system has it, with one port number. ``"::"`` is the same, but
+            fails on a system without IPv6.
+        backlog: number of connections that the system may queue, and of
+            handshakes that may be in progress; None is 4096.
+        on_error: called with each exception of the callback. The exception also
+            goes to the loop's exception handler.
+        connect_timeout: seconds that a peer has for its handshake; None is
             ``Config.connect_timeout``.
-        remote_close: peers it has accepted may close it, by
+        remote_close: True if peers that were accepted may close the listener by
             ``Listener.close_remote``.
 
     Raises:
-        TypeError: a callback that cannot be called, or a port that is no int.
-        OverflowError: a port out of 0 to 65535.
-        UCXBusy: the address is in use; without ``host`` the port, by either
-            family.
-        UCXUnreachable: no address of this host.
-        OSError: ``host`` has no address.
+        TypeError: a callback is not callable, or the port is not an int.
+        OverflowError: the port is not in 0 to 65535.
+        UCXBusy: the address is in use; without ``host``, the port is in use by
+            IPv4 or IPv6.
+        UCXUnreachable: the address is not one of this host.
+        OSError: the name ``host`` has no address.
     """
     check_callable("callback_func", callback_func)
     check_callable("on_error", on_error)
@@ -102,31 +103,33 @@ async def create_endpoint(
     family: int = 0,
     local_host: str | None = None,
 ) -> Endpoint:
-    """Connect to a listener.
+    """Connect to a listener. This is ucx-py's name for ``connect``.
 
     Args:
-        ip_address: numeric address or name; the addresses of a name are
-            tried in order.
-        port: the listener's.
-        endpoint_error_handling: always on; False is for ucx-py's programs:
-            the endpoint tells them that it is alive.
-        connect_timeout: seconds for all of it; None is what ``init`` got,
-            5 by default.
-        family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
+        ip_address: numeric address or name of the host; the addresses of a name
+            are tried in order.
+        port: port of the listener.
+        endpoint_error_handling: accepted for compatibility with ucx-py. Errors
+            are always handled; with False the endpoint tells programs of ucx-py
+            that it is alive.
+        connect_timeout: seconds for the whole call; None is the value that
+            ``init`` was given, 5 by default.
+        family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
+            only; 0: of both.
         local_host: numeric source address.
 
     Raises:
-        TypeError: a port that is no int.
-        OverflowError: a port out of 0 to 65535.
-        UCXNotConnected: nobody listens there.
-        UCXUnreachable: there is no way to that address, or it is of the
-            family that UCX's tcp does not use (see ``create_listener``).
-        UCXTimeout: the peer accepts and says nothing.
-        UCXProtocolError: it is no server of ucp; the text has what it sent.
+        TypeError: the port is not an int.
+        OverflowError: the port is not in 0 to 65535.
+        UCXNotConnected: no process listens on the port.
+        UCXUnreachable: there is no route to the address.
+        UCXTimeout: the peer has accepted the connection and does not answer.
+        UCXProtocolError: the peer is not a listener of ucp; the text of the
+            exception contains the bytes that the peer has sent.
         UCXRejected, UCXAuthError, UCXVersionError: the peer refuses.
         OSError: the name has no address.
 
-    When cancelled nothing is left behind.
+    When cancelled, the connection attempt ends.
     """
     port = check_port(port)
     if connect_timeout is None:
@@ -163,22 +166,25 @@ def connect(
     family: int = 0,
     local_host: str | None = None,
 ) -> Connecting:
-    """Connect to a listener: awaitable, and for ``async with``.
+    """Connect to a listener, by ``await`` or by ``async with``.
 
     ``async with ucp.connect(host, port) as ep`` closes the endpoint at the end of
-    the block, as ``async with ep`` does; ``ep = await ucp.connect(host, port)``
-    leaves that to the program.
+    the block, as ``async with ep`` does. After ``ep = await ucp.connect(host,
+    port)`` the program closes the endpoint.
 
     Args:
-        host: numeric address or name; the addresses of a name are tried in order.
-        port: the listener's.
-        timeout: seconds for all of it; None is what ``init`` got as
-            ``connect_timeout``, 5 by default.
-        family: ``socket.AF_INET`` or ``AF_INET6`` to use no other.
+        host: numeric address or name of the host; the addresses of a name are
+            tried in order.
+        port: port of the listener.
+        timeout: seconds for the whole call; None is the ``connect_timeout`` that
+            ``init`` was given, 5 by default.
+        family: ``socket.AF_INET`` or ``AF_INET6`` to use addresses of this family
+            only; 0: of both.
         local_host: numeric source address.
 
     Raises:
-        As ``create_endpoint``, when it is awaited or entered.
+        The exceptions of ``create_endpoint``, when the result is awaited or
+        entered.
     """
     return Connecting(
         create_endpoint(
@@ -189,9 +195,9 @@ def connect(
 
 
 class Connecting(Coroutine[Any, Any, Endpoint]):
-    """A connection that is made once it is awaited, or by ``async with``.
+    """The result of connect(): connects when it is awaited or entered.
 
-    A coroutine in all that it does, so tasks can be made of it.
+    It has the methods of a coroutine, so that tasks can be made of it.
     """
 
     __slots__ = ("_address", "_coroutine", "_endpoint")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The process's UCX context: made on first use, shared by all workers."""
+"""The UCX context of the process, made on first use and shared by all workers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
 
-# What libumx's log levels are in the logging module.
+# libumx's log levels in terms of the logging module.
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 _NO_DEVICE = -14  # UCS_ERR_NO_DEVICE
 # UCX's options that leave it with fewer transports or devices.
 _CHOOSING = ("TLS", "NET_DEVICES", "SHM_DEVICES", "SELF_DEVICES", "ACC_DEVICES")
 
-_DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds; ucx-py's
+_DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds, as in ucx-py
 
 
 # The fields of Config that are times. libumx counts nanoseconds.
@@ -37,16 +37,16 @@ _TIMES = ("spin", "drain", "close_timeout", "connect_timeout", "heartbeat", "kee
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Limits and thresholds of libumx; None means its default.
+    """Limits and thresholds of libumx. None selects the default of libumx.
 
-    Times are in seconds. Each can be given as an integer of nanoseconds instead,
-    by the name that it has in C: ``Config(spin_ns=0)`` equals ``Config(spin=0)``.
+    Times are in seconds. Each time can also be given in nanoseconds, as an
+    integer, by its name in C: ``Config(spin_ns=0)`` equals ``Config(spin=0)``.
 
-    The defaults and their reasons are in ``src/core/config.c``.
+    The defaults and the reasons for them are in ``src/core/config.c``.
 
     Raises:
-        TypeError: a time is no number.
-        ValueError: a time is not finite, or given by both of its names.
+        TypeError: a time is not a number.
+        ValueError: a time is not finite, or is given by both of its names.
 
     ``init()`` raises UCXConfigError for a value that is out of range.
     """
@@ -54,7 +54,7 @@ class Config:
     spin: float | None = None
     """Longest time one ``await`` polls before it sleeps; 0 means never."""
     drain: float | None = None
-    """Longest time spent on messages before the loop gets its turn."""
+    """Longest time spent on messages in one turn of the event loop."""
     rndv_thresh_shm: int | None = None
     """Bytes; sends of this size and above go by rendezvous over shared
     memory."""
@@ -62,58 +62,61 @@ class Config:
     """Bytes; sends of this size and above go by rendezvous without shared
     memory."""
     cma_min: int | None = None
-    """Bytes; sends of this size and above, up to ``cma_max``, are read by the
-    receiver out of the sender's memory, where the system allows that."""
+    """Bytes; the receiver reads messages of this size and above, up to
+    ``cma_max``, from the memory of the sender, where the system allows that."""
     cma_max: int | None = None
-    """Bytes; longer sends are not read out of the sender's memory. 0 means
-    that none are."""
+    """Bytes; the receiver reads no longer messages from the memory of the
+    sender. 0 means that it reads none."""
     credit_bytes: int | None = None
-    """Eager bytes a peer may have sent that are not received yet, and 512 for
-    each eager message."""
+    """Bytes that a peer may have sent in eager messages that have not been
+    received yet. Each message counts 512 bytes more than its length."""
     credit_messages: int | None = None
-    """Eager messages likewise, of each channel."""
+    """Eager messages that a peer may have sent on one channel and that have not
+    been received yet."""
     credit_rndv: int | None = None
-    """Announced large messages likewise, of all channels; each channel may have
-    16 more."""
+    """Large messages that a peer may have announced on all channels together and
+    that have not been received yet. Each channel may have 16 more."""
     channels_max: int | None = None
-    """Channels that a peer may send on to one endpoint, all kinds together,
-    besides the endpoint's own messages."""
+    """Channels of all kinds on which a peer may send to one endpoint, besides
+    channel 0."""
     close_timeout: float | None = None
     """Deadline of ``close()`` without a timeout and of closes in the
     background."""
     connect_timeout: float | None = None
     """Longest time the handshake of an accepted endpoint may take."""
     heartbeat: float | None = None
-    """A peer silent for this long is given up with UCXConnectionReset: one that
-    is stopped, or behind a network that has gone. 0 means never; longer than
-    any peer may hold its loop."""
+    """If a peer is silent for this long, the connection ends with
+    UCXConnectionReset. Detects a peer that is stopped and a network that has
+    failed. It must be longer than any peer blocks its event loop. 0 means
+    that a peer may be silent forever."""
     keepalive: float | None = None
-    """A peer whose host has not answered the kernel's probes for this long is
-    given up with UCXConnectionReset; it may be as busy as it likes. Rounded up
-    to whole seconds. 0 means never."""
+    """If the host of a peer does not answer the kernel's probes for this long,
+    the connection ends with UCXConnectionReset; the process of the peer may be
+    busy meanwhile. Rounded up to whole seconds. 0 disables the probes."""
     goodbye_bytes: int | None = None
-    """Unread large-message bytes pulled in when the peer closes."""
+    """Bytes of unread large messages that are fetched when the peer closes, so
+    that they can still be received."""
     rma_ucx: int | None = None
-    """Whether ``put`` and ``get`` of memory that is not mapped are UCX's own: 0
-    never, 1 where the connection has RDMA lanes, 2 always. UCX does not check
-    what peers reach: with 2 and without RDMA a peer's stale key may end this
-    process."""
+    """Whether ``put`` and ``get`` of memory that is not mapped are UCX's own
+    operations: 0 never, 1 on connections with RDMA lanes, 2 always. UCX does not
+    check which memory peers access: with 2 and without RDMA, an outdated key of a
+    peer may crash this process."""
     frames_copy_max: int | None = None
-    """Bytes; the small frames of a message are copied together up to here, else
-    UCX gathers them."""
+    """Bytes; the small frames of a message are copied into one block if they are
+    at most this long together; otherwise UCX gathers them."""
     frames_alone_min: int | None = None
-    """Bytes; frames of this size and above travel on their own."""
+    """Bytes; frames of this size and above are sent as messages of their own."""
     frames_max: int | None = None
     """Frames of one message, sent or received. A peer that sends more is
-    dropped."""
+    disconnected."""
     frames_bytes_max: int | None = None
     """Bytes of all frames of one message, sent or received. A peer that sends
-    more is dropped."""
+    more is disconnected."""
     token: bytes | None = None
     """Shared secret of 1 to 256 bytes; peers without it are refused. See
     ``init()`` for other ways to give it."""
 
-    # In the order of _TIMES. Accepted, and kept as seconds in the fields above.
+    # These are in the order of _TIMES, and are stored in the fields above as seconds.
     spin_ns: dataclasses.InitVar[int | None] = None
     drain_ns: dataclasses.InitVar[int | None] = None
     close_timeout_ns: dataclasses.InitVar[int | None] = None
@@ -132,7 +135,7 @@ class Config:
                 _check_time(name, getattr(self, name))
 
     def _given(self) -> dict[str, int | bytes | None]:
-        """What is not None, by the names and in the units of libumx."""
+        """The values that are not None, by the names and in the units of libumx."""
         values = dataclasses.asdict(self)
         for name in _TIMES:
             seconds = values.pop(name)
@@ -152,7 +155,7 @@ def _check_time(name: str, value: Any) -> None:
 
 @dataclasses.dataclass
 class _State:
-    """What init() sets and reset() clears."""
+    """The state that init() sets and reset() clears."""
 
     context: _ext.Context | None = None
     options: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -161,7 +164,7 @@ class _State:
 
 
 _state = _State()
-_said: list[str] | None = None  # what is logged while a context is made
+_said: list[str] | None = None  # the texts logged while a context is made
 memories: WeakSet[_ext.Memory | _ext.BufferPool | _ext.Heap] = WeakSet()  # those alive
 _lock = threading.Lock()
 
@@ -175,28 +178,32 @@ def init(
     config: Config | None = None,
     token: bytes | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Create the process's context with these settings.
+    """Create the context of the process with these settings.
 
-    Without it the first call that needs a context makes one with defaults.
+    If ``init`` is not called, the first call that needs a context creates one
+    with default settings.
 
     Args:
-        options: UCX options without the ``UCX_`` prefix.
-        env_takes_precedence: the environment's ``UCX_*`` win over ``options``.
-        blocking_progress_mode: accepted for ucx-py's sake; a wait spins
-            briefly, then sleeps, whatever it is.
-        connect_timeout: seconds; what ``create_endpoint`` uses when it gets
-            none. Default ``UCXPY_CONNECT_TIMEOUT``, else 5.
+        options: UCX options, without the prefix ``UCX_``.
+        env_takes_precedence: True if the variables ``UCX_*`` of the environment
+            override ``options``.
+        blocking_progress_mode: accepted for compatibility with ucx-py. It has no
+            effect: a wait polls for a short time, then sleeps.
+        connect_timeout: seconds that ``connect`` and ``create_endpoint`` wait when
+            they are given no timeout. Default: the variable
+            ``UCXPY_CONNECT_TIMEOUT`` of the environment, else 5.
         config: limits and thresholds of this library.
-        token: shared secret of 1 to 256 bytes, or the path of a file with it,
-            which nobody but its owner may be able to open. Peers without the
-            secret are refused. Default: ``config.token``, else the environment's
-            ``UCP_TOKEN``, or the file that ``UCP_TOKEN_FILE`` names. Without
-            any, who reaches a listener is trusted: see ``docs/security.md``.
+        token: shared secret of 1 to 256 bytes, or the path of a file with the
+            secret, which only its owner may be able to open. Peers without the
+            secret are refused. Default: ``config.token``, else the variable
+            ``UCP_TOKEN`` of the environment, or the file that ``UCP_TOKEN_FILE``
+            names. Without a token every process that reaches a listener can
+            connect: see ``docs/security.md``.
 
     Raises:
-        RuntimeError: there is a context already.
-        UCXConfigError: UCX knows no such option, or refuses its value; or the
-            token's file or variable is not as it should be.
+        RuntimeError: the context exists already.
+        UCXConfigError: UCX does not know an option or refuses its value; or the
+            file or the variable of the token is not valid.
     """
     if token is not None:
         if config is not None and config.token is not None:
@@ -240,7 +247,7 @@ def _create(
     _state.context = context
     _state.options = options
     _state.env_first = env_first
-    # The name that programs of ucx-py listen to.
+    # Programs of ucx-py read the logger of this name.
     logging.getLogger("ucx").info(
         "UCX %s with options %s", _loader.which_ucx().version, options
     )
@@ -248,7 +255,7 @@ def _create(
 
 
 def _no_device(options: dict[str, str], env_first: bool) -> UCXConfigError:
-    """Name the options that choose transports and devices, as they were given."""
+    """An exception that names the given options for transports and devices."""
     in_force = _ext.config_options(options, env_first)
     given = [
         f'{name}="{in_force[name]}"'
@@ -263,7 +270,7 @@ _REFUSED = re.compile(r"Invalid value for (\w+): '(.*?)'\. Expected: (.*)")
 
 
 def _refused_variable(said: list[str]) -> str | None:
-    """The variable of the environment that UCX has complained of, in words."""
+    """Describe the variable of the environment that UCX has refused."""
     for match in filter(None, map(_REFUSED.search, said)):
         name, value, expected = match.groups()
         return f'UCX refuses UCX_{name}="{value}", it expects {expected}'
@@ -272,7 +279,7 @@ def _refused_variable(said: list[str]) -> str | None:
 
 @contextlib.contextmanager
 def _hearing() -> Iterator[list[str]]:
-    """The texts that the library and UCX log in the block; they are logged, too."""
+    """Collect the texts that libumx and UCX log in the block; they are logged, too."""
     global _said
     _said = []
     try:
@@ -288,7 +295,7 @@ def _log(level: int, text: str) -> None:
 
 
 def get_context() -> _ext.Context:
-    """The process's context, made now if there is none."""
+    """Return the context of the process, which is made if there is none."""
     with _lock:
         if _state.context is not None:
             return _state.context
@@ -296,7 +303,7 @@ def get_context() -> _ext.Context:
 
 
 def current_context() -> _ext.Context | None:
-    """The process's context, or None before the first use."""
+    """Return the context of the process, or None before the first use."""
     return _state.context
 
 
@@ -310,7 +317,7 @@ def forget_context() -> None:
 
 
 def connect_timeout() -> float:
-    """Seconds that create_endpoint() waits when it is given none."""
+    """Seconds that create_endpoint() waits when it is given no timeout."""
     if _state.connect_timeout is not None:
         return _state.connect_timeout
     text = os.environ.get("UCXPY_CONNECT_TIMEOUT")
@@ -323,10 +330,10 @@ def close_timeout() -> float:
 
 
 def get_config() -> dict[str, str]:
-    """UCX's options without the ``UCX_`` prefix.
+    """Return UCX's options, without the prefix ``UCX_``.
 
-    Those in use, or before the first use those that would be. Creates no
-    context.
+    Before the first use of UCX these are the options that a context would get
+    now. This call creates no context.
     """
     return _ext.config_options(_state.options, _state.env_first)
 
@@ -338,14 +345,14 @@ def get_ucx_version() -> tuple[int, int, int]:
 
 
 def get_ucp_context_info() -> str:
-    """UCX's own description of the context, one fact a line."""
+    """Return UCX's description of the context, one fact on each line."""
     return get_context().info()
 
 
 def get_active_transports() -> set[str]:
-    """Names of the transports UCX may use, as it reports them.
+    """Return the names of the transports that UCX may use.
 
-    ``endpoint.transports()`` tells which ones a connection does use.
+    ``endpoint.transports()`` returns those that a connection uses.
     """
     return {transport for transport, _ in _resources()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls of the current worker: that of the running loop, or of the thread."""
+"""Functions that act on the worker of the running loop, or of the thread."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ._lifecycle import current_worker, running_loop
 
 
 def get_ucp_worker() -> int:
-    """UCX's ``ucp_worker_h`` of the current worker."""
+    """Return the ``ucp_worker_h`` of the current worker, as an integer."""
     return current_worker().handle
 
 
 def get_ucp_worker_info() -> str:
-    """UCX's own description of the current worker."""
+    """Return UCX's description of the current worker."""
     return current_worker().info()
 
 
 def progress() -> int:
-    """Move messages once without waiting; returns the number of events.
+    """Make progress once, without waiting; return the number of events.
 
-    A program in an event loop has no need of it. Not to be called from a
-    callback of ucp.
+    A program with an event loop does not need this call. It must not be called
+    from a callback of ucp.
     """
     return current_worker().progress()
 
@@ -33,16 +33,16 @@ def progress() -> int:
 def register_am_allocator(
     allocator: Callable[[int], Any] | None, allocator_type: str = "host"
 ) -> None:
-    """``Worker.register_am_allocator`` of the current worker."""
+    """Call ``Worker.register_am_allocator`` of the current worker."""
     current_worker().register_am_allocator(allocator, allocator_type)
 
 
 def continuous_ucx_progress(
     event_loop: asyncio.AbstractEventLoop | None = None,
 ) -> None:
-    """Let the running loop drive its worker from now on.
+    """Have the running event loop drive its worker.
 
-    Every call that needs it does this by itself.
+    Programs need not call this: every call that needs a worker does the same.
 
     Raises:
         RuntimeError: ``event_loop`` is not the running loop.
@@ -53,16 +53,16 @@ def continuous_ucx_progress(
 
 
 async def flush() -> None:
-    """Wait until all that was sent is in the peers' memory."""
+    """Wait until everything that was sent has reached the memory of the peers."""
     if _context.current_context() is not None:
         await current_worker().flush()
 
 
 def fence() -> None:
-    """Have operations on peers' memory executed in order from here on.
+    """Order operations on the memory of peers, without waiting.
 
-    On each endpoint those that come later are executed after those before.
-    Waits for nothing.
+    On each endpoint, operations that are called later are executed after those
+    that were called before.
     """
     if _context.current_context() is not None:
         current_worker().fence()
@@ -72,14 +72,14 @@ async def recv(buffer: Any, tag: SupportsIndex) -> None:
     """Receive a message sent with ``force_tag=True`` by any peer.
 
     Args:
-        buffer: writable and contiguous; of the message's length.
-        tag: 64 bits; all of them count. ``Worker.recv`` has a mask, and takes
-            shorter messages.
+        buffer: writable and contiguous, of the length of the message.
+        tag: a number of 64 bits, all of which are compared. ``Worker.recv`` has a
+            mask, and accepts shorter messages.
 
     Raises:
         UCXMsgTruncated: the lengths differ; the message is consumed.
         OverflowError: the tag is negative, or longer than 64 bits.
 
-    When cancelled nothing is lost: the next receive gets the message.
+    When cancelled, the next receive gets the message.
     """
     await current_worker()._tag_recv(buffer, tag)

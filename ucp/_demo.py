@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m ucp demo``: NumPy arrays there and back between two processes.
+"""``python -m ucp demo``: two processes exchange NumPy arrays.
 
-The parent listens and starts a child, which connects and echoes. For each
-dtype and size: the child compares the checksum of the array it received with
-the parent's; the parent compares checksum and bytes of the array that came
-back. Then each size is timed, and checked again.
+The parent listens and starts a child, which connects and sends every array back.
+For each dtype and size, the child compares the checksum of the array that it
+received with that of the parent, and the parent compares the checksum and the
+bytes of the array that came back. Then each size is timed, and checked again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DTYPES: tuple[Any, ...] = (
 _TIMED_SECONDS = 0.4  # for each size
 _MAX_ROUNDS = 20_000
 
-# Every dtype sends other bytes: what a receive left untouched is noticed.
+# Every dtype sends different bytes, so that bytes of an earlier one are noticed.
 _SHIFT = 4096
 
 

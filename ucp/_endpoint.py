@@ -25,17 +25,17 @@ _CONTROL = 65535
 # The C class is the first base: a call of one of its methods searches the bases
 # in order until it finds that class.
 class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
-    """A connection to one peer, made by create_endpoint() and its like.
+    """A connection to one peer, made by connect() or by a listener.
 
-    ``send`` and ``recv`` and everything else on the way of a message are
-    methods of the base class, written in C. Belongs to the event loop it was
-    made in. Dropping the last reference closes it in the background: what
-    ``send`` has returned for still arrives.
+    ``send``, ``recv`` and the other methods that move messages are inherited from
+    the base class, which is written in C. An endpoint belongs to the event loop
+    in which it was made. Dropping the last reference closes the endpoint in the
+    background; messages whose ``send`` has returned still arrive.
 
-    ``async with`` closes it at the end of the block, as ``close()`` does. If an
-    exception leaves the block, a cancellation for example, nothing is waited
-    for: that exception comes out at once, and the close goes on in the
-    background, no longer than ``Config.close_timeout``.
+    ``async with`` closes the endpoint at the end of the block, as ``close()``
+    does. If an exception leaves the block, for example a cancellation, the block
+    does not wait: the exception propagates immediately, and the close continues
+    in the background for at most ``Config.close_timeout``.
     """
 
     __slots__ = ("_close_after", "_has_error_handling")
@@ -66,20 +66,21 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     async def close(  # type: ignore[override]
         self, timeout: float | None = None
     ) -> None:
-        """Close gracefully: the peer can read all that was sent.
+        """Close in agreement with the peer, which can read all that was sent.
 
-        Receives pending here raise UCXPeerClosed. Fine to call when the
-        endpoint is closed already, by whichever side.
+        Receives that are pending on this side raise UCXPeerClosed. Closing an
+        endpoint that either side has closed already does nothing.
 
         Args:
-            timeout: seconds to wait for the peer, then close by force;
-                default ``Config.close_timeout``.
+            timeout: seconds to wait for the peer before the endpoint is closed
+                by force; default ``Config.close_timeout``.
 
         Raises:
-            UCXTimeout: closed by force; ``unsent_bytes`` counts the bytes of
-                sends that had not completed.
+            UCXTimeout: the endpoint was closed by force; the attribute
+                ``unsent_bytes`` of the exception counts the bytes of sends that
+                had not completed.
 
-        When cancelled the close goes on in the background.
+        When cancelled, the close continues in the background.
         """
         failure = self.error
         if failure is not None:
@@ -109,28 +110,32 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
             _context.logger.debug("%r: closed by a failure: %s", self, exc)
 
     def channel(self, number: int) -> Channel:
-        """The channel ``number``, 1 to 65535; both sides name the same.
+        """Return the channel ``number`` of this endpoint.
 
-        Any number of objects may name one channel; making them costs
-        nothing on the wire. The first send on one channel more than the peer
-        accepts (its ``Config.channels_max``) raises ``UCXError``.
+        Both sides use the same number to reach each other. Several objects may
+        stand for one channel; making them sends nothing. If the peer does not
+        accept one more channel (its ``Config.channels_max``), the first send on
+        it raises ``UCXError``.
+
+        Args:
+            number: 1 to 65535.
 
         Raises:
-            ValueError: no such number.
+            ValueError: the number is not in this range.
         """
         return Channel(self, number)
 
     @property
     def control(self) -> Channel:
-        """Channel 65535: by agreement for a program's own control messages.
+        """Channel 65535, by convention for control messages of the program.
 
-        They do not queue behind the program's data.
+        They do not wait behind the data that the program sends on the endpoint.
         """
         return Channel(self, _CONTROL)
 
     @property
     def peer(self) -> Peer:
-        """Who is at the other end; what is not known is None."""
+        """Host, port, pid and version of the peer; None for what is not known."""
         host, port = (self.peer_address or (None, None))[:2]
         pid, version = self._peer_id or (None, None)
         return Peer(host, port, pid, version)
@@ -138,24 +143,26 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     async def peer_info(self) -> PeerInfo:
         """Ask the peer for its version, host, memory, load and transports.
 
-        Its library answers whenever its worker makes progress. A peer that
-        never does is waited for: use a timeout.
+        The library of the peer answers when the peer's worker makes progress.
+        This call waits as long as that takes: use a timeout.
 
         Raises:
-            UCXProtocolError: the answer is no such information.
+            UCXProtocolError: the answer cannot be understood.
             Otherwise as ``recv``.
         """
         return PeerInfo.parse(await self._peer_info())
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
-        """Close once ``n`` messages have been received.
+        """Close the endpoint after ``n`` messages have been received.
 
         Args:
-            n: messages to come, or
-            count_from_ep_creation: messages since the endpoint was made.
+            n: number of messages.
+            count_from_ep_creation: count from the first message of the endpoint;
+                False: count from this call.
 
         Raises:
-            UCXError: called twice, or more have been received.
+            UCXError: this was called before, or more than ``n`` messages have
+                been received.
         """
         count = self._recv_count
         if not count_from_ep_creation:
@@ -175,12 +182,13 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
     def set_close_callback(self, callback_func: Callable[[], object] | None) -> None:
         """Call ``callback_func()`` once when the endpoint has closed.
 
-        Whoever closed it, and also when it failed or its last reference was
-        dropped. Messages that have arrived before stay readable. Replaces an
-        earlier callback. On a closed endpoint it is called soon.
+        It is called when either side closes the endpoint, when the endpoint fails,
+        and when its last reference is dropped. Messages that arrived before can
+        still be received. The callback replaces an earlier one. If the endpoint
+        is closed already, the callback is called in the next turn of the loop.
 
         Raises:
-            TypeError: it cannot be called.
+            TypeError: ``callback_func`` is not callable.
         """
         check_callable("callback_func", callback_func)
         if callback_func is None or not self.closed():
@@ -203,7 +211,7 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         return self._handle
 
     def ucx_info(self) -> str:
-        """UCX's own description of the endpoint; ours once it is closed."""
+        """UCX's description of the endpoint; of a closed one its ``repr``."""
         try:
             return self._info()
         except UCXCloseError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of the compiled part; what the calls mean is in their docstrings."""
+"""Types of the extension module, whose docstrings describe the calls."""
 
 import asyncio
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Messages of a lane, that is an endpoint or a channel: objects and frames."""
+"""Objects and frames: methods that endpoints and channels have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PICKLE = b"pickle"  # the header of a pickled object
 
 
 class _Lane(Protocol):
-    """What ``Objects`` and ``Frames`` need of the class they are mixed into."""
+    """The methods of the class into which ``Objects`` and ``Frames`` are mixed."""
 
     def send(self, buffer: Any, tag: Any = None) -> _ext.Request[None]: ...
     def recv_message(self, tag: Any = None) -> Awaitable[_ext.Message]: ...
@@ -29,7 +29,7 @@ class _Lane(Protocol):
 
 
 class Objects:
-    """Buffers whose length the receiver need not know."""
+    """Messages whose length the receiver need not know."""
 
     __slots__ = ()
 
@@ -38,8 +38,9 @@ class Objects:
     ) -> _ext.Request[None]:
         """Send a buffer whose length the peer need not know; awaitable.
 
-        One message; ``recv_obj`` takes it, so does ``recv`` of that length.
-        Arguments, errors and cancelling as in ``send``.
+        The buffer is sent as one message. ``recv_obj`` receives it, and so does
+        ``recv`` with a buffer of that length. Arguments, exceptions and the effect
+        of cancelling are those of ``send``.
         """
         return self.send(obj, tag)
 
@@ -48,15 +49,18 @@ class Objects:
         tag: Tag | None = None,
         allocator: Callable[[int], Any] = bytearray,
     ) -> Any:
-        """Receive the next message, of whatever length.
+        """Receive the next message, of any length, and return its bytes.
 
         Args:
-            tag: as in ``recv``.
-            allocator: called with the length in bytes once it is known, to
-                make the writable buffer that is filled and returned.
+            tag: as for ``recv``.
+            allocator: called with the length in bytes; returns the writable
+                buffer that is filled and returned.
 
-        Raises: as ``recv``, and what ``allocator`` raises. Whether cancelled
-        or failed in the allocator: the message stays for the next receive.
+        Raises:
+            The exceptions of ``recv``, and those of ``allocator``.
+
+        When cancelled, or when ``allocator`` raises, the next receive gets the
+        message.
         """
         message = await self.recv_message(tag)
         buffer = allocator(message.length)
@@ -64,13 +68,12 @@ class Objects:
         return buffer
 
     def __aiter__(self) -> Self:
-        """The messages without a tag, each as ``recv_obj()`` gives it.
+        """Iterate over the messages without a tag, as ``recv_obj()`` returns them.
 
-        ``async for message in ep`` ends when the endpoint is closed by agreement,
-        by whichever side, and what the peer had sent has been read.
-
-        Raises: what ``recv_obj`` raises if the connection breaks. When cancelled
-        nothing is lost: the next receive gets the message.
+        ``async for message in ep`` ends when either side has closed the endpoint
+        and all messages that the peer had sent have been received. It raises the
+        exceptions of ``recv_obj`` if the connection breaks. When cancelled, the
+        next receive gets the message.
         """
         return self
 
@@ -83,7 +86,7 @@ class Objects:
 
 
 class Frames:
-    """Objects of several buffers, each as one message of frames."""
+    """Objects that consist of several buffers, each sent as one message."""
 
     __slots__ = ()
 
@@ -94,17 +97,21 @@ class Frames:
     async def recv_multi(
         self: _Lane, allocator: Callable[[int], Any] | None = None
     ) -> list[Any]:
-        """The buffers of the next message, as ``recv_frames`` without header."""
+        """Receive the next message of frames; return its buffers.
+
+        As ``recv_frames``, without the header.
+        """
         _, frames = await self.recv_frames(allocator)
         return frames
 
     def send_pickle(self: _Lane, obj: object) -> _ext.Request[None]:
-        """Send ``obj`` by pickle protocol 5; awaitable.
+        """Send ``obj``, pickled by protocol 5; awaitable.
 
-        Its large buffers, of NumPy arrays for example, travel without a copy
-        and are held until then: do not change them before.
+        Large buffers, for example those of NumPy arrays, are not copied: they
+        must not change before the request is done.
 
-        Raises: what pickling ``obj`` raises.
+        Raises:
+            The exceptions of pickling ``obj``.
         """
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
@@ -112,18 +119,17 @@ class Frames:
         return self.send_frames(frames, _PICKLE)
 
     async def recv_pickle(self: _Lane, *, allow_pickle: bool = False) -> Any:
-        """Receive what ``send_pickle`` has sent.
+        """Receive an object that ``send_pickle`` has sent.
 
         Args:
-            allow_pickle: must be True. Whoever may send pickled data can have
-                this process run any code: ask only for what comes from peers
-                that you trust.
+            allow_pickle: must be True. A peer that sends pickled data can make
+                this process run any code, so receive it from trusted peers only.
 
         Raises:
             ValueError: ``allow_pickle`` is not True; nothing is received.
-            UCXError: the next message of frames is no pickled object; it is
-                consumed.
-            Otherwise as ``recv_frames``, and what unpickling raises.
+            UCXError: the next message of frames is not a pickled object; the
+                message is consumed.
+            Otherwise the exceptions of ``recv_frames`` and of unpickling.
         """
         if allow_pickle is not True:
             raise ValueError(
@@ -139,10 +145,10 @@ class Frames:
 class Channel(_ext.Channel, Objects, Frames):  # order: see Endpoint
     """An ordered lane of an endpoint, made by ``Endpoint.channel``.
 
-    A channel has the calls for messages that an endpoint has. It has a queue, an
-    order and a limit of unread messages of its own: a message sent on it neither
-    waits behind messages of other channels nor is matched with their receives.
-    It ends with its endpoint, which it keeps alive.
+    A channel has the methods for messages that an endpoint has. Its queue, its
+    order and its limit of unread messages are its own: a message on a channel
+    neither waits behind messages of other channels nor is matched with their
+    receives. A channel ends with its endpoint, and keeps it alive.
     """
 
     __slots__ = ()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One worker per event loop: made on first use, closed with its loop.
 
-A worker is closed by whatever ends its loop first:
+A worker is closed by the first of these:
 
-- ``loop.shutdown_asyncgens()``, which asyncio.run() and uvloop.run() call:
-  each worker has an asynchronous generator whose cleanup closes endpoints
-  gracefully and waits for them. So a program may return from its main
-  coroutine right after its last ``send``.
-- ``reset()``, or the interpreter's exit.
-- The next use of ucp in the thread, or in any thread if that one has ended,
-  when the loop was closed without the above.
+- ``loop.shutdown_asyncgens()``, which asyncio.run() and uvloop.run() call. Each
+  worker has an asynchronous generator, whose cleanup closes the endpoints in
+  agreement with their peers and waits for them. So a program may return from its
+  main coroutine immediately after its last ``send``.
+- ``reset()``, or the exit of the interpreter.
+- The next use of ucp, if the loop was closed in another way: in the thread of
+  the worker, or in any thread if that one has ended.
 
-Calls outside of a running loop share one worker per thread; it moves only in
-``progress()``.
+Calls outside of a running loop use one worker per thread, which makes progress
+in ``progress()`` only.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _workers: dict[_Key, Worker] = {}
 
 
 def current_worker() -> Worker:
-    """The worker of the running loop, or of the thread if none runs.
+    """Return the worker of the running event loop, or of the thread if none runs.
 
-    Made on first use, and with it the process's context.
+    The worker is made on first use, and with it the context of the process.
     """
     loop = running_loop()
     worker = _workers.get(loop or threading.current_thread())
@@ -68,7 +68,7 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
 
 
 async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
-    """Close ``worker`` when the loop shuts its generators down."""
+    """Close ``worker`` when the loop shuts down its asynchronous generators."""
     try:
         yield
     finally:
@@ -87,7 +87,7 @@ def _step(awaitable: Awaitable[None]) -> None:
 
 
 def _start_closing(worker: Worker) -> None:
-    """Stop listening and start to close what is open."""
+    """Close the listeners of ``worker`` and start to close its endpoints."""
     worker._withdraw_address()
     for listener in [*worker._dropped_listeners]:
         _Unclosed(repr(listener))
@@ -127,7 +127,7 @@ def _discard(worker: Worker) -> None:
 
 
 def _close_now(worker: Worker) -> None:
-    """Close ``worker`` outside of its loop; waits, at most the close timeout."""
+    """Close ``worker`` outside of its loop; waits for at most the close timeout."""
     if not worker.closed():
         worker._stop_helper()
         _start_closing(worker)
@@ -138,7 +138,7 @@ def _close_now(worker: Worker) -> None:
 
 
 def _close_orphans() -> None:
-    """Close workers whose loop was closed under them, or whose thread ended."""
+    """Close workers whose loop was closed, or whose thread has ended."""
     for worker in list(_workers.values()):
         ended = worker.loop is None or worker.loop.is_closed()
         if worker._thread is threading.current_thread():
@@ -148,7 +148,7 @@ def _close_orphans() -> None:
 
 
 def _take_over(worker: Worker) -> bool:
-    """True if ``worker`` is this thread's, now that its own has ended."""
+    """True if ``worker`` belongs to this thread, or does so now as its own ended."""
     if worker._thread is threading.current_thread():
         return True
     if worker._thread.is_alive():
@@ -168,7 +168,7 @@ def _close_at_exit() -> None:
 
 
 def _forget_after_fork() -> None:
-    """Start the child without workers: those it has a copy of are the parent's."""
+    """Start the child without workers: its copies belong to the parent."""
     for worker in _workers.values():
         worker._disown()
     _workers.clear()
@@ -184,14 +184,15 @@ before_reset: list[Callable[[], None]] = []
 
 
 def reset() -> None:
-    """Shut down all of UCX; the next call starts it anew.
+    """Shut UCX down. The next call starts it again.
 
-    Closed objects need not be gone. Waits for closes that go on in the
-    background, at most the close timeout.
+    Objects that are closed may still be referenced. ``reset`` waits for closes in
+    the background, for at most the close timeout.
 
     Raises:
-        UCXError: endpoints, listeners or memories are open, or a loop in
-            another thread uses ucp; names them and changes nothing.
+        UCXError: endpoints, listeners or memories are open, or an event loop in
+            another thread uses ucp. The exception names them, and nothing has
+            changed.
     """
     gc.collect()
     for prepare in before_reset:
@@ -211,7 +212,7 @@ def reset() -> None:
 
 
 def _users(worker: Worker) -> list[str]:
-    """What keeps ``worker`` from being reset, in words."""
+    """Describe the objects that prevent a reset of ``worker``."""
     held = [
         thing for thing in worker._listeners if thing not in worker._dropped_listeners
     ]

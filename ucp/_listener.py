@@ -24,8 +24,8 @@ AcceptCallback = Callable[[Endpoint], Coroutine[Any, Any, object] | object]
 class Acceptor:
     """Takes the endpoints that one listener accepts.
 
-    It holds no reference to the listener, so that a listener which the program
-    drops is collected.
+    An acceptor holds no reference to its listener, so that a listener which the
+    program drops can be freed.
     """
 
     def __init__(
@@ -67,14 +67,15 @@ class Acceptor:
             self.callback.soon(endpoint)
 
     def end(self) -> None:
-        """Let iterations end, and waits for the end of the listener return."""
+        """End iterations over the listener and waits for its end."""
         self.is_ended = True
         self._waiters.wake()
 
     async def next(self) -> Endpoint | None:
-        """The next endpoint of a listener without a callback; None: closed.
+        """Return the next endpoint of a listener without a callback.
 
-        An endpoint is taken after the wait, so that cancelling loses none.
+        Returns None once the listener is closed. The endpoint is taken after the
+        wait, so that a cancelled call loses none.
         """
         while not self._endpoints:
             if self.is_ended:
@@ -85,20 +86,22 @@ class Acceptor:
         return endpoint
 
     async def wait_ended(self) -> None:
-        """Wait until nobody listens any more."""
+        """Wait until the listener is closed."""
         while not self.is_ended:
             await self._waiters.wait()
 
 
 class Listener(_ext.Listener):
-    """A listening port, made by create_listener().
+    """A port to which peers connect, made by create_listener().
 
-    Listens until ``close()``. Dropped while it is open, it goes on listening as
-    long as its event loop lives; ``ucp.reset()`` and the loop's end close it
-    then, with a ResourceWarning. The endpoints it has accepted live on. Belongs
-    to the event loop it was made in. Made with a callback it can wait in
-    ``serve_forever()``; made without one it gives the endpoints by ``accept()``,
-    or as an asynchronous iterator.
+    A listener listens until ``close()``. A listener that the program drops while
+    it is open continues to listen until its event loop ends or ``ucp.reset()`` is
+    called; these close it with a ResourceWarning. Closing a listener does not
+    affect the endpoints that it has accepted. A listener belongs to the event
+    loop in which it was made.
+
+    A listener with a callback has ``serve_forever()``. Without a callback,
+    ``accept()`` and ``async for`` give the endpoints.
     """
 
     __slots__ = ("_acceptor", "_dropped")
@@ -109,7 +112,7 @@ class Listener(_ext.Listener):
     def __del__(self) -> None:
         dropped = getattr(self, "_dropped", None)
         if dropped is not None and not self.closed():
-            dropped.add(self)  # it lives on
+            dropped.add(self)  # this keeps it alive
 
     def __repr__(self) -> str:
         state = "closed" if self.closed() else f"on {self.host}:{self.port}"
@@ -117,19 +120,22 @@ class Listener(_ext.Listener):
 
     @property
     def ip(self) -> str:
-        """The address it listens on, as ``host``: the IPv4 one of two."""
+        """The address on which it listens, as ``host``; of two the IPv4 one."""
         return self.host
 
     def close(self) -> None:
-        """Stop listening. Idempotent; ends iterations and ``serve_forever()``."""
+        """Stop listening; end iterations and ``serve_forever()``.
+
+        A second call does nothing.
+        """
         super().close()
         self._acceptor.end()
         self._dropped.discard(self)
 
     async def wait_closed(self) -> None:
-        """Wait until it is closed: by ``close()``, its peer or its worker's end.
+        """Wait until the listener is closed, by this program or by a peer.
 
-        Callbacks that run go on.
+        Callbacks that are running continue.
         """
         self._check_loop("awaited")
         await self._acceptor.wait_ended()
@@ -137,14 +143,15 @@ class Listener(_ext.Listener):
     async def serve_forever(self) -> None:
         """Serve until the listener is closed; close it when cancelled.
 
-        Returns when ``close()`` is called elsewhere. Callbacks that run go on::
+        Returns when another task calls ``close()``. Callbacks that are running
+        continue::
 
             async with ucp.create_listener(callback, port) as listener:
                 await listener.serve_forever()
 
         Raises:
-            TypeError: made without a callback, it serves nobody.
-            UCXCloseError: it is closed already.
+            TypeError: the listener has no callback.
+            UCXCloseError: the listener is closed already.
         """
         if self._acceptor.callback is None:
             raise TypeError("a listener without a callback serves nobody: accept()")
@@ -156,16 +163,16 @@ class Listener(_ext.Listener):
             self.close()
 
     async def accept(self) -> Endpoint:
-        """Wait for the next peer that connects; its endpoint.
+        """Wait for the next peer that connects, and return its endpoint.
 
         Several tasks may wait: each endpoint goes to one of them, in the order
-        of asking. When cancelled no connection is lost: the next ``accept()``
-        gets it.
+        of their calls. Cancelling loses no connection: the next ``accept()`` gets
+        it.
 
         Raises:
-            UCXCloseError: the listener is closed, or was while this waited, and
-                every connection accepted before has been given out.
-            TypeError: a listener with a callback gives its endpoints to that.
+            UCXCloseError: the listener is closed, and every connection that was
+                accepted before has been returned.
+            TypeError: the listener has a callback, which gets the endpoints.
         """
         if self._acceptor.callback is not None:
             raise TypeError("a listener with a callback gives its endpoints to that")
@@ -187,13 +194,14 @@ class Listener(_ext.Listener):
     async def close_remote(ep: Endpoint) -> None:
         """Close the peer's listener that accepted ``ep``.
 
-        Returns once nobody listens there any more; open endpoints live on,
-        and iterations over the listener end.
+        Returns once that listener is closed. Open endpoints are not affected;
+        iterations over the listener end.
 
         Raises:
-            UCXRejected: made without ``remote_close=True``, it does not
-                allow that.
-            UCXError: this side has accepted the peer, which has no listener.
+            UCXRejected: the listener does not allow it: it was made without
+                ``remote_close=True``.
+            UCXError: ``ep`` was accepted on this side, so the peer has no
+                listener for it.
             Otherwise as ``ep.recv``.
         """
         await ep._close_listener()

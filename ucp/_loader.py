@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Find UCX and load it before ``ucp._ext`` is imported.
 
-The extension names ``libucp.so.0`` and ``libucs.so.0`` and carries no rpath.
-The dynamic linker takes a library of that soname which is loaded already, so
-whatever this module loads first is what the extension uses. ``UCP_UCX`` says
-which UCX that is:
+The extension is linked with ``libucp.so.0`` and ``libucs.so.0`` and has no rpath.
+The dynamic linker uses a library of that soname if one is loaded already, so the
+extension uses the libraries that this module loads. The variable ``UCP_UCX`` of
+the environment says which UCX that is:
 
 - ``wheel`` (default): the package ``libucx-cu12`` or ``libucx-cu13``;
 - ``system``: what the dynamic linker finds;
 - ``/dir``: an installation with ``/dir/lib/libucp.so.0``.
 
-A UCX that is in the process already wins over all of them: two copies would
-both hook the allocator. UCX finds its transport modules relative to its own
-library. The environment is as it was when the import has ended.
+A UCX that is already in the process has precedence over all of them: two copies
+would both replace functions of the memory allocator. UCX finds its transport
+modules relative to its own library. After the import the environment is the same
+as before.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ MIN_VERSION = (1, 13)
 # In the order in which they need each other.
 _SONAMES = ("libucm.so.0", "libucs.so.0", "libuct.so.0", "libucp.so.0")
 
-# A wheel holds copies, not links: lib/libucs.so and lib/libucs.so.0 are two
-# files, and loading both would give two UCX. These are the names that
-# libucx.load_library() uses, so other users of the wheel share our copy.
+# A wheel contains copies, not links: lib/libucs.so and lib/libucs.so.0 are two
+# files, and loading both would load UCX twice. libucx.load_library() uses these
+# names too, so other users of the wheel share one copy with this package.
 _WHEEL_NAMES = ("libucm.so.0", "libucs.so", "libuct.so", "libucp.so")
 
 # How long UCX spins at each function of libc that it patches when it is loaded,
@@ -77,11 +78,11 @@ class _DlInfo(ctypes.Structure):
 
 @functools.cache
 def load() -> WhichUCX:
-    """Load UCX as ``UCP_UCX`` says, once per process.
+    """Load the UCX that ``UCP_UCX`` names, once per process.
 
     Raises:
-        ImportError: there is no usable UCX, or another distribution's files
-            are mixed with this package's; the text says what to do.
+        ImportError: there is no usable UCX, or files of another distribution are
+            mixed with those of this package; the text says what to do.
     """
     _neighbours.check()
     _check_extension_is_here()
@@ -101,7 +102,7 @@ def load() -> WhichUCX:
 
 
 def which_ucx() -> WhichUCX:
-    """Say which UCX this process uses, from where, and its version."""
+    """Return which UCX this process uses: its kind, its path and its version."""
     return load()
 
 
@@ -116,7 +117,7 @@ def _check_extension_is_here() -> None:
 
 
 def _loaded_directory() -> Path | None:
-    """Where the libucs is that somebody loaded before us."""
+    """Return the directory of a libucs that was loaded before; None: none was."""
     try:
         libucs = _open("libucs.so.0", os.RTLD_NOLOAD)
     except OSError:
@@ -159,8 +160,11 @@ def _dir_files(prefix: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _no_grace_if_alone() -> Iterator[None]:
-    """While UCX is loaded it reads the environment; without other threads there
-    are none to wait for, and none that read the environment meanwhile."""
+    """Set ``_GRACE`` to 0 in the environment while UCX is loaded.
+
+    This is done only without other threads: then there is no thread to wait for,
+    and none that reads the environment in between.
+    """
     if _GRACE in os.environ or len(os.listdir("/proc/self/task")) > 1:
         yield
         return
@@ -172,11 +176,11 @@ def _no_grace_if_alone() -> Iterator[None]:
 
 
 def _open_all(kind: str, names: list[str]) -> ctypes.CDLL:
-    """Open the libraries in order; the last is libucp."""
+    """Open the libraries in order; return the last, which is libucp."""
     libucm, *others = names
-    # libucm needs libucs and does not say so; libucs asks for libucm by its
-    # soname, and not every libucs has an rpath. Opened lazily, libucm comes
-    # first; where that is refused (LD_BIND_NOW), libucs may still find it.
+    # libucm needs libucs without being linked with it. libucs is linked with
+    # libucm, and not every libucs has an rpath. So libucm is opened first, lazily;
+    # where that is refused (LD_BIND_NOW), libucs may still find it.
     with contextlib.suppress(OSError):
         _open(libucm)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory that peers read and write: the owner's side."""
+"""Memory that peers may read and write."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ._closing import Closing
 
 
 class Memory(Closing, _ext.Memory):
-    """Memory that peers reach by its ``key``: see ``Endpoint.remote``.
+    """Memory that peers may read and write, made by allocate() or register().
 
-    Made by ``allocate`` or ``register``. It has the buffer protocol and
-    ``__array_interface__``, so ``np.asarray(memory)`` and
-    ``memoryview(memory)`` are the memory itself. Peers have access until
-    ``close()``, or until the last reference is dropped; views and transfers
-    under way keep the bytes beyond that. Not bound to a thread or event loop.
+    A peer uses the ``key`` of the memory: see ``Endpoint.remote``. The memory has
+    the buffer protocol and ``__array_interface__``, so ``np.asarray(memory)`` and
+    ``memoryview(memory)`` give access to the memory itself. Peers have access until
+    ``close()``, or until the last reference is dropped. The bytes exist as long as
+    a view of them or an operation on them does. A memory may be used in any thread
+    and event loop.
     """
 
     __slots__ = ()
@@ -30,26 +31,30 @@ class Memory(Closing, _ext.Memory):
     def allocate(
         cls, nbytes: int, kind: str = "host", device: int | None = None
     ) -> Self:
-        """Allocate ``nbytes`` bytes of zeros.
+        """Allocate ``nbytes`` bytes, which are zero.
 
-        Peers on this host, of the same user, map memory of the kind
-        ``"host"``: their operations are loads and stores, in which this
-        process takes no part. It is a segment of the system's then, of which
-        a host has a few thousands for all its processes: many small memories
-        are better allocated from a ``Heap``.
+        Processes of the same user on this host map memory of the kind ``"host"``:
+        their operations are loads and stores, in which this process takes no
+        part.
+
+        The memory is a segment of the system then, of which a host has a few
+        thousand for all its processes. A ``Heap`` allocates many small memories
+        in few segments.
 
         Args:
-            nbytes: how many; 0 is fine.
-            kind: ``"host"``; of NVIDIA's driver ``"pinned"``, host memory that
-                devices copy from and to at full speed; ``"cuda"``, device
-                memory, which has ``__cuda_array_interface__`` instead of a
-                buffer; ``"cuda-managed"``, which has both.
-            device: its number; None: that of the current context, or 0.
+            nbytes: number of bytes, 0 or more.
+            kind: ``"host"``, or one of the kinds of NVIDIA's driver. ``"pinned"``
+                is host memory from and to which devices copy at full speed.
+                ``"cuda"`` is device memory; it has ``__cuda_array_interface__``
+                instead of the buffer protocol. ``"cuda-managed"`` has both.
+            device: number of the device; None: the device of the current context,
+                or 0.
 
         Raises:
-            UCXNoMemory: there is not so much, or the system has no segment
-                left, and which limit that is.
-            ValueError: no such kind or device, no driver; ``nbytes`` negative.
+            UCXNoMemory: there is not enough memory, or the system has no segment
+                left; the error names the limit.
+            ValueError: the kind or the device does not exist, there is no driver,
+                or ``nbytes`` is negative.
         """
         if nbytes < 0:
             raise ValueError(f"nbytes is {nbytes}")
@@ -58,16 +63,17 @@ class Memory(Closing, _ext.Memory):
 
     @classmethod
     def register(cls, buffer: Any) -> Self:
-        """Let peers reach ``buffer``, which is held until ``close()``.
+        """Give peers access to ``buffer``, which is referenced until ``close()``.
 
-        Their operations are executed by this process, when its event loop
+        The operations of peers are executed by this process, while its event loop
         runs. A read-only buffer gives read-only memory.
 
         Args:
-            buffer: contiguous host or device memory, any dtype.
+            buffer: contiguous host or device memory of any dtype.
 
         Raises:
-            TypeError, ValueError: no buffer, not contiguous.
+            TypeError: ``buffer`` is not a buffer.
+            ValueError: ``buffer`` is not contiguous.
         """
         return cls._added(cls(_context.get_context(), buffer=buffer))
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Notice other distributions that install the package ``ucp`` as well.
 
-pip lets two distributions write into one directory, and the files of both then
-lie beside each other:
+pip lets two distributions install files into one directory:
 
 - ucx-py (``ucx-py-cu12`` and its like): Python imports its compiled modules
   in ``ucp/_libs`` rather than this distribution's modules of the same names.
@@ -27,10 +26,10 @@ _PACKAGE = Path(__file__).parent
 def check() -> None:
     """Look for files of other distributions in this package's directory.
 
-    Raises:
-        ImportError: ucx-py lies in the same directory.
+    Warns of distributions that do no harm as long as they are not uninstalled.
 
-    Warns if what lies there changes nothing as long as it is not uninstalled.
+    Raises:
+        ImportError: files of ucx-py are in the directory.
     """
     compiled = sorted(_PACKAGE.glob("_libs/*.so"))
     if compiled:
@@ -50,7 +49,7 @@ def _text(file: Path, guess: str) -> str:
 
 
 def _others() -> list[str]:
-    """The other distributions that say that they have a package ``ucp``."""
+    """Return the other distributions that have a package ``ucp``."""
     from importlib.metadata import packages_distributions  # slow to import
 
     names = set(packages_distributions().get("ucp", ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who is at the other end of an endpoint."""
+"""Information about the peer of an endpoint."""
 
 from __future__ import annotations
 
@@ -8,59 +8,65 @@ from typing import Any, NamedTuple, Self
 
 from .exceptions import UCXProtocolError
 
-# What parsing an answer raises that is not what was asked for.
+# The exceptions of parsing an answer that has another form.
 _NONSENSE = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
 
 
 class Peer(NamedTuple):
-    """What the handshake has told; None where it has not."""
+    """What this side knows about the peer by the handshake; None if unknown."""
 
     host: str | None
     port: int | None
     pid: int | None
     version: str | None
-    """Of its ucp."""
+    """Version of the peer's ``ucp``."""
 
 
 class Memory(NamedTuple):
-    """Bytes; 0 where the peer's system does not say."""
+    """Memory of the peer in bytes; 0 where its system does not tell."""
 
     rss: int
-    """Resident in its process."""
+    """Resident memory of the peer's process."""
     peak: int
-    """The most that were."""
+    """Largest value of ``rss`` so far."""
     total: int
-    """Of its host."""
+    """Memory of the peer's host."""
     available: int
+    """Memory of the peer's host that is available."""
 
 
 class Load(NamedTuple):
-    """What its worker has to do."""
+    """Load of the peer's worker."""
 
     endpoints: int
+    """Number of its endpoints."""
     requests: int
+    """Number of its pending operations."""
     unexpected_messages: int
-    """Arrived, and no receive has asked for them."""
+    """Messages that have arrived and that no receive has asked for."""
     unexpected_bytes: int
+    """Bytes of these messages."""
 
 
 class PeerInfo(NamedTuple):
-    """A peer's own account; it may be wrong."""
+    """What a peer says about itself. None of it is verified."""
 
     version: str
-    """Of its ucp."""
+    """Version of the peer's ``ucp``."""
     ucx_version: str
+    """Version of the peer's UCX."""
     pid: int
+    """Number of the peer's process."""
     host: str
-    """Its name."""
+    """Name of the peer's host."""
     memory: Memory
     worker: Load
     transports: list[tuple[str, str]]
-    """The (transport, device) pairs that it uses to reach us."""
+    """The (transport, device) pairs by which the peer sends to this process."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From the JSON text that the peer sent, whatever it is."""
+        """Parse the text that the peer has sent, which should be JSON."""
         try:
             values = json.loads(text)
             return cls(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Buffers of registered memory, lent one at a time."""
+"""Pools of buffers in registered memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._closing import Closing
 def _settle(
     future: asyncio.Future[_ext.PoolBuffer], value: _ext.PoolBuffer | Exception
 ) -> None:
-    """In the future's loop. A buffer that nobody takes goes to the next."""
+    """Settle ``future``, in its loop, unless it is done: the buffer is freed then."""
     if future.done():
         return
     if isinstance(value, Exception):
@@ -23,23 +23,24 @@ def _settle(
 
 
 class BufferPool(Closing, _ext.BufferPool):
-    """``count`` buffers of ``nbytes`` bytes each, in memory registered once.
+    """A pool of ``count`` buffers of ``nbytes`` bytes, in memory registered once.
 
-    What is sent from them, or received into them, needs no registration and no
-    allocation. A buffer is lent until it is released (or dropped), there is no
-    view of it any more, and every operation on it is done: also those that
-    were cancelled, of which the last bytes may land much later.
+    Sending from these buffers and receiving into them needs neither registration
+    nor allocation. A buffer is in use until it is released or dropped, no view of
+    it exists, and every operation on it is done. This includes cancelled
+    operations, whose last bytes may arrive much later.
 
-    May be used by any thread and any asyncio event loop, several at a time.
+    Any number of threads and asyncio event loops may use a pool.
 
     Args:
-        count: how many buffers; at least 1.
-        nbytes: of each; at least 1.
-        kind, device: of memory, as for ``Memory.allocate``.
+        count: number of buffers; at least 1.
+        nbytes: length of each in bytes; at least 1.
+        kind, device: as for ``Memory.allocate``.
 
     Raises:
-        UCXNoMemory: there is not so much.
-        ValueError: no such kind or device, or nothing to lend.
+        UCXNoMemory: there is not enough memory.
+        ValueError: the kind or the device does not exist, or ``count`` or
+            ``nbytes`` is too small.
     """
 
     __slots__ = ()
@@ -57,18 +58,19 @@ class BufferPool(Closing, _ext.BufferPool):
         return f"<ucp.BufferPool of {self.count} x {self.nbytes} bytes, {state}>"
 
     async def acquire(self) -> _ext.PoolBuffer:
-        """A buffer; waits until one is free, in the order of asking.
+        """Return a free buffer; wait until there is one.
 
-        Its bytes are what the last user has left there. Give it back by
-        ``release()``, or by ``with``::
+        Tasks are served in the order of their calls. The buffer contains the bytes
+        of its last use. It is returned to the pool by ``release()``, or by
+        ``with``::
 
             with await pool.acquire() as buffer:
                 await ep.send(buffer)
 
-        When cancelled, who comes next is served.
+        When cancelled, the buffer goes to the next task that waits.
 
         Raises:
-            UCXCloseError: the pool is closed, or was while this waited.
+            UCXCloseError: the pool is closed, or was closed during the wait.
         """
         buffer = self._take()
         if buffer is not None:
@@ -89,7 +91,7 @@ class BufferPool(Closing, _ext.BufferPool):
         future: asyncio.Future[_ext.PoolBuffer],
         value: _ext.PoolBuffer | Exception,
     ) -> None:
-        """Give ``future`` what it waits for; any thread."""
+        """Settle ``future`` with ``value``. Any thread may call this."""
         loop = future.get_loop()
         if loop is asyncio._get_running_loop():
             _settle(future, value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Addresses: of this host's network interfaces, and of names."""
+"""Addresses of names, and of the network interfaces of this host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINK_LOCAL_SCOPE = 0x20
 
 
 def check_port(port: SupportsIndex) -> int:
-    """The port as an int; refuses what the socket module would refuse."""
+    """Return the port as an int; raise the exceptions of the socket module."""
     try:
         number = operator.index(port)
     except TypeError:
@@ -34,17 +34,19 @@ def check_port(port: SupportsIndex) -> int:
 
 
 def get_address(ifname: str | None = None, *, family: int = socket.AF_INET) -> str:
-    """The address of a network interface, for peers to connect to.
+    """Return the address of a network interface, to which peers can connect.
 
     Args:
-        ifname: the interface; if None the one ``UCXPY_IFNAME`` names, else
-            the first that has an address among those whose names start with
-            ``ib``, ``eth``, ``en``, in this order.
+        ifname: name of the interface. None: the interface that the variable
+            ``UCXPY_IFNAME`` of the environment names, else the first one with an
+            address whose name begins with ``ib``, ``eth`` or ``en``, in this
+            order.
         family: ``socket.AF_INET`` or ``socket.AF_INET6``.
 
     Raises:
-        OSError: no interface of this name, or it has no such address.
-        RuntimeError: no name was given and no interface fits.
+        OSError: there is no interface of this name, or it has no address of this
+            family.
+        RuntimeError: no name was given, and no interface has such an address.
     """
     look_up = _LOOK_UP.get(family)
     if look_up is None:
@@ -103,15 +105,15 @@ _LOOK_UP: dict[int, Callable[[str], str]] = {
 
 
 def resolve_now(host: str, port: int, family: int = 0) -> list[SockAddr]:
-    """The socket addresses of ``host``; may wait for a name server."""
+    """Return the socket addresses of ``host``; may wait for a name server."""
     infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
     return [_sockaddr(info[4]) for info in infos]
 
 
 async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
-    """The socket addresses of ``host``, in the order to try them.
+    """Return the socket addresses of ``host`` in the order in which to try them.
 
-    A numeric address costs no thread; a name goes through the loop.
+    A numeric address needs no thread; a name is resolved by the event loop.
     """
     try:
         infos = socket.getaddrinfo(
@@ -130,7 +132,7 @@ async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
 
 
 def _sockaddr(address: tuple[object, ...]) -> SockAddr:
-    """The address that getaddrinfo() returned, as that of IPv4 or IPv6."""
+    """Convert an address that getaddrinfo() has returned."""
     match address:
         case (str(host), int(port)):
             return host, port

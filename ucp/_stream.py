@@ -19,16 +19,18 @@ _HIGH_WATER = 64 * 1024
 def open_streams(
     ep: Endpoint, *, limit: int = 2**16
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A reader and a writer for code written for asyncio's streams.
+    """Return a reader and a writer for code that was written for asyncio's streams.
 
-    They carry the same bytes as ``stream_send`` and ``stream_recv``, which
-    are not to be used beside them; messages may be. Closing the writer closes
-    the endpoint. ``writer.get_extra_info("endpoint")`` is ``ep``.
+    They read and write the byte stream of the endpoint. Do not use
+    ``stream_send`` and ``stream_recv`` at the same time; messages can still be
+    sent and received. Closing the writer closes the endpoint.
+    ``writer.get_extra_info("endpoint")`` is ``ep``.
 
     Args:
-        ep: belongs to the running loop.
-        limit: longest line, in bytes, that the reader's ``readline`` takes;
-            it stops receiving while it holds twice that. As in asyncio.
+        ep: an endpoint of the running loop.
+        limit: longest line, in bytes, that ``readline`` of the reader accepts. The
+            reader stops receiving while it holds twice as many bytes, as in
+            asyncio.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit, loop=loop)
@@ -40,9 +42,9 @@ def open_streams(
 class StreamTransport(asyncio.Transport):
     """The byte stream of an endpoint as a transport of asyncio.
 
-    Starts to receive when it is made. What it has received and not handed to
-    its protocol, because reading was paused, is still there for
-    ``stream_recv``.
+    The transport starts to receive when it is made. Bytes that it has received
+    and not passed to its protocol, because reading was paused, can still be
+    received by ``stream_recv``.
     """
 
     def __init__(
@@ -115,23 +117,23 @@ class StreamTransport(asyncio.Transport):
             request.close()  # done, and not handed out: back to the stream
 
     def is_reading(self) -> bool:
-        """True unless paused, closing or at the end."""
+        """True unless reading is paused, at the end, or the transport is closing."""
         return not (self._is_paused or self._has_end or self._is_closing)
 
     def pause_reading(self) -> None:
-        """Call ``data_received`` no more; idempotent."""
+        """Stop calling ``data_received``. A second call does nothing."""
         self._is_paused = True
         self._stop_receiving()
 
     def resume_reading(self) -> None:
-        """Undo ``pause_reading``; idempotent."""
+        """Call ``data_received`` again. A second call does nothing."""
         self._is_paused = False
         self._receive()
 
     # ---- sending ----
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send a copy of ``data`` behind what was written before."""
+        """Send a copy of ``data`` after the bytes that were written before."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(
                 "data argument must be a bytes-like object, "
@@ -178,17 +180,17 @@ class StreamTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes written that may not be with UCX yet."""
+        """Bytes that were written and that UCX may not have sent yet."""
         return self._unsent
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The low and the high one."""
+        """The low and the high limit in bytes."""
         return self._low, self._high
 
     def set_write_buffer_limits(
         self, high: int | None = None, low: int | None = None
     ) -> None:
-        """When the protocol is told to pause and to resume writing; bytes."""
+        """Set the limits in bytes at which the protocol pauses and resumes writing."""
         if high is None:
             high = _HIGH_WATER if low is None else 4 * low
         if low is None:
@@ -200,11 +202,11 @@ class StreamTransport(asyncio.Transport):
         self._check_empty()
 
     def can_write_eof(self) -> bool:
-        """True."""
+        """True: ``write_eof`` is supported."""
         return True
 
     def write_eof(self) -> None:
-        """End what is sent here; receiving goes on."""
+        """End the sending direction; receiving continues."""
         if not (self._is_shut or self._is_closing):
             self._is_shut = True
             self._ep.stream_shutdown()
@@ -212,11 +214,11 @@ class StreamTransport(asyncio.Transport):
     # ---- the end ----
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told of bytes."""
+        """The protocol that gets the bytes."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell another."""
+        """Pass the bytes to another protocol."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
@@ -224,7 +226,7 @@ class StreamTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Close the endpoint gracefully: what was written arrives."""
+        """Close the endpoint; the bytes that were written still arrive."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -237,11 +239,11 @@ class StreamTransport(asyncio.Transport):
         self._tell_lost(None if isinstance(exc, UCXConnectionReset) else exc)
 
     def abort(self) -> None:
-        """Close the endpoint at once."""
+        """Close the endpoint immediately."""
         self._lose(None)
 
     def _lose(self, exc: BaseException | None) -> None:
-        """The connection is gone, or is to go now."""
+        """End the connection, which may have ended already."""
         self._is_closing = True
         self._stop_receiving()
         self._ep.abort()

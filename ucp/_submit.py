@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls from other threads, on their way to a worker's thread."""
+"""Calls that other threads submit to the thread of a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Submission:
-    """One call. Its future is pending until the result is known.
+    """One submitted call, whose future is pending until the result is known.
 
     The future is settled exactly once, in the worker's thread. The submission
     then drops the future and the work, so that an endpoint in either is released
@@ -41,7 +41,7 @@ class Submission:
         self._awaited: asyncio.Future[Any] | None = None
 
     def run(self) -> None:
-        """Called in the worker's thread."""
+        """Start the call; runs in the worker's thread."""
         if self._future is not None:
             self._context.run(self._start)
 
@@ -85,16 +85,16 @@ class Submission:
             self._settle(None, awaited.result())
 
     def _on_cancel(self, future: Future[Any]) -> None:
-        """Called in whichever thread ended ``future``."""
+        """Cancel the awaitable; runs in the thread that has ended ``future``."""
         awaited = self._awaited
         if future.cancelled() and awaited is not None:
             try:
                 self._worker._submit(awaited.cancel)
             except RuntimeError:
-                pass  # closed: that has ended everything
+                pass  # the worker is closed, which has cancelled the call
 
     def abandon(self) -> None:
-        """Cancel the call; in the worker's thread."""
+        """Cancel the call; runs in the worker's thread."""
         if self._future is None:
             return
         if self._awaited is None:
@@ -124,6 +124,6 @@ class Submission:
 
 
 def _close(work: object) -> None:
-    """Tell a coroutine that nobody will await it."""
+    """Close a coroutine that will not be awaited."""
     if inspect.iscoroutine(work):
         work.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the shared secret comes from: a value, a file, or the environment."""
+"""The shared secret, given as a value, a file, or by the environment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import stat
 
 from .exceptions import UCXConfigError
 
-_ENV, _ENV_FILE = "UCP_TOKEN", "UCP_TOKEN_FILE"
+#: The variables of the environment.
+TOKEN, TOKEN_FILE = "UCP_TOKEN", "UCP_TOKEN_FILE"
+
 _LONGEST = 256  # bytes
 
 
 def as_token(value: bytes | str | os.PathLike[str]) -> bytes:
-    """The secret itself; a path names the file that has it."""
+    """Return the secret that is ``value``, or that is in the file it names."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -22,15 +24,16 @@ def as_token(value: bytes | str | os.PathLike[str]) -> bytes:
 
 
 def read_token(path: str | os.PathLike[str]) -> bytes:
-    """The secret in a file, without the newline at its end.
+    """Return the secret in a file, without the newline at its end.
 
     Raises:
-        UCXConfigError: the file is not a regular one of this user's, others may
-            read or write it, or it holds no secret of 1 to 256 bytes.
-        OSError: it cannot be read.
+        UCXConfigError: the file is not a regular file, belongs to another user,
+            may be read or written by others, or contains no secret of 1 to 256
+            bytes.
+        OSError: the file cannot be read.
     """
     path = os.path.expanduser(path)
-    # Not blocking, should somebody have put a pipe there.
+    # Without O_NONBLOCK the open would wait if the path were a pipe.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _check_file(path, os.fstat(fd))
@@ -58,16 +61,16 @@ def _check_file(path: str, found: os.stat_result) -> None:
 
 
 def token_of_environment() -> bytes | None:
-    """What ``UCP_TOKEN``, or the file that ``UCP_TOKEN_FILE`` names, holds.
+    """Return the secret of ``UCP_TOKEN``, or of the file that ``UCP_TOKEN_FILE`` names.
 
     Raises:
-        UCXConfigError: both are set, or one of them to nothing: a mistake must
-            not mean that peers are not asked.
+        UCXConfigError: both variables are set, or one of them is empty. A mistake
+            must not have the effect that peers need no secret.
     """
-    value, path = os.environ.get(_ENV), os.environ.get(_ENV_FILE)
+    value, path = os.environ.get(TOKEN), os.environ.get(TOKEN_FILE)
     if value is not None and path is not None:
-        raise UCXConfigError(f"both {_ENV} and {_ENV_FILE} are set")
-    for name, text in ((_ENV, value), (_ENV_FILE, path)):
+        raise UCXConfigError(f"both {TOKEN} and {TOKEN_FILE} are set")
+    for name, text in ((TOKEN, value), (TOKEN_FILE, path)):
         if text == "":
             raise UCXConfigError(f"{name} is set, but empty")
     if path is not None:

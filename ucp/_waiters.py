@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tasks that wait for something to happen to an object."""
+"""Tasks that wait for an object to change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 
 
 class Waiters:
-    """The tasks that wait for an object, in their order; all of one thread."""
+    """The tasks that wait for an object, in their order; all in one thread."""
 
     __slots__ = ("_futures",)
 
@@ -24,7 +24,7 @@ class Waiters:
             del self._futures[future]
 
     def wake(self) -> None:
-        """Let all that wait go on, each to look at the object again."""
+        """Wake all tasks that wait; each looks at the object again."""
         for future in self._futures:
             if not future.done() and not future.get_loop().is_closed():
                 future.set_result(None)

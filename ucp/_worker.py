@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The worker of an event loop, or of a thread."""
+"""The worker of an event loop, or of a thread without one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _AmHandler = Callable[[Endpoint, _ext.Message], object]
 
 
 class Worker(_ext.Worker):
-    """Moves the data of the endpoints made in one event loop.
+    """Moves the data of the endpoints that were made in one event loop.
 
-    Its owner is the thread that made it. ``fileno()`` and ``arm()`` let any
-    other framework drive it. It ends with its event loop, or by ``abort()``.
+    A worker belongs to the thread that made it, and ends with its event loop or by
+    ``abort()``. A framework other than asyncio can drive a worker by ``fileno()``
+    and ``arm()``.
     """
 
     __slots__ = (
@@ -93,26 +94,27 @@ class Worker(_ext.Worker):
         self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> Future[_T]: ...
     def submit(self, work: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run ``work`` in the worker's thread; callable from any thread.
+        """Run ``work`` in the thread of the worker. Any thread may call this.
 
-        ``worker.submit(ep.send, buffer).result()`` sends from a thread
-        without an event loop. What one thread submits starts in that order,
-        in the context variables of the caller.
+        ``worker.submit(ep.send, buffer).result()`` sends from a thread without an
+        event loop. The submissions of one thread start in their order. Each
+        runs with the context variables of its caller.
 
         Args:
-            work: coroutine or other awaitable; or a function, called with
-                ``args`` and ``kwargs``, whose result is awaited if it can be.
-                The function must not block: it runs in the event loop, or
-                inside ``progress()`` of a worker without one, which cannot
-                await.
+            work: a coroutine or another awaitable; or a function that is called
+                with ``args`` and ``kwargs``, and whose result is awaited if it is
+                awaitable. The function must not block: it runs in the event loop.
+                For a worker without an event loop it runs inside ``progress()``,
+                and nothing can be awaited.
 
         Returns:
-            The future result. Cancelling it keeps ``work`` from starting and
-            cancels what it awaits. Cancelled as well when the worker closes.
-            Waiting for it in the worker's own thread would wait for ever.
+            A ``concurrent.futures.Future`` of the result. Cancelling it prevents
+            ``work`` from starting, or cancels the awaitable. The future is also
+            cancelled when the worker is closed. Do not wait for it in the thread
+            of the worker: it would never be done.
 
         Raises:
-            RuntimeError: the worker is closed, or the parent process's.
+            RuntimeError: the worker is closed, or belongs to the parent process.
         """
         future: Future[Any] = Future()
         self._submit_for(future, work, args, kwargs)
@@ -134,22 +136,22 @@ class Worker(_ext.Worker):
             raise
 
     def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
-        """Decorate what handles the active messages of that id.
+        """Decorate the function that handles the active messages of an id.
 
-        ``handler(ep, message)``, a function or a coroutine function, is called
-        in the loop with each active message that no ``am_recv`` waits for, on
-        any endpoint of the worker, in the order of sending. The bytes are
-        ``memoryview(message)`` if ``message.is_here``, without a copy, for as
-        long as the view or the message lives (the sender's credit comes back
-        when they go); else ``await message.recv(buffer)`` gets them. What
-        stands in ``message.header`` is the sender's.
+        ``handler(ep, message)``, a function or a coroutine function, is called in
+        the event loop for each active message that no ``am_recv`` waits for, on
+        every endpoint of the worker, in the order of sending. If
+        ``message.is_here`` is true, ``memoryview(message)`` gives access to the
+        bytes without a copy; the credit of the sender is returned when the view
+        and the message are released. Otherwise ``await message.recv(buffer)``
+        receives the bytes. ``message.header`` is the header of the sender.
 
         Args:
-            id: 16 to 65535. An earlier handler is replaced.
+            id: 16 to 65535. The handler replaces an earlier one.
 
         Raises:
-            ValueError: not an id.
-            TypeError: not callable.
+            ValueError: the id is not in this range.
+            TypeError: the handler is not callable.
         """
 
         def set_handler(handler: _AmHandler) -> _AmHandler:
@@ -159,7 +161,10 @@ class Worker(_ext.Worker):
         return set_handler
 
     def set_am_handler(self, id: int, handler: _AmHandler | None) -> None:
-        """As ``am_handler``; None: messages wait for ``am_recv`` again."""
+        """Set the handler of an id as ``am_handler`` does; None removes it.
+
+        Without a handler messages wait for ``am_recv``.
+        """
         if handler is None:
             self._set_am_handler(id, None)
             return
@@ -180,17 +185,17 @@ class Worker(_ext.Worker):
     def register_am_allocator(
         self, allocator: Callable[[int], Any] | None, kind: str = "host"
     ) -> None:
-        """What ``am_recv`` makes its buffers with; None: bytearray.
+        """Set the function that makes the buffers of ``am_recv``.
 
         Args:
-            allocator: called with a number of bytes; gives a writable buffer
-                of that many.
-            kind: "host", or "cuda" for messages sent from memory of a GPU by
-                rendezvous. Short ones always arrive in host memory.
+            allocator: called with a number of bytes; returns a writable buffer of
+                that length. None: ``bytearray``.
+            kind: ``"host"``, or ``"cuda"`` for messages that are sent from GPU
+                memory by rendezvous. Short messages always arrive in host memory.
 
         Raises:
-            ValueError: no such kind.
-            TypeError: not callable.
+            ValueError: ``kind`` is neither.
+            TypeError: ``allocator`` is not callable.
         """
         if kind not in ("host", "cuda"):
             raise ValueError(f"kind must be 'host' or 'cuda', not {kind!r}")
@@ -202,24 +207,23 @@ class Worker(_ext.Worker):
     def run_in_thread(self) -> Iterator[None]:
         """Keep messages moving while this thread is busy or blocked.
 
-        ``with worker.run_in_thread(): compute()`` has a second thread make
-        progress until the block ends: what was posted moves on, peers connect,
-        heartbeats are answered and timeouts run out, although the event loop
-        does not get its turn. The second thread sleeps when there is nothing
-        to do, and takes the GIL when there is: code that holds the GIL for
-        long without running Python holds it up.
+        In ``with worker.run_in_thread(): compute()`` a second thread makes progress
+        until the block ends: messages move, peers connect, heartbeats are answered
+        and timeouts expire, although the event loop does not run. The second
+        thread sleeps when there is nothing to do. It needs the GIL to work, so
+        code that holds the GIL for long delays it.
 
-        Everything may be called in the block that may be called outside of
-        it, in the same thread, ``await`` included. Callbacks and tasks run in
-        the loop as ever, so not before the blocking code returns; without a
-        loop, in the next ``progress()``. Blocks may overlap and nest: the
-        thread ends with the last one.
+        In the block the thread of the worker may call everything that it may call
+        outside of it, including ``await``. Callbacks and tasks still run in the
+        event loop, and so not before the blocking code returns; without an event
+        loop they run in the next ``progress()``. Blocks may overlap and nest: the
+        second thread ends with the last one.
 
         Awaiting is slower in the block, since two threads wake up for each
-        message: keep it around what blocks.
+        message: use the block around blocking code only.
 
         Raises:
-            RuntimeError: the worker is closed, or another thread's.
+            RuntimeError: the worker is closed, or belongs to another thread.
         """
         self._enter_block()
         try:
@@ -247,7 +251,7 @@ class Worker(_ext.Worker):
             self._stop_helper()
 
     def _stop_helper(self) -> None:
-        """End the helper thread. Any thread may call: the collector can end a block."""
+        """End the second thread. Any thread may call: the collector may end a block."""
         self._share(False)
         helper = self._helper
         if helper is not None and helper is not threading.current_thread():
@@ -255,10 +259,10 @@ class Worker(_ext.Worker):
             self._helper = None
 
     def abort(self) -> None:
-        """End the worker and all under it at once.
+        """End the worker and everything under it immediately.
 
-        Listeners stop, endpoints are closed by force, pending requests and
-        submissions are cancelled.
+        Listeners are closed, endpoints are closed by force, and pending requests
+        and submissions are cancelled.
         """
         if self._helper not in (None, threading.current_thread()) and not self.closed():
             self._check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Endpoints without a listener: worker addresses."""
+"""Worker addresses: endpoints without a listener."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ._worker import Worker
 
 
 def get_worker_address() -> UCXAddress:
-    """The address of the current worker, always the same.
+    """Return the address of the current worker, which never changes.
 
-    From the first call on peers can connect to it, through a port that the
-    system chooses on all addresses of this host. Bytes, to be sent by any
-    means: ``bytes(address)``, the buffer protocol, pickle.
+    The first call starts to listen, on all addresses of this host and a port that
+    the system chooses. The program sends the address to peers by any means, as
+    ``bytes(address)``, by the buffer protocol or pickled.
     """
     return current_worker().get_address()
 
 
 def get_ucx_address_from_buffer(buffer: Any) -> UCXAddress:
-    """The address whose bytes are in ``buffer``.
+    """Return the address whose bytes are in ``buffer``.
 
     Args:
-        buffer: what ``bytes(address)`` gave; zeros may follow.
+        buffer: the result of ``bytes(address)``; zeros may follow.
 
     Raises:
-        ValueError: it is something else, cut off or changed.
+        ValueError: the bytes are not an address, or are cut off or changed.
     """
     return UCXAddress.from_buffer(buffer)
 
@@ -40,23 +40,24 @@ async def create_endpoint_from_worker_address(
     *,
     connect_timeout: float | None = None,
 ) -> Endpoint:
-    """Connect to the worker of an address, this one included.
+    """Connect to the worker of an address, which may be the current worker.
 
-    Returns at once: the handshake goes on in the background, and sends wait
-    for it. The worker has an endpoint, too, which its ``accept_addressed()``
-    gives. An address can be used from any host that reaches its own.
+    Returns without waiting: the handshake continues in the background, and sends
+    wait for it. The other worker gets an endpoint from ``accept_addressed()``. An
+    address can be used on every host that can reach its host.
 
     Args:
         address: a UCXAddress or its bytes.
-        endpoint_error_handling: as in ``create_endpoint``.
-        connect_timeout: seconds for the handshake; None is what ``init`` got,
-            5 by default.
+        endpoint_error_handling: as for ``create_endpoint``.
+        connect_timeout: seconds for the handshake; None is the value that ``init``
+            was given, 5 by default.
 
     Raises:
-        ValueError: not an address.
+        ValueError: ``address`` is not an address.
 
-    Operations on the endpoint raise what ``create_endpoint`` would;
-    UCXWorkerGone, a UCXNotConnected, if nobody is at the address.
+    If connecting fails, operations on the endpoint raise the exceptions of
+    ``create_endpoint``; or UCXWorkerGone, a UCXNotConnected, if the worker no
+    longer exists.
     """
     if connect_timeout is None:
         connect_timeout = _context.connect_timeout()
@@ -68,20 +69,20 @@ async def create_endpoint_from_worker_address(
 
 
 def accept_addressed() -> AddressedEndpoints:
-    """The endpoints that peers make from this worker's address.
+    """Iterate over the endpoints that peers make from the current worker's address.
 
-    ``async for ep in ucp.accept_addressed()``; ends with the worker. Those
-    that came before are given first. One that ends before it is taken is
-    dropped, unless it has messages to read: of such the last 64 are kept.
+    ``async for ep in ucp.accept_addressed()`` ends with the worker. Endpoints that
+    were made before come first. An endpoint that ends before it is taken is
+    dropped, unless it has messages to read: the last 64 of these are kept.
     """
     return AddressedEndpoints(current_worker())
 
 
 class AddressedEndpoints:
-    """An asynchronous iterator of endpoints; made by accept_addressed().
+    """An asynchronous iterator of endpoints, made by accept_addressed().
 
-    Several may run at a time: each endpoint goes to one of them. Cancelling
-    loses none.
+    Several iterators may run at a time: each endpoint goes to one of them.
+    Cancelling loses no endpoint.
     """
 
     def __init__(self, worker: Worker) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays in device memory, for what is received.
+"""Arrays in device memory to receive into.
 
 array = await ep.recv_obj(allocator=ucp.cuda.allocator)
 ucp.register_am_allocator(ucp.cuda.allocator, "cuda")
@@ -40,22 +40,22 @@ _allocate: Callable[[int], Any] | None = None
 
 
 def is_available() -> bool:
-    """Is there NVIDIA's driver, and a device?"""
+    """True if NVIDIA's driver and a device are present."""
     return _ext.cuda_is_present()
 
 
 def use(library: str | None) -> None:
-    """Say whose arrays ``allocator`` makes.
+    """Choose the library that makes the arrays of ``allocator``.
 
     Args:
         library: "cupy" (``cupy.ndarray``), "rmm" (``rmm.DeviceBuffer``),
-            "numba" (``DeviceNDArray``) or "torch" (``torch.Tensor``); None:
-            the first of these that the program has imported, else the first
-            that can be.
+            "numba" (``DeviceNDArray``) or "torch" (``torch.Tensor``). None: the
+            first of these that the program has imported, else the first that can
+            be imported.
 
     Raises:
-        ValueError: it is none of these.
-        ImportError: it cannot be imported.
+        ValueError: ``library`` is none of these.
+        ImportError: the library cannot be imported.
     """
     global _allocate
     if library is not None and library not in _LIBRARIES:
@@ -64,10 +64,10 @@ def use(library: str | None) -> None:
 
 
 def allocator(nbytes: int) -> Any:
-    """An array of ``nbytes`` bytes in the memory of the current device.
+    """Return an array of ``nbytes`` bytes in the memory of the current device.
 
     Raises:
-        ImportError: none of the libraries that ``use()`` names is there.
+        ImportError: none of the libraries that ``use()`` names is installed.
     """
     global _allocate
     if _allocate is None:

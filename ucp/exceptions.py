@@ -1,37 +1,43 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything ``ucp`` raises of its own.
+"""The exceptions of ``ucp``.
 
-Names and relations are ucx-py's; each class is also the built-in that fits::
+The names and the relations are those of ucx-py. Where a built-in exception fits,
+the class derives from that one as well; it is in parentheses::
 
     UCXBaseException (Exception)
-    |-- UCXError                    what UCX reported and nothing below names
-    |   |-- UCXConfigError          (ValueError) an option or value UCX refuses
-    |   |-- UCXTimeout              (TimeoutError) the time you gave ran out
-    |   |-- UCXRejected             (ConnectionRefusedError) the peer said no
-    |   |   `-- UCXAuthError        ... because the token differs
-    |   |-- UCXProtocolError        the peer sent what it must not
-    |   |   `-- UCXVersionError     ... of another wire version
-    |   |-- UCXNoMemory             (MemoryError)
-    |   |-- UCXBusy                 (OSError) address in use, set already
-    |   `-- UCXInvalidKey           (ValueError) of a memory: damaged, of
-    |                               another process, or the memory is closed
-    |-- UCXCloseError               the endpoint is closed: by you, or ...
-    |-- UCXCanceled                 aborted while pending
-    |   `-- UCXPeerClosed           ... by the peer, gracefully: this one is
-    |                               both a UCXCloseError and a UCXCanceled
-    |-- UCXConnectionReset          (ConnectionResetError) the peer vanished
-    |-- UCXMsgTruncated             (ValueError) the lengths differ
-    |-- UCXNotConnected             (ConnectionRefusedError) nobody listens
-    |   `-- UCXWorkerGone           ... at a worker address: for sends a
-    |                               UCXError, for receives a UCXCanceled as in
-    |                               ucx-py, so it is both
-    `-- UCXUnreachable              (OSError) no way to that address
+    |-- UCXError                    a failure that UCX reported and that no class
+    |   |                           below describes
+    |   |-- UCXConfigError          (ValueError) UCX refuses an option or a value
+    |   |-- UCXTimeout              (TimeoutError) the given time has run out
+    |   |-- UCXRejected             (ConnectionRefusedError) the peer refused
+    |   |   `-- UCXAuthError        ... because the tokens differ
+    |   |-- UCXProtocolError        the peer violated the protocol
+    |   |   `-- UCXVersionError     ... or has another version of it
+    |   |-- UCXNoMemory             (MemoryError) there is not enough memory
+    |   |-- UCXBusy                 (OSError) the address is in use, or an object
+    |   |                           cannot be used now
+    |   `-- UCXInvalidKey           (ValueError) a key of remote memory is damaged,
+    |                               belongs to another process, or its memory is
+    |                               closed
+    |-- UCXCloseError               the endpoint or object is closed
+    |-- UCXCanceled                 the operation was aborted while it was pending
+    |   `-- UCXPeerClosed           ... because the endpoint was closed in
+    |                               agreement with the peer; also a UCXCloseError
+    |-- UCXConnectionReset          (ConnectionResetError) the peer has died, or
+    |                               the network has failed
+    |-- UCXMsgTruncated             (ValueError) the lengths of message and buffer
+    |                               differ
+    |-- UCXNotConnected             (ConnectionRefusedError) no process listens
+    |   `-- UCXWorkerGone           ... at a worker address. As in ucx-py, sends
+    |                               raise a UCXError and receives a UCXCanceled;
+    |                               this class is both
+    `-- UCXUnreachable              (OSError) there is no route to the address
     UCXWarning (UserWarning)
 
-Every instance has ``status`` (UCX's number, or one of ours from -200 down),
-``op`` (the operation, or None), ``peer`` (its address, or None; the address to
-listen on) and ``errno`` (the system's number where that refused something,
-else None).
+Every instance has the attributes ``status`` (the number of UCX, or a number of
+libumx, which are -200 and below), ``op`` (name of the operation, or None),
+``peer`` (address of the peer or of the listener, or None) and ``errno`` (the
+number of the operating system if that has refused something, else None).
 """
 
 from ._ext import (

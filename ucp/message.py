@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Messages with metadata: a dictionary and buffers, to one or several endpoints.
 
-A ``MessageSender`` packs small messages together and bounds what is under way. A
-``MessageListener`` asks the program, by the metadata, for a ``MessageReceiver``
-that gives memory to a message's buffers and makes something of them.
+A ``MessageSender`` packs small messages together and bounds the bytes that are
+being sent. For each message a ``MessageListener`` calls a function of the program
+with the metadata. That function returns a ``MessageReceiver``, which provides memory
+for the buffers of the message and processes them.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ _CHANNEL = 65535
 
 @dataclass(frozen=True, slots=True)
 class MessageSenderStatistics:
-    """What a ``MessageSender`` has done."""
+    """Statistics of a ``MessageSender``."""
 
     bytes_pending: int
-    """Sent and not complete, of all endpoints together."""
+    """Bytes of sends that are not complete, to all endpoints together."""
     bytes_peak: int
-    """The most that there have been."""
+    """Largest value of ``bytes_pending`` so far."""
     num_waiting: int
-    """Messages that wait for room."""
+    """Messages that wait because ``max_bytes`` is reached."""
     num_packed: int
-    """Small messages sent, counted once for each endpoint."""
+    """Small messages that were sent, counted once for each endpoint."""
     num_packs: int
-    """How many packs they went in."""
+    """Packs in which these were sent."""
 
 
 class MessageSender(AsyncClosing, _ext.MessageSender):
-    """Sends messages to endpoints of the current worker: ``send()``, ``close()``.
+    """Sends messages with metadata to endpoints of the current worker.
 
     Args:
-        max_bytes: more than that is not under way at a time; what comes then
-            waits, in the order of sending. A longer message goes by itself.
-        channel: of frames. It is for these messages only; the listener names
-            the same.
+        max_bytes: bytes that are being sent at a time. Further messages wait, in
+            the order of sending. A message that is longer is sent alone.
+        channel: number of the channel, which is used for these messages only. The
+            listener has the same number.
     """
 
     __slots__ = ()
@@ -74,9 +75,9 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
         )
 
     async def close(self) -> None:
-        """Wait until all that was sent is handed over, and refuse new messages.
+        """Wait until every buffer that was sent may be reused; refuse new messages.
 
-        When cancelled, what is left still goes out in the background.
+        When cancelled, the remaining messages are sent in the background.
         """
         if self.closed():
             return
@@ -87,23 +88,25 @@ class MessageSender(AsyncClosing, _ext.MessageSender):
             self._close()
 
     def _close_soon(self) -> None:
-        """Refuse new messages; what is left goes out in the background."""
+        """Refuse new messages; the remaining ones are sent in the background."""
         self._close()
 
     def statistics(self) -> MessageSenderStatistics:
+        """Return the statistics of this sender."""
         return MessageSenderStatistics(*self._stats())
 
 
 class MessageReceiver(_ext.MessageReceiver):
     """One message that is being received; awaitable.
 
-    ``await receiver`` gives what ``finish()`` has made of it: by default
-    ``(metadata, buffers)``. Subclasses override ``allocate``, ``finish`` and
-    ``failed``; these run in the loop and may not block.
+    ``await receiver`` returns the result of ``finish()``, by default ``(metadata,
+    buffers)``. Subclasses override ``allocate``, ``finish`` and ``failed``, which
+    run in the event loop and must not block.
 
     Args:
-        metadata: what ``route`` was given.
-        allocator: makes a buffer of that many bytes.
+        metadata: the metadata that ``route`` was given.
+        allocator: called with a number of bytes; returns a writable buffer of that
+            length.
     """
 
     __slots__ = ("__weakref__",)
@@ -129,17 +132,18 @@ class MessageReceiver(_ext.MessageReceiver):
 
 
 class MessageListener:
-    """Hands out the messages that a ``MessageSender`` of the peer sends.
+    """Receives the messages that a ``MessageSender`` of the peer sends.
 
-    ``route(metadata)`` is called for each, in their order, and returns a
-    ``MessageReceiver``, or None to have it dropped. One is received after the
-    other. An exception of the program's functions goes to the loop's exception
-    handler, and that message is lost. It ends with the endpoint.
+    ``route(metadata)`` is called for each message, in the order of sending. It
+    returns a ``MessageReceiver``, or None to discard the message. The messages are
+    received one after the other. An exception of a function of the program goes
+    to the loop's exception handler, and the message is lost. A listener ends with
+    its endpoint.
 
     Args:
-        endpoint: of the running loop.
-        route: see above.
-        channel: the sender's.
+        endpoint: an endpoint of the running loop.
+        route: called with the metadata of a message, a dictionary.
+        channel: number of the sender's channel.
     """
 
     __slots__ = (
@@ -176,22 +180,21 @@ class MessageListener:
         self._waiters.wake()
 
     def close(self) -> None:
-        """Hand out no more. What has come stays with the endpoint."""
+        """Stop calling ``route``; messages that have arrived stay in the channel."""
         self._listener.close()
 
     def closed(self) -> bool:
-        """True once it hands out no more, whichever side has closed."""
+        """True once ``route`` is no longer called, whichever side has closed."""
         return self._is_ended
 
     async def wait_closed(self) -> None:
-        """Wait until it hands out no more.
-
-        Returns if this or the other side has closed.
+        """Wait until ``route`` is no longer called, as either side has closed.
 
         Raises:
-            UCXProtocolError: the peer sent what is no message; the endpoint is
-                closed.
-            UCXConnectionReset, ...: the endpoint has failed.
+            UCXProtocolError: the peer has sent something that is not a message;
+                the endpoint is closed.
+            UCXConnectionReset: the endpoint has failed. Other failures raise the
+                exception of the endpoint.
         """
         while not self._is_ended:
             await self._waiters.wait()

@@ -5,16 +5,17 @@
         ep.send(b"ping")
         ep.recv(buffer, timeout=1)
 
-Each call is submitted to a worker whose loop runs in a thread of its own, and
-waits for the result without the GIL: messages move and heartbeats are answered
-between the calls, too. Any thread may call, several may use one endpoint. The
-thread starts with the first call and ends with ``ucp.reset()`` or the process.
+Each call is submitted to a worker whose event loop runs in a thread of its own,
+and waits for the result without the GIL. So messages move and heartbeats are
+answered between the calls, too. Any thread may call, and several threads may use
+one endpoint. The thread of the worker starts with the first call and ends with
+``ucp.reset()`` or the process.
 
-A call that runs out of its ``timeout`` (seconds, None: for ever, 0: only what
-is there already) raises UCXTimeout; so do the exceptions of the asynchronous
-calls come out of these. A receive that times out loses nothing: the next one
-gets the message. A send that times out may still arrive, and its buffer is in
-use until UCX has let go of it.
+``timeout`` is in seconds. None waits forever, and 0 does not wait: the call
+succeeds only if its result is available already. A call whose time has run out
+raises UCXTimeout; otherwise a call raises the exceptions of the asynchronous one.
+After a receive that timed out, the next receive gets the message. A message whose
+send timed out may still arrive, and its buffer is in use until then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _T = TypeVar("_T")
 class Endpoint(Closing):
     """A connection to one peer, made by connect() or Listener.accept().
 
-    Dropping the last reference closes it in the background.
+    Dropping the last reference closes the endpoint in the background.
     """
 
     def __init__(self, endpoint: _endpoint.Endpoint) -> None:
@@ -59,7 +60,7 @@ class Endpoint(Closing):
     def recv(
         self, buffer: Any, tag: Tag | None = None, *, timeout: float | None = None
     ) -> None:
-        """Receive one message of exactly ``buffer``'s length."""
+        """Receive one message of exactly the length of ``buffer``."""
         _call(self._worker, timeout, self._endpoint.recv, buffer, tag)
 
     def recv_into(
@@ -69,23 +70,26 @@ class Endpoint(Closing):
         *,
         timeout: float | None = None,
     ) -> int:
-        """Receive one message of at most ``buffer``'s length; its length."""
+        """Receive a message of at most the length of ``buffer``; return its length."""
         return _call(self._worker, timeout, self._endpoint.recv_into, buffer, tag)
 
     def recv_obj(
         self, tag: Tag | None = None, *, timeout: float | None = None
     ) -> bytearray:
-        """Receive the next message, of whatever length."""
+        """Receive the next message, of any length, and return its bytes."""
         message: bytearray = _call(self._worker, timeout, self._endpoint.recv_obj, tag)
         return message
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Wait until all that was sent is in the peer's memory."""
+        """Wait until everything that was sent has reached the peer's memory."""
         _call(self._worker, timeout, self._endpoint.flush)
 
     def close(self, timeout: float | None = None) -> None:
-        """Close as ``ucp.Endpoint.close()``: by force after ``timeout``, then
-        UCXTimeout; None is ``Config.close_timeout``."""
+        """Close in agreement with the peer.
+
+        After ``timeout`` seconds the endpoint is closed by force, and UCXTimeout is
+        raised. None is ``Config.close_timeout``.
+        """
         if not self._worker.closed():
             _call(self._worker, None, self._endpoint.close, timeout)
 
@@ -94,12 +98,12 @@ class Endpoint(Closing):
             _submit(self._worker, self._endpoint._close_soon)
 
     def abort(self) -> None:
-        """Disconnect at once; what is pending raises UCXCanceled."""
+        """Close the endpoint immediately; pending operations raise UCXCanceled."""
         if not self._worker.closed():
             _submit(self._worker, self._endpoint.abort)
 
     def closed(self) -> bool:
-        """True if closed, by whichever side, or failed."""
+        """True if either side has closed the endpoint, or it has failed."""
         return self._endpoint.closed()
 
     @property
@@ -109,7 +113,7 @@ class Endpoint(Closing):
 
 
 class Listener(Closing):
-    """A listening port, made by listen()."""
+    """A port to which peers connect, made by listen()."""
 
     def __init__(self, worker: _worker.Worker, listener: _listener.Listener) -> None:
         self._worker = worker
@@ -122,11 +126,15 @@ class Listener(Closing):
         return f"<ucp.sync.Listener of {self._listener!r}>"
 
     def accept(self, *, timeout: float | None = None) -> Endpoint:
-        """The next peer that connects; UCXCloseError once closed."""
+        """Wait for the next peer that connects, and return its endpoint.
+
+        Raises:
+            UCXCloseError: the listener is closed.
+        """
         return Endpoint(_call(self._worker, timeout, self._listener.accept))
 
     def close(self) -> None:
-        """Stop listening. Idempotent; ends accept()."""
+        """Stop listening; end accept(). A second call does nothing."""
         if not self._worker.closed():
             _submit(self._worker, self._listener.close)
 
@@ -138,8 +146,7 @@ class Listener(Closing):
 def connect(
     host: str, port: int, *, timeout: float | None = None, local_host: str | None = None
 ) -> Endpoint:
-    """Connect to a listener; arguments and errors as ``ucp.create_endpoint()``,
-    whose ``connect_timeout`` is ``timeout``."""
+    """Connect to a listener; arguments and exceptions as ``ucp.connect()``."""
     return Endpoint(
         _call(_current_worker(), None, _connect_to, host, port, timeout, local_host)
     )
@@ -148,7 +155,7 @@ def connect(
 def listen(
     port: int | None = None, *, host: str | None = None, backlog: int | None = None
 ) -> Listener:
-    """Listen for connections; as ``ucp.create_listener()``."""
+    """Listen for connections; arguments and exceptions as ``ucp.create_listener()``."""
     worker = _current_worker()
     return Listener(worker, _submit(worker, _listen, port, host, backlog))
 
@@ -194,7 +201,7 @@ class _Runner:
             await self._stopping.wait()
 
     def stop(self) -> None:
-        """Close what is open, gracefully, and end the thread."""
+        """Close the endpoints and listeners, and end the thread."""
         self.worker.submit(self._stopping.set)
         self.thread.join()
 
@@ -220,7 +227,7 @@ def _stop() -> None:
 
 
 def _stop_if_unused() -> None:
-    """The thread would keep reset() from its work."""
+    """End the thread if nothing is open: reset() cannot work while it runs."""
     if _runner is not None:
         worker = _runner.worker
         things: list[_endpoint.Endpoint | _listener.Listener] = [
@@ -232,7 +239,7 @@ def _stop_if_unused() -> None:
 
 
 def _forget_after_fork() -> None:
-    """The thread is the parent's."""
+    """Forget the thread, which belongs to the parent."""
     global _runner, _lock
     _runner = None
     _lock = threading.Lock()
@@ -284,7 +291,7 @@ def _run(
     except concurrent.futures.CancelledError:
         raise UCXCanceled("ucp was shut down meanwhile") from None
     finally:
-        future.cancel()  # Ctrl-C, at whatever point: it must not go on unheard
+        future.cancel()  # after Ctrl-C nobody would hear how the work ends
         del future  # it holds the exception, whose traceback holds this frame
 
 
@@ -301,7 +308,7 @@ async def _within(
     *args: _P.args,
     **kwargs: _P.kwargs,
 ) -> _T:
-    # The loop keeps the time: as with any cancel of it, nothing is lost.
+    # The event loop measures the time and cancels, which loses no message.
     try:
         async with asyncio.timeout(timeout):
             return await function(*args, **kwargs)

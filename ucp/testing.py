@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What tests of programs that use ``ucp`` need; nothing here sleeps."""
+"""Helpers for the tests of programs that use ``ucp``. None of them sleeps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["Watchdog", "connected_pair", "live_objects", "until"]
 async def connected_pair(
     host: str = "127.0.0.1",
 ) -> AsyncIterator[tuple[Endpoint, Endpoint]]:
-    """Two connected endpoints in this event loop; aborts them at the end.
+    """Connect two endpoints in this event loop; abort them at the end.
 
-    The first is the connecting side, the second the listener's.
+    The first endpoint is that of the connecting side, the second that of the
+    listener.
     """
     async with create_listener(host=host) as listener:
         client = await create_endpoint(host, listener.port)
@@ -38,23 +39,24 @@ async def connected_pair(
 async def until(condition: Callable[[], object]) -> None:
     """Let the event loop run until ``condition()`` is true.
 
-    Polls once per turn of the loop: for tests, and bounded by the time limit
-    of the test.
+    The condition is evaluated once in each turn of the loop. The time limit of the
+    test bounds the wait.
     """
     while not condition():
         await asyncio.sleep(0)
 
 
 class Watchdog:
-    """Counts the wake-ups that the running loop's worker loses.
+    """Counts the wake-ups that the worker of the running loop loses.
 
-    ``with Watchdog() as watchdog:`` looks now and then whether the loop sleeps
-    although there is work. Such work is counted in ``lost``, and done, so that
-    the program goes on. Not for ``run_in_thread()`` blocks.
+    In ``with Watchdog() as watchdog:`` a timer checks whether the loop sleeps
+    although its worker has work. The attribute ``lost`` counts how often it did.
+    The check also does that work, so that the program continues. A Watchdog cannot
+    be used in a ``run_in_thread()`` block.
 
     Args:
-        interval: seconds between two looks, and the time that the worker must
-            have been asleep to count; long against a message's travel.
+        interval: seconds between two checks, and the time that the worker must
+            have slept to be counted; much longer than a message needs.
     """
 
     lost: int

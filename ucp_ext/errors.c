@@ -317,3 +317,16 @@ errors_raise(mod_state *st, umx_status status, const char *op,
 {
     return errors_set(errors_new(st, status, op, detail));
 }
+
+PyObject *
+errors_or_text(mod_state *st, umx_status status, char **text, const char *op)
+{
+    PyObject *object;
+
+    if (status != UMX_OK) {
+        return errors_raise(st, status, op, NULL);
+    }
+    object = PyUnicode_FromString(*text);
+    free(*text);
+    return object;
+}

@@ -73,4 +73,9 @@ PyObject *errors_set(PyObject *exc);
 PyObject *errors_raise(mod_state *st, umx_status status, const char *op,
                        const char *detail);
 
+/* The text that a call has allocated, which is freed, or the exception of its
+ * status: NULL. */
+PyObject *errors_or_text(mod_state *st, umx_status status, char **text,
+                         const char *op);
+
 #endif

@@ -49,7 +49,7 @@ event_mark_done(RequestObject *req, umx_status status)
                       request_holds_bytes(req);
 }
 
-/* The operation gives a message: not its bytes, or these in a second step. */
+/* Does libumx give a message instead of bytes, in this step? */
 static bool
 wants_message(const RequestObject *req)
 {
@@ -78,9 +78,11 @@ mark_other(RequestObject *req, umx_request *op, umx_status status)
         req->ns = umx_request_time_ns(op);
     }
     if (wants_message(req) && status == UMX_OK) {
-        event_mark_message(req, umx_request_message(op));
-    } else if ((req->type->flags & OP_TAG_MESSAGE) && status == UMX_OK) {
-        req->tag_message = umx_request_tag_message(op);
+        if (req->type->flags & OP_TAG_MESSAGE) {
+            req->tag_message = umx_request_tag_message(op);
+        } else {
+            event_mark_message(req, umx_request_message(op));
+        }
     }
     /* What has a second step is settled by its first look at the message. */
     if (!request_has_second_step(req, status)) {
@@ -104,7 +106,8 @@ on_done(umx_request *op, umx_status status, void *arg)
     tell(req->worker, &req->event);
 }
 
-/* The end of the awaitable; on_done() is the operation's, and the buffer's. */
+/* End the awaitable; on_done() ends the operation and the loan of the buffer.
+ */
 static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -141,12 +144,12 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     item->info   = *umx_request_info(op);
     if (--req->num_pending == 0) {
         req->is_told = true;
-        event_mark_done(req, many_status(req->many));
+        event_mark_done(req, many_status(many_of(req)));
         tell(req->worker, &req->event);
     }
 }
 
-/* Of one endpoint all are lost at once. */
+/* Count a lost item; the items of an endpoint are all lost at once. */
 static void
 on_item_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -154,7 +157,7 @@ on_item_lost(umx_request *op, umx_status status, void *arg)
     RequestObject *req  = item->parent;
 
     item->status = status;
-    if (++req->many->lost == req->num_pending) {
+    if (++many_of(req)->lost == req->num_pending) {
         on_lost(op, status, req);
     }
 }
@@ -172,7 +175,8 @@ event_item_params(many_item *item)
 /* ---- endpoints and listeners ----------------------------------------------
  */
 
-/* Open, or not: what comes after that is the endpoint's. */
+/* Tell a request to connect once of success or failure; later states are told
+ * to the endpoint's object. */
 static void
 on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -247,7 +251,7 @@ event_watch_listener(umx_listener_params *params, ListenerObject *listener,
     }
 }
 
-/* Those that come before it is destroyed are refused. */
+/* Refuse the connections that come before the listener is destroyed. */
 void
 event_forget_listener(umx_listener *umx)
 {
@@ -362,8 +366,9 @@ on_messages_ready(umx_message_listener *umx, void *arg)
     tell(self->worker, &self->event);
 }
 
-/* These are called inside umx_message_listener_run(), which is a call of ours
- * after libumx has returned: the program's functions run in them. */
+/* umx_message_listener_run() calls this and on_alloc(), on_end(), on_finish():
+ * the extension calls it after libumx has returned, so that the program's
+ * functions may run in them. */
 static bool
 on_route(const umx_metadata *metadata, umx_message_receiver *receiver,
          void *arg)
@@ -390,7 +395,8 @@ on_end(umx_message_listener *umx, umx_status status, void *arg)
     listener_end(arg, status);
 }
 
-/* So is this, but for what lands when nobody waits for it any more. */
+/* Called as on_route() is, or when bytes land that nobody waits for any more.
+ */
 static void
 on_finish(const umx_buffer *buffers, size_t count, umx_status status, void *arg)
 {
@@ -456,7 +462,7 @@ event_has_freed(void)
     return atomic_load_explicit(&freed, memory_order_relaxed) != NULL;
 }
 
-/* All of them at once: nobody else takes any, with the GIL. */
+/* Take the whole list: with the GIL nobody else takes from it. */
 memory_loan *
 event_take_freed(void)
 {

@@ -37,7 +37,7 @@ struct event {
     const event_type *type;
 };
 
-/* Its head is an event of no type. */
+/* A list of events: the head is an event without a type. */
 typedef event event_list;
 
 static inline void
@@ -78,7 +78,7 @@ event_unlink(event *self)
     }
 }
 
-/* The first one, taken off; NULL if there is none. */
+/* Take the first event off; NULL if there is none. */
 static inline event *
 event_pop(event_list *list)
 {
@@ -111,23 +111,24 @@ struct sockaddr;
 umx_op_params event_op_params(struct RequestObject *req);
 umx_op_params event_item_params(struct many_item *item);
 
-/* The operation of `req` is over. Plain fields only. */
+/* Store that the operation of `req` is over, in plain fields. */
 void event_mark_done(struct RequestObject *req, umx_status status);
 void event_mark_message(struct RequestObject *req, umx_message *message);
 
-/* on_state of `params` is that of a request to connect. */
+/* Have the new endpoint tell a request to connect of its states. */
 void event_watch_connect(umx_connect_params *params, struct RequestObject *req);
 
-/* Of `ep`, by its object; NULL: no more. */
+/* Have `ep` tell its object of its states; NULL: nobody any more. */
 void event_watch_endpoint(umx_ep *ep, struct EndpointObject *endpoint);
 
-/* Whose callbacks these are, with on_remote_close if `is_closable`. */
+/* Have the new listener tell its object; of a peer's close if `is_closable`. */
 void event_watch_listener(umx_listener_params *params, struct ListenerObject *o,
                           bool is_closable);
 
 void event_forget_listener(umx_listener *umx);
 
-/* NULL: messages of `id` wait for receives. */
+/* Have the worker tell `handler` of messages of `id`; NULL: they wait for
+ * receives. */
 umx_status event_watch_am(struct WorkerObject *worker, uint16_t id,
                           struct am_handler *handler);
 umx_status event_watch_addressed(struct WorkerObject *worker);
@@ -135,7 +136,7 @@ void       event_watch_messages(umx_message_listener_params  *params,
                                 struct MessageListenerObject *listener);
 void       event_watch_log(bool is_wanted);
 
-/* The memory of `loan` is lent until event_take_freed() gives that. */
+/* Lend the memory of `loan` until event_take_freed() returns the loan. */
 void event_watch_memory(umx_memh_params *params, struct memory_loan *loan);
 struct memory_loan *event_take_freed(void);
 bool                event_has_freed(void);
@@ -150,7 +151,8 @@ bool event_submit_call(struct WorkerObject *worker, struct call *call);
 bool event_submit_request(struct WorkerObject  *worker,
                           struct RequestObject *req);
 
-/* The owner's thread does it; false: it is leaked. Any thread. */
+/* Have the owner's thread drop or return an object of libumx; false: the object
+ * is leaked. Any thread. */
 bool event_drop_message(struct WorkerObject *worker, umx_message *message);
 bool event_return_message(struct WorkerObject *worker, umx_message *message);
 bool event_return_tag_message(struct WorkerObject *worker,
@@ -159,7 +161,7 @@ bool event_drop_sender(struct WorkerObject *worker, umx_message_sender *sender);
 bool event_drop_listener(struct WorkerObject  *worker,
                          umx_message_listener *listener);
 
-/* What libumx walks over, as pairs of texts. */
+/* Pairs of texts that libumx lists. */
 typedef struct text_pairs {
     size_t count;
     size_t len;    /* of `texts` */

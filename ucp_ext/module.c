@@ -312,7 +312,8 @@ module_clear(PyObject *module)
         event_watch_log(false); /* the interpreter goes, lines may come */
     }
     request_clear_free(st);
-    Py_CLEAR(st->request_type);
+    Py_CLEAR(st->request_type); /* blocks are kept no more */
+    block_clear_free(st);
     Py_CLEAR(st->context_type);
     Py_CLEAR(st->worker_type);
     Py_CLEAR(st->endpoint_type);

@@ -24,6 +24,7 @@ typedef struct MessageSenderObject   MessageSenderObject;
 typedef struct MessageListenerObject MessageListenerObject;
 typedef struct MessageReceiverObject MessageReceiverObject;
 typedef struct RequestObject         RequestObject;
+typedef struct block                 block;
 
 /* Interned names. */
 #define NAME_TABLE(X)           \
@@ -94,7 +95,9 @@ struct mod_state {
     PyObject      *log_handler;
     RequestObject *free_requests;
     unsigned       num_free_requests;
-    int            numpy; /* 0: not looked yet, 1: its API is loaded */
+    unsigned       num_free_blocks;
+    block         *free_blocks; /* see block.h */
+    int            numpy;       /* 0: not looked yet, 1: its API is loaded */
     PyObject      *names[64];
     /* alive */
     size_t num_requests;

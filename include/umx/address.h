@@ -23,8 +23,8 @@ enum {
 };
 
 /**
- * The address of `worker`: the same bytes each time, the worker's as long as it
- * lives. The first call starts to listen, on all network addresses.
+ * Give the address of `worker`: equal bytes at each call, which live as long as
+ * the worker. The first call starts to listen, on all network addresses.
  * @return UMX_OK; UMX_ERR_CLOSED: withdrawn; UMX_ERR_IO_ERROR: no network;
  *         UMX_ERR_NO_MEMORY
  */
@@ -32,7 +32,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_get_address(
     umx_worker *worker, const void **address_p, size_t *len_p);
 
 /**
- * Are the bytes an address? Zeros may follow it.
+ * Check that the bytes are an address. Zeros may follow it.
  *
  * @param[out] len_p  length of the address alone
  * @param[out] why_p  what is wrong, static; written on UMX_ERR_INVALID_ADDR

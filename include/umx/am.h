@@ -66,8 +66,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_set_am_handler(
 typedef void (*umx_am_ready_fn)(umx_worker *worker, uint16_t id, void *arg);
 
 /**
- * The same as umx_worker_set_am_handler(), but messages wait in their queues
- * until umx_worker_take_am() takes them, or a receive that comes first.
+ * Set a handler as umx_worker_set_am_handler() does, but messages wait in their
+ * queues until umx_worker_take_am() takes them, or a receive that comes first.
  */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_set_am_ready(
     umx_worker *worker, uint16_t id, umx_am_ready_fn fn, void *arg);
@@ -98,7 +98,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
                    size_t header_len, const umx_buffer *buf);
 
-/** Be done with it; what was not read is lost. Consumes the handle. */
+/** Drop a message; what was not read is lost. Consumes the handle. */
 UMX_API void umx_message_drop(umx_message *message);
 
 #ifdef __cplusplus

@@ -46,8 +46,10 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_layout_init(umx_layout *layout, size_t itemsize, unsigned num_dims,
                 const umx_dim *dims, size_t *len_p);
 
-/** True if no byte of the array is twice in it, as in what is received into:
- * a stride of 0 says so. */
+/**
+ * True if no byte is in the array twice, so that it can be received into. A
+ * stride of 0 puts bytes in twice.
+ */
 UMX_API bool umx_layout_is_writable(const umx_layout *layout);
 
 #ifdef __cplusplus

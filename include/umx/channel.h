@@ -102,10 +102,12 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p);
 
-/** Put it back where it was in the queue. Consumes the handle. */
+/** Put a message back where it was in the queue. Consumes the handle. */
 UMX_API void umx_message_return(umx_message *message);
 
-/** A 64-bit tag from bytes, the same in every process and version. */
+/**
+ * Compute a 64-bit tag from bytes: the same tag in every process and version.
+ */
 UMX_API uint64_t umx_tag_hash(const void *data, size_t len);
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ typedef struct umx_option {
     const char *value;
 } umx_option;
 
-/** When put and get are UCX's own; see umx/rma.h. */
+/** When umx_rma_put() and umx_rma_get() are UCX's own; see umx/rma.h. */
 enum umx_rma_ucx {
     UMX_RMA_UCX_NEVER,
     UMX_RMA_UCX_RDMA,  /* on connections that have a network card for it */
@@ -85,8 +85,11 @@ typedef struct umx_config {
 
 UMX_API void umx_config_default(umx_config *config);
 
-/** NULL if umx_context_create() takes `config`, or else what is wrong with it:
- * the name of the first field that is out of range, and its limits. Static. */
+/**
+ * Check `config`. Returns NULL if umx_context_create() takes it, or else what
+ * is wrong: the name of the first field that is out of range, and its limits.
+ * Static.
+ */
 UMX_API const char *umx_config_check(const umx_config *config);
 
 enum umx_context_field {
@@ -151,7 +154,7 @@ umx_context_info(const umx_context *context, char **text_p);
 /** UCX's `ucp_context_h`, for code that also calls UCX. */
 UMX_API void *umx_context_handle(const umx_context *context);
 
-/** Where log lines go. `level`: 0 error, 1 warning, 2 info, 3 debug. */
+/** Take a log line. `level`: 0 error, 1 warning, 2 info, 3 debug. */
 typedef void (*umx_log_fn)(int level, const char *text, void *arg);
 
 /**

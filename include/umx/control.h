@@ -31,7 +31,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_ep_ping(umx_ep              *ep,
                                               const umx_op_params *params,
                                               umx_request        **req_p);
 
-/** Of a completed umx_ep_ping(). */
+/** Give the time that a completed umx_ep_ping() took, in ns. */
 UMX_API uint64_t umx_request_time_ns(const umx_request *req);
 
 /**
@@ -62,7 +62,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_ep_close_listener(umx_ep *ep, const umx_op_params *params,
                       umx_request **req_p);
 
-/** As the peer said in the handshake. */
+/** The peer's process and version, as the peer said in the handshake. */
 typedef struct umx_peer_id {
     uint32_t pid;
     unsigned version[3]; /* of its libumx: major, minor, patch */

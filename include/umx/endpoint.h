@@ -69,24 +69,28 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
 /** Replace the callback, as `on_accept` does for an endpoint it was given. */
 UMX_API void umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg);
 
-/** What the callback is given; NULL without one. */
+/** Give the `arg` of the endpoint's callback; NULL without one. */
 UMX_API void *umx_ep_get_arg(const umx_ep *ep);
 
 UMX_API umx_ep_state umx_ep_get_state(const umx_ep *ep);
 
-/** Why it is FAILED or CLOSED: UMX_OK after a graceful close of ours,
- * UMX_ERR_PEER_CLOSED after the peer's. */
+/**
+ * Tell why the endpoint is FAILED or CLOSED: UMX_OK after a graceful close of
+ * ours, UMX_ERR_PEER_CLOSED after the peer's.
+ */
 UMX_API umx_status umx_ep_error(const umx_ep *ep);
 
 /** True once the peer's GOODBYE has been processed: sends fail, receives get
  * what is queued, then UMX_ERR_PEER_CLOSED. */
 UMX_API bool umx_ep_is_peer_closed(const umx_ep *ep);
 
-/** For a FAILED handshake: the peer's words, or ours; never NULL. */
+/** Tell in words why a handshake FAILED, the peer's or ours; never NULL. */
 UMX_API const char *umx_ep_reason(const umx_ep *ep);
 
-/** For a FAILED handshake: the system's error number if its socket could not be
- * connected, else 0. */
+/**
+ * Give the system's error number if a handshake FAILED because its socket could
+ * not be connected, else 0.
+ */
 UMX_API int umx_ep_errno(const umx_ep *ep);
 
 /**
@@ -127,9 +131,9 @@ UMX_API void umx_ep_destroy(umx_ep *ep);
 UMX_API void umx_ep_retire(umx_ep *ep);
 
 /**
- * What has been handed to UCX so far is in the peer's memory, rendezvous
- * messages excepted: those are there when their send completes. Sends that wait
- * for credit are not covered.
+ * Complete when all that has been handed to UCX so far is in the peer's memory,
+ * rendezvous messages excepted: those are there when their send completes.
+ * Sends that wait for credit are not covered.
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
@@ -139,8 +143,8 @@ umx_ep_flush(umx_ep *ep, const struct umx_op_params *params,
 UMX_API uint64_t umx_ep_pending_bytes(const umx_ep *ep);
 
 /**
- * Completes once that is at most `low`: backpressure for a program that sends
- * without waiting for each send. Fails as the endpoint does.
+ * Complete once umx_ep_pending_bytes() is at most `low`: backpressure for a
+ * program that sends without waiting for each send. Fails as the endpoint does.
  * @return UMX_OK if it is so already; UMX_INPROGRESS
  */
 UMX_API UMX_MUST_CHECK umx_status
@@ -156,7 +160,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_ep_local_address(const umx_ep    *ep,
                                                        struct sockaddr *addr,
                                                        size_t *len_p);
 
-/** One lane in use. */
+/** Take one lane in use: its transport and its device. */
 typedef void (*umx_transport_fn)(const char *transport, const char *device,
                                  void *arg);
 
@@ -174,8 +178,10 @@ UMX_API void *umx_ep_handle(const umx_ep *ep);
 /** A number no other endpoint of this process has or had. */
 UMX_API uint64_t umx_ep_id(const umx_ep *ep);
 
-/** On how many channels, besides channel 0, the peer lets us send; 0 before the
- * handshake has told. */
+/**
+ * Tell on how many channels, besides channel 0, the peer lets us send; 0 before
+ * the handshake has told.
+ */
 UMX_API uint32_t umx_ep_channels_max(const umx_ep *ep);
 
 UMX_API umx_worker *umx_ep_worker(const umx_ep *ep);

@@ -27,7 +27,10 @@ typedef struct umx_frame {
     uint8_t place;     /* the library's */
 } umx_frame;
 
-/** What is known of a message before its bytes are received. */
+/**
+ * The frames of a message, as far as they are known before its bytes are
+ * received.
+ */
 typedef struct umx_frames_info {
     size_t           count;
     const umx_frame *frames;
@@ -57,7 +60,7 @@ umx_frames_send(umx_ep *ep, uint16_t channel, const void *header,
 typedef umx_status (*umx_frames_alloc_fn)(const umx_frames_info *info,
                                           umx_buffer *buffers, void *arg);
 
-/** Where umx_frames_recv() puts frames. */
+/** The target of umx_frames_recv(): where the frames go. */
 typedef struct umx_frames_target {
     umx_frames_alloc_fn alloc; /* or NULL: `buffers` */
     void               *arg;
@@ -90,15 +93,20 @@ umx_frames_recv_message(umx_ep *ep, uint16_t channel,
                         const umx_op_params *params, umx_request **req_p,
                         umx_message **message_p);
 
-/** What is in it; valid until the message is given back. NULL: no frames. */
+/**
+ * Tell what frames a message has; valid until the message is given back. NULL:
+ * no frames.
+ */
 UMX_API const umx_frames_info *umx_message_frames(const umx_message *message);
 
 /** True if all bytes have come and are in the library's memory. */
 UMX_API bool umx_message_has_frames(const umx_message *message);
 
-/** Copy them out: umx_message_recv_frames() that leaves the message as it is.
- * UMX_ERR_INVALID_PARAM unless umx_message_has_frames(). Thread: any, one at a
- * time. */
+/**
+ * Copy the frames out, as umx_message_recv_frames() would, and leave the
+ * message as it is. UMX_ERR_INVALID_PARAM unless umx_message_has_frames().
+ * Thread: any, one at a time.
+ */
 UMX_API UMX_MUST_CHECK umx_status
 umx_message_copy_frames(const umx_message *message, const umx_buffer *buffers,
                         size_t count);

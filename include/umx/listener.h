@@ -17,12 +17,13 @@ struct sockaddr;
  */
 typedef void (*umx_accept_fn)(umx_listener *listener, umx_ep *ep, void *arg);
 
-/** umx_listener_take() has another one. Runs in a (P) call. */
+/** Hear that umx_listener_take() has another endpoint. Runs in a (P) call. */
 typedef void (*umx_accept_ready_fn)(umx_listener *listener, void *arg);
 
 /**
- * A peer it had accepted has closed it (umx_ep_close_listener()): it listens no
- * more, and is still to be destroyed. Runs in a (P) call.
+ * Hear that a peer which the listener had accepted has closed it
+ * (umx_ep_close_listener()): it listens no more, and is still to be destroyed.
+ * Runs in a (P) call.
  */
 typedef void (*umx_remote_close_fn)(umx_listener *listener, void *arg);
 
@@ -68,9 +69,10 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p);
 
 /**
- * With `on_ready`: the next endpoint whose peer has completed its handshake, in
- * their order, as `on_accept` would give it; NULL if there is none. What is not
- * taken is closed with the listener, or with the worker.
+ * Take the next endpoint whose peer has completed its handshake, in their
+ * order, as `on_accept` would give it; for listeners with `on_ready`. NULL if
+ * there is none. What is not taken is closed with the listener, or with the
+ * worker.
  */
 UMX_API umx_ep *umx_listener_take(umx_listener *listener);
 
@@ -90,7 +92,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p);
 
-/** Do IPv4 and IPv6 peers reach it, by its one port? */
+/** True if IPv4 and IPv6 peers reach the listener, by its one port. */
 UMX_API bool umx_listener_is_dual(const umx_listener *listener);
 
 #ifdef __cplusplus

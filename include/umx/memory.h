@@ -26,12 +26,12 @@ typedef struct umx_memory_info {
     int         device;  /* ordinal, or UMX_DEVICE_NONE */
 } umx_memory_info;
 
-/** Is there a driver, and a device? Thread: any. */
+/** True if there is a driver, and a device. Thread: any. */
 UMX_API bool umx_cuda_is_present(void);
 
 /**
- * What `len` bytes at `data` are. Without a driver everything is HOST; so is
- * what the driver does not know. Thread: any.
+ * Find out what memory `len` bytes at `data` are. Without a driver everything
+ * is HOST; so is what the driver does not know. Thread: any.
  *
  * @return UMX_OK; UMX_ERR_INVALID_PARAM: the allocation is shorter; what the
  *         driver says

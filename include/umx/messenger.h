@@ -49,8 +49,10 @@ typedef struct umx_metadata {
     size_t      len; /* bytes */
 } umx_metadata;
 
-/** What makes one. The members are the library's but for `metadata`, which is
- * what there is so far. Thread: one at a time. */
+/**
+ * A builder of metadata. The members are the library's but for `metadata`,
+ * which is what there is so far. Thread: one at a time.
+ */
 typedef struct umx_metadata_builder {
     umx_metadata metadata;
     uint8_t     *memory; /* `few`, or of malloc */
@@ -103,7 +105,10 @@ umx_metadata_add_bytes(umx_metadata_builder *builder, const char *key,
     return umx_metadata_add(builder, &item);
 }
 
-/** Is it one? What a listener or a builder gives is. Thread: any. */
+/**
+ * True if `metadata` is well formed; what a listener or a builder gives is.
+ * Thread: any.
+ */
 UMX_API bool umx_metadata_is_valid(const umx_metadata *metadata);
 
 /** The item at `*pos_p`, which moves on; 0 is the first. False: there are no
@@ -132,13 +137,15 @@ typedef struct umx_message_sender_params {
     uint16_t channel;
 } umx_message_sender_params;
 
-/** For endpoints of `worker`. `params` may be NULL. */
+/** Create a sender for endpoints of `worker`. `params` may be NULL. */
 UMX_API UMX_MUST_CHECK umx_status umx_message_sender_create(
     umx_worker *worker, const umx_message_sender_params *params,
     umx_message_sender **sender_p);
 
-/** Give it back. What it was given still goes out, in the background, and
- * requests complete as ever. */
+/**
+ * Give a sender back. What it was given still goes out, in the background, and
+ * requests complete as ever.
+ */
 UMX_API void umx_message_sender_destroy(umx_message_sender *sender);
 
 typedef struct umx_message_out {
@@ -203,7 +210,7 @@ UMX_API void umx_message_sender_query(const umx_message_sender *sender,
 
 typedef struct umx_message_listener umx_message_listener;
 
-/** Where one message goes. */
+/** The receiver of one message: where it goes. */
 typedef struct umx_message_receiver {
     /* Fill `buffers`, one for each of `info->count` and at least as long;
      * `info->header` is the metadata. A failure is finish()'s. */
@@ -220,8 +227,10 @@ typedef struct umx_message_receiver {
 typedef bool (*umx_message_route_fn)(const umx_metadata   *metadata,
                                      umx_message_receiver *receiver, void *arg);
 
-/** It is over, once: UMX_ERR_PROTOCOL: the peer sent what is no message, and the
- * endpoint was aborted; UMX_ERR_CANCELED: stopped; else why the endpoint ended.
+/**
+ * Hear, once, that the listener is over: UMX_ERR_PROTOCOL: the peer sent what
+ * is no message, and the endpoint was aborted; UMX_ERR_CANCELED: stopped; else
+ * why the endpoint ended.
  */
 typedef void (*umx_message_end_fn)(umx_message_listener *listener,
                                    umx_status status, void *arg);
@@ -241,8 +250,9 @@ typedef struct umx_message_listener_params {
     void                *arg; /* of route, on_end and on_ready */
     uint16_t             channel;
     umx_message_end_fn   on_end;
-    /* There is something to do for umx_message_listener_run(), which the program
-     * calls when it likes: only it calls back then. */
+    /* Hear that there is something to do for umx_message_listener_run(), which
+     * the program calls when it likes; the other callbacks run inside that call
+     * only. */
     umx_message_ready_fn on_ready;
 } umx_message_listener_params;
 
@@ -258,8 +268,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_message_listener_create(
     umx_message_listener **listener_p);
 
 /**
- * With `on_ready`: hand out at most `max` messages that are at hand. Not from a
- * callback.
+ * Hand out at most `max` messages that are at hand; for listeners with
+ * `on_ready`. Not from a callback.
  * @return UMX_OK: no more are, on_ready will tell; UMX_INPROGRESS: some may be
  */
 UMX_API umx_status umx_message_listener_run(umx_message_listener *listener,
@@ -270,11 +280,13 @@ UMX_API umx_status umx_message_listener_run(umx_message_listener *listener,
  * this call or later. */
 UMX_API void umx_message_listener_stop(umx_message_listener *listener);
 
-/** Give it back; stops it. on_end is not called any more; finish() of a message
- * whose bytes are coming is, with UMX_ERR_CANCELED, in a (P) call. */
+/**
+ * Stop a listener and give it back. on_end is not called any more; finish() of
+ * a message whose bytes are coming is, with UMX_ERR_CANCELED, in a (P) call.
+ */
 UMX_API void umx_message_listener_destroy(umx_message_listener *listener);
 
-/** What was wrong with what the peer sent; NULL: nothing. */
+/** Tell what was wrong with what the peer sent; NULL: nothing. */
 UMX_API const char *
 umx_message_listener_reason(const umx_message_listener *listener);
 

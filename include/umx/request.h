@@ -58,7 +58,7 @@ UMX_API void umx_request_cancel(umx_request *req);
 /** Status so far: UMX_INPROGRESS or the final one. */
 UMX_API umx_status umx_request_status(const umx_request *req);
 
-/** What a receive got; valid in and after `on_done`. */
+/** The message that a receive got; valid in and after `on_done`. */
 typedef struct umx_recv_info {
     uint64_t tag;
     size_t   length; /* bytes of the message, also when truncated */

@@ -66,8 +66,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc(umx_context *context,
                                                  umx_memh   **memh_p);
 
 /**
- * The same of this process's own memory: it is no segment, and no peer maps it.
- * This process executes the operations of all peers.
+ * Allocate memory of this process alone: it is no segment of the system, and
+ * peers do not map it. This process executes the operations of all peers.
  *
  * @return UMX_OK, UMX_ERR_NO_MEMORY, UMX_ERR_FORKED, what UCX says
  */
@@ -76,8 +76,8 @@ UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc_private(umx_context *context,
                                                          umx_memh   **memh_p);
 
 /**
- * The same of NVIDIA's driver, which peers do not map: device memory (CUDA),
- * managed memory (CUDA_MANAGED) or host memory that is pinned (HOST).
+ * Allocate memory of NVIDIA's driver, which peers do not map: device memory
+ * (CUDA), managed memory (CUDA_MANAGED) or host memory that is pinned (HOST).
  *
  * @param device  its ordinal; UMX_DEVICE_NONE: of the current context, or 0
  * @return as umx_memh_alloc(); UMX_ERR_UNSUPPORTED: no driver, no device;
@@ -98,7 +98,7 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_memh_register(umx_context *context, const umx_buffer *buf,
                   const umx_memh_params *params, umx_memh **memh_p);
 
-/** Where it is. */
+/** Give the memory of a handle, as a buffer. */
 UMX_API const umx_buffer *umx_memh_buffer(const umx_memh *memh);
 
 /** The key, as long as `memh` lives. Who has it can read and, unless READONLY,
@@ -137,7 +137,7 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
  */
 UMX_API void *umx_rkey_pointer(const umx_rkey *rkey);
 
-/** No further operations. Those under way go on. */
+/** Close a key: no further operations. Those under way go on. */
 UMX_API void umx_rkey_close(umx_rkey *rkey);
 
 /** Close, and give the reference back. */
@@ -170,9 +170,10 @@ UMX_API UMX_MUST_CHECK umx_status umx_rma_get(umx_rkey            *rkey,
                                               const umx_op_params *params,
                                               umx_request        **req_p);
 
-/** The same for `count` items, with one completion; the first failure is its
- * status. Neighbours are moved together. If one item is out of range nothing is
- * done. */
+/**
+ * Put `count` items, with one completion; the first failure is its status.
+ * Neighbours are moved together. If one item is out of range nothing is done.
+ */
 UMX_API UMX_MUST_CHECK umx_status umx_rma_put_many(umx_rkey           *rkey,
                                                    const umx_rma_item *items,
                                                    size_t              count,
@@ -193,7 +194,9 @@ typedef enum umx_atomic_op {
     UMX_ATOMIC_CSWAP /* store `value` if it is `compare` */
 } umx_atomic_op;
 
-/** On a number of `size` bytes in the owner's byte order. */
+/**
+ * An atomic operation on a number of `size` bytes in the owner's byte order.
+ */
 typedef struct umx_atomic {
     umx_atomic_op op;
     unsigned      size;   /* 4 or 8 */

@@ -29,7 +29,10 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p);
 
-/** The same, but done only once the peer has started to receive it. */
+/**
+ * Send as umx_tag_send() does, but done only once the peer has started to
+ * receive the message.
+ */
 UMX_API UMX_MUST_CHECK umx_status
 umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p);
@@ -101,7 +104,10 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
                      const umx_op_params *params, umx_request **req_p);
 
-/** Put it back where it was among those that are kept. Consumes the handle. */
+/**
+ * Put a message back where it was among those that are kept. Consumes the
+ * handle.
+ */
 UMX_API void umx_tag_message_return(umx_tag_message *message);
 
 #ifdef __cplusplus

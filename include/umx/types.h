@@ -21,7 +21,7 @@ typedef struct umx_message  umx_message;
 typedef struct umx_memh     umx_memh;
 typedef struct umx_rkey     umx_rkey;
 
-/** Where a buffer's bytes live. */
+/** The kinds of memory in which a buffer's bytes live. */
 typedef enum umx_memtype {
     UMX_MEMTYPE_UNKNOWN, /* UCX looks the pointer up on every call */
     UMX_MEMTYPE_HOST,
@@ -29,7 +29,9 @@ typedef enum umx_memtype {
     UMX_MEMTYPE_CUDA_MANAGED
 } umx_memtype;
 
-/** Where the items of an array with gaps lie: umx/buffer.h makes it. */
+/**
+ * A layout: where the items of an array with gaps lie. umx/buffer.h makes it.
+ */
 typedef struct umx_layout umx_layout;
 
 /**
@@ -52,7 +54,7 @@ typedef struct umx_buffer {
     const umx_layout *layout; /* NULL: contiguous */
 } umx_buffer;
 
-/** No deadline. */
+/** A timeout that never runs out. */
 #define UMX_TIMEOUT_INFINITE UINT64_MAX
 
 #ifdef __cplusplus

@@ -138,10 +138,10 @@ UMX_API void umx_worker_share(umx_worker *worker, bool is_shared);
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);
 
 /**
- * (P) For tests: has the owner been left asleep? To be called now and then from
- * where it could sleep, at intervals that are long against the travel of a
- * message: what comes during the call itself looks like work that nobody
- * announced.
+ * (P) Tell, for tests, whether the owner has been left asleep. To be called now
+ * and then from where it could sleep, at intervals that are long against the
+ * travel of a message: what comes during the call itself looks like work that
+ * nobody announced.
  * @return true if the worker has been armed since the call before, its fd is
  * not readable, and there was work; some of it is done now, so drain
  */

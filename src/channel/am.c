@@ -86,8 +86,8 @@ umi_am_init(umx_worker *worker, umi_am *am)
 static umi_am_user *
 find_user(umx_worker *worker, uint16_t id)
 {
-    UMI_LIST_FOREACH(link, &worker->am->users) {
-        umi_am_user *user = umi_container_of(link, umi_am_user, link);
+    UMI_LIST_FOREACH(node, &worker->am->users) {
+        umi_am_user *user = umi_container_of(node, umi_am_user, node);
 
         if (user->id == id) {
             return user;
@@ -111,16 +111,16 @@ may_take(const umi_channel *channel)
            umi_channel_is_reading(channel);
 }
 
-/* Tell that there is something to take, of an endpoint that the program has. */
+/* Tell the program that an endpoint it has has messages to take. */
 static void
 tell_ready(umi_channel *channel)
 {
     umi_am_user *user = channel->user;
 
-    if (!umi_link_is_linked(&channel->ep->untaken_link) &&
+    if (!umi_node_is_linked(&channel->ep->untaken_node) &&
         !umi_list_is_empty(&channel->unexpected) &&
-        !umi_link_is_linked(&channel->user_link)) {
-        umi_list_append(&user->channels, &channel->user_link);
+        !umi_node_is_linked(&channel->user_node)) {
+        umi_list_append(&user->channels, &channel->user_node);
         user->ready(umi_endpoint_worker(channel->ep), user->id, user->arg);
     }
 }
@@ -151,14 +151,15 @@ umi_am_run(umx_ep *ep)
     }
 }
 
-/* Channels that exist have `user` too; what waits in them is handed over. */
+/* Give channels that exist the handler, too; what waits in them is handed over.
+ */
 static void
 attach_user(umx_worker *worker, umi_am_user *user)
 {
     uint32_t id = umi_channel_id(UMI_KIND_AM, user->id);
 
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        umx_ep      *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
         umi_channel *channel = umi_channel_find(ep, id);
 
         if (channel != NULL) {
@@ -193,7 +194,7 @@ set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
         }
         user->id = id;
         umi_list_init(&user->channels);
-        umi_list_append(&worker->am->users, &user->link);
+        umi_list_append(&worker->am->users, &user->node);
     }
     forget_channels(user); /* the new one is told of them */
     user->fn    = fn;
@@ -232,14 +233,14 @@ umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 
     while (user != NULL && !umi_list_is_empty(&user->channels)) {
         umi_channel *channel = umi_container_of(user->channels.next,
-                                                umi_channel, user_link);
+                                                umi_channel, user_node);
         umx_message *message = may_take(channel) ?
                                    umi_channel_take_first(channel) :
                                    NULL;
 
-        umi_link_remove(&channel->user_link);
+        umi_node_remove(&channel->user_node);
         if (message != NULL) {
-            umi_list_append(&user->channels, &channel->user_link);
+            umi_list_append(&user->channels, &channel->user_node);
             *ep_p = channel->ep;
             return message;
         }
@@ -252,9 +253,9 @@ umi_am_users_fini(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->am->users)) {
         umi_am_user *user = umi_container_of(worker->am->users.next,
-                                             umi_am_user, link);
+                                             umi_am_user, node);
 
-        umi_link_remove(&user->link);
+        umi_node_remove(&user->node);
         forget_channels(user);
         free(user);
     }

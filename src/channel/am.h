@@ -8,17 +8,17 @@
 /* The handler of an id. It stays, without a function, until the worker goes:
  * channels point at it. */
 typedef struct umi_am_user {
-    umi_link        link; /* umi_am.users */
+    umi_node        node; /* umi_am.users */
     uint16_t        id;
     umx_am_fn       fn;       /* NULL: none */
     umx_am_ready_fn ready;    /* instead, or NULL */
-    umi_list        channels; /* umi_channel.user_link: with messages to take */
+    umi_list        channels; /* umi_channel.user_node: with messages to take */
     void           *arg;
 } umi_am_user;
 
-/* What a worker has of them. */
+/* The handlers of a worker. */
 typedef struct umi_am {
-    umi_list users; /* umi_am_user.link */
+    umi_list users; /* umi_am_user.node */
 } umi_am;
 
 /* A new worker, whose handlers lie in `am`. */
@@ -30,10 +30,11 @@ umi_am_user *umi_am_user_find(umx_worker *worker, uint32_t channel);
 /* Hand over what waits for handlers of `ep`. Not inside UCX's callbacks. */
 void umi_am_run(umx_ep *ep);
 
-/* With the worker. */
+/* Free the handlers: the worker ends. */
 void umi_am_users_fini(umx_worker *worker);
 
-/* The same as in umx/am.h, for every id. */
+/* Send, and set a handler, as umx_am_send() and umx_worker_set_am_handler() do,
+ * but for every id. */
 umx_status umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
                                size_t header_len, const umx_buffer *buf,
                                const umx_op_params *params,

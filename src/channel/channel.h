@@ -19,7 +19,7 @@
 #include "util/list.h"
 #include "util/table.h"
 
-/* Of a channel's own: eager messages, and messages of its reserve. */
+/* Count a channel's own: eager messages, and messages of its reserve. */
 typedef struct umi_counts {
     uint32_t messages;
     uint32_t reserve;
@@ -45,15 +45,16 @@ typedef struct umi_channel_ops {
     /* Complete every receive that waits. */
     void (*fail_posted)(struct umi_channel *channel, umx_status status);
 
-    /* For cut.c. The channel has been cut; the place of the first message in
-     * the queue of which not all is here, or `none`. NULL: nothing to do; that
-     * of the first message whose bytes are not. */
+    /* cut.c calls these. cut() hears that the channel has been cut; NULL:
+     * nothing to do. first_broken() gives the place of the first message in the
+     * queue of which not all is here, or `none`; NULL: the first whose bytes
+     * are not. place() gives a message's place. */
     void (*cut)(struct umi_channel *channel, umx_status status);
     uint64_t (*first_broken)(struct umi_channel *channel, uint64_t none);
     uint64_t (*place)(const umx_recv_info *info);
-    /* How far `a` is behind `b`. */
+    /* Compute how far `a` is behind `b`. */
     int64_t (*distance)(uint64_t a, uint64_t b);
-    /* Of what comes next. */
+    /* Give the place of what comes next. */
     uint64_t (*next)(const struct umi_channel *channel);
     const umi_request_ops *lander; /* of requests by which its messages land */
 } umi_channel_ops;
@@ -63,8 +64,8 @@ extern const umi_channel_ops umi_stream_ops;
 extern const umi_channel_ops umi_frames_ops;
 
 typedef struct umi_channel {
-    umi_link               link;     /* umi_channels.others */
-    umi_link               due_link; /* umi_channels.due */
+    umi_node               node;     /* umi_channels.others */
+    umi_node               due_node; /* umi_channels.due */
     umx_ep                *ep;
     const umi_channel_ops *ops;
     uint32_t               id; /* umi_channel_id() */
@@ -89,41 +90,41 @@ typedef struct umi_channel {
     umi_list            taken;  /* in the user's hands, bytes may be missing */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
-    umi_link            user_link; /* user->channels */
-    /* Of a stream, and of frames: */
+    umi_node            user_node; /* user->channels */
+    /* Streams and frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
-    /* Of frames: */
+    /* Frames: */
     umx_message *open; /* taken, and parts are missing; or NULL */
-    /* Of a stream: */
+    /* Streams: */
     uint64_t place;   /* of the next byte to arrive */
     bool     has_end; /* the end has arrived */
     bool     is_shut; /* the end has been sent */
 } umi_channel;
 
-/* Of all channels: bytes that eager messages are charged for, and
+/* Count, over all channels, bytes that eager messages are charged for, and
  * announcements. */
-typedef struct umi_ep_counts {
+typedef struct umi_endpoint_counts {
     uint64_t bytes;
     uint32_t rndv;
-} umi_ep_counts;
+} umi_endpoint_counts;
 
 /* The channels of an endpoint; behind the umx_ep. */
 typedef struct umi_channels {
-    umi_channel   channel0;
-    umi_list      others;
-    umi_table     by_id;     /* those */
-    umi_channel  *recent;    /* found last; NULL at first */
-    umi_list      due;       /* messages came that receives wait for */
-    uint32_t      num_ours;  /* channels that we send on, without 0 */
-    uint32_t      num_peers; /* that the peer sends on */
-    size_t        rndv_thresh;
-    size_t        cma_min;  /* may be lent from here on: lend/lend.h */
-    umi_ep_counts tx_sent;  /* running totals */
-    umi_ep_counts tx_limit; /* what the peer allows of them */
-    umi_ep_counts rx_read;
-    umi_ep_counts rx_granted;
-    umi_ep_counts rx_kept;   /* not read yet */
-    unsigned      num_descs; /* kept eager descriptors of UCX */
+    umi_channel         channel0;
+    umi_list            others;
+    umi_table           by_id;     /* those */
+    umi_channel        *recent;    /* found last; NULL at first */
+    umi_list            due;       /* messages came that receives wait for */
+    uint32_t            num_ours;  /* channels that we send on, without 0 */
+    uint32_t            num_peers; /* that the peer sends on */
+    size_t              rndv_thresh;
+    size_t              lend_min; /* may be lent from here on: lend/lend.h */
+    umi_endpoint_counts tx_sent;  /* running totals */
+    umi_endpoint_counts tx_limit; /* what the peer allows of them */
+    umi_endpoint_counts rx_read;
+    umi_endpoint_counts rx_granted;
+    umi_endpoint_counts rx_kept;   /* not read yet */
+    unsigned            num_descs; /* kept eager descriptors of UCX */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -160,8 +161,8 @@ umi_channel_get(umx_ep *ep, uint32_t id)
                                    umi_channel_make(ep, id);
 }
 
-/* The same of a channel that the peer sends on. NULL: it is one more than we
- * accept, or there is no memory; then the endpoint fails. */
+/* Find or make a channel that the peer sends on. NULL: the channel is one more
+ * than we accept, or there is no memory; then the endpoint fails. */
 umi_channel *umi_channel_of_peer(umx_ep *ep, uint32_t id);
 
 /* UMX_ERR_CHANNEL_LIMIT if the peer accepts no more channels. While the number
@@ -173,11 +174,11 @@ void       umi_channels_limit(umx_ep *ep);
 /* Call `fn` for every channel. */
 void umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel));
 
-/* umi_ep_hooks.init and fini */
+/* umi_endpoint_hooks.init and fini */
 void umi_channels_init(umx_ep *ep);
 void umi_channels_fini(umx_ep *ep);
 
-/* ---- connection.c: the others of umi_ep_hooks ----------------------------
+/* ---- connection.c: the others of umi_endpoint_hooks ----------------------
  */
 
 void     umi_channels_open(umx_ep *ep);
@@ -236,29 +237,29 @@ typedef struct umi_recv {
 
 UMI_REQUEST_TAIL(umi_recv, umi_recv_of);
 
-/* Of a request that is sent as several messages. */
-typedef struct umi_pieces {
+/* A request that is sent as several messages. */
+typedef struct umi_split_send {
     umi_channel *channel;
     unsigned     count;
     unsigned     pending;
     umx_status   status;
-} umi_pieces;
+} umi_split_send;
 
-UMI_REQUEST_TAIL(umi_pieces, umi_pieces_of);
+UMI_REQUEST_TAIL(umi_split_send, umi_split_send_of);
 
 static inline umx_request *
-umi_request_at(umi_link *link)
+umi_request_at(umi_node *node)
 {
-    return umi_container_of(link, umx_request, link);
+    return umi_container_of(node, umx_request, node);
 }
 
 static inline umx_message *
-umi_message_at(umi_link *link)
+umi_message_at(umi_node *node)
 {
-    return umi_container_of(link, umx_message, link);
+    return umi_container_of(node, umx_message, node);
 }
 
-/* What is in front of the bytes of a message. */
+/* A message to send, but for its bytes. */
 typedef struct umi_outgoing {
     uint32_t    channel; /* umi_channel_id() */
     uint8_t     flags;
@@ -284,6 +285,9 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
 umx_status umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
                              umx_recv_info *info);
 
+/* True if a message of `len` bytes is announced for its length alone. */
+bool umi_channel_is_long(const umx_ep *ep, size_t len);
+
 /* Post what credit and state allow of `waiting`. */
 void umi_channel_send_waiting(umi_channel *channel);
 
@@ -297,7 +301,8 @@ void umi_channel_discard(umi_channel *channel);
  * bytes. */
 void umi_channel_fetch(umi_channel *channel, size_t *budget_p);
 
-/* Start to fetch one. False when out of memory: it stays with its sender. */
+/* Start to fetch a message. False when out of memory: the message stays with
+ * its sender. */
 bool umi_channel_fetch_one(umi_channel *channel, umx_message *message);
 
 static inline void
@@ -312,10 +317,11 @@ umi_channel_fail_posted(umi_channel *channel, umx_status status)
     channel->ops->fail_posted(channel, status);
 }
 
-/* tagged.c: the message that a receive waits for is gone. */
+/* Fail a receive whose message is gone (tagged.c). */
 void umi_tagged_fail_claim(umx_request *claimant, umx_status status);
 
-/* Into the queue, in order; and out of it. */
+/* Put a message into the queue, in order. umi_channel_queue() does so where the
+ * queue may be empty, umi_channel_unqueue() takes a message out. */
 void umi_channel_insert(umi_channel *channel, umx_message *message);
 
 static inline void
@@ -326,7 +332,7 @@ umi_channel_queue(umi_channel *channel, umx_message *message)
     stats->unexpected_messages++;
     stats->unexpected_bytes += message->info.length;
     if (umi_list_is_empty(&channel->unexpected)) {
-        umi_list_append(&channel->unexpected, &message->link);
+        umi_list_append(&channel->unexpected, &message->node);
     } else {
         umi_channel_insert(channel, message);
     }
@@ -339,7 +345,7 @@ umi_channel_unqueue(umi_channel *channel, umx_message *message)
 
     stats->unexpected_messages--;
     stats->unexpected_bytes -= message->info.length;
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
 }
 
 /* Drop a queued message, unread; a receive that waits for it fails. */
@@ -355,7 +361,8 @@ umx_request *umi_channel_new_recv(umi_channel *channel, const umx_match *match,
                                   uint32_t flags, const umx_buffer *buf,
                                   const umx_op_params *params);
 
-/* It ends with `status` at once, not reported: free it. The status. */
+/* End a receive with `status` at once, not reported, and free it. Returns the
+ * status. */
 umx_status umi_channel_end_recv(umx_request *req, umx_status status);
 
 /* The bytes of `message`, which is off its queue, into `buf`, or of an
@@ -366,18 +373,15 @@ umx_status umi_channel_deliver_announced(umi_channel *channel,
                                          umx_message *message,
                                          umx_request *req);
 
-/* The message that a receive left in `buf`, and the user's header that was in
- * front of it, back to its place, by copy. */
+/* Put the message that a receive left in `buf`, and the user's header that was
+ * in front, back to its place, by copy. */
 umx_status umi_channel_unrecv(umi_channel *channel, const umx_recv_info *info,
                               const void *header, size_t header_len,
                               const umx_buffer *buf);
 
-/* Checks that every receive shares; gives the channel. */
+/* Check what every receive checks; gives the channel. */
 umx_status umi_channel_check_recv(umx_ep *ep, uint32_t id,
                                   umi_channel **channel_p);
-
-/* A message that was counted as received was not, after all. */
-void umi_channel_uncount(umi_channel *channel);
 
 /* A message that is in the queue has landed, or will not: `status`. */
 void umi_channel_landed(umi_channel *channel, umx_message *message,
@@ -386,7 +390,7 @@ void umi_channel_landed(umi_channel *channel, umx_message *message,
 /* Bytes of sends not completed. */
 uint64_t umi_channel_waiting_bytes(const umi_channel *channel);
 
-/* What an arriving message has cost its sender. */
+/* Compute what an arriving message has cost its sender. */
 static inline umi_charge
 umi_charge_of(const umi_am_arrival *arrival)
 {
@@ -408,11 +412,11 @@ bool umi_credit_allows(const umi_channel *channel, umi_charge charge);
 void umi_credit_sent(umi_channel *channel, umi_charge charge);
 /* An arriving message is to be kept. False: the peer had no credit for it. */
 bool umi_credit_keep(umi_channel *channel, umi_charge charge);
-/* One that was kept has been read. */
+/* Count a message that was kept as read. */
 void umi_credit_unkeep(umi_channel *channel, umi_charge charge);
 /* A message has been read: its credit goes back, in time. */
 void umi_credit_read(umi_channel *channel, umi_charge charge);
-/* What a message that was kept has cost of the peer's credit goes back, once.
+/* Give back, once, what a message that was kept has cost of the peer's credit.
  */
 static inline void
 umi_channel_credit(umi_channel *channel, umx_message *message)
@@ -429,9 +433,9 @@ umi_channel_credit(umi_channel *channel, umx_message *message)
 /* The CREDIT message that is due. */
 void umi_credit_grant(umi_channel *channel, umi_limits *limits,
                       uint32_t *reserve_p);
-/* What the peer grants each channel at first. */
+/* Begin with what the peer grants each channel at first. */
 void umi_credit_start(umi_channel *channel);
-/* One that has come. */
+/* Take a grant of the peer's. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits,
                      uint32_t reserve);
 
@@ -442,8 +446,8 @@ void umi_credit_take(umi_channel *channel, const umi_limits *limits,
  * Receives that wait for some of it fail with `status`. */
 void umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status);
 
-/* The same, and the endpoint, if it is open, fails. Not inside UCX's callbacks.
- */
+/* Cut the channel there, and fail the endpoint if it is open. Not inside UCX's
+ * callbacks. */
 void umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status);
 
 /* The endpoint has failed: cut at the first message that has not come. */
@@ -454,16 +458,16 @@ void umi_channel_cut_at_end(umi_channel *channel, umx_status status);
 uint64_t umi_seq_place(const umx_recv_info *info);
 int64_t  umi_seq_distance(uint64_t a, uint64_t b);
 
-/* Is the message of that place lost, or behind one that is; is it behind one?
- */
+/* True if the message of that place is lost, or behind a lost one; true if it
+ * is behind one. */
 bool umi_channel_is_lost(const umi_channel *channel, uint64_t place);
 bool umi_channel_is_behind_lost(const umi_channel *channel, uint64_t place);
 
 extern const umi_request_ops umi_channel_send_ops;
 
-/* stream_send.c: of a request with umi_pieces, whose `arg` it is. They are
- * done; withdraw it if all of it still waits. */
-void umi_pieces_on_done(umx_request *piece, umx_status status, void *arg);
-void umi_pieces_cancel(umx_request *req);
+/* stream_send.c: count a message of a request with umi_split_send as done,
+ * whose `arg` that request is; cancel the request if all of it still waits. */
+void umi_split_send_on_done(umx_request *piece, umx_status status, void *arg);
+void umi_split_send_cancel(umx_request *req);
 
 #endif

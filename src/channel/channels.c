@@ -19,19 +19,19 @@ umi_channels_init(umx_ep *ep)
     umi_table_init(&channels->by_id);
     channels->rndv_thresh =
         umi_endpoint_worker(ep)->context->config.rndv_thresh_net;
-    channels->cma_min = SIZE_MAX;
+    channels->lend_min = SIZE_MAX;
 }
 
 void
 umi_channels_fini(umx_ep *ep)
 {
     umi_channels *channels = umi_channels_of(ep);
-    umi_link     *link;
+    umi_node     *node;
 
-    while ((link = umi_list_pop(&channels->others)) != NULL) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
+    while ((node = umi_list_pop(&channels->others)) != NULL) {
+        umi_channel *channel = umi_container_of(node, umi_channel, node);
 
-        umi_link_remove(&channel->user_link);
+        umi_node_remove(&channel->user_node);
         free(channel);
     }
     umi_table_fini(&channels->by_id);
@@ -68,7 +68,7 @@ add_channel(umx_ep *ep, uint32_t id)
     umi_channel_init(channel, ep, id);
     channel->user = umi_am_user_find(ep->base.worker, id);
     umi_credit_start(channel);
-    umi_list_append(&umi_channels_of(ep)->others, &channel->link);
+    umi_list_append(&umi_channels_of(ep)->others, &channel->node);
     return channel;
 }
 
@@ -142,8 +142,8 @@ umi_channels_limit(umx_ep *ep)
 {
     uint32_t left = ep->peer_channels;
 
-    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->others) {
-        umi_channel *channel = umi_container_of(link, umi_channel, link);
+    UMI_LIST_FOREACH(node, &umi_channels_of(ep)->others) {
+        umi_channel *channel = umi_container_of(node, umi_channel, node);
 
         if (!channel->is_ours || !is_limited(channel->id)) {
             continue;
@@ -162,8 +162,8 @@ void
 umi_channels_each(umx_ep *ep, void (*fn)(umi_channel *channel))
 {
     fn(&umi_channels_of(ep)->channel0);
-    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->others) {
-        fn(umi_container_of(link, umi_channel, link));
+    UMI_LIST_FOREACH(node, &umi_channels_of(ep)->others) {
+        fn(umi_container_of(node, umi_channel, node));
     }
 }
 

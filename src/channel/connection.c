@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* connection.c: what the channels of an endpoint do as it opens, closes and
- * ends: umi_ep_hooks. */
+ * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
 
-/* The one after `channel`, for EACH_CHANNEL(); NULL: none. */
+/* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
 next_channel(const umx_ep *ep, const umi_channel *channel)
 {
     const umi_list *others = &umi_channels_of(ep)->others;
-    const umi_link *next   = (channel == &umi_channels_of(ep)->channel0) ?
+    const umi_node *next   = (channel == &umi_channels_of(ep)->channel0) ?
                                  others->next :
-                                 channel->link.next;
+                                 channel->node.next;
 
-    return (next == others) ? NULL : umi_container_of(next, umi_channel, link);
+    return (next == others) ? NULL : umi_container_of(next, umi_channel, node);
 }
 
 #define EACH_CHANNEL(channel, ep)                                   \
@@ -27,11 +27,11 @@ umi_channels_open(umx_ep *ep)
 {
     umi_channels     *channels = umi_channels_of(ep);
     const umx_config *config   = &umi_endpoint_worker(ep)->context->config;
-    bool              has_shm  = ep->base.peer->has_shm;
+    bool              has_shm  = ep->base.link->has_shm;
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
                                          config->rndv_thresh_net;
-    channels->cma_min        = has_shm ? config->cma_min : SIZE_MAX;
+    channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;
     umi_channels_limit(ep);
@@ -81,8 +81,8 @@ umi_channels_send(umx_ep *ep)
 void
 umi_channel_due(umi_channel *channel)
 {
-    if (!umi_link_is_linked(&channel->due_link)) {
-        umi_list_append(&umi_channels_of(channel->ep)->due, &channel->due_link);
+    if (!umi_node_is_linked(&channel->due_node)) {
+        umi_list_append(&umi_channels_of(channel->ep)->due, &channel->due_node);
     }
     umi_endpoint_due(channel->ep, UMI_DUE_RECV);
 }
@@ -90,10 +90,10 @@ umi_channel_due(umi_channel *channel)
 void
 umi_channels_hand_out(umx_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&umi_channels_of(ep)->due)) != NULL) {
-        umi_channel *channel = umi_container_of(link, umi_channel, due_link);
+    while ((node = umi_list_pop(&umi_channels_of(ep)->due)) != NULL) {
+        umi_channel *channel = umi_container_of(node, umi_channel, due_node);
 
         channel->ops->advance(channel);
     }
@@ -123,8 +123,8 @@ umi_channels_unsent_bytes(const umx_ep *ep)
     {
         bytes += umi_channel_waiting_bytes(channel);
     }
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        const umx_request *req = umi_request_at(link);
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        const umx_request *req = umi_request_at(node);
 
         if (req->ops == &umi_channel_send_ops) {
             bytes += req->buf.len;
@@ -136,12 +136,12 @@ umi_channels_unsent_bytes(const umx_ep *ep)
 static void
 count_waiting(const umi_channel *channel, umx_ep_stats *stats)
 {
-    UMI_LIST_FOREACH(link, &channel->waiting) {
+    UMI_LIST_FOREACH(node, &channel->waiting) {
         stats->waiting_sends++;
     }
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
         stats->unexpected_messages++;
-        stats->unexpected_bytes += umi_message_at(link)->info.length;
+        stats->unexpected_bytes += umi_message_at(node)->info.length;
     }
 }
 
@@ -189,8 +189,8 @@ umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye)
 void
 umi_channels_on_goodbye(umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umx_request *req = umi_request_at(link);
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        umx_request *req = umi_request_at(node);
 
         if (req->ops == &umi_channel_send_ops) {
             umi_send_of(req)->is_unread = umi_send_of(req)->is_rndv;
@@ -226,14 +226,14 @@ umi_channels_have_arrived(const umx_ep *ep)
     return true;
 }
 
-/* Bytes that were pulled in and not read yet. */
+/* Count the bytes that were fetched and are not read yet. */
 static size_t
 heap_bytes(const umi_channel *channel)
 {
     size_t bytes = 0;
 
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        const umx_message *message = umi_container_of(node, umx_message, node);
 
         if (message->storage == UMI_STORAGE_HEAP ||
             message->storage == UMI_STORAGE_LANDING) {

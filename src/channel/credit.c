@@ -36,7 +36,7 @@
  * compared as serial numbers. */
 #include "channel/channel.h"
 
-/* How many messages of a channel's reserve may be unread. */
+/* Compute how many messages of a channel's reserve may be unread. */
 static uint32_t
 reserve_of(const umi_limits *limits)
 {
@@ -78,7 +78,7 @@ umi_credit_allows(const umi_channel *channel, umi_charge charge)
 }
 
 static void
-add(umi_ep_counts *shared, umi_counts *own, umi_charge charge)
+add(umi_endpoint_counts *shared, umi_counts *own, umi_charge charge)
 {
     if (charge.kind == UMI_CHARGE_EAGER) { /* nearly always */
         own->messages++;
@@ -101,9 +101,9 @@ umi_credit_sent(umi_channel *channel, umi_charge charge)
 bool
 umi_credit_keep(umi_channel *channel, umi_charge charge)
 {
-    const umi_limits    *limits = &channel->ep->own_limits;
-    const umi_counts    *kept   = &channel->rx_kept;
-    const umi_ep_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
+    const umi_limits          *limits = &channel->ep->own_limits;
+    const umi_counts          *kept   = &channel->rx_kept;
+    const umi_endpoint_counts *shared = &umi_channels_of(channel->ep)->rx_kept;
 
     if ((charge.kind == UMI_CHARGE_EAGER &&
          (kept->messages >= limits->messages ||
@@ -201,7 +201,7 @@ void
 umi_credit_take(umi_channel *channel, const umi_limits *limits,
                 uint32_t reserve)
 {
-    umi_ep_counts *limit = &umi_channels_of(channel->ep)->tx_limit;
+    umi_endpoint_counts *limit = &umi_channels_of(channel->ep)->tx_limit;
 
     channel->tx_limits = (umi_counts){.messages = limits->messages,
                                       .reserve  = reserve};

@@ -10,7 +10,7 @@
 #include "channel/frames.h"
 #include "endpoint/endpoint.h"
 
-/* How far `a` is behind `b`. */
+/* Compute how far `a` is behind `b`. */
 static int64_t
 distance(const umi_channel *channel, uint64_t a, uint64_t b)
 {
@@ -49,8 +49,8 @@ umi_channel_cut(umi_channel *channel, uint64_t place, umx_status status)
     }
     channel->is_cut = true;
     channel->cut_at = place;
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (umi_channel_is_lost(channel, channel->ops->place(&message->info))) {
             umi_channel_discard_message(channel, message, status);
@@ -80,20 +80,21 @@ umi_channel_lose(umi_channel *channel, uint64_t place, umx_status status)
 /* ---- the end of the endpoint ---------------------------------------------
  */
 
-/* The earlier one. */
+/* Choose the earlier of two places. */
 static uint64_t
 first_of(const umi_channel *channel, uint64_t a, uint64_t b)
 {
     return (distance(channel, a, b) < 0) ? a : b;
 }
 
-/* Of what lands in receives; it may be over, and not be reported yet. */
+/* Find the first place among the messages that land in receives; a landing may
+ * be over, and not be reported yet. */
 static uint64_t
 first_landing(const umi_channel *channel, const umi_list *requests,
               uint64_t first)
 {
-    UMI_LIST_FOREACH(link, requests) {
-        const umx_request *req = umi_request_at(link);
+    UMI_LIST_FOREACH(node, requests) {
+        const umx_request *req = umi_request_at(node);
 
         if (req->status != UMX_OK && umi_land_is_of(req, channel)) {
             first = first_of(channel, channel->ops->place(&req->info), first);
@@ -102,7 +103,7 @@ first_landing(const umi_channel *channel, const umi_list *requests,
     return first;
 }
 
-/* Can a message in the user's hands still lose bytes? */
+/* True if a message in the user's hands can still lose bytes. */
 static bool
 is_unsafe(const umx_message *message)
 {
@@ -113,8 +114,8 @@ is_unsafe(const umx_message *message)
 static uint64_t
 first_taken(const umi_channel *channel, uint64_t first)
 {
-    UMI_LIST_FOREACH(link, &channel->taken) {
-        const umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->taken) {
+        const umx_message *message = umi_message_at(node);
 
         if (is_unsafe(message)) {
             first = first_of(channel, channel->ops->place(&message->info),
@@ -130,8 +131,8 @@ first_queued(umi_channel *channel, uint64_t first)
     if (channel->ops->first_broken != NULL) {
         return channel->ops->first_broken(channel, first);
     }
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        const umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        const umx_message *message = umi_message_at(node);
 
         if (!umi_message_is_at_hand(message)) {
             return first_of(channel, channel->ops->place(&message->info),

@@ -71,8 +71,8 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
 void
 umi_channel_fetch(umi_channel *channel, size_t *budget_p)
 {
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (message->storage != UMI_STORAGE_RNDV) {
             continue;

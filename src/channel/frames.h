@@ -27,16 +27,17 @@ typedef struct umi_frames {
 
 /* ---- frames_queue.c: messages as they come ------------------------------- */
 
-/* Can a message in the user's hands still lose bytes? */
+/* True if a message in the user's hands can still lose bytes. */
 bool umi_frames_is_unsafe(const umx_message *head);
 
-/* The parts that the open message misses never come. */
+/* End the open message: the parts that it misses never come. */
 void umi_frames_cut_open(umi_channel *channel, umx_status status);
 
 /* Hand out what there is. */
 void umi_frames_advance(umi_channel *channel);
 
-/* Of a message that is taken: umx_message_return(), umx_message_drop(). */
+/* Return or drop a message that is taken, for umx_message_return() and
+ * umx_message_drop(). */
 void umi_frames_return(umx_message *message);
 void umi_frames_drop(umx_message *message);
 
@@ -50,8 +51,8 @@ void umi_frames_orphan(umx_message *message);
  * none yet. */
 umx_message *umi_frames_take(umi_channel *channel);
 
-/* A taken message back into the queue; what has been read of it comes from
- * `buffers`. */
+/* Put a taken message back into the queue (give_back.c); what has been read of
+ * it comes from `buffers`. */
 void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
 
 /* A receive. */
@@ -66,23 +67,47 @@ typedef struct umi_frames_op {
 
 UMI_REQUEST_TAIL(umi_frames_op, umi_frames_op_of);
 
-/* ---- frames_recv.c: bytes ------------------------------------------------
+enum umi_frames_phase {
+    UMI_FRAMES_QUEUED, /* in channel->posted */
+    UMI_FRAMES_TAKEN,  /* has the message */
+    UMI_FRAMES_READING,
+    UMI_FRAMES_COMPLETE
+};
+
+/* ---- frames_recv.c: receives ---------------------------------------------
  */
 
 extern const umi_request_ops umi_frames_recv_ops;
-extern const umi_request_ops umi_frames_part_ops; /* of a part that lands */
 
-/* It has got a message. */
+/* Give a receive its message. */
 void umi_frames_got(umx_request *req, umx_message *message);
 
-/* A part has come for it. */
+/* ---- frames_read.c: bytes ------------------------------------------------
+ */
+
+extern const umi_request_ops umi_frames_part_ops; /* of a part that lands */
+
+/* Check that the frames fit in `buffers`. */
+umx_status umi_frames_check_buffers(const umi_frames *frames,
+                                    const umx_buffer *buffers, size_t count);
+
+/* Make a lander for each announced part that has come of the message of `req`.
+ * False when out of memory; then there are none. */
+bool umi_frames_make_landers(umx_request *req, umi_list *landers);
+
+/* Read what has come of the message. UMX_INPROGRESS: there will be more. On a
+ * failure `req` has no message any more. */
+umx_status umi_frames_begin(umx_request *req, umi_list *landers);
+
+/* Read a part that has come. */
 void umi_frames_read_part(umx_request *req, umx_message *message,
                           const umi_part *part);
 
-/* No part is missing any more, or none will come. */
+/* End the receive if all is read: no part is missing any more, or none will
+ * come. */
 void umi_frames_check_read(umx_request *req);
 
-/* The connection ends: so does it. */
+/* Fail the receive, once nothing lands any more: the connection ends. */
 void umi_frames_fail(umx_request *req, umx_status status);
 
 #endif

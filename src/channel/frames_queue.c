@@ -67,8 +67,8 @@ umi_frames_free(umx_message *message)
     if (message->channel->open == message) {
         message->channel->open = NULL;
     }
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        umi_message_free(umi_message_at(link));
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        umi_message_free(umi_message_at(node));
     }
     umi_frames_head_fini(&frames->head);
     free(frames->buffers);
@@ -79,8 +79,8 @@ umi_frames_free(umx_message *message)
 void
 umi_frames_orphan(umx_message *message)
 {
-    UMI_LIST_FOREACH(link, &message->frames->parts) {
-        umx_message *part = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &message->frames->parts) {
+        umx_message *part = umi_message_at(node);
 
         if (part->storage == UMI_STORAGE_RNDV) {
             part->storage = UMI_STORAGE_MOVED;
@@ -91,7 +91,7 @@ umi_frames_orphan(umx_message *message)
 /* ---- taking --------------------------------------------------------------
  */
 
-/* The message that begins with `seq` can never be read. */
+/* Fail the endpoint: the message that begins with `seq` can never be read. */
 static void
 refuse(umi_channel *channel, uint32_t seq, const char *why)
 {
@@ -99,7 +99,7 @@ refuse(umi_channel *channel, uint32_t seq, const char *why)
     umi_channel_cut(channel, seq, UMX_ERR_PROTOCOL);
 }
 
-/* Its bytes are needed to know what comes next. */
+/* Fetch a head: its bytes are needed to know what comes next. */
 static void
 fetch_head(umi_channel *channel, umx_message *message)
 {
@@ -133,12 +133,12 @@ take_head(umi_channel *channel)
     umi_message_take(message);
     if (message->frames->num_missing != 0) {
         channel->open = message;
-        umi_list_append(&channel->taken, &message->link);
+        umi_list_append(&channel->taken, &message->node);
     }
     return message;
 }
 
-/* Nobody wants it. */
+/* Drop a part that nobody wants. */
 static void
 drop_part(umi_channel *channel, umx_message *part)
 {
@@ -149,7 +149,7 @@ drop_part(umi_channel *channel, umx_message *part)
     }
 }
 
-/* To the message that is open. False: it is no part of it. */
+/* Add a part to the message that is open. False: `message` is no part of it. */
 static bool
 take_part(umi_channel *channel, umx_message *message)
 {
@@ -178,13 +178,13 @@ take_part(umi_channel *channel, umx_message *message)
     } else if (frames->reader != NULL) {
         umi_frames_read_part(frames->reader, message, &part);
     } else {
-        umi_list_append(&frames->parts, &message->link);
+        umi_list_append(&frames->parts, &message->node);
     }
     return true;
 }
 
-/* The part that the open message waits for. In front of it there may be what a
- * cancelled receive has given back. */
+/* Find the part that the open message waits for. In front of it there may be
+ * what a cancelled receive has given back. */
 static umx_message *
 next_part(const umi_channel *channel)
 {
@@ -193,8 +193,8 @@ next_part(const umi_channel *channel)
                    (uint32_t)(head->frames->head.num_parts -
                               head->frames->num_missing);
 
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (umi_seq_diff(message->info.seq, seq) >= 0) {
             return message;
@@ -240,8 +240,8 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
     }
     channel->open        = NULL;
     head->frames->is_cut = true;
-    UMI_LIST_FOREACH_SAFE(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
         int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
         if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
@@ -255,7 +255,7 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
     }
 }
 
-/* Nothing is left, and nothing comes any more. */
+/* Fail the receives that wait: nothing is left, and nothing comes any more. */
 static void
 end_posted(umi_channel *channel)
 {
@@ -325,11 +325,11 @@ count_parts(umi_channel *channel, umx_message *message)
 static uint64_t
 first_broken(umi_channel *channel, uint64_t none)
 {
-    const umi_link *whole   = channel->unexpected.next; /* behind the last */
+    const umi_node *whole   = channel->unexpected.next; /* behind the last */
     size_t          missing = 0;
 
-    UMI_LIST_FOREACH(link, &channel->unexpected) {
-        umx_message *message = umi_message_at(link);
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
 
         if (!umi_message_is_at_hand(message) ||
             message->storage == UMI_STORAGE_MOVED) {
@@ -337,12 +337,12 @@ first_broken(umi_channel *channel, uint64_t none)
         }
         missing = (missing == 0) ? count_parts(channel, message) : missing - 1;
         if (missing == 0) {
-            whole = link->next;
+            whole = node->next;
         }
     }
     return (whole == &channel->unexpected) ?
                none :
-               umi_container_of(whole, const umx_message, link)->info.seq;
+               umi_container_of(whole, const umx_message, node)->info.seq;
 }
 
 bool
@@ -356,99 +356,16 @@ umi_frames_is_unsafe(const umx_message *head)
     if (frames->num_missing != 0) {
         return true;
     }
-    UMI_LIST_FOREACH(link, &frames->parts) {
-        if (!umi_message_is_at_hand(umi_message_at(link))) {
+    UMI_LIST_FOREACH(node, &frames->parts) {
+        if (!umi_message_is_at_hand(umi_message_at(node))) {
             return true;
         }
     }
     return false;
 }
 
-/* ---- giving back ---------------------------------------------------------
+/* ---- messages in the user's hands ----------------------------------------
  */
-
-/* A part that was read, from `buffers`. */
-static bool
-rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
-             const umx_buffer *buffers)
-{
-    const umx_frame *frames  = head->frames->head.frames;
-    umx_message     *message = umi_message_copy(head->ep, NULL, 0);
-    umx_status       status  = UMX_OK;
-    char            *pos;
-
-    if (message == NULL) {
-        return false;
-    }
-    if (!umi_message_make_room(message, part->len)) {
-        umi_message_free(message);
-        return false;
-    }
-    pos = message->data;
-    for (size_t i = part->first; i < part->end && status == UMX_OK; i++) {
-        if (frames[i].place != UMI_FRAME_IN_HEAD) {
-            status = umi_copy_out(&buffers[i], pos, frames[i].len);
-            pos += frames[i].len;
-        }
-    }
-    message->channel     = head->channel;
-    message->info        = head->info;
-    message->info.length = part->len;
-    message->info.seq    = seq;
-    umi_channel_queue(head->channel, message);
-    return status == UMX_OK;
-}
-
-/* The parts up to the `end`th frame, and those that nobody has read. */
-static bool
-put_back_parts(umx_message *head, const umx_buffer *buffers)
-{
-    umi_frames *frames = head->frames;
-    uint32_t    seq    = head->info.seq + 1;
-    size_t      end    = umi_list_is_empty(&frames->parts) ? frames->next : 0;
-    umi_part    part;
-
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        umx_message *message = umi_message_at(link);
-
-        umi_link_remove(&message->link);
-        message->is_taken = false;
-        umi_channel_queue(head->channel, message);
-    }
-    for (size_t i = 0; i < end; i = part.end, seq++) {
-        umi_frames_part(&frames->head, i, &part);
-        if (!rebuild_part(head, &part, seq, buffers)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void
-umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
-{
-    umi_channel *channel = message->channel;
-    umx_worker  *worker  = message->worker;
-    umx_ep      *ep      = message->ep;
-
-    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
-        message->frames->is_cut ||
-        umi_channel_is_lost(channel, message->info.seq)) {
-        umi_frames_drop(message);
-        return;
-    }
-    if (!put_back_parts(message, buffers)) {
-        umi_channel_lose(channel, message->info.seq, UMX_ERR_NO_MEMORY);
-        umi_frames_drop(message);
-        return;
-    }
-    umi_frames_free(message);
-    umi_link_remove(&message->link);
-    message->is_taken = false;
-    umi_channel_queue(channel, message);
-    umi_frames_advance(channel);
-    umi_message_end_taken(worker, ep);
-}
 
 void
 umi_frames_return(umx_message *message)
@@ -469,8 +386,8 @@ umi_frames_drop(umx_message *message)
     umx_ep      *ep      = message->ep;
 
     umi_channel_credit(channel, message);
-    UMI_LIST_FOREACH_SAFE(link, &frames->parts) {
-        drop_part(channel, umi_message_at(link));
+    UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
+        drop_part(channel, umi_message_at(node));
     }
     if (channel->open == message) {
         message->is_taken = false; /* the channel's, until its parts are here */

@@ -19,7 +19,7 @@ enum {
     RUN_MAX = 1024 * 1024 /* bytes of a part of several frames */
 };
 
-/* What is decided for all frames together. */
+/* The plan of a message: what is decided for all frames together. */
 typedef struct plan {
     const umx_config *config;
     const umx_buffer *buffers;
@@ -98,7 +98,7 @@ measure(plan *p)
     }
 }
 
-/* With small frames in the head if it goes eagerly then. */
+/* Plan the message: small frames go in the head if that goes eagerly then. */
 static void
 make_plan(const umx_ep *ep, plan *p)
 {
@@ -106,7 +106,7 @@ make_plan(const umx_ep *ep, plan *p)
     measure(p);
     if (p->packed > UMI_FRAMES_PACKED_MAX ||
         (p->packed > p->config->frames_copy_max &&
-         head_size(p) >= umi_channels_of(ep)->rndv_thresh)) {
+         umi_channel_is_long(ep, head_size(p)))) {
         p->is_packed = false;
         measure(p);
     }
@@ -170,7 +170,7 @@ write_head(const plan *p, uint8_t *pos)
     return pos + p->header_len;
 }
 
-/* Whether frame `i` is one of those with bytes in the head. */
+/* True if frame `i` is one of those with bytes in the head. */
 static bool
 is_packed(const plan *p, size_t i)
 {
@@ -304,7 +304,7 @@ post_run(umx_ep *ep, umi_outgoing *what, const plan *p, size_t *i_p,
 
 static const umi_request_ops send_ops = {
     .name   = "frames_send",
-    .cancel = umi_pieces_cancel,
+    .cancel = umi_split_send_cancel,
 };
 
 /* The head, then the parts. Cut in the middle the channel cannot go on. */
@@ -313,7 +313,7 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
 {
     umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
                                           UMX_OP_FIELD_ON_LOST,
-                            .on_done = umi_pieces_on_done,
+                            .on_done = umi_split_send_on_done,
                             .on_lost = umi_request_lose_whole,
                             .arg     = req};
     umx_request  *ignored;
@@ -321,8 +321,8 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
     size_t        i      = 0;
 
     while (status >= 0) {
-        umi_pieces_of(req)->count++;
-        umi_pieces_of(req)->pending += (status == UMX_INPROGRESS);
+        umi_split_send_of(req)->count++;
+        umi_split_send_of(req)->pending += (status == UMX_INPROGRESS);
         while (i < p->count && (p->buffers[i].len == 0 || is_packed(p, i))) {
             i++;
         }
@@ -331,11 +331,11 @@ send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
         }
         status = post_run(ep, what, p, &i, &params, &ignored);
     }
-    if (status < 0 && umi_pieces_of(req)->count != 0) {
+    if (status < 0 && umi_split_send_of(req)->count != 0) {
         umi_endpoint_finish(ep, UMX_EP_FAILED, status);
-        umi_pieces_of(req)->status = status;
+        umi_split_send_of(req)->status = status;
     }
-    if (umi_pieces_of(req)->pending != 0) {
+    if (umi_split_send_of(req)->pending != 0) {
         return UMX_INPROGRESS;
     }
     return (status < 0) ? status : UMX_OK;
@@ -352,14 +352,14 @@ send_parts(umx_ep *ep, umi_outgoing *what, const plan *p,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    req->buf                    = (umx_buffer){0};
-    umi_pieces_of(req)->channel = umi_channel_get(ep, what->channel);
-    umi_pieces_of(req)->count   = 0;
-    umi_pieces_of(req)->pending = 0;
-    umi_pieces_of(req)->status  = UMX_OK;
-    status                      = (umi_pieces_of(req)->channel != NULL) ?
-                                      send_all(ep, req, what, p) :
-                                      UMX_ERR_NO_MEMORY;
+    req->buf                        = (umx_buffer){0};
+    umi_split_send_of(req)->channel = umi_channel_get(ep, what->channel);
+    umi_split_send_of(req)->count   = 0;
+    umi_split_send_of(req)->pending = 0;
+    umi_split_send_of(req)->status  = UMX_OK;
+    status = (umi_split_send_of(req)->channel != NULL) ?
+                 send_all(ep, req, what, p) :
+                 UMX_ERR_NO_MEMORY;
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;

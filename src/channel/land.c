@@ -52,11 +52,11 @@ umi_land(umx_request *req, void *desc, size_t len)
 {
     umi_landing_of(req)->is_landing = true;
     umi_endpoint_of(req->ep)->num_landing++;
-    return umi_cma_is_loan(desc) ? umi_cma_read(req, desc) :
-                                   umi_am_recv(req, desc, len);
+    return umi_lend_is_loan(desc) ? umi_lend_read(req, desc) :
+                                    umi_am_recv(req, desc, len);
 }
 
-/* The peer's close may have waited for it. */
+/* End a landing, for which the peer's close may have waited. */
 void
 umi_land_end(umx_request *req)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* land.h: bytes that are with their sender come into a receive's buffer.
  * Thread: the worker's owner.
  *
@@ -7,6 +8,7 @@
  * A receive of one message lands by itself. One that takes its bytes from
  * several messages (umi_assembly) has a request for each, a piece. If it is
  * cancelled while bytes land, nobody may read on before they are back. */
+/* clang-format on */
 #ifndef UMI_CHANNEL_LAND_H
 #define UMI_CHANNEL_LAND_H
 
@@ -16,7 +18,7 @@
 
 struct umi_channel;
 
-/* What the tail of a request begins with into whose buffer bytes land.
+/* A landing: the tail of a request begins with it into whose buffer bytes land.
  * `req->info` says of which message. */
 typedef struct umi_landing {
     struct umi_channel *channel;
@@ -27,11 +29,12 @@ typedef struct umi_landing {
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
 
-/* UCX cannot write to `req->buf`: the bytes come to the host first. False when
- * out of memory. */
+/* Stage a request to whose buffer UCX cannot write: its bytes come to the host
+ * first. False when out of memory. */
 bool umi_land_stage(umx_request *req);
 
-/* A new request, which has its buffer. False when out of memory. */
+/* Begin the landing of a new request, which has its buffer. False when out of
+ * memory. */
 static inline bool
 umi_landing_init(umx_request *req, struct umi_channel *channel)
 {
@@ -48,21 +51,21 @@ umi_landing_init(umx_request *req, struct umi_channel *channel)
  * As umi_am_recv(); umi_land_end() follows, also after a failure. */
 umx_status umi_land(umx_request *req, void *desc, size_t len);
 
-/* They are there, or will not come. */
+/* End a landing: the bytes are there, or will not come. */
 void umi_land_end(umx_request *req);
 
-/* Put staged bytes where they belong, `len` of them, if `status` is well; what
+/* Put `len` staged bytes where they belong, if `status` is well. Returns what
  * the request ends with. */
 umx_status umi_land_unstage(umx_request *req, umx_status status, size_t len);
 
-/* Does a message of `channel` land by `req`? */
+/* True if a message of `channel` lands by `req`. */
 bool umi_land_is_of(const umx_request *req, const struct umi_channel *channel);
 
 /* ---- several pieces ------------------------------------------------------
  */
 
-/* What the tail of a receive begins with whose bytes come by several messages.
- */
+/* An assembly: the tail of a receive begins with it whose bytes come by several
+ * messages. */
 typedef struct umi_assembly {
     struct umi_channel *channel;
     unsigned            num_landing; /* pieces */
@@ -78,13 +81,14 @@ UMI_REQUEST_TAIL(umi_assembly, umi_assembly_of);
  * tail begins with an umi_landing, not yet set. NULL when out of memory. */
 umx_request *umi_piece_new(umx_request *req, const umi_request_ops *ops);
 
-/* umi_land(); it completes in any case. */
+/* Land a piece by umi_land(); the piece completes in any case. */
 void umi_piece_land(umx_request *piece, void *desc, size_t len);
 
-/* umi_land_end() */
+/* End the landing of a piece. */
 void umi_piece_end(umx_request *piece);
 
-/* `req` is cancelled: what lands goes back. And it has. */
+/* Cancel a receive: what lands goes back. umi_assembly_settle() tells that it
+ * has. */
 void umi_assembly_cancel(umx_request *req);
 void umi_assembly_settle(umx_request *req);
 

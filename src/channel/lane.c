@@ -24,9 +24,9 @@ void
 umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 {
     memset(channel, 0, sizeof(*channel));
-    umi_link_init(&channel->link);
-    umi_link_init(&channel->due_link);
-    umi_link_init(&channel->user_link);
+    umi_node_init(&channel->node);
+    umi_node_init(&channel->due_node);
+    umi_node_init(&channel->user_node);
     umi_list_init(&channel->waiting);
     umi_list_init(&channel->posted);
     umi_list_init(&channel->unexpected);
@@ -45,13 +45,13 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
 static void
 park(umi_channel *channel, umx_message *message)
 {
-    umi_link *pos = channel->parked.prev;
+    umi_node *pos = channel->parked.prev;
 
     while (pos != &channel->parked &&
            umi_seq_diff(umi_message_at(pos)->info.seq, message->info.seq) > 0) {
         pos = pos->prev;
     }
-    umi_link_insert_before(pos->next, &message->link);
+    umi_node_insert_before(pos->next, &message->node);
 }
 
 static int
@@ -95,7 +95,7 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
     return keep(channel, info, arrival, false);
 }
 
-/* What came early and is in order now. */
+/* Take the messages that came early and are in order now. */
 static void
 unpark(umi_channel *channel)
 {
@@ -114,7 +114,7 @@ unpark(umi_channel *channel)
         if (channel->ep->protocol_error != NULL) {
             return;
         }
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         channel->rx_seq++;
         if (umi_channel_is_reading(channel)) {
             umi_channel_offer(channel, message);

@@ -27,13 +27,14 @@ message_new(umx_ep *ep)
         return NULL;
     }
     memset(message, 0, offsetof(umx_message, bytes));
-    umi_link_init(&message->link);
+    umi_node_init(&message->node);
     message->ep      = ep;
     message->storage = UMI_STORAGE_MOVED;
     return message;
 }
 
-/* What is in use of them is kept for good, so it is bounded. */
+/* Take a block of the worker's. Blocks are kept for good, so that their number
+ * is bounded. */
 static void *
 get_block(umx_worker *worker, size_t len)
 {
@@ -65,7 +66,7 @@ umi_message_make_room(umx_message *message, size_t len)
     return true;
 }
 
-/* The user's header in front of it; false when out of memory. */
+/* Keep the user's header in front of the message; false when out of memory. */
 static bool
 keep_header(umx_message *message, const void *header, size_t len)
 {
@@ -127,7 +128,7 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
             umi_channels_of(ep)->num_descs < MAX_SMALL_DESCS);
 }
 
-/* The bytes that arrive, copied, or as they are. */
+/* Keep the bytes that arrive, copied, or as they are. */
 static bool
 keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
 {
@@ -177,10 +178,10 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
 
 /* Kept data is UCX's, or a loan. */
 static void
-release(const umi_ep *ep, void *data)
+release(const umi_ep_base *ep, void *data)
 {
-    if (umi_cma_is_loan(data)) {
-        umi_cma_release(ep->engine->worker, data);
+    if (umi_lend_is_loan(data)) {
+        umi_lend_release(ep->engine->worker, data);
     } else {
         umi_am_release(ep, data);
     }
@@ -193,7 +194,7 @@ umi_message_free(umx_message *message)
     umx_worker *worker = message->is_taken ? message->worker :
                                              umi_endpoint_worker(ep);
 
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     if (message->frames != NULL) {
         umi_frames_free(message);
     }

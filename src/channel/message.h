@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* message.h: a message that has arrived and waits for its reader.
  *
  * Where its bytes are:
@@ -10,6 +11,7 @@
  *   LANDING  on their way into the buffer of `lander`
  *   MOVED    nowhere: a receive has them
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_CHANNEL_MESSAGE_H
 #define UMI_CHANNEL_MESSAGE_H
 
@@ -34,7 +36,7 @@ typedef enum umi_storage {
     UMI_STORAGE_MOVED
 } umi_storage;
 
-/* What a message costs of its sender's credit; see credit.c. */
+/* The kinds of what a message costs of its sender's credit; see credit.c. */
 typedef enum umi_charge_kind {
     UMI_CHARGE_NONE,   /* paid back, or never paid for */
     UMI_CHARGE_EAGER,  /* one of the channel's messages, and `bytes` */
@@ -62,7 +64,7 @@ umi_charge_eager(size_t len, size_t header_len)
 }
 
 struct umx_message {
-    umi_link            link;
+    umi_node            node;
     umx_ep             *ep;
     umx_worker         *worker;  /* of a taken one: good after its end */
     struct umi_channel *channel; /* NULL for a control message */
@@ -90,7 +92,8 @@ umx_message *umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival,
 /* A message with a copy of `len` bytes; NULL when out of memory. */
 umx_message *umi_message_copy(umx_ep *ep, const void *data, size_t len);
 
-/* The same from any memory, with a header of the user's in front. */
+/* Make a message from bytes in any memory, with a header of the user's in
+ * front. */
 umx_status umi_message_rebuild(umx_ep *ep, const void *header,
                                size_t header_len, const umx_buffer *buf,
                                size_t len, umx_message **message_p);
@@ -106,17 +109,17 @@ umi_message_is_at_hand(const umx_message *message)
            message->storage != UMI_STORAGE_LANDING;
 }
 
-/* Into the user's hands; message_api.c. */
+/* Hand a message to the user; message_api.c. */
 void umi_message_take(umx_message *message);
 
-/* And out of them: the message itself may be gone, a close may have waited for
- * it. */
+/* End the user's hold on a message: the message itself may be gone, a close may
+ * have waited for it. */
 void umi_message_end_taken(umx_worker *worker, umx_ep *ep);
 
 /* The worker has been destroyed: nothing of the message can be received. */
 void umi_message_free_orphan(umx_message *message);
 
-/* Give its bytes back, wherever they are, and the object. */
+/* Free a message: give its bytes back, wherever they are, and the object. */
 void umi_message_free(umx_message *message);
 
 #endif

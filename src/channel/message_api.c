@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
-#include "channel/channel.h"
 #include "channel/frames.h"
+#include "channel/tagged.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 
@@ -14,14 +14,14 @@ umi_message_take(umx_message *message)
     message->is_to_fetch = (message->storage == UMI_STORAGE_RNDV);
     if (message->is_to_fetch) {
         message->ep->num_to_fetch++;
-        umi_list_append(&message->channel->taken, &message->link);
+        umi_list_append(&message->channel->taken, &message->node);
     }
     umi_worker_hold_memory(message->worker);
-    umi_ep_hold(&message->ep->base);
+    umi_ep_base_hold(&message->ep->base);
 }
 
-/* Its bytes come now, or nobody wants them: close_after_recv() waits for the
- * bytes of what was taken. */
+/* End a message's turn to be fetched: its bytes come now, or nobody wants them.
+ * close_after_recv() waits for the bytes of what was taken. */
 static void
 end_fetch(umx_message *message)
 {
@@ -38,7 +38,7 @@ end_fetch(umx_message *message)
 static void
 let_go(umx_worker *worker, umx_ep *ep)
 {
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
     umi_worker_release_memory(worker);
 }
 
@@ -181,9 +181,9 @@ umx_message_return(umx_message *message)
         return;
     }
     message->is_taken = false;
-    umi_channel_uncount(message->channel);
+    umi_tagged_uncount(message->channel);
     end_fetch(message);
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     if (umi_endpoint_may_read(ep) && !ep->is_dropped &&
         !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);

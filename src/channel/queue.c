@@ -2,7 +2,7 @@
 /* queue.c: messages that no receive has taken yet: `unexpected`. */
 #include "channel/channel.h"
 
-/* Where its first unread byte is. */
+/* Give the place of a message's first unread byte. */
 static uint64_t
 order_of(const umi_channel *channel, const umx_message *message)
 {
@@ -14,20 +14,20 @@ void
 umi_channel_insert(umi_channel *channel, umx_message *message)
 {
     umi_list *list = &channel->unexpected;
-    umi_link *pos  = list->prev;
+    umi_node *pos  = list->prev;
 
     while (pos != list &&
            channel->ops->distance(order_of(channel, umi_message_at(pos)),
                                   order_of(channel, message)) > 0) {
         pos = pos->prev;
     }
-    umi_link_insert_before(pos->next, &message->link);
+    umi_node_insert_before(pos->next, &message->node);
 }
 
 umx_message *
 umi_channel_take_first(umi_channel *channel)
 {
-    umi_link    *first = channel->unexpected.next;
+    umi_node    *first = channel->unexpected.next;
     umx_message *message;
 
     if (umi_list_is_empty(&channel->unexpected)) {
@@ -67,7 +67,7 @@ umi_channel_discard(umi_channel *channel)
         umi_channel_discard_message(
             channel, umi_message_at(channel->unexpected.next), status);
     }
-    UMI_LIST_FOREACH_SAFE(link, &channel->parked) {
-        umi_message_free(umi_message_at(link));
+    UMI_LIST_FOREACH_SAFE(node, &channel->parked) {
+        umi_message_free(umi_message_at(node));
     }
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* send.c: the sending half of channel.h. */
+/* send.c: the sending half of channel.h: eager, by rendezvous, or as a loan.
+ * Memory that UCX cannot read is staged by a copy that is made at once, which
+ * umi_message_rebuild() does; land.c stages by room that is copied from later.
+ */
 #include <string.h>
 
 #include "channel/channel.h"
@@ -7,7 +10,8 @@
 #include "lend/lend.h"
 #include "mem/memtype.h"
 
-/* The receiver allocates device memory before it takes the bytes. */
+/* True if the bytes are in device memory: the receiver allocates its own before
+ * it takes them. */
 static bool
 is_of_device(const umx_request *req)
 {
@@ -23,14 +27,20 @@ header_of(umx_request *req)
     return (longer != NULL) ? longer->data : (char *)umi_send_of(req)->header;
 }
 
+bool
+umi_channel_is_long(const umx_ep *ep, size_t len)
+{
+    return len >= umi_channels_of(ep)->rndv_thresh;
+}
+
 static bool
 must_announce(umx_ep *ep, const umx_request *req)
 {
     size_t len = req->buf.len;
 
-    return len >= umi_channels_of(ep)->rndv_thresh ||
-           (len >= umi_channels_of(ep)->cma_min &&
-            umi_cma_is_agreed(&ep->base, len)) ||
+    return umi_channel_is_long(ep, len) ||
+           (len >= umi_channels_of(ep)->lend_min &&
+            umi_lend_is_agreed(&ep->base, len)) ||
            (len != 0 && is_of_device(req));
 }
 
@@ -47,9 +57,10 @@ charge_eager(umx_request *req)
                                               umi_header_size(flags));
 }
 
-/* How does it go, and does credit allow that? Without credit for eager messages
- * a message is announced, so that its bytes stay here; without credit for
- * announcements it may be of the channel's reserve. */
+/* Decide how a message goes, eagerly or by rendezvous, and whether credit
+ * allows that. Without credit for eager messages a message is announced, so
+ * that its bytes stay here; without credit for announcements it may be of the
+ * channel's reserve. */
 static bool
 choose_charge(const umi_channel *channel, umx_request *req,
               umi_charge *charge_p)
@@ -72,14 +83,14 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
-/* Eager, by rendezvous, or as a loan. */
+/* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    return (is_rndv && umi_cma_may_lend(req, len)) ?
-               umi_cma_lend(req, header, len) :
+    return (is_rndv && umi_lend_may_send(req, len)) ?
+               umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
 }
 
@@ -155,7 +166,7 @@ stage(umx_request *req)
     return status;
 }
 
-/* With the user's header behind it. */
+/* Make the header with the user's header behind it. */
 static __attribute__((noinline)) bool
 fill_longer_header(umx_request *req, const umi_outgoing *what,
                    const umi_header *header)
@@ -208,7 +219,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     req->gather               = what->gather;
     umi_send_of(req)->channel = channel;
     umi_send_of(req)->longer  = NULL;
@@ -279,7 +290,7 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     }
     if (!may_post(ep) || !umi_list_is_empty(&channel->waiting) ||
         !choose_charge(channel, req, &charge)) {
-        umi_list_append(&channel->waiting, &req->link);
+        umi_list_append(&channel->waiting, &req->node);
         ep->pending_bytes += buf->len;
         *req_p = req;
         return UMX_INPROGRESS;
@@ -324,7 +335,7 @@ umi_channel_send_waiting(umi_channel *channel)
             !choose_charge(channel, req, &charge)) {
             return;
         }
-        umi_link_remove(&req->link);
+        umi_node_remove(&req->node);
         status = post(channel, req, charge);
         if (status != UMX_INPROGRESS) {
             umi_request_complete(req, status);
@@ -382,8 +393,8 @@ umi_channel_waiting_bytes(const umi_channel *channel)
 {
     uint64_t bytes = 0;
 
-    UMI_LIST_FOREACH(link, &channel->waiting) {
-        bytes += umi_request_at(link)->buf.len;
+    UMI_LIST_FOREACH(node, &channel->waiting) {
+        bytes += umi_request_at(node)->buf.len;
     }
     return bytes;
 }

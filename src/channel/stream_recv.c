@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* stream_recv.c: receiving a byte stream. See stream.h.
  *
  * A receive takes pieces in the order of their places, from the queue or as
@@ -12,6 +13,7 @@
  * What an incomplete or unwanted receive has got goes back to the queue, by
  * copy. While bytes of a cancelled one are landing nobody may read on: they are
  * next. */
+/* clang-format on */
 #include "channel/stream.h"
 
 #include <string.h>
@@ -20,7 +22,7 @@
 #include "channel/channel.h"
 #include "mem/memtype.h"
 
-/* Of a piece that lands. */
+/* A piece that lands. */
 typedef struct slice {
     umi_landing landing;
     size_t      at; /* in the buffer of the receive */
@@ -45,58 +47,12 @@ room(const umx_request *req)
     return req->buf.len - umi_stream_of(req)->filled;
 }
 
-/* Does it return with what it has? */
+/* True if `req` returns with what it has. */
 static bool
 is_satisfied(const umx_request *req)
 {
     return room(req) == 0 || (umi_stream_of(req)->filled != 0 &&
                               !umi_stream_of(req)->is_wait_all);
-}
-
-/* ---- giving back ---------------------------------------------------------
- */
-
-static umx_status
-put_back(umi_channel *channel, uint64_t place, const void *data, size_t len)
-{
-    umx_ep      *ep = channel->ep;
-    umx_message *message;
-
-    if (len == 0) {
-        return UMX_OK;
-    }
-    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
-        umi_channel_is_lost(channel, place)) {
-        return UMX_ERR_CLOSED;
-    }
-    if (umi_channel_is_lost(channel, place + len)) {
-        len = channel->cut_at - place;
-    }
-    message = umi_message_copy(ep, data, len);
-    if (message == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    message->channel  = channel;
-    message->info.tag = place;
-    umi_channel_queue(channel, message);
-    return UMX_OK;
-}
-
-/* The bytes of `req`, up to the first that are missing. */
-static void
-give_back(umx_request *req)
-{
-    umi_channel *channel = umi_stream_of(req)->all.channel;
-    size_t       len     = umi_stream_of(req)->filled;
-
-    if (len > umi_stream_of(req)->good) {
-        len = umi_stream_of(req)->good;
-    }
-    umi_stream_of(req)->filled = 0;
-    if (put_back(channel, req->info.tag, req->buf.data, len) ==
-        UMX_ERR_NO_MEMORY) {
-        umi_channel_lose(channel, req->info.tag, UMX_ERR_NO_MEMORY);
-    }
 }
 
 /* ---- the end of a receive ------------------------------------------------
@@ -112,7 +68,7 @@ settle(umx_request *req)
     umi_assembly_settle(req);
     req->info.length = umi_stream_of(req)->filled;
     if (status != UMX_OK) {
-        give_back(req);
+        umi_stream_give_back(req);
     }
     umi_request_complete(req, status);
 }
@@ -120,7 +76,7 @@ settle(umx_request *req)
 static void
 end(umx_request *req, umx_status status)
 {
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     umi_stream_of(req)->all.is_ended = true;
     if (umi_stream_of(req)->all.status == UMX_OK) {
         umi_stream_of(req)->all.status = status;
@@ -157,7 +113,7 @@ land(umx_request *req, uint64_t place, void *desc, size_t len)
     if (recv->filled == 0) {
         req->info.tag = place;
     }
-    umi_request_borrow(piece, &req->buf);
+    umi_request_hold_buffer(piece, &req->buf);
     piece->buf.data     = (char *)req->buf.data + recv->filled;
     piece->buf.len      = len;
     piece->info.tag     = place;
@@ -192,7 +148,8 @@ fill_at_hand(umi_channel *channel, umx_request *req, umx_message *message)
     }
 }
 
-/* False: it has to be pulled in first, or nothing can be done. */
+/* Land an announced message. False: it has to be fetched first, or nothing can
+ * be done. */
 static bool
 fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
 {
@@ -214,7 +171,8 @@ fill_announced(umi_channel *channel, umx_request *req, umx_message *message)
     return true;
 }
 
-/* One step. False: there is nothing more for `req` now. */
+/* Take what `message` has for `req`. False: there is nothing more for `req`
+ * now. */
 static bool
 fill_from(umi_channel *channel, umx_request *req, umx_message *message)
 {
@@ -224,7 +182,7 @@ fill_from(umi_channel *channel, umx_request *req, umx_message *message)
         if (umi_stream_of(req)->all.num_landing != 0) {
             return false;
         }
-        give_back(req);
+        umi_stream_give_back(req);
         return true;
     }
     if (umi_message_is_at_hand(message)) {
@@ -374,7 +332,7 @@ recv_finish(umx_request *req)
 {
     /* Cancelled between completion and report. */
     if (req->is_cancelled && req->status == UMX_OK) {
-        give_back(req);
+        umi_stream_give_back(req);
         req->status = UMX_ERR_CANCELED;
         advance(umi_stream_of(req)->all.channel);
     }
@@ -404,8 +362,8 @@ fail_posted(umi_channel *channel, umx_status status)
         advance(channel); /* to the end of the stream, or a failure */
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &channel->posted) {
-        end(umi_request_at(link), status);
+    UMI_LIST_FOREACH_SAFE(node, &channel->posted) {
+        end(umi_request_at(node), status);
     }
 }
 
@@ -464,7 +422,7 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     if (req == NULL) {
         return NULL;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     memset(&req->info, 0, sizeof(req->info));
     memset(umi_stream_of(req), 0, sizeof(*umi_stream_of(req)));
     umi_stream_of(req)->all.channel = channel;
@@ -473,7 +431,8 @@ new_recv(umi_channel *channel, const umx_buffer *buf, unsigned flags,
     return req;
 }
 
-/* With what is there. UMX_INPROGRESS: it is in `posted`, or bytes land. */
+/* Start a receive with the bytes at hand. UMX_INPROGRESS: the receive is in
+ * `posted`, or bytes land. */
 static umx_status
 start(umi_channel *channel, umx_request *req)
 {
@@ -489,11 +448,11 @@ start(umi_channel *channel, umx_request *req)
             return UMX_INPROGRESS;
         }
         if (umi_stream_of(req)->all.status != UMX_OK) {
-            give_back(req);
+            umi_stream_give_back(req);
         }
         return umi_stream_of(req)->all.status;
     }
-    umi_list_append(&channel->posted, &req->link);
+    umi_list_append(&channel->posted, &req->node);
     return UMX_INPROGRESS;
 }
 
@@ -547,7 +506,7 @@ umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
     if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    status = put_back(channel, info->tag, buf->data, info->length);
+    status = umi_stream_put_back(channel, info->tag, buf->data, info->length);
     if (status == UMX_OK) {
         advance(channel);
     }

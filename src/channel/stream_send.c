@@ -30,41 +30,41 @@ check_send(umx_ep *ep, umi_channel **channel_p)
  */
 
 void
-umi_pieces_on_done(umx_request *piece, umx_status status, void *arg)
+umi_split_send_on_done(umx_request *piece, umx_status status, void *arg)
 {
     umx_request *req = arg;
 
     (void)piece;
-    if (umi_pieces_of(req)->status == UMX_OK) {
-        umi_pieces_of(req)->status = status;
+    if (umi_split_send_of(req)->status == UMX_OK) {
+        umi_split_send_of(req)->status = status;
     }
-    if (--umi_pieces_of(req)->pending == 0) {
-        umi_request_complete(req, umi_pieces_of(req)->status);
+    if (--umi_split_send_of(req)->pending == 0) {
+        umi_request_complete(req, umi_split_send_of(req)->status);
     }
 }
 
 void
-umi_pieces_cancel(umx_request *req)
+umi_split_send_cancel(umx_request *req)
 {
-    umi_list *waiting = &umi_pieces_of(req)->channel->waiting;
+    umi_list *waiting = &umi_split_send_of(req)->channel->waiting;
     unsigned  count   = 0;
 
-    UMI_LIST_FOREACH(link, waiting) {
-        count += umi_request_at(link)->arg == req;
+    UMI_LIST_FOREACH(node, waiting) {
+        count += umi_request_at(node)->arg == req;
     }
-    if (count != umi_pieces_of(req)->count) {
+    if (count != umi_split_send_of(req)->count) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, waiting) {
-        if (umi_request_at(link)->arg == req) {
-            umx_request_cancel(umi_request_at(link));
+    UMI_LIST_FOREACH_SAFE(node, waiting) {
+        if (umi_request_at(node)->arg == req) {
+            umx_request_cancel(umi_request_at(node));
         }
     }
 }
 
 static const umi_request_ops pieces_ops = {
     .name   = "stream_send",
-    .cancel = umi_pieces_cancel,
+    .cancel = umi_split_send_cancel,
 };
 
 static umx_status
@@ -72,7 +72,7 @@ send_pieces(umx_ep *ep, umx_request *req)
 {
     umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
                                           UMX_OP_FIELD_ON_LOST,
-                            .on_done = umi_pieces_on_done,
+                            .on_done = umi_split_send_on_done,
                             .on_lost = umi_request_lose_whole,
                             .arg     = req};
     umx_buffer    piece  = req->buf;
@@ -85,18 +85,18 @@ send_pieces(umx_ep *ep, umx_request *req)
         piece.data = (char *)req->buf.data + (req->buf.len - left);
         piece.len  = (left < PIECE_MAX) ? left : PIECE_MAX;
         status     = umi_channel_send(ep, &what, &piece, &params, &ignored);
-        umi_pieces_of(req)->count++;
+        umi_split_send_of(req)->count++;
         if (status == UMX_INPROGRESS) {
-            umi_pieces_of(req)->pending++;
+            umi_split_send_of(req)->pending++;
         }
     }
-    if (status < 0 && umi_pieces_of(req)->count > 1) {
+    if (status < 0 && umi_split_send_of(req)->count > 1) {
         umi_endpoint_finish(ep, UMX_EP_FAILED, status); /* cut in the middle */
     }
-    if (status < 0 && umi_pieces_of(req)->pending != 0) {
-        umi_pieces_of(req)->status = status;
+    if (status < 0 && umi_split_send_of(req)->pending != 0) {
+        umi_split_send_of(req)->status = status;
     }
-    return (umi_pieces_of(req)->pending != 0) ? UMX_INPROGRESS : status;
+    return (umi_split_send_of(req)->pending != 0) ? UMX_INPROGRESS : status;
 }
 
 static umx_status
@@ -110,12 +110,12 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
-    umi_pieces_of(req)->channel = channel;
-    umi_pieces_of(req)->count   = 0;
-    umi_pieces_of(req)->pending = 0;
-    umi_pieces_of(req)->status  = UMX_OK;
-    status                      = send_pieces(ep, req);
+    umi_request_hold_buffer(req, buf);
+    umi_split_send_of(req)->channel = channel;
+    umi_split_send_of(req)->count   = 0;
+    umi_split_send_of(req)->pending = 0;
+    umi_split_send_of(req)->status  = UMX_OK;
+    status                          = send_pieces(ep, req);
     if (status != UMX_INPROGRESS) {
         umi_request_free(req);
         return status;

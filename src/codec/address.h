@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* address.h: encode and decode worker addresses. Bytes only. Frozen in wire
  * version 1. Numbers are little-endian:
  *
@@ -9,6 +10,7 @@
  * The checksum is umi_siphash() of what is before it. A decoder refuses
  * everything else, but for zeros behind it: programs send addresses in fields
  * of a fixed size. */
+/* clang-format on */
 #ifndef UMI_CODEC_ADDRESS_H
 #define UMI_CODEC_ADDRESS_H
 
@@ -32,7 +34,8 @@ typedef struct umi_address {
  */
 size_t umi_address_encode(const umi_address *address, uint8_t *data);
 
-/* False if it is none; `*why_p` then says why, in a static string. */
+/* Decode an address. False if `data` is none; `*why_p` then says why, in a
+ * static string. */
 bool umi_address_decode(umi_address *address, const void *data, size_t len,
                         size_t *len_p, const char **why_p);
 

@@ -120,7 +120,7 @@ read_channels(umi_reader *r, const char **why_p)
     return channels;
 }
 
-/* Of another version only that is known. */
+/* Write a body of another version, of which only the version is known. */
 static void
 write_rest(umi_writer *w, const umi_rest *rest)
 {
@@ -298,7 +298,8 @@ read_listener_closed(umi_reader *r, umi_control *control)
 
 /* ---- whole messages ---- */
 
-/* False if a length is over its limit or the kind is not one of ours. */
+/* Write a body. False if a length is over its limit or the kind is not one of
+ * ours. */
 static bool
 write_body(umi_writer *w, const umi_control *control)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
@@ -18,11 +19,11 @@
  *   AUTH          mac 32: HMAC(token, "umx token " | nonce of CHALLENGE |
  *                 SHA-256 of HELLO)
  *   WELCOME       major u16, minor u16, features u64, nonce 16, limits,
- *                 channels u32, where, peer u64 (the number of our umi_peer
+ *                 channels u32, where, peer u64 (the number of our umi_link
  *                 for you), made u64 (the highest that one has had),
  *                 mac 32: HMAC(secret, "umx server" | SHA-256 of HELLO |
  *                 SHA-256 of WELCOME without the mac)
- *   OPEN          peer u64 (the number of umi_peer on both sides), mac 32:
+ *   OPEN          peer u64 (the number of umi_link on both sides), mac 32:
  *                 HMAC(secret, "umx client" | SHA-256 of HELLO | SHA-256 of
  *                 WELCOME | peer)
  *   REJECT        reason i32 (a umx_status), text_len u16, UTF-8 text
@@ -51,6 +52,7 @@
  * (major << 16 | minor << 8 | patch), sum u64 (SipHash of the address),
  * address_len u16, UCX worker address
  */
+/* clang-format on */
 #ifndef UMI_CODEC_CONTROL_H
 #define UMI_CODEC_CONTROL_H
 
@@ -98,7 +100,7 @@ typedef struct umi_goodbye_entry {
     uint32_t next_seq;
 } umi_goodbye_entry;
 
-/* Where to reach one side of a connection. */
+/* Who one side of a connection is, and where to reach it. */
 typedef struct umi_where {
     uint8_t        worker_id[UMI_WHERE_ID_SIZE];
     uint8_t        key[UMI_KEY_SIZE];
@@ -109,7 +111,7 @@ typedef struct umi_where {
     const uint8_t *address;
 } umi_where;
 
-/* What follows `major` in a message of another version. */
+/* The bytes that follow `major` in a message of another version. */
 typedef struct umi_rest {
     const uint8_t *data;
     uint16_t       len;
@@ -191,7 +193,8 @@ typedef struct umi_control {
  * Returns the number of bytes; 0 if a length is over its limit. */
 size_t umi_control_encode(const umi_control *control, uint8_t *data);
 
-/* False for anything malformed; `*why_p` then says what, in a static string. */
+/* Decode a message. False if it is malformed; `*why_p` then says how, in a
+ * static string. */
 bool umi_control_decode(umi_control *control, const void *data, size_t len,
                         const char **why_p);
 

@@ -81,7 +81,7 @@ check_place(umi_frames_head *head, const umx_frame *frame)
     return NULL;
 }
 
-/* One entry; `*packed_p` counts the bytes in the head. */
+/* Decode one entry; `*packed_p` counts the bytes in the head. */
 static const char *
 decode_entry(umi_frames_head *head, umi_reader *r, uint64_t max,
              size_t *packed_p)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* frames.h: heads of messages of many buffers. Bytes only.
  *
  * A message is one HEAD, then the PARTs that it names; each travels as a
@@ -15,6 +16,7 @@
  * A frame without bytes is in the head. Which frame goes where is the sender's
  * choice (channel/frames_send.c); receivers take any. Frozen in wire version 1.
  * Thread: any. */
+/* clang-format on */
 #ifndef UMI_CODEC_FRAMES_H
 #define UMI_CODEC_FRAMES_H
 
@@ -46,13 +48,13 @@ typedef struct umi_frames_head {
     umx_frame       own[UMI_FRAMES_INLINE];
 } umi_frames_head;
 
-/* What is wrong with it, or NULL; `data` must live as long as `head`, which
- * umi_frames_head_fini() ends. */
+/* Decode a head. Returns what is wrong with it, or NULL; `data` must live as
+ * long as `head`, which umi_frames_head_fini() ends. */
 const char *umi_frames_decode(umi_frames_head *head, const void *data,
                               size_t len, const umi_frames_limits *limits);
 void        umi_frames_head_fini(umi_frames_head *head);
 
-/* No head that is allowed is longer. */
+/* Compute the length of the longest head that `limits` allow. */
 size_t umi_frames_head_max(const umi_frames_limits *limits);
 
 size_t   umi_varint_size(uint64_t value);
@@ -72,7 +74,8 @@ typedef struct umi_part {
     size_t len; /* bytes */
 } umi_part;
 
-/* The part that begins with frame `first` or the next that begins one. */
+/* Find the part that begins with frame `first`, or with the next frame that
+ * begins one. */
 void umi_frames_part(const umi_frames_head *head, size_t first, umi_part *part);
 
 #endif

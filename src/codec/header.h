@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* header.h: the bytes in front of every data message.
  *
  *   0     1      2        4      8              16             24
@@ -10,6 +11,7 @@
  * message is within one cache line of UCX's queue in shared memory, which is a
  * fifth of its latency. It travels as UCX's active message header, with id
  * UMI_AM_DATA. Frozen in wire version 2. */
+/* clang-format on */
 #ifndef UMI_CODEC_HEADER_H
 #define UMI_CODEC_HEADER_H
 
@@ -25,7 +27,7 @@ enum {
     UMI_AM_USER = 16
 };
 
-/* What a channel is for; each kind has its own 65536 of them. */
+/* The kinds of channels; each kind has 65536 of its own. */
 enum {
     UMI_KIND_MESSAGE = 1, /* umx/channel.h */
     UMI_KIND_AM      = 2, /* umx/am.h: the channel is the AM id */
@@ -39,7 +41,7 @@ enum {
     UMI_AM_ID_RMA_REPLY   = 2
 };
 
-/* A channel as the library and the control messages name it: kind << 16 |
+/* Name a channel as the library and the control messages do: kind << 16 |
  * number. */
 static inline uint32_t
 umi_channel_id(unsigned kind, uint16_t number)
@@ -83,15 +85,16 @@ _Static_assert(sizeof(umi_header) == UMI_HEADER_MAX &&
                    offsetof(umi_header, endpoint) == 8,
                "wire format");
 
-/* Bytes of it on the wire. */
+/* Compute the bytes of a header on the wire. */
 static inline size_t
 umi_header_size(uint8_t flags)
 {
     return (flags & UMI_FLAG_UNTAGGED) ? UMI_HEADER_MIN : UMI_HEADER_MAX;
 }
 
-/* False if `len` is not a header's or kind or flags are not known. Behind it
- * the user's header, if the kind may have one. */
+/* Decode a header. False if `len` is not a header's, or kind or flags are not
+ * known. Behind the header comes the user's header, if the kind may have one.
+ */
 static inline bool
 umi_header_decode(umi_header *header, const void *data, size_t len)
 {

@@ -79,7 +79,7 @@ umx_metadata_find(const umx_metadata *metadata, const char *key, size_t key_len,
     return false;
 }
 
-/* Is `key`, after its length, among the first `count`? */
+/* True if `key`, after its length, is among the first `count`. */
 static bool
 has_key(const uint8_t *const *keys, size_t count, const uint8_t *key)
 {

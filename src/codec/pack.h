@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* pack.h: what messages of a umx_message_sender are on the wire.
  *
  * Each message of frames on the channel is one of two, by the first byte of its
@@ -13,6 +14,7 @@
  *
  * A pack is a header, which is copied to be sent and lies ready when it has
  * come: neither side keeps memory for it. Thread: any. */
+/* clang-format on */
 #ifndef UMI_CODEC_PACK_H
 #define UMI_CODEC_PACK_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* rma.h: what the two sides of an operation on a peer's memory send each other.
  * Bytes only: little-endian; frozen in wire version 1.
  *
@@ -9,6 +10,7 @@
  *            went well: the bytes
  *
  * Thread: any. */
+/* clang-format on */
 #ifndef UMI_CODEC_RMA_H
 #define UMI_CODEC_RMA_H
 
@@ -53,7 +55,7 @@ typedef struct umi_rma_reply {
 _Static_assert(sizeof(umi_rma_request) == 64, "wire format");
 _Static_assert(sizeof(umi_rma_reply) == 24, "wire format");
 
-/* False unless it is what our library sends. */
+/* Decode a request. False unless it is what our library sends. */
 bool umi_rma_request_decode(umi_rma_request *request, const void *data,
                             size_t len, size_t payload_len);
 bool umi_rma_reply_decode(umi_rma_reply *reply, const void *data, size_t len);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* A packed worker address, after src/ucp/wireup/address.c of UCX:
  *
  *   version 1: header u8 (version 0 | flags << 4)
@@ -13,6 +14,7 @@
  *       length of the interface's address and flags u8 | address
  *
  * In version 2 a number that fills its bits goes on in a byte of its own. */
+/* clang-format on */
 #include "codec/ucx_address.h"
 
 #include <math.h>
@@ -44,10 +46,11 @@ enum {
     MAX_ENTRIES = 128 /* UCP_MAX_RESOURCES */
 };
 
-/* In the id of a posix segment: its namespace of processes comes behind. */
+/* A flag in the id of a posix segment: the segment's namespace of processes
+ * follows. */
 #define POSIX_HAS_PID_NS (UINT64_C(1) << 60)
 
-/* What is known of a transport: how long its addresses are at least. */
+/* A transport, as far as it is known: how long its addresses are at least. */
 typedef struct transport {
     const char *name;
     bool        is_local;

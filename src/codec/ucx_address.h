@@ -34,7 +34,8 @@ typedef struct umi_ucx_address {
     umi_ucx_segment segments[UMI_UCX_SEGMENTS_MAX];
 } umi_ucx_address;
 
-/* False if it is none; `*why_p` then says why, in a static string. */
+/* Decode UCX's address. False if `data` is none; `*why_p` then says why, in a
+ * static string. */
 bool umi_ucx_address_decode(umi_ucx_address *address, const void *data,
                             size_t len, const char **why_p);
 

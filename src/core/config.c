@@ -39,14 +39,17 @@ umx_config_default(umx_config *config)
     /* Longer than a round trip through a busy peer, short against a
      * scheduler's slice. */
     config->spin_ns = 50 * 1000;
-    /* Bounds how late a timer of the event loop can fire behind a stream. */
-    config->drain_ns = 200 * 1000;
-    /* Below, one copy through the FIFO costs little more than the rendezvous'
-     * round trip, and send() need not wait for the receiver; from 64 KiB the
-     * rendezvous is faster by a sixth, and moves twice as much with several
-     * messages in flight: UCX gathers the pieces of an eager message before it
-     * hands them over. Without shared memory the round trip
-     * costs more: 64 KiB takes 18 us eager, 43 us by rendezvous. */
+    /* Bounds how late a timer of the event loop fires behind a stream: by two
+     * to three turns, since it waits for the end of one, and the task that it
+     * wakes for the next. benchmarks/fairness.py: as much goes through as with
+     * twice the time. */
+    config->drain_ns = 100 * 1000;
+    /* Below this length, one copy through the FIFO costs little more than the
+     * rendezvous' round trip, and send() need not wait for the receiver; from
+     * 64 KiB the rendezvous is faster by a sixth, and moves twice as much with
+     * several messages in flight: UCX gathers the pieces of an eager message
+     * before it hands them over. Without shared memory the round trip costs
+     * more: 64 KiB takes 18 us eager, 43 us by rendezvous. */
     config->rndv_thresh_shm = 64 * 1024;
     config->rndv_thresh_net = 256 * 1024;
     /* Never: where both sides are awake UCX's two copies, side by side on two
@@ -71,7 +74,7 @@ umx_config_default(umx_config *config)
      * only alone does a network card move them without a copy. */
     config->frames_copy_max  = 4 * 1024;
     config->frames_alone_min = 64 * 1024;
-    /* What a head makes the receiver allocate is bounded by it: 1 MiB for the
+    /* These bound what a head makes the receiver allocate: 1 MiB for the
      * frames' sizes, and for their bytes what a machine may well have. */
     config->frames_max       = 64 * 1024;
     config->frames_bytes_max = UINT64_C(64) << 30;
@@ -281,8 +284,8 @@ enum {
 static const char *const seg_size_keys[] = {"MM_SEG_SIZE", "POSIX_SEG_SIZE",
                                             "SYSV_SEG_SIZE", "XPMEM_SEG_SIZE"};
 
-/* As UCX reads sizes: "inf", or a number and b, k, m, g or t. What it refuses
- * is not too large. */
+/* Read a size as UCX does: "inf", or a number and b, k, m, g or t. What UCX
+ * refuses is not too large. */
 static bool
 is_too_large(const char *text)
 {
@@ -373,7 +376,7 @@ umi_config_read(const umx_context_params *params, ucp_config_t **config_p,
         ucp_config_release(config);
         return status;
     }
-    /* Not for the user to choose: the mutex is not recursive, and UCX 1.22
+    /* The user may not choose this: the mutex is not recursive, and UCX 1.22
      * takes the context's twice, in ucp_memh_put(). */
     (void)ucp_config_modify(config, "USE_MT_MUTEX", "n");
     *config_p = config;

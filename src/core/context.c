@@ -100,7 +100,7 @@ umx_ucx_version(unsigned *major_p, unsigned *minor_p, unsigned *release_p)
     ucp_get_version(major_p, minor_p, release_p);
 }
 
-/* What UCX, as it is here, can do. */
+/* Find out what UCX, as it is here, can do. */
 static umx_status
 learn(umx_context *context)
 {
@@ -160,7 +160,7 @@ has_rdma_device(void)
     return has;
 }
 
-/* With UCX's put and get each connection gets more lanes. */
+/* Choose UCX's features. With put and get each connection gets more lanes. */
 static uint64_t
 features_of(const umx_config *config)
 {
@@ -170,16 +170,69 @@ features_of(const umx_config *config)
     return ucx_features | (has_rma ? UCP_FEATURE_RMA : 0);
 }
 
+/* Make a context without configuration and UCX; NULL when out of memory. */
+static umx_context *
+context_new(void)
+{
+    umx_context *context = calloc(1, sizeof(*context));
+
+    if (context != NULL) {
+        atomic_init(&context->refs, 1);
+        context->generation = umi_fork_generation();
+        pthread_mutex_init(&context->memhs_lock, NULL);
+        umi_slots_init(&context->memhs);
+        umi_parked_init(&context->parked);
+    }
+    return context;
+}
+
+static void
+context_free(umx_context *context)
+{
+    (void)umi_parked_fini(&context->parked);
+    pthread_mutex_destroy(&context->memhs_lock);
+    free(context);
+}
+
+/* Make UCX's context. */
+static umx_status
+open_ucx(umx_context *context, const ucp_config_t *config)
+{
+    /* Threads have workers of their own, and UCX's registrations in common. */
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+                                         UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                           .features          = features_of(&context->config),
+                           .mt_workers_shared = 1};
+    umx_status   status = umi_fork_enter();
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    context->has_rma = (params.features & UCP_FEATURE_RMA) != 0;
+    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &params,
+                                          config, &context->ucp);
+    if (status != UMX_OK) {
+        goto leave_fork;
+    }
+    status = learn(context);
+    if (status != UMX_OK) {
+        goto clean_up_ucx;
+    }
+    return UMX_OK;
+
+clean_up_ucx:
+    ucp_cleanup(context->ucp);
+leave_fork:
+    umi_fork_leave();
+    return status;
+}
+
 umx_status
 umx_context_create(const umx_context_params *params, umx_context **context_p,
                    int *bad_option_p)
 {
     static const umx_context_params defaults;
 
-    /* Threads have workers of their own, and UCX's registrations in common. */
-    ucp_params_t  ucp_params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
-                                              UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-                                .mt_workers_shared = 1};
     umx_context  *context;
     ucp_config_t *config;
     umx_status    status;
@@ -188,15 +241,10 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         params = &defaults;
     }
     pthread_once(&process_once, process_init);
-    context = calloc(1, sizeof(*context));
+    context = context_new();
     if (context == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    atomic_init(&context->refs, 1);
-    context->generation = umi_fork_generation();
-    pthread_mutex_init(&context->memhs_lock, NULL);
-    umi_slots_init(&context->memhs);
-    umi_parked_init(&context->parked);
     if (!umi_random_bytes(&context->id, sizeof(context->id))) {
         status = UMX_ERR_IO_ERROR;
         goto free_context;
@@ -206,38 +254,18 @@ umx_context_create(const umx_context_params *params, umx_context **context_p,
         goto free_context;
     }
     status = context_set_config(context, params);
-    if (status != UMX_OK) {
-        goto release_config;
-    }
-    ucp_params.features = features_of(&context->config);
-    context->has_rma    = (ucp_params.features & UCP_FEATURE_RMA) != 0;
-    status              = umi_fork_enter();
-    if (status != UMX_OK) {
-        goto release_config;
-    }
-    status = (umx_status)ucp_init_version(UCP_API_MAJOR, UCX_MINOR, &ucp_params,
-                                          config, &context->ucp);
-    if (status != UMX_OK) {
-        goto leave_fork;
-    }
-    status = learn(context);
-    if (status != UMX_OK) {
-        goto clean_up_ucx;
+    if (status == UMX_OK) {
+        status = open_ucx(context, config);
     }
     ucp_config_release(config);
+    if (status != UMX_OK) {
+        goto free_context;
+    }
     *context_p = context;
     return UMX_OK;
 
-clean_up_ucx:
-    ucp_cleanup(context->ucp);
-leave_fork:
-    umi_fork_leave();
-release_config:
-    ucp_config_release(config);
 free_context:
-    (void)umi_parked_fini(&context->parked);
-    pthread_mutex_destroy(&context->memhs_lock);
-    free(context);
+    context_free(context);
     return status;
 }
 

@@ -31,7 +31,8 @@ struct umx_context {
 
 void umi_context_hold(umx_context *context);
 
-/* Device memory that UCX cannot reach: its bytes go by way of the host. */
+/* True for device memory that UCX cannot reach: its bytes go by way of the
+ * host. */
 static inline bool
 umi_must_stage(const umx_context *context, const umx_buffer *buf)
 {

@@ -76,7 +76,8 @@ gather_size(void *state)
     return ((const umi_gather *)state)->len;
 }
 
-/* Of a piece that cannot be read nothing is sent, which fails the send. */
+/* Pack bytes for UCX. Nothing is packed of a piece that cannot be read, which
+ * fails the send. */
 static size_t
 gather_pack(void *state, size_t offset, void *dest, size_t max_length)
 {

@@ -11,7 +11,7 @@
  */
 umx_status umi_strided_create(ucp_datatype_t *datatype_p);
 
-/* The same of one umi_gather. */
+/* Make the datatype of one umi_gather. */
 umx_status umi_gathered_create(ucp_datatype_t *datatype_p);
 
 #endif

@@ -39,7 +39,7 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
         return UMX_ERR_NO_MEMORY;
     }
     engine->worker = worker;
-    umi_link_init(&engine->link);
+    umi_node_init(&engine->node);
     status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
                                            &engine->ucp);
     if (status == UMX_ERR_NO_MEMORY && umi_segments_are_used_up()) {
@@ -65,7 +65,8 @@ free_engine:
 /* ---- what UCX counts -----------------------------------------------------
  */
 
-/* In the table by the lower half of its uuid; several may have the same. */
+/* How many endpoints have been made to one worker. The table finds it by the
+ * lower half of the worker's uuid, which several may share. */
 typedef struct count {
     struct count *next;
     uint64_t      uuid;
@@ -103,7 +104,7 @@ add_count(umi_engine *engine, uint64_t uuid)
     return added;
 }
 
-/* Those of one place. */
+/* Free the counts of one place of the table. */
 static void
 free_counts(void *first)
 {
@@ -162,7 +163,7 @@ umi_engine_fini(umi_engine *engine)
 void
 umi_engine_destroy(umi_engine *engine)
 {
-    umi_link_remove(&engine->link);
+    umi_node_remove(&engine->node);
     umi_engine_fini(engine);
     umi_table_each(&engine->counts, free_counts);
     umi_table_fini(&engine->counts);
@@ -243,7 +244,7 @@ umi_engine_use(umi_engine *engine)
     umx_worker *worker = engine->worker;
 
     if (worker->engine != NULL) {
-        umi_list_append(&worker->old_engines, &worker->engine->link);
+        umi_list_append(&worker->old_engines, &worker->engine->node);
         worker->has_old_engines = true;
     }
     worker->engine = engine;
@@ -259,8 +260,8 @@ umi_engines_progress(umx_worker *worker)
 {
     unsigned events = 0;
 
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
-        umi_engine *engine = umi_container_of(link, umi_engine, link);
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
+        umi_engine *engine = umi_container_of(node, umi_engine, node);
 
         events += ucp_worker_progress(engine->ucp);
     }
@@ -275,8 +276,8 @@ umi_engines_progress(umx_worker *worker)
 void
 umi_engines_collect(umx_worker *worker)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->old_engines) {
-        umi_engine *engine = umi_container_of(link, umi_engine, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->old_engines) {
+        umi_engine *engine = umi_container_of(node, umi_engine, node);
 
         if (engine->refs == 0) {
             umi_engine_destroy(engine);

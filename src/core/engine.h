@@ -16,7 +16,7 @@
 #include "util/table.h"
 
 typedef struct umi_engine {
-    umi_link       link; /* worker->old_engines; by itself if it is not old */
+    umi_node       node; /* worker->old_engines; by itself if it is not old */
     umx_worker    *worker;
     ucp_worker_h   ucp;
     int            fd;           /* UCX's event fd, in worker->fd */
@@ -28,47 +28,50 @@ typedef struct umi_engine {
     umi_table      counts; /* umi_engine_count() */
 } umi_engine;
 
-/* Its event fd goes into worker->fd. */
+/* Create an engine, whose event fd goes into worker->fd. */
 umx_status umi_engine_create(umx_worker *worker, umi_engine **engine_p);
 
 /* Give up UCX's worker: it writes into no buffer any more. Idempotent. */
 void umi_engine_fini(umi_engine *engine);
-/* The same, and free the rest. */
+/* Give UCX's worker up, and free the engine. */
 void umi_engine_destroy(umi_engine *engine);
 
-/* An endpoint, UCX's endpoint, message or operation lives in it. */
+/* Hold the engine: an endpoint, a link, a message or an operation lives in it.
+ */
 static inline void
 umi_engine_hold(umi_engine *engine)
 {
     engine->refs++;
 }
 
-/* From UCX's callbacks, too: umi_engines_collect() destroys it. */
+/* Release a hold, also from UCX's callbacks: umi_engines_collect() destroys the
+ * engine. */
 void umi_engine_release(umi_engine *engine);
 
 /* Close UCX's endpoint by force. What is in UCX's hands completes with an error
  * in later progress calls; the engine is held until the endpoint is gone. */
 void umi_engine_close(umi_engine *engine, ucp_ep_h handle);
 
-/* UCX's address of it, for as long as it lives; `is_local`: for a peer in the
- * same network namespace. For others without shared memory: that may be in
- * reach, but UCX wakes its readers by a socket that is not. */
+/* Give UCX's address of the engine, for as long as that lives; `is_local`: for
+ * a peer in the same network namespace. For others without shared memory: that
+ * may be in reach, but UCX wakes its readers by a socket that is not. */
 umx_status umi_engine_address(umi_engine *engine, bool is_local,
                               const void **address_p, size_t *len_p);
 
-/* How many endpoints have been made to UCX's worker `uuid`: UCX counts them in
- * the same way, as long as it lives, and pairs by that. */
+/* Tell how many endpoints have been made to UCX's worker `uuid`: UCX counts
+ * them in the same way, as long as it lives, and pairs by that. */
 uint64_t umi_engine_counted(const umi_engine *engine, uint64_t uuid);
-/* One more is made now, which is its number; 0: no memory. */
+/* Count one more endpoint to that worker, which is made now. Returns its
+ * number; 0: out of memory. */
 uint64_t umi_engine_count(umi_engine *engine, uint64_t uuid);
 
-/* `engine` is what is new in the worker from now on. */
+/* Use `engine` for all that is new in the worker from now on. */
 void umi_engine_use(umi_engine *engine);
 
-/* Progress the old ones; the number of events. */
+/* Progress the old engines; returns the number of events. */
 unsigned umi_engines_progress(umx_worker *worker);
 
-/* Destroy the old ones that nothing needs. */
+/* Destroy the old engines that nothing needs. */
 void umi_engines_collect(umx_worker *worker);
 
 #endif

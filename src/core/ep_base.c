@@ -10,7 +10,8 @@
 static atomic_ullong last_id; /* of the process */
 
 umx_status
-umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
+umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
+                 void (*free)(umi_ep_base *ep))
 {
     memset(ep, 0, sizeof(*ep));
     ep->wire_id = umi_ids_add(&worker->eps_by_id, ep);
@@ -25,20 +26,19 @@ umi_ep_init(umi_ep *ep, umx_worker *worker, void (*free)(umi_ep *ep))
     ep->free = free;
     umi_list_init(&ep->inflight);
     umi_list_init(&ep->waiting);
-    umi_list_init(&ep->loans);
-    umi_link_init(&ep->event_link);
-    umi_link_init(&ep->peer_link);
+    umi_node_init(&ep->event_node);
+    umi_node_init(&ep->link_node);
     umi_list_init(&ep->gathered);
-    umi_list_append(&worker->eps, &ep->link);
+    umi_list_append(&worker->eps, &ep->node);
     worker->stats.endpoints++;
     return UMX_OK;
 }
 
 void
-umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
+umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing)
 {
-    UMI_LIST_FOREACH_SAFE(link, &ep->gathered) {
-        umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->gathered) {
+        umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
 
         if (is_closing) {
             gathered->close(gathered);
@@ -49,10 +49,10 @@ umi_ep_flush_gathered(umi_ep *ep, bool is_closing)
 }
 
 void
-umi_ep_fini(umi_ep *ep)
+umi_ep_base_fini(umi_ep_base *ep)
 {
-    umi_link_remove(&ep->link);
-    umi_link_remove(&ep->event_link);
+    umi_node_remove(&ep->node);
+    umi_node_remove(&ep->event_node);
     if (ep->worker != NULL) {
         umi_ids_remove(&ep->worker->eps_by_id, ep->wire_id);
         umi_engine_release(ep->engine);
@@ -61,14 +61,14 @@ umi_ep_fini(umi_ep *ep)
 }
 
 void
-umi_ep_raise(umi_ep *ep, unsigned events)
+umi_ep_base_raise(umi_ep_base *ep, unsigned events)
 {
     ep->events |= events;
-    if (!umi_link_is_linked(&ep->event_link)) {
-        umi_list_append(&ep->worker->ep_events, &ep->event_link);
+    if (!umi_node_is_linked(&ep->event_node)) {
+        umi_list_append(&ep->worker->ep_events, &ep->event_node);
         ep->worker->has_events = true;
         ep->worker->is_armed   = false;
-        umi_ep_hold(ep);
+        umi_ep_base_hold(ep);
     }
 }
 
@@ -76,7 +76,7 @@ umi_ep_raise(umi_ep *ep, unsigned events)
  */
 
 umx_status
-umi_ep_post_status(const umi_ep *ep)
+umi_ep_base_post_status(const umi_ep_base *ep)
 {
     umx_status status;
 
@@ -94,14 +94,14 @@ umi_ep_post_status(const umi_ep *ep)
 }
 
 umx_status
-umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
+umi_ep_base_post(umi_ep_base *ep, umx_request *req, umx_request **req_p)
 {
     umx_status status = UMX_INPROGRESS;
 
     if (ep->is_bound) {
         status = req->ops->post(req);
     } else {
-        umi_list_append(&ep->waiting, &req->link);
+        umi_list_append(&ep->waiting, &req->node);
     }
     if (status == UMX_INPROGRESS) {
         *req_p = req;
@@ -112,12 +112,12 @@ umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p)
 }
 
 void
-umi_ep_post_waiting(umi_ep *ep)
+umi_ep_base_post_waiting(umi_ep_base *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&ep->waiting)) != NULL) {
-        umx_request *req    = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(&ep->waiting)) != NULL) {
+        umx_request *req    = umi_container_of(node, umx_request, node);
         umx_status   status = req->ops->post(req);
 
         if (status != UMX_INPROGRESS) {
@@ -127,11 +127,11 @@ umi_ep_post_waiting(umi_ep *ep)
 }
 
 void
-umi_ep_end_raw(umi_ep *ep, umx_status status)
+umi_ep_base_end_raw(umi_ep_base *ep, umx_status status)
 {
     ep->end_status = status;
-    UMI_LIST_FOREACH_SAFE(link, &ep->worker->inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->worker->inflight) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ep == ep) {
             req->ops->cancel(req);
@@ -185,7 +185,7 @@ umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
 umx_status
 umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
 {
-    const umi_ep *base = umi_ep_of(ep);
+    const umi_ep_base *base = umi_ep_base_of(ep);
 
     return (base->handle == NULL) ? UMX_ERR_CLOSED :
                                     umi_transports(base->handle, fn, arg);
@@ -194,7 +194,7 @@ umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
 static void
 print_ep(FILE *stream, const void *arg)
 {
-    const umi_ep *ep = arg;
+    const umi_ep_base *ep = arg;
 
     ucp_ep_print_info(ep->handle, stream);
 }
@@ -202,7 +202,7 @@ print_ep(FILE *stream, const void *arg)
 umx_status
 umx_ep_info(const umx_ep *ep, char **text_p)
 {
-    const umi_ep *base = umi_ep_of(ep);
+    const umi_ep_base *base = umi_ep_base_of(ep);
 
     if (base->handle == NULL) {
         return UMX_ERR_CLOSED;
@@ -213,17 +213,17 @@ umx_ep_info(const umx_ep *ep, char **text_p)
 void *
 umx_ep_handle(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->handle;
+    return umi_ep_base_of(ep)->handle;
 }
 
 uint64_t
 umx_ep_id(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->id;
+    return umi_ep_base_of(ep)->id;
 }
 
 umx_worker *
 umx_ep_worker(const umx_ep *ep)
 {
-    return umi_ep_of(ep)->worker;
+    return umi_ep_base_of(ep)->worker;
 }

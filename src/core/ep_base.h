@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.h: UCX's side of an endpoint. The layer above embeds it as the
+/* ep_base.h: UCX's side of an endpoint. The layer above embeds it as the
  * first member of struct umx_ep. Thread: the worker's owner. */
 #ifndef UMI_EP_BASE_H
 #define UMI_EP_BASE_H
@@ -10,7 +10,7 @@
 
 #include "util/list.h"
 
-enum umi_ep_events {
+enum umi_ep_base_events {
     UMI_EP_EVENT_ERROR = 1u << 0, /* UCX's error handler ran: `ucx_error` */
     UMI_EP_EVENT_LAYER = 1u << 1  /* the layer above asked for a visit */
 };
@@ -19,52 +19,51 @@ enum umi_ep_events {
  * does so when the worker next runs events, or the endpoint closes or flushes.
  */
 typedef struct umi_gathered {
-    umi_link       ep_link;     /* umi_ep.gathered */
-    umi_link       worker_link; /* umx_worker.gathered; or by itself */
-    struct umi_ep *ep;          /* held */
+    umi_node            ep_node;     /* umi_ep_base.gathered */
+    umi_node            worker_node; /* umx_worker.gathered; or by itself */
+    struct umi_ep_base *ep;          /* held */
     void (*flush)(struct umi_gathered *gathered);
     void (*close)(struct umi_gathered *gathered); /* flush, whatever waits */
 } umi_gathered;
 
-typedef struct umi_ep {
-    umx_worker        *worker;
-    struct umi_engine *engine; /* held: its address is what the peer is told */
-    struct umi_peer   *peer;   /* NULL before the handshake and once closed */
-    ucp_ep_h           handle; /* the peer's; NULL without one */
+typedef struct umi_ep_base {
+    umx_worker         *worker;
+    struct umi_engine  *engine; /* held: its address is what the peer is told */
+    struct umi_link    *link;   /* NULL before the handshake and once closed */
+    struct umi_lend_ep *lend;   /* lend/note.h */
+    ucp_ep_h            handle; /* the peer's; NULL without one */
     uint64_t    wire_id;   /* what the peer puts in front of messages to it */
     uint64_t    remote_id; /* what we put in front of ours; 0: not known yet */
-    umi_link    peer_link; /* peer->eps */
-    bool        is_bound;  /* the handshake has settled on `peer` */
+    umi_node    link_node; /* link->eps */
+    bool        is_bound;  /* the handshake has settled on `link` */
     bool        is_cut;    /* it has ended, and not by agreement */
     unsigned    refs;
     unsigned    events;
     umi_list    inflight;      /* requests in UCX's hands */
     umi_list    waiting;       /* requests for UCX, before `is_bound` */
-    umi_list    loans;         /* umi_loan.link: `inflight`, with the peer */
-    unsigned    cma_step;      /* umi_cma_step */
-    unsigned    num_cma_asks;  /* that the peer has sent */
-    umi_link    link;          /* worker->eps */
-    umi_link    event_link;    /* worker->ep_events */
-    umi_list    gathered;      /* umi_gathered.ep_link */
+    umi_node    node;          /* worker->eps */
+    umi_node    event_node;    /* worker->ep_events */
+    umi_list    gathered;      /* umi_gathered.ep_node */
     bool        is_draining;   /* no new work */
     unsigned    num_tag_sends; /* of `inflight`: UCX's own tags */
     uint64_t    raw_tags;      /* tag sends posted so far */
     umx_status  ucx_error;
-    const char *reason;     /* for it, static; NULL: no more is known */
-    umx_status  end_status; /* why umi_ep_end_raw() was called; else UMX_OK */
-    uint64_t    id;
-    void (*free)(struct umi_ep *ep); /* refs is 0 */
-} umi_ep;
+    const char *reason; /* for it, static; NULL: no more is known */
+    umx_status
+             end_status; /* why umi_ep_base_end_raw() was called; else UMX_OK */
+    uint64_t id;
+    void (*free)(struct umi_ep_base *ep); /* refs is 0 */
+} umi_ep_base;
 
-static inline umi_ep *
-umi_ep_of(const umx_ep *ep)
+static inline umi_ep_base *
+umi_ep_base_of(const umx_ep *ep)
 {
-    return (umi_ep *)(void *)(uintptr_t)ep;
+    return (umi_ep_base *)(void *)(uintptr_t)ep;
 }
 
-/* What UCX says of an endpoint or an operation on it. The end of a peer is one
- * thing: UCX 1.13 calls it ENDPOINT_TIMEOUT, later ones that only if a
- * keepalive found out. */
+/* Translate what UCX says of an endpoint or an operation on it. The end of a
+ * peer is one thing: UCX 1.13 calls it ENDPOINT_TIMEOUT, later ones that only
+ * if a keepalive found out. */
 static inline umx_status
 umi_ep_status(ucs_status_t status)
 {
@@ -73,48 +72,49 @@ umi_ep_status(ucs_status_t status)
 }
 
 /* Prepare `ep` with one reference; nothing of UCX yet. */
-umx_status umi_ep_init(umi_ep *ep, umx_worker *worker,
-                       void (*free)(umi_ep *ep));
+umx_status umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
+                            void (*free)(umi_ep_base *ep));
 
 static inline void
-umi_ep_hold(umi_ep *ep)
+umi_ep_base_hold(umi_ep_base *ep)
 {
     ep->refs++;
 }
 
-/* The last one calls `free`. */
+/* Release a reference; with the last one `free` is called. */
 static inline void
-umi_ep_release(umi_ep *ep)
+umi_ep_base_release(umi_ep_base *ep)
 {
     if (--ep->refs == 0) {
         ep->free(ep);
     }
 }
 
-/* Hand over what is gathered for it; `is_closing`: no more can be. */
-void umi_ep_flush_gathered(umi_ep *ep, bool is_closing);
+/* Hand over what is gathered for `ep`; `is_closing`: no more can be. */
+void umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing);
 
 /* Take `ep` off the worker's lists, before its memory goes. */
-void umi_ep_fini(umi_ep *ep);
+void umi_ep_base_fini(umi_ep_base *ep);
 
-/* Why nothing more can be posted; UMX_OK if it can, or will wait. */
-umx_status umi_ep_post_status(const umi_ep *ep);
+/* Tell why nothing more can be posted; UMX_OK if it can, or will wait. */
+umx_status umi_ep_base_post_status(const umi_ep_base *ep);
 
-/* `req` goes to UCX, or waits for the handshake. Returns as a posting call;
- * `req` is freed unless UMX_INPROGRESS. */
-umx_status umi_ep_post(umi_ep *ep, umx_request *req, umx_request **req_p);
+/* Post `req`: it goes to UCX, or waits for the handshake. Returns as a posting
+ * call; `req` is freed unless UMX_INPROGRESS. */
+umx_status umi_ep_base_post(umi_ep_base *ep, umx_request *req,
+                            umx_request **req_p);
 
-/* The handshake is over: hand what waits to UCX. */
-void umi_ep_post_waiting(umi_ep *ep);
+/* Hand what waits to UCX: the handshake is over. */
+void umi_ep_base_post_waiting(umi_ep_base *ep);
 
-/* No more work outside of channels: cancel receives of UCX's tags that name
- * `ep`, which UCX would keep. They end with `status`. */
-void umi_ep_end_raw(umi_ep *ep, umx_status status);
+/* End work outside of channels: cancel receives of UCX's tags that name `ep`,
+ * which UCX would keep. They end with `status`. */
+void umi_ep_base_end_raw(umi_ep_base *ep, umx_status status);
 
 /* Ask for hooks->on_ep_event(). */
-void umi_ep_raise(umi_ep *ep, unsigned events);
+void umi_ep_base_raise(umi_ep_base *ep, unsigned events);
 
-/* Is it one by which processes of a host share a queue? */
+/* True if processes of a host share a queue by the transport `name`. */
 bool umi_transport_is_shm(const char *name);
 
 /* Walk the lanes of UCX's endpoint, as umx_ep_transports(). */

@@ -45,8 +45,9 @@
 #include "core/worker.h"
 #include "util/log.h"
 
-/* Not in an installed header; UCX's thread calls it with what epoll_wait()
- * says. Weak, like the others: the unit tests have no UCX. */
+/* A function of UCX's that is in no installed header; UCX's thread calls it
+ * with what epoll_wait() says. Weak, like the others: the unit tests have no
+ * UCX. */
 ucs_status_t ucs_async_dispatch_handlers(int *ids, size_t count,
                                          ucs_event_set_types_t events);
 #pragma weak ucs_async_dispatch_handlers
@@ -99,7 +100,7 @@ ring(void)
     (void)!write(self.probe_fd, &one, sizeof(one));
 }
 
-/* In UCX's thread, or in ours that stands in for it. */
+/* Run in UCX's thread, or in ours that stands in for it. */
 static void
 on_probe(int fd, ucs_event_set_types_t events, void *arg)
 {
@@ -426,8 +427,8 @@ after_fork_in_child(void)
     if (self.probe_fd >= 0) {
         self.is_lost = !take_over_epoll();
     }
-    UMI_LIST_FOREACH(link, &self.workers) {
-        umx_worker *worker = umi_container_of(link, umx_worker, fork_link);
+    UMI_LIST_FOREACH(node, &self.workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
 
         (void)each_target(worker->fd, 0, close_sockets, NULL);
     }
@@ -486,7 +487,7 @@ void
 umi_fork_add_worker(umx_worker *worker)
 {
     pthread_mutex_lock(&self.lock);
-    umi_list_append(&self.workers, &worker->fork_link);
+    umi_list_append(&self.workers, &worker->fork_node);
     pthread_mutex_unlock(&self.lock);
 }
 
@@ -494,6 +495,6 @@ void
 umi_fork_remove_worker(umx_worker *worker)
 {
     pthread_mutex_lock(&self.lock);
-    umi_link_remove(&worker->fork_link);
+    umi_node_remove(&worker->fork_node);
     pthread_mutex_unlock(&self.lock);
 }

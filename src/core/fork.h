@@ -5,8 +5,8 @@
 
 #include <umx/worker.h>
 
-/* Grows by one in every forked child: an object of another generation is the
- * parent's. */
+/* Give the number of forks that led to this process: an object of another
+ * generation is the parent's. */
 unsigned umi_fork_generation(void);
 
 /* Around the life of each context of UCX. */

@@ -30,7 +30,7 @@ umi_key_encode(const umi_key *key, uint8_t *data)
     return (size_t)(w.pos - data);
 }
 
-/* Can it be what it says? */
+/* True if the numbers of a key are possible. */
 static bool
 is_plausible(const umi_key *key)
 {

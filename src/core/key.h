@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* key.h: encode and decode the key of a memory, which its owner gives to peers
  * by whatever way it likes. Little-endian:
  *
@@ -9,6 +10,7 @@
  * `context` and `memory` are random numbers, so that a key finds its own memory
  * or none. `check` is a hash of all before it: UCX does not survive damaged
  * bytes of its own, `rkey`. Bytes only; links nothing of UCX. Thread: any. */
+/* clang-format on */
 #ifndef UMI_KEY_H
 #define UMI_KEY_H
 
@@ -45,7 +47,7 @@ typedef struct umi_key {
  * bytes; 0 if the rkey is too long. */
 size_t umi_key_encode(const umi_key *key, uint8_t *data);
 
-/* False for anything that umi_key_encode() has not written. */
+/* Decode a key. False for anything that umi_key_encode() has not written. */
 bool umi_key_decode(umi_key *key, const void *data, size_t len);
 
 #endif

@@ -250,25 +250,31 @@ start_listening(umx_listener *listener, const umx_listener_params *params)
     return status;
 }
 
-umx_status
-umx_listener_create(umx_worker *worker, const umx_listener_params *params,
-                    umx_listener **listener_p)
+static umx_status
+check_params(const umx_listener_params *params)
 {
-    umx_listener *listener;
-    umx_status    status = umi_worker_check(worker);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    if ((params->addr != NULL &&
-         !umi_address_is_valid(params->addr, params->addr_len)) ||
-        (params->on_accept == NULL &&
-         !(params->field_mask & UMX_LISTENER_FIELD_ON_READY))) {
+    if (params->addr != NULL &&
+        !umi_address_is_valid(params->addr, params->addr_len)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    listener = calloc(1, sizeof(*listener));
+    if (params->on_accept == NULL &&
+        !(params->field_mask & UMX_LISTENER_FIELD_ON_READY)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if ((params->field_mask & UMX_LISTENER_FIELD_BACKLOG) &&
+        params->backlog < 1) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return UMX_OK;
+}
+
+static umx_listener *
+listener_new(umx_worker *worker, const umx_listener_params *params)
+{
+    umx_listener *listener = calloc(1, sizeof(*listener));
+
     if (listener == NULL) {
-        return UMX_ERR_NO_MEMORY;
+        return NULL;
     }
     umi_list_init(&listener->accepted);
     listener->worker    = worker;
@@ -290,24 +296,37 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         listener->on_ready = params->on_ready;
     }
     if (params->field_mask & UMX_LISTENER_FIELD_BACKLOG) {
-        if (params->backlog < 1) {
-            status = UMX_ERR_INVALID_PARAM;
-            goto free_listener;
-        }
         listener->backlog = (unsigned)params->backlog;
+    }
+    return listener;
+}
+
+umx_status
+umx_listener_create(umx_worker *worker, const umx_listener_params *params,
+                    umx_listener **listener_p)
+{
+    umx_listener *listener;
+    umx_status    status = umi_worker_check(worker);
+
+    if (status == UMX_OK) {
+        status = check_params(params);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    listener = listener_new(worker, params);
+    if (listener == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
     status = start_listening(listener, params);
     if (status != UMX_OK) {
-        goto free_listener;
+        free(listener);
+        return status;
     }
     worker->stats.listeners++;
-    umi_list_append(&worker->listeners, &listener->link);
+    umi_list_append(&worker->listeners, &listener->node);
     *listener_p = listener;
     return UMX_OK;
-
-free_listener:
-    free(listener);
-    return status;
 }
 
 void
@@ -319,7 +338,7 @@ umi_listener_stop(umx_listener *listener)
         return;
     }
     listener->is_destroyed = true;
-    umi_link_remove(&listener->link);
+    umi_node_remove(&listener->node);
     umi_timer_stop(&listener->pause);
     if (worker->generation == umi_fork_generation()) {
         umi_watch_stop(worker, &listener->watch);

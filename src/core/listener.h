@@ -27,7 +27,7 @@ struct umx_listener {
     int           fd;
     umi_timer     pause;  /* out of descriptors: try again then */
     umx_worker   *worker; /* NULL once that is destroyed */
-    umi_link      link;   /* worker->listeners */
+    umi_node      node;   /* worker->listeners */
     umi_retire    retire;
     umx_accept_fn on_accept;
     umx_accept_ready_fn on_ready;        /* instead, or NULL */
@@ -51,7 +51,7 @@ void umi_listener_complain(umx_listener *listener, const umi_socket *sock,
 
 void umi_listener_hold(umx_listener *listener);
 void umi_listener_release(umx_listener *listener);
-/* The end of it but for the user's reference. Idempotent. */
+/* End a listener but for the user's reference. Idempotent. */
 void umi_listener_stop(umx_listener *listener);
 
 #endif

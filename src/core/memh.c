@@ -168,14 +168,14 @@ memh_new(umx_context *context)
     return memh;
 }
 
-/* Of its data in its segment. */
+/* Where the data are in their segment. */
 static size_t
 data_offset(const umx_memh *memh)
 {
     return (memh->block != NULL) ? memh->block->offset : UMI_SEGMENT_HEADER;
 }
 
-/* Register it, and make it known. */
+/* Register the memory, and make it known to the context. */
 static umx_status
 memh_open(umx_memh *memh, int segment_number)
 {
@@ -205,8 +205,8 @@ unmap:
     return status;
 }
 
-/* Of umx_memh_alloc(), umx_memh_alloc_private(), umx_memh_alloc_cuda() and
- * umx_heap_alloc(). */
+/* Free memory of umx_memh_alloc(), umx_memh_alloc_private(),
+ * umx_memh_alloc_cuda() or umx_heap_alloc(). */
 static void
 free_memory(umx_memh *memh)
 {

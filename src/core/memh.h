@@ -27,14 +27,14 @@ struct umx_memh {
     void *arg;
 };
 
-/* One more reference. */
+/* Take one more reference. */
 static inline void
 umi_memh_hold(umx_memh *memh)
 {
     atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
 }
 
-/* Is `buf` inside? */
+/* True if the registration covers `buf`. */
 static inline bool
 umi_memh_covers(const umx_memh *memh, const umx_buffer *buf)
 {
@@ -45,7 +45,7 @@ umi_memh_covers(const umx_memh *memh, const umx_buffer *buf)
             buf->memtype == UMX_MEMTYPE_UNKNOWN);
 }
 
-/* May `buf` be lent, as far as its registration is concerned? */
+/* Check that an operation may use the registration of `buf`. */
 static inline umx_status
 umi_memh_check(const umx_buffer *buf)
 {

@@ -5,8 +5,8 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/* How long the last of them have. Nothing is in their way any more, but for
- * connections that UCX does not get closed. */
+/* How long the last parked workers have. Nothing is in their way any more, but
+ * for connections that UCX does not get closed. */
 enum {
     LAST_GRACE_MS = 1000
 };
@@ -22,7 +22,7 @@ void
 umi_parked_add(umi_parked *parked, umx_worker *worker)
 {
     pthread_mutex_lock(&parked->lock);
-    umi_list_append(&parked->workers, &worker->parked_link);
+    umi_list_append(&parked->workers, &worker->parked_node);
     pthread_mutex_unlock(&parked->lock);
 }
 
@@ -30,13 +30,13 @@ void
 umi_parked_progress(umi_parked *parked)
 {
     pthread_mutex_lock(&parked->lock);
-    UMI_LIST_FOREACH_SAFE(link, &parked->workers) {
-        umx_worker *worker = umi_container_of(link, umx_worker, parked_link);
+    UMI_LIST_FOREACH_SAFE(node, &parked->workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, parked_node);
 
         (void)ucp_worker_progress(worker->engine->ucp);
         (void)umi_engines_progress(worker);
         if (!umi_worker_is_in_ucx(worker)) {
-            umi_link_remove(link);
+            umi_node_remove(node);
             umi_worker_free(worker);
         }
     }
@@ -51,7 +51,7 @@ bool
 umi_parked_fini(umi_parked *parked)
 {
     uint64_t  deadline = umi_clock_ns() + LAST_GRACE_MS * UINT64_C(1000000);
-    umi_link *last;
+    umi_node *last;
 
     while (!umi_list_is_empty(&parked->workers) && umi_clock_ns() < deadline) {
         umi_parked_progress(parked);
@@ -63,7 +63,7 @@ umi_parked_fini(umi_parked *parked)
     }
     last = umi_list_pop(&parked->workers);
     if (last != NULL) {
-        umi_worker_free(umi_container_of(last, umx_worker, parked_link));
+        umi_worker_free(umi_container_of(last, umx_worker, parked_node));
     }
     pthread_mutex_destroy(&parked->lock);
     return true;

@@ -17,7 +17,7 @@
 
 typedef struct umi_parked {
     pthread_mutex_t lock;
-    umi_list        workers; /* umx_worker.parked_link */
+    umi_list        workers; /* umx_worker.parked_node */
 } umi_parked;
 
 void umi_parked_init(umi_parked *parked);
@@ -25,11 +25,12 @@ void umi_parked_init(umi_parked *parked);
 /* `worker` is destroyed but for its memory, and is the context's now. */
 void umi_parked_add(umi_parked *parked, umx_worker *worker);
 
-/* Progress all of them; free those that UCX has no operations of any more. */
+/* Progress all parked workers; free those of which UCX has no operations any
+ * more. */
 void umi_parked_progress(umi_parked *parked);
 
-/* Free all of them; no other worker of the context is left. False: that cannot
- * be done, and they stay, as the context must. */
+/* Free all parked workers; no other worker of the context is left. False: they
+ * cannot be freed, and stay, as the context must. */
 bool umi_parked_fini(umi_parked *parked);
 
 #endif

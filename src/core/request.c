@@ -9,8 +9,8 @@
 /* umi_request_new() where the pool has to grow. It is called last, so that the
  * usual case needs no stack frame. */
 static __attribute__((noinline, cold)) umx_request *
-new_of_larger_pool(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
-                   const umx_op_params *params)
+new_of_larger_pool(umx_worker *worker, umi_ep_base *ep,
+                   const umi_request_ops *ops, const umx_op_params *params)
 {
     umx_request *req = umi_pool_get(&worker->requests);
 
@@ -22,7 +22,7 @@ new_of_larger_pool(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
 }
 
 umx_request *
-umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
+umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
                 const umx_op_params *params)
 {
     umx_request *req;
@@ -31,7 +31,7 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
         return new_of_larger_pool(worker, ep, ops, params);
     }
     req = umi_pool_get(&worker->requests);
-    umi_link_init(&req->link);
+    umi_node_init(&req->node);
     req->status       = UMX_INPROGRESS;
     req->is_done      = false;
     req->is_kept      = true;
@@ -56,40 +56,40 @@ umi_request_new(umx_worker *worker, umi_ep *ep, const umi_request_ops *ops,
         }
     }
     if (ep != NULL) {
-        umi_ep_hold(ep);
+        umi_ep_base_hold(ep);
     }
     return req;
 }
 
-/* What few requests need before they are freed. */
+/* Do what few requests need before they are freed. */
 static __attribute__((noinline)) void
 free_odd(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_posted) { /* reported, but UCX has it until its worker goes */
-        umi_list_append(&req->worker->stuck, &req->link);
+        umi_list_append(&req->worker->stuck, &req->node);
         return;
     }
     req->worker->stats.requests_lost -= req->is_lost;
-    umi_request_end_loan(req);
+    umi_request_drop_buffer(req);
     umi_pool_put(&req->worker->requests, req);
     if (ep != NULL) {
-        umi_ep_release(ep);
+        umi_ep_base_release(ep);
     }
 }
 
 void
 umi_request_free(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_posted || req->is_lost || req->buf.memh != NULL || ep == NULL) {
         free_odd(req);
         return;
     }
     umi_pool_put(&req->worker->requests, req);
-    umi_ep_release(ep);
+    umi_ep_base_release(ep);
 }
 
 void
@@ -97,8 +97,8 @@ umi_request_complete(umx_request *req, umx_status status)
 {
     req->status    = status;
     req->is_posted = false;
-    umi_link_remove(&req->link);
-    umi_list_append(&req->worker->done, &req->link);
+    umi_node_remove(&req->node);
+    umi_list_append(&req->worker->done, &req->node);
     req->worker->is_armed = false;
 }
 
@@ -125,8 +125,8 @@ umi_request_lose_whole(umx_request *part, umx_status status, void *arg)
 void
 umi_request_complete_all(umi_list *list, umx_status status)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umi_request_complete(umi_container_of(link, umx_request, link), status);
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umi_request_complete(umi_container_of(node, umx_request, node), status);
     }
 }
 

@@ -14,18 +14,19 @@
 #include "core/memh.h"
 #include "util/list.h"
 
-struct umi_ep;
+struct umi_ep_base;
 
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {
     const char *name;
-    /* Before on_done: settle the layer's own state; may change the status or
+    /* Settle the layer's own state, before on_done; may change the status or
      * return false to keep the request (it completes again later). NULL:
      * nothing to do. */
     bool (*finish)(umx_request *req);
     /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
     void (*cancel)(umx_request *req);
-    /* Hand it to UCX, for umi_ep_post_waiting(). NULL: never waits. */
+    /* Hand the request to UCX, for umi_ep_base_post_waiting(). NULL: such a
+     * request never waits. */
     umx_status (*post)(umx_request *req);
 } umi_request_ops;
 
@@ -34,7 +35,7 @@ enum {
 };
 
 struct umx_request {
-    umi_link               link;
+    umi_node               node;
     umx_status             status;
     bool                   is_done;       /* on_done has run, or may not */
     bool                   is_kept;       /* released by the user */
@@ -46,7 +47,7 @@ struct umx_request {
     void                  *arg;
     const umi_request_ops *ops;
     umx_worker            *worker;
-    struct umi_ep         *ep;     /* held; NULL for a worker's operations */
+    struct umi_ep_base    *ep;     /* held; NULL for a worker's operations */
     umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
     umx_recv_info          info;
@@ -68,16 +69,17 @@ struct umx_request {
     _Static_assert(true, "a semicolon follows")
 
 /* A request of `ops` with the user's params; NULL when out of memory. */
-umx_request *umi_request_new(umx_worker *worker, struct umi_ep *ep,
+umx_request *umi_request_new(umx_worker *worker, struct umi_ep_base *ep,
                              const umi_request_ops *ops,
                              const umx_op_params   *params);
 
-/* Back to the pool: for one that never was INPROGRESS, and after on_done. */
+/* Put a request back into the pool: one that never was INPROGRESS, or after
+ * on_done. */
 void umi_request_free(umx_request *req);
 
-/* `buf` is lent to it: `req->buf`. */
+/* Give `req` the buffer that the user lends it; hold its registration. */
 static inline void
-umi_request_borrow(umx_request *req, const umx_buffer *buf)
+umi_request_hold_buffer(umx_request *req, const umx_buffer *buf)
 {
     req->buf = *buf;
     if (buf->memh != NULL) {
@@ -85,10 +87,10 @@ umi_request_borrow(umx_request *req, const umx_buffer *buf)
     }
 }
 
-/* So is `buf`, one of several. It loses its registration if that is not the one
- * that `req` holds, which is the first. */
+/* Hold the registration of `buf`, one of several buffers. Only the first that
+ * has one is held: a buffer with another loses its own. */
 static inline void
-umi_request_borrow_part(umx_request *req, umx_buffer *buf)
+umi_request_hold_part(umx_request *req, umx_buffer *buf)
 {
     if (buf->memh != NULL && req->buf.memh == NULL) {
         umi_memh_hold(buf->memh);
@@ -98,9 +100,9 @@ umi_request_borrow_part(umx_request *req, umx_buffer *buf)
     }
 }
 
-/* The end of the loan. */
+/* Give the registration up: the user has the buffer back. */
 static inline void
-umi_request_end_loan(umx_request *req)
+umi_request_drop_buffer(umx_request *req)
 {
     umx_memh *memh = req->buf.memh;
 
@@ -114,7 +116,7 @@ umi_request_end_loan(umx_request *req)
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
 
-/* It seems that UCX will not give the operation back: report that, once. */
+/* Report, once, that UCX seems not to give the operation back. */
 void umi_request_lose(umx_request *req, umx_status status);
 
 /* umx_op_params.on_lost of a part of the request `arg`. */

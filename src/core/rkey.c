@@ -4,16 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/peer.h"
+#include "core/link.h"
 
 /* A worker's id begins with its context's. */
 static bool
-is_of_peer(const umi_key *key, const umi_peer *peer)
+is_of_peer(const umi_key *key, const umi_link *link)
 {
-    return memcmp(&key->context, peer->worker_id, sizeof(key->context)) == 0;
+    return memcmp(&key->context, link->worker_id, sizeof(key->context)) == 0;
 }
 
-/* Where that is not possible the owner executes the operations. */
+/* Unpack UCX's key. Where that is not possible the owner executes the
+ * operations. */
 static void
 unpack(umx_rkey *rkey)
 {
@@ -25,14 +26,14 @@ unpack(umx_rkey *rkey)
         rkey->ucp = NULL;
         return;
     }
-    umi_list_append(&worker->rkeys, &rkey->link);
+    umi_list_append(&worker->rkeys, &rkey->node);
 }
 
 static bool
-wants_ucx(const umx_worker *worker, const umi_peer *peer)
+wants_ucx(const umx_worker *worker, const umi_link *link)
 {
     return worker->context->has_rma &&
-           (peer->has_rdma ||
+           (link->has_rdma ||
             worker->context->config.rma_ucx == UMX_RMA_UCX_ALWAYS);
 }
 
@@ -40,20 +41,20 @@ void
 umi_rkey_resolve(umx_rkey *rkey)
 {
     const umi_key  *key  = &rkey->key;
-    const umi_peer *peer = rkey->ep->peer;
+    const umi_link *link = rkey->ep->link;
 
-    if (rkey->is_resolved || peer == NULL || !rkey->ep->is_bound) {
+    if (rkey->is_resolved || link == NULL || !rkey->ep->is_bound) {
         return;
     }
     rkey->is_resolved = true;
-    if (!is_of_peer(key, peer)) {
+    if (!is_of_peer(key, link)) {
         rkey->is_foreign = true;
         return;
     }
-    if ((key->flags & UMI_KEY_SEGMENT) && peer->has_shm) {
+    if ((key->flags & UMI_KEY_SEGMENT) && link->has_shm) {
         rkey->segment = umi_segment_map(key, &rkey->data);
     }
-    if (wants_ucx(rkey->ep->worker, peer)) {
+    if (wants_ucx(rkey->ep->worker, link)) {
         unpack(rkey);
     }
 }
@@ -70,10 +71,10 @@ retire_rkey(umi_retire *retire)
 umx_status
 umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
 {
-    umi_ep    *base = umi_ep_of(ep);
-    umi_key    decoded;
-    umx_rkey  *rkey;
-    umx_status status;
+    umi_ep_base *base = umi_ep_base_of(ep);
+    umi_key      decoded;
+    umx_rkey    *rkey;
+    umx_status   status;
 
     if (base->worker == NULL) {
         return UMX_ERR_CLOSED;
@@ -89,7 +90,7 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
     if (rkey == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_link_init(&rkey->link);
+    umi_node_init(&rkey->node);
     rkey->ep        = base;
     rkey->refs      = 1;
     rkey->key       = decoded;
@@ -101,7 +102,7 @@ umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
         free(rkey);
         return UMX_ERR_INVALID_KEY;
     }
-    umi_ep_hold(base);
+    umi_ep_base_hold(base);
     *rkey_p = rkey;
     return UMX_OK;
 }
@@ -133,7 +134,7 @@ umx_rkey_close(umx_rkey *rkey)
 static void
 destroy_ucp(umx_rkey *rkey)
 {
-    umi_link_remove(&rkey->link);
+    umi_node_remove(&rkey->node);
     if (rkey->ucp != NULL) {
         ucp_rkey_destroy(rkey->ucp);
         rkey->ucp = NULL;
@@ -143,7 +144,7 @@ destroy_ucp(umx_rkey *rkey)
 void
 umi_rkey_put(umx_rkey *rkey)
 {
-    umi_ep *ep = rkey->ep;
+    umi_ep_base *ep = rkey->ep;
 
     if (--rkey->refs != 0) {
         return;
@@ -153,7 +154,7 @@ umi_rkey_put(umx_rkey *rkey)
         umi_segment_unmap(rkey->segment, rkey->key.place);
     }
     free(rkey);
-    umi_ep_release(ep);
+    umi_ep_base_release(ep);
 }
 
 void
@@ -167,7 +168,7 @@ void
 umi_rkeys_fini(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->rkeys)) {
-        destroy_ucp(umi_container_of(worker->rkeys.next, umx_rkey, link));
+        destroy_ucp(umi_container_of(worker->rkeys.next, umx_rkey, node));
     }
 }
 

@@ -11,11 +11,11 @@
 #include "core/worker.h"
 
 struct umx_rkey {
-    umi_ep      *ep;      /* held */
+    umi_ep_base *ep;      /* held */
     char        *data;    /* the memory, if it is mapped */
     umi_segment *segment; /* its header, likewise */
     ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */
-    umi_link     link;    /* worker->rkeys, if it has that */
+    umi_node     node;    /* worker->rkeys, if it has that */
     unsigned     refs;    /* the user's, and operations of UCX */
     umi_key      key;
     bool         is_closed;
@@ -34,7 +34,7 @@ umi_rkey_hold(umx_rkey *rkey)
 
 void umi_rkey_put(umx_rkey *rkey);
 
-/* Before UCX's worker goes: give UCX's part of all of them back. */
+/* Give UCX's part of all keys back, before UCX's worker goes. */
 void umi_rkeys_fini(umx_worker *worker);
 
 /* Decide how to reach the memory, once the peer is known. */

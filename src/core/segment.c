@@ -47,7 +47,7 @@ create(size_t size, void **address_p, int *number_p)
         (void)shmctl(number, IPC_RMID, NULL);
         return status;
     }
-    /* From here it goes with its last user. */
+    /* From here on the segment goes with its last user. */
     (void)shmctl(number, IPC_RMID, NULL);
     *address_p = address;
     *number_p  = number;
@@ -140,8 +140,8 @@ is_of_key(const umi_segment *segment, const umi_key *key, size_t size,
            offset <= size && key->length <= size - offset;
 }
 
-/* While we have it mapped its number is nobody else's: so map first, ask for
- * the size, and only then look. */
+/* Map a segment and check it. While we have it mapped its number is nobody
+ * else's: so map first, ask for the size, and only then look. */
 umi_segment *
 umi_segment_map(const umi_key *key, char **data_p)
 {

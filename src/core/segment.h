@@ -58,7 +58,8 @@ typedef struct umi_slab_header {
 umx_status umi_segment_create(size_t len, umi_segment **segment_p,
                               int *number_p);
 
-/* The same of `size` bytes in all, for a slab of that context. */
+/* Create a segment of `size` bytes in all, mapped, for a slab of that context.
+ * Returns what umi_segment_create() does. */
 umx_status umi_segment_create_slab(size_t size, uint64_t context, void **slab_p,
                                    int *number_p);
 

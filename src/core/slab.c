@@ -11,15 +11,15 @@ enum {
 };
 
 static umi_block *
-block_at(umi_link *link)
+block_at(umi_node *node)
 {
-    return umi_container_of(link, umi_block, link);
+    return umi_container_of(node, umi_block, node);
 }
 
 static umi_slab *
-slab_at(umi_link *link)
+slab_at(umi_node *node)
 {
-    return umi_container_of(link, umi_slab, link);
+    return umi_container_of(node, umi_slab, node);
 }
 
 /* ---- free blocks ---------------------------------------------------------
@@ -51,7 +51,7 @@ cut(umi_block *block, size_t offset)
     rest->len    = block->offset + block->len - offset;
     rest->place  = 0;
     block->len   = offset - block->offset;
-    umi_link_insert_before(block->link.next, &rest->link);
+    umi_node_insert_before(block->node.next, &rest->node);
     return rest;
 }
 
@@ -64,18 +64,18 @@ join(umi_block *block, umi_block *next)
         return false;
     }
     block->len += next->len;
-    umi_link_remove(&next->link);
+    umi_node_remove(&next->node);
     free(next);
     return true;
 }
 
 /* Insert `block` into the list of free blocks, joined with its neighbours.
- * `hint` is a link of that list. Returns the link of what it is in now. */
-static umi_link *
-insert(umi_slab *slab, umi_link *hint, umi_block *block)
+ * `hint` is a node of that list. Returns the node of what it is in now. */
+static umi_node *
+insert(umi_slab *slab, umi_node *hint, umi_block *block)
 {
     umi_list *list = &slab->free;
-    umi_link *next = hint;
+    umi_node *next = hint;
 
     while (next != list && block_at(next)->offset < block->offset) {
         next = next->next;
@@ -83,30 +83,30 @@ insert(umi_slab *slab, umi_link *hint, umi_block *block)
     while (next->prev != list && block_at(next->prev)->offset > block->offset) {
         next = next->prev;
     }
-    umi_link_insert_before(next, &block->link);
+    umi_node_insert_before(next, &block->node);
     if (next != list) {
         (void)join(block, block_at(next));
     }
-    if (block->link.prev != list) {
-        umi_block *before = block_at(block->link.prev);
+    if (block->node.prev != list) {
+        umi_block *before = block_at(block->node.prev);
 
-        return join(before, block) ? &before->link : &block->link;
+        return join(before, block) ? &before->node : &block->node;
     }
-    return &block->link;
+    return &block->node;
 }
 
 /* What was used is free again, if nobody has it mapped. */
 static bool
 clean(umi_slab *slab)
 {
-    umi_link *hint = &slab->free, *link;
+    umi_node *hint = &slab->free, *node;
 
     if (umi_list_is_empty(&slab->dirty) ||
         umi_segment_is_shared(slab->number)) {
         return false;
     }
-    while ((link = umi_list_pop(&slab->dirty)) != NULL) {
-        umi_block *block = block_at(link);
+    while ((node = umi_list_pop(&slab->dirty)) != NULL) {
+        umi_block *block = block_at(node);
 
         slab->places[slab->num_places++] = (uint16_t)block->place;
         block->place                     = 0;
@@ -145,8 +145,8 @@ slab_create(umi_slab_set *set)
                        .len    = set->slab_size - UMI_SLAB_TABLE};
     umi_list_init(&slab->dirty);
     umi_list_init(&slab->free);
-    umi_list_append(&slab->free, &all->link);
-    umi_list_prepend(&set->slabs, &slab->link);
+    umi_list_append(&slab->free, &all->node);
+    umi_list_prepend(&set->slabs, &slab->node);
     set->num_slabs++;
     set->num_empty++;
     return UMX_OK;
@@ -160,10 +160,10 @@ free_slab:
 static void
 free_blocks(umi_list *list)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(list)) != NULL) {
-        free(block_at(link));
+    while ((node = umi_list_pop(list)) != NULL) {
+        free(block_at(node));
     }
 }
 
@@ -171,7 +171,7 @@ free_blocks(umi_list *list)
 static void
 slab_destroy(umi_slab *slab)
 {
-    umi_link_remove(&slab->link);
+    umi_node_remove(&slab->node);
     slab->set->num_slabs--;
     slab->set->num_empty--;
     free_blocks(&slab->free);
@@ -184,8 +184,8 @@ slab_destroy(umi_slab *slab)
 static umx_status
 slab_take(umi_slab *slab, size_t len, umi_block **block_p)
 {
-    UMI_LIST_FOREACH(link, &slab->free) {
-        umi_block *block  = block_at(link);
+    UMI_LIST_FOREACH(node, &slab->free) {
+        umi_block *block  = block_at(node);
         size_t     offset = align(block->offset, len);
 
         if (offset + len > block->offset + block->len) {
@@ -195,12 +195,12 @@ slab_take(umi_slab *slab, size_t len, umi_block **block_p)
             return UMX_ERR_NO_MEMORY;
         }
         if (block->len != len && cut(block, offset + len) == NULL) {
-            if (block->link.prev != &slab->free) {
-                (void)join(block_at(block->link.prev), block);
+            if (block->node.prev != &slab->free) {
+                (void)join(block_at(block->node.prev), block);
             }
             return UMX_ERR_NO_MEMORY;
         }
-        umi_link_remove(&block->link);
+        umi_node_remove(&block->node);
         *block_p = block;
         return UMX_OK;
     }
@@ -262,8 +262,8 @@ umi_slab_set_destroy(umi_slab_set *set)
 static umx_status
 take_from_any(umi_slab_set *set, size_t len, bool is_clean, umi_block **block_p)
 {
-    UMI_LIST_FOREACH_SAFE(link, &set->slabs) {
-        umi_slab  *slab = slab_at(link);
+    UMI_LIST_FOREACH_SAFE(node, &set->slabs) {
+        umi_slab  *slab = slab_at(node);
         umx_status status;
 
         if (is_clean && !clean(slab)) {
@@ -311,9 +311,9 @@ begin_use(umi_block *block)
     set->num_empty -= (slab->num_used == 0);
     slab->num_used++;
     set->num_used++;
-    if (set->slabs.next != &slab->link) {
-        umi_link_remove(&slab->link);
-        umi_list_prepend(&set->slabs, &slab->link);
+    if (set->slabs.next != &slab->node) {
+        umi_node_remove(&slab->node);
+        umi_list_prepend(&set->slabs, &slab->node);
     }
 }
 
@@ -345,7 +345,7 @@ umi_block_put(umi_block *block)
         return;
     }
     pthread_mutex_lock(&set->lock);
-    umi_list_append(&slab->dirty, &block->link);
+    umi_list_append(&slab->dirty, &block->node);
     set->num_used--;
     if (--slab->num_used == 0 && ++set->num_empty > 1) {
         slab_destroy(slab);

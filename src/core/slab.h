@@ -26,7 +26,7 @@ struct umi_slab;
 /* Of one slab, beside each other from the end of the table to that of the slab;
  * those that are free are by address, and no two of them are neighbours. */
 typedef struct umi_block {
-    umi_link         link; /* slab->free or slab->dirty */
+    umi_node         node; /* slab->free or slab->dirty */
     struct umi_slab *slab;
     size_t           offset; /* from the slab's start */
     size_t           len;
@@ -46,7 +46,7 @@ typedef struct umi_slab_set {
 } umi_slab_set;
 
 typedef struct umi_slab {
-    umi_link      link; /* set->slabs */
+    umi_node      node; /* set->slabs */
     umi_slab_set *set;
     void         *address;
     int           number; /* of the segment */

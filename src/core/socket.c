@@ -302,7 +302,8 @@ is_loopback(const struct sockaddr *addr)
                IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
-/* The same host talks to itself from the address that it talks to. */
+/* True if both addresses are of this host, which talks to itself from the
+ * address that it talks to. */
 static bool
 is_local(const struct sockaddr *own, const struct sockaddr *peer)
 {

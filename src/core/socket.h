@@ -21,11 +21,12 @@ typedef struct umi_socket umi_socket;
 typedef struct umi_socket_ops {
     /* A message; `data` is valid during the call. */
     void (*on_message)(umi_socket *sock, const void *data, size_t len);
-    /* False: no message begins with these bytes, `len` of them so far, so that
-     * the peer speaks something else. */
+    /* Tell whether a message begins with these bytes, `len` of them so far.
+     * False: the peer speaks something else. */
     bool (*may_begin)(const void *data, size_t len);
-    /* Nothing more will come; `status` says why: the connection could not be
-     * made, or is over. The socket is still the owner's to close. */
+    /* The socket has ended: nothing more will come. `status` says why: the
+     * connection could not be made, or is over. The socket is still the owner's
+     * to close. */
     void (*on_end)(umi_socket *sock, umx_status status);
 } umi_socket_ops;
 
@@ -60,19 +61,19 @@ umx_status umi_socket_take(umi_socket *sock, int fd);
 
 umx_status umi_socket_send(umi_socket *sock, const void *data, size_t len);
 
-/* After what has been sent: tell the peer that nothing more comes. */
+/* Tell the peer, after what has been sent, that nothing more comes. */
 void umi_socket_finish(umi_socket *sock);
 
-/* No more messages either way: the buffers go. */
+/* Give the buffers up: no more messages go either way. */
 void umi_socket_settle(umi_socket *sock);
 
-/* Once settled: ask for a sign of life. */
+/* Ask a settled socket's peer for a sign of life. */
 void umi_socket_ping(umi_socket *sock);
 
 /* Say one thing to a connection that is not taken, and drop it. */
 void umi_socket_refuse(int fd, const void *data, size_t len);
 
-/* Has the peer closed it, or died? */
+/* True if the peer has closed the socket, or died. */
 bool umi_socket_is_over(const umi_socket *sock);
 
 /* Idempotent. */
@@ -92,11 +93,12 @@ enum {
 /* "127.0.0.1:80", "[::1]:80". */
 void umi_address_text(const struct sockaddr *addr, char *text);
 
-/* Of the peer; also while it is being connected to, and when that has failed.
- */
+/* Write the peer's address as text; also while the socket connects, and when
+ * that has failed. */
 void umi_socket_peer_text(const umi_socket *sock, char *text);
 
-/* What has come and was not understood, before the socket is closed. */
+/* Give the bytes that have come and were not understood, before the socket is
+ * closed. */
 size_t umi_socket_unread(const umi_socket *sock, const uint8_t **data_p);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <umx/status.h>
 
-/* What an errno of a system call means here; umx_take_errno() then gives it. */
+/* Translate an errno of a system call into a status; umx_take_errno() then
+ * gives it. */
 umx_status umi_status_from_errno(int error);
 
 #endif

@@ -62,8 +62,8 @@ read_link(const char *path, char target[PATH_MAX])
     return len >= 0;
 }
 
-/* Is `target` a segment in the directory of our own, if UCX was told another
- * than the usual one? */
+/* True if `target` is a segment in the directory of our own, if UCX was told
+ * another than the usual one? */
 static bool
 is_beside_own(const char *target, uint64_t own_id)
 {
@@ -83,7 +83,7 @@ is_beside_own(const char *target, uint64_t own_id)
            strncmp(target + (end - own), name, strlen(name)) == 0;
 }
 
-/* Does the descriptor lead to something else than a segment of UCX's? */
+/* True if the descriptor leads to something else than a segment of UCX's. */
 static bool
 leads_elsewhere(const char *path, uint64_t own_id)
 {
@@ -96,7 +96,8 @@ leads_elsewhere(const char *path, uint64_t own_id)
            !is_beside_own(target, own_id);
 }
 
-/* Are numbers of processes there numbers of processes here? */
+/* True if numbers of processes in that namespace are numbers of processes here.
+ */
 static bool
 is_own_namespace(uint32_t pid_ns)
 {

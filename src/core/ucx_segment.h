@@ -18,8 +18,8 @@
 umx_status umi_ucx_posix_size(uint64_t id, uint64_t own_id, uint32_t pid_ns,
                               size_t *size_p);
 
-/* The same of its sysv transport.
- * UMX_ERR_CONNECTION_RESET: it is gone, as it is once its process has ended. */
+/* Find the size of a segment of UCX's sysv transport. UMX_ERR_CONNECTION_RESET:
+ * the segment is gone, as it is once its process has ended. */
 umx_status umi_ucx_sysv_size(uint64_t id, size_t *size_p);
 
 #endif

@@ -18,7 +18,7 @@ static void
 register_watch(umi_watch *watch)
 {
     pthread_mutex_lock(&all_lock);
-    umi_list_append(&all, &watch->link);
+    umi_list_append(&all, &watch->node);
     pthread_mutex_unlock(&all_lock);
 }
 
@@ -26,7 +26,7 @@ static void
 unregister_watch(umi_watch *watch)
 {
     pthread_mutex_lock(&all_lock);
-    umi_link_remove(&watch->link);
+    umi_node_remove(&watch->node);
     pthread_mutex_unlock(&all_lock);
 }
 
@@ -42,14 +42,15 @@ umi_watch_after_fork(void)
     pthread_mutex_unlock(&all_lock);
 }
 
-/* Not taken off the epoll set: that is the parent's. */
+/* Close the descriptors in a child. They stay in the epoll set, which is the
+ * parent's. */
 void
 umi_watch_in_child(void)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&all)) != NULL) {
-        umi_watch *watch = umi_container_of(link, umi_watch, link);
+    while ((node = umi_list_pop(&all)) != NULL) {
+        umi_watch *watch = umi_container_of(node, umi_watch, node);
 
         close(watch->fd);
         watch->fd = -1;

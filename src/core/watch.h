@@ -16,11 +16,11 @@ typedef void (*umi_watch_fn)(umi_watch *watch, uint32_t events);
 struct umi_watch {
     int          fd; /* -1: not watched */
     umi_watch_fn fn;
-    umi_link     link; /* of all watches of the process */
+    umi_node     node; /* of all watches of the process */
 };
 
-/* For fork.c. The child closes its copies: else a peer would
- * not see the end of the parent before that of the child. */
+/* fork.c calls these. The child closes its copies of the descriptors: else a
+ * peer would not see the end of the parent before that of the child. */
 void umi_watch_before_fork(void);
 void umi_watch_after_fork(void);
 void umi_watch_in_child(void);
@@ -29,7 +29,8 @@ void umi_watch_in_child(void);
 umx_status umi_watch_start(umx_worker *worker, umi_watch *watch, int fd,
                            uint32_t events, umi_watch_fn fn);
 void umi_watch_change(umx_worker *worker, umi_watch *watch, uint32_t events);
-/* Also from inside a callback, its own or another's. Idempotent. */
+/* Stop watching, also from inside a callback, the watch's own or another's.
+ * Idempotent. */
 void umi_watch_stop(umx_worker *worker, umi_watch *watch);
 
 /* Run the callbacks of what is ready; never blocks. */

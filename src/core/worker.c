@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/listener.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/rkey.h"
 #include "core/socket.h"
 #include "util/clock.h"
@@ -26,8 +26,8 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->ep_events);
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->dependents);
-    umi_list_init(&worker->peers);
-    umi_list_init(&worker->ending_peers);
+    umi_list_init(&worker->links);
+    umi_list_init(&worker->ending_links);
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
@@ -36,7 +36,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->inflight);
     umi_list_init(&worker->waiting);
-    umi_link_init(&worker->parked_link);
+    umi_node_init(&worker->parked_node);
     umi_mpsc_init(&worker->retired);
     umi_ids_init(&worker->eps_by_id);
     umi_pool_init(&worker->requests, sizeof(umx_request));
@@ -47,9 +47,10 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     hooks->init(worker);
 }
 
-/* Not the affinity mask: pinning each process of a pair to a core of its own is
- * common, and a mask of one CPU does not tell whether the peer shares it. If it
- * does, spins fail and the adaptive budget goes to 0 (progress/spin.c). */
+/* True if there are cores to spin on. The affinity mask is not asked: pinning
+ * each process of a pair to a core of its own is common, and a mask of one CPU
+ * does not tell whether the peer shares it. If it does, spins fail and the
+ * adaptive budget goes to 0 (progress/spin.c). */
 static bool
 may_spin(void)
 {
@@ -137,9 +138,9 @@ free_worker:
 static bool
 has_requests(const umx_worker *worker)
 {
-    UMI_LIST_FOREACH(link, &worker->eps) {
+    UMI_LIST_FOREACH(node, &worker->eps) {
         if (!umi_list_is_empty(
-                &umi_container_of(link, umi_ep, link)->inflight)) {
+                &umi_container_of(node, umi_ep_base, node)->inflight)) {
             return true;
         }
     }
@@ -162,8 +163,8 @@ settle(umx_worker *worker)
 static void
 complete_list(umx_worker *worker, umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         umi_request_complete(req, UMX_ERR_CANCELED);
         req->is_posted = (worker->engine->ucp != NULL);
@@ -175,8 +176,9 @@ static void
 complete_leftovers(umx_worker *worker)
 {
     complete_list(worker, &worker->inflight);
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        complete_list(worker, &umi_container_of(link, umi_ep, link)->inflight);
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        complete_list(worker,
+                      &umi_container_of(node, umi_ep_base, node)->inflight);
     }
     umi_worker_run_events(worker);
 }
@@ -185,32 +187,32 @@ complete_leftovers(umx_worker *worker)
 static void
 free_stuck(umi_list *list)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(list)) != NULL) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(list)) != NULL) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         req->is_posted = false;
         umi_request_free(req);
     }
 }
 
-/* What UCX would keep for ever. */
+/* Cancel receives that UCX would keep for ever. */
 static void
 cancel_list(umi_list *list)
 {
-    UMI_LIST_FOREACH_SAFE(link, list) {
-        umx_request_cancel(umi_container_of(link, umx_request, link));
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umx_request_cancel(umi_container_of(node, umx_request, node));
     }
 }
 
 static void
 end_dependents(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->dependents)) != NULL) {
-        umi_dependent *dependent = umi_container_of(link, umi_dependent, link);
+    while ((node = umi_list_pop(&worker->dependents)) != NULL) {
+        umi_dependent *dependent = umi_container_of(node, umi_dependent, node);
 
         dependent->end(dependent);
     }
@@ -222,7 +224,7 @@ abort_all(umx_worker *worker)
     end_dependents(worker);
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
-                                                  umx_listener, link);
+                                                  umx_listener, node);
 
         umi_listener_stop(listener);
         worker->hooks->drop_accepted(listener);
@@ -230,10 +232,10 @@ abort_all(umx_worker *worker)
     }
     cancel_list(&worker->inflight);
     worker->hooks->abort(worker);
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        worker->hooks->abort_ep(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        worker->hooks->abort_ep(umi_container_of(node, umi_ep_base, node));
     }
-    umi_peers_free(worker);
+    umi_links_free(worker);
     umi_worker_run_events(worker);
 }
 
@@ -241,8 +243,8 @@ static void
 fini_engines(umx_worker *worker)
 {
     umi_engine_fini(worker->engine);
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
-        umi_engine_fini(umi_container_of(link, umi_engine, link));
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
+        umi_engine_fini(umi_container_of(node, umi_engine, node));
     }
 }
 
@@ -250,13 +252,13 @@ void
 umi_worker_free(umx_worker *worker)
 {
     fini_engines(worker);
-    umi_peers_fini(worker);
+    umi_links_fini(worker);
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);
     while (!umi_list_is_empty(&worker->old_engines)) {
         umi_engine_destroy(
-            umi_container_of(worker->old_engines.next, umi_engine, link));
+            umi_container_of(worker->old_engines.next, umi_engine, node));
     }
     umi_engine_destroy(worker->engine);
     pthread_mutex_destroy(&worker->signal_lock);
@@ -269,7 +271,7 @@ umi_worker_free(umx_worker *worker)
     free(worker);
 }
 
-/* Nobody but UCX can have anything of it any more. */
+/* Give the worker up, of which nobody but UCX can have anything any more. */
 static void
 give_up(umx_worker *worker)
 {
@@ -298,9 +300,9 @@ static void
 forget_eps(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->eps)) {
-        umi_ep *ep = umi_container_of(worker->eps.next, umi_ep, link);
+        umi_ep_base *ep = umi_container_of(worker->eps.next, umi_ep_base, node);
 
-        umi_link_remove(&ep->link);
+        umi_node_remove(&ep->node);
         ep->worker      = NULL;
         ep->is_draining = false; /* no event follows its last operation */
     }
@@ -441,24 +443,24 @@ umx_worker_info(const umx_worker *worker, char **text_p)
 static void
 run_ep_events(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->ep_events)) != NULL) {
-        umi_ep *ep = umi_container_of(link, umi_ep, event_link);
+    while ((node = umi_list_pop(&worker->ep_events)) != NULL) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, event_node);
 
         worker->hooks->on_ep_event(ep);
-        umi_ep_release(ep);
+        umi_ep_base_release(ep);
     }
 }
 
 void
 umi_worker_flush_gathered(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->gathered)) != NULL) {
-        umi_gathered *gathered = umi_container_of(link, umi_gathered,
-                                                  worker_link);
+    while ((node = umi_list_pop(&worker->gathered)) != NULL) {
+        umi_gathered *gathered = umi_container_of(node, umi_gathered,
+                                                  worker_node);
 
         gathered->flush(gathered);
     }
@@ -480,16 +482,16 @@ run_retired(umx_worker *worker)
 static void
 run_done(umx_worker *worker)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&worker->done)) != NULL) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    while ((node = umi_list_pop(&worker->done)) != NULL) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
         req->is_done = true;
-        umi_request_end_loan(req);
+        umi_request_drop_buffer(req);
         if (req->on_done != NULL) {
             bool is_kept = req->is_kept;
 
@@ -578,7 +580,7 @@ umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
 void
 umi_timer_init(umi_timer *timer, umi_timer_fn fn)
 {
-    umi_link_init(&timer->link);
+    umi_node_init(&timer->node);
     timer->fn = fn;
 }
 
@@ -586,27 +588,27 @@ void
 umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
 {
     uint64_t  now = umi_clock_ns();
-    umi_link *pos;
+    umi_node *pos;
 
     umi_timer_stop(timer);
     if (timeout_ns >= UINT64_MAX - now) {
         return;
     }
     timer->deadline_ns = now + timeout_ns;
-    /* From the end: most timers have the same timeout. */
+    /* Search from the end: most timers have the same timeout. */
     for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
-        if (umi_container_of(pos, umi_timer, link)->deadline_ns <=
+        if (umi_container_of(pos, umi_timer, node)->deadline_ns <=
             timer->deadline_ns) {
             break;
         }
     }
-    umi_link_insert_before(pos->next, &timer->link);
+    umi_node_insert_before(pos->next, &timer->node);
 }
 
 void
 umi_timer_stop(umi_timer *timer)
 {
-    umi_link_remove(&timer->link);
+    umi_node_remove(&timer->node);
 }
 
 void
@@ -614,7 +616,7 @@ umi_worker_run_timers(umx_worker *worker)
 {
     while (!umi_list_is_empty(&worker->timers)) {
         umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
-                                            link);
+                                            node);
 
         if (timer->deadline_ns > umi_clock_ns()) {
             return;
@@ -631,5 +633,5 @@ umx_worker_deadline(const umx_worker *worker)
     if (umi_list_is_empty(&worker->timers)) {
         return UINT64_MAX;
     }
-    return umi_container_of(worker->timers.next, umi_timer, link)->deadline_ns;
+    return umi_container_of(worker->timers.next, umi_timer, node)->deadline_ns;
 }

@@ -23,36 +23,39 @@
 /* How the layer above hears of what UCX reported; called after the progress
  * burst, never from inside UCX. */
 typedef struct umi_worker_hooks {
-    const struct umi_ep_hooks *ep; /* endpoint/endpoint.h */
+    const struct umi_endpoint_hooks *ep; /* endpoint/endpoint.h */
     size_t size; /* of what the rooms above keep behind each umx_worker */
     void (*init)(umx_worker *worker);
     void (*free)(umx_worker *worker); /* UCX's workers are gone */
+    size_t link_size; /* of what they keep behind each umi_link, zeros first */
+    void (*init_link)(struct umi_link *link);
+    void (*fini_link)(struct umi_link *link); /* nobody uses it any more */
     size_t message_size; /* of the objects in worker->messages ... */
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
-    void (*on_ep_event)(umi_ep *ep);
-    /* `ep`, which has no peer, is of an engine that receives nothing any more
+    void (*on_ep_event)(umi_ep_base *ep);
+    /* `ep`, which has no link, is of an engine that receives nothing any more
      * over shared memory. */
-    void (*on_renewed)(umi_ep *ep, const char *reason);
+    void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
-    /* Close the endpoints that nobody has taken from it. */
+    /* Close the endpoints that nobody has taken from the listener. */
     void (*drop_accepted)(umx_listener *listener);
-    /* What requests in `waiting` wait for may have come. */
+    /* Look at the requests in `waiting`: what they wait for may have come. */
     void (*on_arrivals)(umx_worker *worker);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req);
     /* umi_worker_destroy(): complete all there is. */
-    void (*abort_ep)(umi_ep *ep);
+    void (*abort_ep)(umi_ep_base *ep);
     void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
-    /* The last of it: free what the layer has in the worker. */
+    /* Free what the layer has in the worker, at the very end. */
     void (*fini)(umx_worker *worker);
 } umi_worker_hooks;
 
 /* An object of a layer above that cannot go on without the worker. */
 typedef struct umi_dependent {
-    umi_link link; /* worker->dependents */
+    umi_node node; /* worker->dependents */
     /* umx_worker_destroy() begins. It is off the list already. */
     void (*end)(struct umi_dependent *dependent);
 } umi_dependent;
@@ -61,7 +64,7 @@ typedef struct umi_timer umi_timer;
 typedef void (*umi_timer_fn)(umi_timer *timer);
 
 struct umi_timer {
-    umi_link     link; /* worker->timers, soonest first */
+    umi_node     node; /* worker->timers, soonest first */
     uint64_t     deadline_ns;
     umi_timer_fn fn;
 };
@@ -118,7 +121,7 @@ struct umx_worker {
     unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
     pthread_t    owner;
-    umi_ids      eps_by_id; /* umi_ep.wire_id */
+    umi_ids      eps_by_id; /* umi_ep_base.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
     umi_pool     frames;
@@ -126,15 +129,15 @@ struct umx_worker {
     umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list  ep_events; /* umi_ep.event_link */
-    umi_list  gathered;  /* umi_gathered.worker_link */
+    umi_list  ep_events; /* umi_ep_base.event_node */
+    umi_list  gathered;  /* umi_gathered.worker_node */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
     umi_engine             *engine;      /* of all that is new */
-    umi_list                old_engines; /* umi_engine.link */
+    umi_list                old_engines; /* umi_engine.node */
     pthread_mutex_t         signal_lock; /* (any) of `ucp`, for its end */
     int                     fd; /* epoll set: UCX's event fds and watches */
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
@@ -142,12 +145,12 @@ struct umx_worker {
     uint8_t                 id[UMI_WORKER_ID_SIZE];  /* umi_worker_id_of() */
     uint8_t                 key[UMI_X25519_SIZE];    /* tells it from others; */
     uint8_t                 secret[UMI_X25519_SIZE]; /* shows that it is ours */
-    umi_list                peers;
-    umi_list                ending_peers; /* umi_peer.link */
+    umi_list                links;
+    umi_list                ending_links; /* umi_link.node */
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                rkeys; /* umx_rkey.link */
+    umi_list                rkeys; /* umx_rkey.node */
     umi_list                dependents;
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
@@ -164,8 +167,8 @@ struct umx_worker {
     unsigned                closes_in_ucx;
     uint64_t                num_armed;   /* times */
     uint64_t                seen_armed;  /* by umx_worker_overslept() */
-    umi_link                fork_link;   /* fork.c's */
-    umi_link                parked_link; /* parked.c's */
+    umi_node                fork_node;   /* fork.c's */
+    umi_node                parked_node; /* parked.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
 };
@@ -184,8 +187,8 @@ umi_worker_hold_memory(umx_worker *worker)
 
 void umi_worker_release_memory(umx_worker *worker);
 
-/* Every (P) call begins with this. False: a callback makes it, and it does
- * nothing. */
+/* Begin a (P) call. False: a callback makes the call, which then does nothing.
+ */
 static inline bool
 umi_worker_enter(umx_worker *worker)
 {
@@ -209,7 +212,7 @@ void umi_worker_free(umx_worker *worker);
 /* The whole of umx_worker_destroy(). */
 void umi_worker_end(umx_worker *worker);
 
-/* It ends with this. False: a callback has destroyed the worker, which is gone
+/* End a (P) call. False: a callback has destroyed the worker, which is gone
  * now. */
 static inline bool
 umi_worker_leave(umx_worker *worker)
@@ -229,7 +232,7 @@ void umi_worker_flush_gathered(umx_worker *worker);
  * objects, then completions, until nothing is left. */
 void umi_worker_run_events(umx_worker *worker);
 
-/* One call of UCX. */
+/* Call UCX's progress once. */
 static inline unsigned
 umi_worker_progress(umx_worker *worker)
 {

@@ -2,9 +2,9 @@
 #include "endpoint/accept.h"
 
 static umx_ep *
-ep_of(umi_link *link)
+ep_of(umi_node *node)
 {
-    return umi_container_of(link, umx_ep, untaken_link);
+    return umi_container_of(node, umx_ep, untaken_node);
 }
 
 void
@@ -20,7 +20,7 @@ umi_accept(umx_ep *ep)
         umx_ep_abort(ep);
         umx_ep_destroy(ep);
     } else if (listener->on_ready != NULL) {
-        umi_list_append(&listener->accepted, &ep->untaken_link);
+        umi_list_append(&listener->accepted, &ep->untaken_node);
         listener->on_ready(listener, listener->arg);
     } else {
         listener->on_accept(listener, ep, listener->arg);
@@ -31,13 +31,13 @@ umi_accept(umx_ep *ep)
 umx_ep *
 umx_listener_take(umx_listener *listener)
 {
-    umi_link *link = umi_list_pop(&listener->accepted);
+    umi_node *node = umi_list_pop(&listener->accepted);
     umx_ep   *ep;
 
-    if (link == NULL) {
+    if (node == NULL) {
         return NULL;
     }
-    ep = ep_of(link);
+    ep = ep_of(node);
     umi_endpoint_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
     return ep;
 }
@@ -45,9 +45,9 @@ umx_listener_take(umx_listener *listener)
 void
 umi_accept_drop(umx_listener *listener)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&listener->accepted)) != NULL) {
-        umx_ep_destroy(ep_of(link));
+    while ((node = umi_list_pop(&listener->accepted)) != NULL) {
+        umx_ep_destroy(ep_of(node));
     }
 }

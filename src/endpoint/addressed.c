@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Endpoints that have ended with something to read, and that nobody takes. */
+/* How many endpoints are kept that have ended with something to read, and that
+ * nobody takes. */
 enum {
     MAX_ENDED = 64
 };
@@ -14,9 +15,9 @@ enum {
  */
 
 static umx_ep *
-ep_of(umi_link *link)
+ep_of(umi_node *node)
 {
-    return umi_container_of(link, umx_ep, untaken_link);
+    return umi_container_of(node, umx_ep, untaken_node);
 }
 
 static umi_addressed *
@@ -25,11 +26,11 @@ addressed_of(const umx_ep *ep)
     return umi_endpoint_worker(ep)->addressed;
 }
 
-/* Off the list; still referenced. */
+/* Take `ep` off the list; the reference stays. */
 static void
 unlink_ep(umi_addressed *addressed, umx_ep *ep)
 {
-    umi_link_remove(&ep->untaken_link);
+    umi_node_remove(&ep->untaken_node);
     umx_ep_set_on_state(ep, NULL, NULL);
     addressed->num_ended -= ep->is_ended_untaken;
     ep->is_ended_untaken = false;
@@ -54,15 +55,16 @@ has_unread(const umx_ep *ep)
 static void
 drop_first_ended(umi_addressed *addressed)
 {
-    UMI_LIST_FOREACH(link, &addressed->waiting) {
-        if (ep_of(link)->is_ended_untaken) {
-            drop_ep(addressed, ep_of(link));
+    UMI_LIST_FOREACH(node, &addressed->waiting) {
+        if (ep_of(node)->is_ended_untaken) {
+            drop_ep(addressed, ep_of(node));
             return;
         }
     }
 }
 
-/* It has ended, or its peer has closed it. */
+/* Note that an endpoint which nobody has taken has ended, or was closed by its
+ * peer. */
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -90,7 +92,7 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     umi_addressed *addressed = worker->addressed;
 
     (void)listener;
-    umi_list_append(&addressed->waiting, &ep->untaken_link);
+    umi_list_append(&addressed->waiting, &ep->untaken_node);
     umx_ep_set_on_state(ep, on_state, NULL);
     if (addressed->fn != NULL) {
         addressed->fn(worker, addressed->arg);
@@ -115,7 +117,7 @@ umx_worker_take_addressed(umx_worker *worker)
 /* ---- the address ---------------------------------------------------------
  */
 
-/* On both families, or on what there is. */
+/* Listen on both families of addresses, or on the one that there is. */
 static umx_status
 listen_on_all(umx_worker *worker, umx_listener **listener_p)
 {
@@ -254,8 +256,8 @@ umi_addressed_abort(umx_worker *worker)
     if (worker->addressed == NULL) {
         return;
     }
-    UMI_LIST_FOREACH(link, &worker->addressed->waiting) {
-        umx_ep_abort(ep_of(link));
+    UMI_LIST_FOREACH(node, &worker->addressed->waiting) {
+        umx_ep_abort(ep_of(node));
     }
     umx_worker_withdraw_address(worker);
 }

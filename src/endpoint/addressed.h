@@ -9,7 +9,7 @@
 
 typedef struct umi_addressed {
     umx_listener    *listener; /* NULL once withdrawn */
-    umi_list         waiting;  /* umx_ep.untaken_link: not taken */
+    umi_list         waiting;  /* umx_ep.untaken_node: not taken */
     bool             is_withdrawn;
     unsigned         num_ended; /* of `waiting` */
     umx_addressed_fn fn;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* close.c: closing by agreement.
  *
  *   closing                                        the other side
@@ -15,6 +16,7 @@
  * UCX tells a graceful close and a crash apart by nothing: GOODBYE does. It
  * may overtake data, hence the sequence numbers. Both sides may close at once:
  * each acknowledges the other, whoever is acknowledged first disconnects. */
+/* clang-format on */
 #include "endpoint/endpoint.h"
 
 #include <string.h>
@@ -40,7 +42,7 @@ set_deadline(umx_ep *ep, uint64_t timeout_ns)
                                                               UINT64_MAX;
     /* A handshake's own deadline stays if it comes first. */
     if (ep->state != UMX_EP_CONNECTING ||
-        !umi_link_is_linked(&ep->timer.link) ||
+        !umi_node_is_linked(&ep->timer.node) ||
         ep->close_deadline_ns < ep->timer.deadline_ns) {
         umi_timer_start(umi_endpoint_worker(ep), &ep->timer, timeout_ns);
     }
@@ -51,12 +53,12 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
 {
     ep->is_closing       = true;
     ep->base.is_draining = true;
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     umi_endpoint_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
     ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
-    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
+    umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
         ep->state = UMX_EP_DRAINING;
         umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
@@ -151,7 +153,7 @@ umi_close_peer_done(umx_ep *ep)
         return;
     }
     ep->is_peer_closed = true;
-    umi_ep_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
+    umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     ep->hooks->peer_closed(ep);
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_endpoint_due(ep, UMI_DUE_NOTIFY | UMI_DUE_ACK);
@@ -181,8 +183,9 @@ umi_close_try_ack(umx_ep *ep)
 /* ---- the end -------------------------------------------------------------
  */
 
-/* For a refused connection UCX reports NOT_CONNECTED or CONNECTION_RESET,
- * whichever of its system calls hears of it first. */
+/* Choose the status of a connection that failed. For a refused one UCX reports
+ * NOT_CONNECTED or CONNECTION_RESET, whichever of its system calls hears of it
+ * first. */
 static umx_status
 connect_status(const umx_ep *ep, umx_status status)
 {
@@ -194,8 +197,8 @@ connect_status(const umx_ep *ep, umx_status status)
                status;
 }
 
-/* What breaks in UCX when its peer dies has many names: an shm segment that is
- * gone, for one. */
+/* Choose the status of an open connection that has ended. What breaks in UCX
+ * when its peer dies has many names: an shm segment that is gone, for one. */
 static umx_status
 end_of_open(const umx_ep *ep, umx_status status)
 {
@@ -252,7 +255,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    umi_ep_flush_gathered(&ep->base, true);
+    umi_ep_base_flush_gathered(&ep->base, true);
     if (ep->state == UMX_EP_CONNECTING && !umi_close_is_needed(ep)) {
         umx_ep_abort(ep);
         return UMX_OK;
@@ -262,7 +265,7 @@ umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
         return UMX_ERR_NO_MEMORY;
     }
     req->buf = (umx_buffer){0};
-    umi_list_append(&ep->closers, &req->link);
+    umi_list_append(&ep->closers, &req->node);
     if (!ep->is_closing) {
         umi_close_start(ep, timeout_ns);
     }

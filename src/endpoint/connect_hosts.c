@@ -11,8 +11,9 @@
 /* ---- which hosts ---------------------------------------------------------
  */
 
-/* In the network namespace of the address its loopback is enough, and always
- * there; in another one that is somebody else's. The unknown may be either. */
+/* True if it is worth trying to connect to `host`. In the address's own network
+ * namespace the loopback is enough, and always there; in another namespace the
+ * loopback is somebody else's. An unknown namespace may be either. */
 static bool
 is_useful(const umi_host_address *host, uint64_t theirs, uint64_t ours)
 {
@@ -68,8 +69,8 @@ make_sockaddr(const umi_host_address *host, uint16_t port,
 /* ---- what failures tell --------------------------------------------------
  */
 
-/* Of one host, in terms of the worker: who refuses, speaks something else or
- * goes away is not it. */
+/* Translate the end of one host's attempt into terms of the worker: a host that
+ * refuses, speaks something else or goes away is not it. */
 static umx_status
 verdict(umx_status status)
 {
@@ -117,7 +118,7 @@ umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
     }
     umi_timer_stop(&ep->timer);
     umi_socket_close(&ep->socket);
-    umi_peer_detach(&ep->base, true);
+    umi_link_detach(&ep->base, true);
     umi_endpoint_due(ep, UMI_DUE_NEXT_HOST);
     return true;
 }
@@ -125,7 +126,7 @@ umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
 /* ---- connecting ----------------------------------------------------------
  */
 
-/* Of what is left, this host's share. */
+/* Compute the next host's share of the time that is left. */
 static uint64_t
 next_timeout(const umx_ep *ep)
 {

@@ -24,7 +24,7 @@ bool umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p);
 /* Try the next host. */
 void umi_connect_hosts_step(umx_ep *ep);
 
-/* Is that the worker which `ep` connects to? */
+/* True if that is the worker which `ep` connects to. */
 bool umi_connect_hosts_is_right(const umx_ep *ep, const uint8_t *worker_id);
 
 #endif

@@ -17,7 +17,7 @@ enum {
 /* The bytes of a control message, on their way or arrived. Most are a few dozen
  * bytes long. */
 typedef struct control_bytes {
-    umi_link  link; /* ep->control */
+    umi_node  node; /* ep->control */
     umi_pool *pool; /* that it is of; NULL: of malloc */
     size_t    len;
     uint8_t   data[];
@@ -34,7 +34,7 @@ copy_bytes(umx_worker *worker, const void *data, size_t len)
     if (bytes == NULL) {
         return NULL;
     }
-    umi_link_init(&bytes->link);
+    umi_node_init(&bytes->node);
     bytes->pool = pool;
     bytes->len  = len;
     memcpy(bytes->data, data, len);
@@ -79,7 +79,7 @@ static const umi_request_ops answer_ops = {
     .finish = answer_finish,
 };
 
-/* Counts it if it is an answer. */
+/* Choose the operations of a control message; count it if it is an answer. */
 static const umi_request_ops *
 ops_of(umx_ep *ep, const umi_control *control)
 {
@@ -154,7 +154,7 @@ queue_control(umx_ep *ep, const umi_am_arrival *arrival)
         return;
     }
     ep->num_control++;
-    umi_list_append(&ep->control, &bytes->link);
+    umi_list_append(&ep->control, &bytes->node);
     umi_endpoint_due(ep, UMI_DUE_CONTROL);
 }
 
@@ -238,13 +238,13 @@ act(umx_ep *ep, const umi_control *control)
 void
 umi_control_run(umx_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
     if (ep->state == UMX_EP_CONNECTING) {
         return; /* it overtook the handshake: when that has ended */
     }
-    while ((link = umi_list_pop(&ep->control)) != NULL) {
-        control_bytes *bytes = umi_container_of(link, control_bytes, link);
+    while ((node = umi_list_pop(&ep->control)) != NULL) {
+        control_bytes *bytes = umi_container_of(node, control_bytes, node);
         umi_control    control;
         const char    *why;
 
@@ -260,10 +260,10 @@ umi_control_run(umx_ep *ep)
 void
 umi_control_drop(umx_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
-    while ((link = umi_list_pop(&ep->control)) != NULL) {
-        free_bytes(umi_container_of(link, control_bytes, link));
+    while ((node = umi_list_pop(&ep->control)) != NULL) {
+        free_bytes(umi_container_of(node, control_bytes, node));
     }
     ep->num_control = 0;
 }

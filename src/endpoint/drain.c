@@ -16,8 +16,8 @@ static const umi_request_ops drain_ops = {
 void
 umi_drain_check(umx_ep *ep)
 {
-    UMI_LIST_FOREACH_SAFE(link, &ep->drainers) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->drainers) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (ep->pending_bytes <= drain_of(req)->low) {
             umi_request_complete(req, UMX_OK);
@@ -38,7 +38,7 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
     if (ep->state == UMX_EP_FAILED) {
         return ep->error;
     }
-    umi_ep_flush_gathered(&ep->base, false);
+    umi_ep_base_flush_gathered(&ep->base, false);
     if (ep->pending_bytes <= low) {
         return UMX_OK;
     }
@@ -48,7 +48,7 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
     }
     req->buf           = (umx_buffer){0};
     drain_of(req)->low = low;
-    umi_list_append(&ep->drainers, &req->link);
+    umi_list_append(&ep->drainers, &req->node);
     *req_p = req;
     return UMX_INPROGRESS;
 }

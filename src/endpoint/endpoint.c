@@ -20,14 +20,14 @@ enum {
  */
 
 static void
-conn_free(umi_ep *base)
+conn_free(umi_ep_base *base)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
     umi_socket_close(&ep->socket);
-    umi_ep_fini(base);
+    umi_ep_base_fini(base);
     ep->hooks->fini(ep);
     if (ep->accepted_by != NULL) {
         umi_listener_release(ep->accepted_by);
@@ -44,7 +44,7 @@ retire_conn(umi_retire *retire)
     umx_ep_destroy(umi_container_of(retire, umx_ep, retire));
 }
 
-/* With which status the queued operations end. */
+/* Choose the status with which the queued operations end. */
 static umx_status
 pending_status(const umx_ep *ep)
 {
@@ -54,12 +54,12 @@ pending_status(const umx_ep *ep)
     return (ep->state == UMX_EP_FAILED) ? ep->error : UMX_ERR_CANCELED;
 }
 
-/* UCX has had the time to give them back. */
+/* Report operations as lost: UCX has had the time to give them back. */
 static void
 report_lost(umx_ep *ep)
 {
-    UMI_LIST_FOREACH_SAFE(link, &ep->base.inflight) {
-        umi_request_lose(umi_container_of(link, umx_request, link),
+    UMI_LIST_FOREACH_SAFE(node, &ep->base.inflight) {
+        umi_request_lose(umi_container_of(node, umx_request, node),
                          pending_status(ep));
     }
 }
@@ -69,7 +69,7 @@ on_timer(umi_timer *timer)
 {
     umx_ep *ep = umi_container_of(timer, umx_ep, timer);
 
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
         umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
@@ -79,21 +79,21 @@ on_timer(umi_timer *timer)
     } else if (ep->state != UMX_EP_OPEN) {
         report_lost(ep);
     }
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 umx_status
 umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
 {
-    const umx_config   *config = &worker->context->config;
-    const umi_ep_hooks *hooks  = worker->hooks->ep;
+    const umx_config         *config = &worker->context->config;
+    const umi_endpoint_hooks *hooks  = worker->hooks->ep;
 
     umx_ep        *ep        = calloc(1, sizeof(*ep) + hooks->size);
     umi_handshake *handshake = calloc(1, sizeof(*handshake));
     umx_status     status    = UMX_ERR_NO_MEMORY;
 
     if (ep != NULL && handshake != NULL) {
-        status = umi_ep_init(&ep->base, worker, conn_free);
+        status = umi_ep_base_init(&ep->base, worker, conn_free);
     }
     if (status != UMX_OK) {
         free(ep);
@@ -103,11 +103,12 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     ep->own_limits = (umi_limits){.bytes    = config->credit_bytes,
                                   .messages = config->credit_messages,
                                   .rndv     = config->credit_rndv};
+    umi_lend_begin(&ep->base, &ep->lend);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
     umi_list_init(&ep->queries);
-    umi_link_init(&ep->untaken_link);
+    umi_node_init(&ep->untaken_node);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     ep->retire.fn = retire_conn;
@@ -185,7 +186,7 @@ void
 umi_endpoint_due(umx_ep *ep, unsigned due)
 {
     ep->due |= due;
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER);
+    umi_ep_base_raise(&ep->base, UMI_EP_EVENT_LAYER);
 }
 
 void
@@ -202,7 +203,7 @@ umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
 {
     if (status == UMX_ERR_CONNECTION_RESET) {
         ep->base.ucx_error = status;
-        umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+        umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);
     } else {
         umi_endpoint_protocol_error(ep, "announced data cannot be received");
     }
@@ -233,7 +234,7 @@ take_due(umx_ep *ep, unsigned bit)
     return false;
 }
 
-/* To the receives that wait for it. */
+/* Hand what has arrived to the receives that wait for it. */
 static void
 hand_out(umx_ep *ep)
 {
@@ -242,7 +243,7 @@ hand_out(umx_ep *ep)
     }
 }
 
-/* One round over what is due, in the order in which it must be seen. */
+/* Act once on all that is due, in the order in which it must be seen. */
 static void
 visit_due(umx_ep *ep)
 {
@@ -252,7 +253,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_NEXT_HOST)) {
         umi_connect_hosts_step(ep);
     }
-    /* Before what the peer has asked: it may ask to close the listener. */
+    /* Accept before acting on what the peer has asked: that may be to close the
+     * listener. */
     if (take_due(ep, UMI_DUE_ACCEPT)) {
         umi_accept(ep);
     }
@@ -266,7 +268,7 @@ visit_due(umx_ep *ep)
         if (ep->state == UMX_EP_OPEN || ep->state == UMX_EP_DRAINING) {
             ep->hooks->send(ep);
             umi_query_send_waiting(ep);
-            umi_ep_post_waiting(&ep->base);
+            umi_ep_base_post_waiting(&ep->base);
         }
         umi_close_advance(ep);
     }
@@ -279,7 +281,7 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_CLOSE_COUNT) && ep->state == UMX_EP_OPEN &&
         ep->num_to_fetch == 0) {
-        umi_ep_flush_gathered(&ep->base, true);
+        umi_ep_base_flush_gathered(&ep->base, true);
         umi_close_start(
             ep, umi_endpoint_worker(ep)->context->config.close_timeout_ns);
     }
@@ -292,7 +294,7 @@ visit_due(umx_ep *ep)
 }
 
 void
-umi_endpoint_visit(umi_ep *base)
+umi_endpoint_visit(umi_ep_base *base)
 {
     umx_ep  *ep      = umi_endpoint_of(base);
     unsigned events  = base->events;
@@ -306,7 +308,7 @@ umi_endpoint_visit(umi_ep *base)
         visit_due(ep);
     }
     umi_close_advance(ep); /* the last raw tag send may have completed */
-    /* After what had arrived before the connection broke. */
+    /* Act on the error after what had arrived before the connection broke. */
     if ((events & UMI_EP_EVENT_ERROR) && attempt == ep->attempt) {
         umi_close_on_error(ep, base->ucx_error);
         while (ep->due != 0) {
@@ -315,16 +317,17 @@ umi_endpoint_visit(umi_ep *base)
     }
 }
 
-/* What the peer has been told leads nowhere. */
+/* Give the engine's connections up: the address that the peer has been told
+ * leads nowhere. */
 void
-umi_endpoint_engine_gone(umi_ep *base, const char *reason)
+umi_endpoint_engine_gone(umi_ep_base *base, const char *reason)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
     if (ep->state == UMX_EP_CONNECTING && ep->socket.is_local) {
         base->ucx_error = UMX_ERR_CONNECTION_RESET;
         base->reason    = reason;
-        umi_ep_raise(base, UMI_EP_EVENT_ERROR);
+        umi_ep_base_raise(base, UMI_EP_EVENT_ERROR);
     }
 }
 
@@ -336,20 +339,20 @@ unsent_bytes(const umx_ep *ep)
 {
     uint64_t bytes = ep->hooks->unsent_bytes(ep);
 
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        const umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
 
         if (req->ops == &umi_tag_send_ops) {
             bytes += req->buf.len;
         }
     }
-    UMI_LIST_FOREACH(link, &ep->base.waiting) {
-        bytes += umi_container_of(link, umx_request, link)->buf.len;
+    UMI_LIST_FOREACH(node, &ep->base.waiting) {
+        bytes += umi_container_of(node, umx_request, node)->buf.len;
     }
     return bytes;
 }
 
-/* Has the peer, if it is one, sent all that it ever will? */
+/* True if the peer, if it is one, has sent all that it ever will. */
 static bool
 is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
 {
@@ -385,14 +388,14 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
-    umi_ep_end_raw(&ep->base, pending_status(ep));
+    umi_ep_base_end_raw(&ep->base, pending_status(ep));
     umi_socket_close(&ep->socket);
-    umi_peer_detach(&ep->base,
+    umi_link_detach(&ep->base,
                     state == UMX_EP_CLOSED &&
                         (status == UMX_OK || status == UMX_ERR_PEER_CLOSED));
     ep->hooks->finish(ep, pending_status(ep));
     umi_request_complete_all(&ep->base.waiting, pending_status(ep));
-    umi_cma_end(&ep->base, pending_status(ep));
+    umi_lend_end(&ep->base, pending_status(ep));
     umi_request_complete_all(&ep->closers, status);
     umi_request_complete_all(&ep->drainers, pending_status(ep));
     umi_request_complete_all(&ep->queries, pending_status(ep));
@@ -408,23 +411,23 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     if (was_closing) {
         ep->is_closing = false;
         umi_endpoint_worker(ep)->num_closing--;
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
     if (is_unaccepted) {
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
 }
 
 void
-umi_endpoint_abort(umi_ep *base)
+umi_endpoint_abort(umi_ep_base *base)
 {
     umx_ep *ep = umi_endpoint_of(base);
 
-    umi_ep_hold(base);
+    umi_ep_base_hold(base);
     umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
     umi_timer_stop(&ep->timer); /* the worker goes */
     ep->hooks->discard(ep);
-    umi_ep_release(base);
+    umi_ep_base_release(base);
 }
 
 void
@@ -441,9 +444,9 @@ void
 umx_ep_abort(umx_ep *ep)
 {
     if (ep->base.worker != NULL) {
-        umi_ep_hold(&ep->base);
+        umi_ep_base_hold(&ep->base);
         umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
     }
 }
 
@@ -452,7 +455,7 @@ umx_ep_destroy(umx_ep *ep)
 {
     if (ep->base.worker != NULL &&
         umi_worker_check(ep->base.worker) == UMX_OK) {
-        umi_ep_flush_gathered(&ep->base, true);
+        umi_ep_base_flush_gathered(&ep->base, true);
     }
     ep->is_dropped = true;
     ep->on_state   = NULL;
@@ -480,7 +483,7 @@ umx_ep_destroy(umx_ep *ep)
             break;
         }
     }
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 void

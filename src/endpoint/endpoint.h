@@ -3,8 +3,8 @@
  * owner.
  *
  * Nothing here calls the user from inside UCX: what a callback of UCX decides
- * is written down, umi_ep_raise() asks for a visit, and umi_endpoint_visit()
- * acts on it after the progress burst. */
+ * is written down, umi_ep_base_raise() asks for a visit, and
+ * umi_endpoint_visit() acts on it after the progress burst. */
 #ifndef UMI_ENDPOINT_H
 #define UMI_ENDPOINT_H
 
@@ -14,9 +14,10 @@
 #include "codec/ucx_address.h"
 #include "core/ep_base.h"
 #include "core/listener.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/socket.h"
 #include "core/worker.h"
+#include "lend/lend.h"
 #include "mem/memtype.h"
 #include "ops/am.h"
 #include "util/hash.h"
@@ -61,7 +62,7 @@ typedef struct umi_handshake {
 
 /* What the rooms above do for a connection. There is one table, which
  * umx_worker_create() gives to umi_worker_hooks.ep. */
-typedef struct umi_ep_hooks {
+typedef struct umi_endpoint_hooks {
     size_t size; /* of what they keep behind each umx_ep */
     void (*init)(umx_ep *ep);
     void (*fini)(umx_ep *ep); /* the worker may be gone */
@@ -78,14 +79,15 @@ typedef struct umi_ep_hooks {
     void (*on_credit)(umx_ep *ep, const umi_control *credit);
     void (*on_goodbye)(umx_ep *ep);
 
-    /* What has been sent, and will have to arrive, by channel. write_goodbye()
+    /* Tell, by channel, what has been sent and has to arrive. write_goodbye()
      * sends messages that are full; read_goodbye() is false if the endpoint has
      * failed over it. */
     void (*write_goodbye)(umx_ep *ep, umi_control *goodbye);
     bool (*read_goodbye)(umx_ep *ep, const umi_control *goodbye);
     bool (*has_arrived)(const umx_ep *ep);
 
-    /* Sends that are not posted; anything else that a close waits for. */
+    /* Tell whether there are sends that are not posted, or anything else that a
+     * close waits for. */
     bool (*has_waiting)(const umx_ep *ep);
     bool (*is_busy)(const umx_ep *ep);
     uint64_t (*unsent_bytes)(const umx_ep *ep);
@@ -101,17 +103,18 @@ typedef struct umi_ep_hooks {
     void (*fetch)(umx_ep *ep);
     /* `ep` has ended: settle everything with `status`. */
     void (*finish)(umx_ep *ep, umx_status status);
-    /* Nobody reads what is left. */
+    /* Drop what is left: nobody reads it. */
     void (*discard)(umx_ep *ep);
-} umi_ep_hooks;
+} umi_endpoint_hooks;
 
 struct umx_ep {
-    umi_ep              base; /* first: umi_ep_of() */
-    const umi_ep_hooks *hooks;
-    umx_ep_state        state;
-    umx_status          error;
-    unsigned            due;
-    umi_limits          peer_limits; /* at first */
+    umi_ep_base               base; /* first: umi_ep_base_of() */
+    umi_lend_ep               lend;
+    const umi_endpoint_hooks *hooks;
+    umx_ep_state              state;
+    umx_status                error;
+    unsigned                  due;
+    umi_limits                peer_limits; /* at first */
     uint32_t        peer_channels; /* how many the peer accepts; 0: not known */
     umi_limits      own_limits;    /* what it grants the peer at first */
     umx_ep_state_fn on_state;
@@ -157,13 +160,13 @@ struct umx_ep {
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
     unsigned        attempt;      /* to connect; grows */
-    umi_link        untaken_link; /* umx_listener.accepted, or
+    umi_node        untaken_node; /* umx_listener.accepted, or
                                      umi_addressed.waiting */
     bool is_ended_untaken;        /* counted there */
 };
 
 static inline umx_ep *
-umi_endpoint_of(umi_ep *base)
+umi_endpoint_of(umi_ep_base *base)
 {
     return umi_container_of(base, umx_ep, base);
 }
@@ -189,13 +192,13 @@ umi_endpoint_find(const umx_worker *worker, uint64_t id)
     return umi_ids_get(&worker->eps_by_id, id); /* `base` comes first */
 }
 
-/* True if the user may read what has arrived; if receives that wait may have
- * it. */
+/* True if the user may read what has arrived; true if receives that wait may
+ * have it. */
 bool umi_endpoint_may_read(const umx_ep *ep);
 bool umi_endpoint_reads_on(const umx_ep *ep);
 
-/* For each call of the user's: UMX_ERR_CLOSED once the worker is gone, and
- * what umi_worker_check() says. */
+/* Check a call of the user's: UMX_ERR_CLOSED once the worker is gone, and what
+ * umi_worker_check() says. */
 static inline umx_status
 umi_endpoint_check(const umx_ep *ep)
 {
@@ -203,7 +206,7 @@ umi_endpoint_check(const umx_ep *ep)
                                        umi_worker_check(ep->base.worker);
 }
 
-/* May it be lent to an operation that takes a layout? */
+/* Check a buffer for an operation that takes a layout. */
 static inline umx_status
 umi_endpoint_check_buffer(const umx_buffer *buf)
 {
@@ -212,7 +215,7 @@ umi_endpoint_check_buffer(const umx_buffer *buf)
     return (status == UMX_OK) ? umi_memh_check(buf) : status;
 }
 
-/* To one that takes none? */
+/* Check a buffer for an operation that takes no layout. */
 static inline umx_status
 umi_endpoint_check_contiguous(const umx_buffer *buf)
 {
@@ -220,14 +223,14 @@ umi_endpoint_check_contiguous(const umx_buffer *buf)
                                    umi_endpoint_check_buffer(buf);
 }
 
-/* The status with which an operation on `ep` ends when UCX reports `status`:
- * UCX tells that something broke, the endpoint knows why. */
+/* Choose the status with which an operation on `ep` ends when UCX reports
+ * `status`: UCX tells that something broke, the endpoint knows why. */
 umx_status umi_endpoint_end_status(const umx_ep *ep, umx_status status);
 
-/* Why nothing can be sent; UMX_OK if it can. */
+/* Tell why nothing can be sent; UMX_OK if it can. */
 umx_status umi_endpoint_send_status(const umx_ep *ep);
 
-/* Why nothing more can come; UMX_OK if it can. */
+/* Tell why nothing more can come; UMX_OK if it can. */
 umx_status umi_endpoint_recv_status(const umx_ep *ep);
 
 umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
@@ -235,17 +238,17 @@ umx_status umi_endpoint_new(umx_worker *worker, umx_ep **ep_p);
 /* Write down what is to be done, and ask for a visit. */
 void umi_endpoint_due(umx_ep *ep, unsigned due);
 
-/* Of umi_worker_hooks: on_ep_event, on_renewed and abort_ep. */
-void umi_endpoint_visit(umi_ep *base);
-void umi_endpoint_engine_gone(umi_ep *base, const char *reason);
-void umi_endpoint_abort(umi_ep *base);
+/* umi_worker_hooks.on_ep_event, on_renewed and abort_ep */
+void umi_endpoint_visit(umi_ep_base *base);
+void umi_endpoint_engine_gone(umi_ep_base *base, const char *reason);
+void umi_endpoint_abort(umi_ep_base *base);
 
-/* The peer sent what it may not. Safe inside UCX's callbacks. `why` is
- * static. */
+/* Report that the peer sent what it may not. Safe inside UCX's callbacks. `why`
+ * is static. */
 void umi_endpoint_protocol_error(umx_ep *ep, const char *why);
 
-/* What was announced cannot be received: its sender has ended, or has lied. As
- * above. */
+/* Report that an announced message cannot be received: its sender has ended, or
+ * has lied. Safe inside UCX's callbacks. */
 void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
 
 /* The end by failure or by force: give UCX's endpoint up, settle everything
@@ -258,42 +261,44 @@ void umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
 
 /* wireup.c */
 void umi_handshake_init(umx_ep *ep);
-/* The socket is connecting: say HELLO. */
+/* Say HELLO on a socket that is connecting. */
 void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
-/* Why connecting fails, for people: with the peer's address. */
+/* Write down, for people, why connecting fails, with the peer's address. */
 void umi_handshake_explain(umx_ep *ep, umx_status status);
 
 /* close.c */
 /* `ep` is open; or connecting, then the close goes on once it is open. */
 void umi_close_start(umx_ep *ep, uint64_t timeout_ns);
-/* `ep` was closed while it was connecting, and is open now. */
+/* Go on with the close of `ep`, which was closed while it was connecting, and
+ * is open now. */
 void umi_close_resume(umx_ep *ep);
-/* `ep` is connecting: is there anything to deliver? */
+/* True if there is anything to deliver on `ep`, which is connecting. */
 bool umi_close_is_needed(umx_ep *ep);
-/* Have as many messages been received as close_after_recv says? */
+/* Close if as many messages have been received as close_after_recv says. */
 void umi_close_check_count(umx_ep *ep);
-/* Progress of a close: all sends posted? then GOODBYE. */
+/* Go on with a close: once all sends are posted, send GOODBYE. */
 void umi_close_advance(umx_ep *ep);
 void umi_close_on_goodbye(umx_ep *ep, const umi_control *control);
 void umi_close_on_ack(umx_ep *ep);
-/* UCX's error handler ran, or the socket has ended. */
+/* Act on the end of a connection: UCX's error handler ran, or the socket has
+ * ended. */
 void umi_close_on_error(umx_ep *ep, umx_status status);
-/* Some of what GOODBYE names has arrived: all of it? */
+/* Check whether all that GOODBYE names has arrived; some of it has. */
 void umi_close_check_arrived(umx_ep *ep);
-/* All that GOODBYE names has arrived. */
+/* Act on the peer's close: all that GOODBYE names has arrived. */
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
 
 /* query.c: questions to the peer */
 void umi_query_send_waiting(umx_ep *ep);
-/* The peer has answered; the peer asks. */
+/* Take an answer of the peer's; answer a question of the peer's. */
 void umi_query_on_answer(umx_ep *ep, const umi_control *answer);
 void umi_query_answer(umx_ep *ep, const umi_control *question);
 
-/* info.c: what INFO says of us, as JSON in at most `size` bytes with the
+/* Write what INFO says of us (info.c), as JSON in at most `size` bytes with the
  * terminator; its length. */
 size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 

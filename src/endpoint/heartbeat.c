@@ -49,9 +49,9 @@ on_quarter(umi_timer *timer)
         return;
     }
     if (++ep->num_silent == QUARTERS) {
-        umi_ep_hold(&ep->base);
+        umi_ep_base_hold(&ep->base);
         give_up(ep);
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
         return;
     }
     umi_socket_ping(&ep->socket);

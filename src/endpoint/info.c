@@ -39,7 +39,7 @@ append(text *t, const char *format, ...)
     return true;
 }
 
-/* Names as JSON likes them: cut, and without what would need escaping. */
+/* Make a name fit for JSON: cut, and without what would need escaping. */
 static const char *
 plain(const char *name, char *buffer)
 {

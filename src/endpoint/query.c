@@ -27,9 +27,9 @@ typedef struct asked {
 UMI_REQUEST_TAIL(asked, asked_of);
 
 static umx_request *
-request_of(umi_link *link)
+request_of(umi_node *node)
 {
-    return umi_container_of(link, umx_request, link);
+    return umi_container_of(node, umx_request, node);
 }
 
 static const umi_request_ops query_ops = {
@@ -40,13 +40,13 @@ static const umi_request_ops query_ops = {
 /* ---- asking --------------------------------------------------------------
  */
 
-/* The first that has not been sent; the sent ones are few. */
+/* Find the first question that has not been sent; the sent ones are few. */
 static umx_request *
 first_unsent(umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->queries) {
-        if (asked_of(request_of(link))->token == 0) {
-            return request_of(link);
+    UMI_LIST_FOREACH(node, &ep->queries) {
+        if (asked_of(request_of(node))->token == 0) {
+            return request_of(node);
         }
     }
     return NULL;
@@ -91,7 +91,7 @@ ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
     req->buf             = (umx_buffer){0};
     asked_of(req)->kind  = (uint8_t)kind;
     asked_of(req)->token = 0;
-    umi_list_append(&ep->queries, &req->link);
+    umi_list_append(&ep->queries, &req->node);
     *req_p = req;
     umi_query_send_waiting(ep);
     return UMX_INPROGRESS;
@@ -141,13 +141,13 @@ answer_to(umi_control_kind kind)
     }
 }
 
-/* What was asked with `token`; NULL if it was given up. */
+/* Find the question with `token`; NULL if it was given up. */
 static umx_request *
 find_asked(umx_ep *ep, uint64_t token)
 {
-    UMI_LIST_FOREACH(link, &ep->queries) {
-        if (asked_of(request_of(link))->token == token) {
-            return request_of(link);
+    UMI_LIST_FOREACH(node, &ep->queries) {
+        if (asked_of(request_of(node))->token == token) {
+            return request_of(node);
         }
     }
     return NULL;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* wireup.c: from a TCP connection to an open endpoint.
  *
  *   connecting                                     listening
@@ -15,6 +16,10 @@
  * key, said this, and said it now. Until OPEN has shown that, nothing that the
  * connecting side says touches another connection.
  *
+ * Neighbours: proof.c makes the HMACs, peer_address.c decides whether UCX may
+ * be given the peer's address, connect.c is umx_ep_connect() and tells people
+ * why a handshake failed.
+ *
  * AUTH proves the token before the listening side does any more work. A
  * peer that is refused gets REJECT, and goes; one that stays mute or speaks
  * something else is dropped at the deadline.
@@ -24,17 +29,13 @@
  * active beside shared memory, and its poll costs more than a message. The
  * socket stays open: the end of it is the end of the peer. What comes over UCX
  * before OPEN has been read waits. */
-#include <stdio.h>
+/* clang-format on */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <umx/version.h>
 
-#include "codec/ucx_address.h"
-#include "core/ucx_segment.h"
 #include "endpoint/connect_hosts.h"
-#include "endpoint/endpoint.h"
-#include "util/bytes.h"
+#include "endpoint/wireup.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -47,15 +48,7 @@ enum {
     LAST_POLLS = 4096
 };
 
-_Static_assert((int)UMI_WHERE_ID_SIZE == (int)UMI_WORKER_ID_SIZE,
-               "wire format");
 _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
-
-static const umx_config *
-config_of(const umx_ep *ep)
-{
-    return &umi_endpoint_worker(ep)->context->config;
-}
 
 static void
 set_peer_limits(umx_ep *ep, const umi_limits *limits, uint32_t channels)
@@ -71,8 +64,8 @@ fail(umx_ep *ep, umx_status status, const char *reason)
     umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }
 
-/* `len` bytes of a control message; 0: it was too long. False if the endpoint
- * has failed over it. */
+/* Send `len` bytes of a control message; 0: it was too long. False if the
+ * endpoint has failed over it. */
 static bool
 say_bytes(umx_ep *ep, const uint8_t *bytes, size_t len)
 {
@@ -95,7 +88,20 @@ say(umx_ep *ep, const umi_control *control)
     return say_bytes(ep, bytes, umi_control_encode(control, bytes));
 }
 
-/* Both sides know UCX's endpoint to each other: messages may flow. */
+/* Write our own side. False if the endpoint has failed over it. */
+static bool
+fill_where(umx_ep *ep, umi_where *where)
+{
+    umx_status status = umi_where_fill(ep, where);
+
+    if (status != UMX_OK) {
+        fail(ep, status, "no worker address");
+    }
+    return status == UMX_OK;
+}
+
+/* Open the connection: both sides know the link to each other, so messages may
+ * flow. */
 static void
 open_conn(umx_ep *ep)
 {
@@ -115,269 +121,6 @@ open_conn(umx_ep *ep)
             umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_NOTIFY);
         }
     }
-}
-
-/* Our own side of the connection. False if the endpoint has failed over it. */
-static bool
-fill_where(umx_ep *ep, umi_where *where)
-{
-    umx_worker *worker = umi_endpoint_worker(ep);
-    const void *address;
-    size_t      len;
-    umx_status status = umi_engine_address(ep->base.engine, ep->socket.is_local,
-                                           &address, &len);
-
-    if (status == UMX_OK && len > UMI_ADDRESS_MAX) {
-        status = UMX_ERR_OUT_OF_RANGE;
-    }
-    if (status != UMX_OK) {
-        fail(ep, status, "no worker address");
-        return false;
-    }
-    memcpy(where->worker_id, worker->id, UMI_WORKER_ID_SIZE);
-    memcpy(where->key, worker->key, UMI_KEY_SIZE);
-    where->endpoint = ep->base.wire_id;
-    where->pid      = (uint32_t)getpid();
-    where->version  = UMX_VERSION_MAJOR << 16 | UMX_VERSION_MINOR << 8 |
-                     UMX_VERSION_PATCH;
-    where->address     = address;
-    where->address_len = (uint16_t)len;
-    return true;
-}
-
-/* HMAC over a role, a nonce or nothing, hashes of what was said, and a number
- * or nothing. Who and where each side claims to be is in what was said, so that
- * nobody in the middle can put another worker, address or number in its place.
- */
-typedef struct proof {
-    uint8_t    text[10 + UMI_NONCE_SIZE + 2 * UMI_SHA256_SIZE];
-    umi_writer writer;
-} proof;
-
-static void
-proof_init(proof *p, const char *role, const umx_ep *ep)
-{
-    umi_writer_init(&p->writer, p->text, sizeof(p->text));
-    umi_write_bytes(&p->writer, role, 10);
-    umi_write_bytes(&p->writer, ep->handshake->hello_hash, UMI_SHA256_SIZE);
-}
-
-static void
-proof_make(const proof *p, const uint8_t *key, size_t key_len, uint8_t *mac)
-{
-    umi_hmac_sha256(key, key_len, p->text, (size_t)(p->writer.pos - p->text),
-                    mac);
-}
-
-/* AUTH: the connecting side knows the token. */
-static void
-token_mac(const umx_ep *ep, uint8_t *mac)
-{
-    proof p;
-
-    proof_init(&p, "umx token ", ep);
-    umi_write_bytes(&p.writer, ep->handshake->challenge, UMI_NONCE_SIZE);
-    proof_make(&p, config_of(ep)->token, config_of(ep)->token_len, mac);
-}
-
-/* WELCOME, which is all at `welcome` but for its mac: the listening side has
- * the secret key to the public one it names, and the token. */
-static void
-server_mac(const umx_ep *ep, const uint8_t *welcome, size_t len, uint8_t *mac)
-{
-    proof   p;
-    uint8_t hash[UMI_SHA256_SIZE];
-
-    umi_sha256(welcome, len, hash);
-    proof_init(&p, "umx server", ep);
-    umi_write_bytes(&p.writer, hash, sizeof(hash));
-    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
-}
-
-/* OPEN: the same of the connecting side. */
-static void
-client_mac(const umx_ep *ep, uint64_t peer, uint8_t *mac)
-{
-    proof p;
-
-    proof_init(&p, "umx client", ep);
-    umi_write_bytes(&p.writer, ep->handshake->welcome_hash, UMI_SHA256_SIZE);
-    umi_write_u64(&p.writer, peer);
-    proof_make(&p, ep->handshake->secret, UMI_SHA256_SIZE, mac);
-}
-
-/* What both keys make, which a peer that has shown its own keeps. */
-static bool
-share(umx_worker *worker, umi_peer_claim *claim)
-{
-    const umi_peer *peer = umi_peer_with_key(worker, claim->key);
-
-    if (peer != NULL) {
-        memcpy(claim->shared, peer->shared, sizeof(claim->shared));
-        return true;
-    }
-    return umi_x25519_shared(worker->secret, claim->key, claim->shared);
-}
-
-/* `own` is one of ours, of the same transport. */
-static umx_status
-segment_size(const umi_ucx_segment *segment, const umi_ucx_segment *own,
-             size_t *size_p)
-{
-    return segment->is_posix ? umi_ucx_posix_size(segment->id, own->id,
-                                                  segment->pid_ns, size_p) :
-                               umi_ucx_sysv_size(segment->id, size_p);
-}
-
-/* UCX maps as much of a peer's segment as its own have. */
-static umx_status
-check_segment(const umi_ucx_address *own, const umi_ucx_segment *segment)
-{
-    size_t     size, own_size;
-    umx_status status;
-
-    for (unsigned i = 0; i < own->num_segments; i++) {
-        const umi_ucx_segment *ours = &own->segments[i];
-
-        if (ours->is_posix != segment->is_posix ||
-            ours->host != segment->host) {
-            continue;
-        }
-        status = segment_size(segment, ours, &size);
-        if (status != UMX_OK) {
-            return status;
-        }
-        if (segment_size(ours, ours, &own_size) != UMX_OK || size < own_size) {
-            return UMX_ERR_PROTOCOL;
-        }
-    }
-    return UMX_OK;
-}
-
-/* A status and its reason. */
-static umx_status
-check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
-               const char **reason_p)
-{
-    umx_status status = UMX_OK;
-
-    for (unsigned i = 0; status == UMX_OK && i < peers->num_segments; i++) {
-        status = check_segment(own, &peers->segments[i]);
-    }
-    if (status == UMX_ERR_CONNECTION_RESET) {
-        *reason_p = "the peer's shared memory is gone";
-    } else if (status != UMX_OK) {
-        *reason_p = "UCX's address names memory that is no segment of UCX's";
-    }
-    return status;
-}
-
-/* Can UCX be given that address? What our own is like tells what this UCX
- * understands: if that is of a form that is not known here, the peer's is taken
- * as it is. */
-static umx_status
-check_address(umx_ep *ep, const umi_where *where, const char **reason_p)
-{
-    umx_worker      *worker = umi_endpoint_worker(ep);
-    umi_ucx_address *own    = &ep->handshake->own_address;
-    umi_ucx_address *peers  = &ep->handshake->peers_address;
-    const void      *data;
-    size_t           len;
-    const char      *why;
-    umx_status status = umi_engine_address(worker->engine, true, &data, &len);
-
-    if (status != UMX_OK) {
-        *reason_p = "no worker address";
-        return status;
-    }
-    ep->handshake->claim.uuid = 0;
-    ep->handshake->is_checked = false;
-    if (!umi_ucx_address_decode(own, data, len, &why) || own->version > 2) {
-        umi_log(UMI_LOG_INFO, "UCX's addresses are of a form that is not known "
-                              "here, and are not checked");
-        ep->handshake->is_checked = true;
-        return UMX_OK;
-    }
-    if (!umi_ucx_address_decode(peers, where->address, where->address_len,
-                                reason_p)) {
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->version > 2) {
-        *reason_p = "UCX's address is of a version that this UCX does not have";
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->has_local && !ep->socket.is_local) {
-        *reason_p = "UCX's address names shared memory of another host";
-        return UMX_ERR_PROTOCOL;
-    }
-    if (peers->uuid == own->uuid &&
-        memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
-        *reason_p = "UCX's address is our own";
-        return UMX_ERR_PROTOCOL;
-    }
-    ep->handshake->claim.uuid = peers->uuid;
-    return UMX_OK;
-}
-
-/* May UCX map the memory that the peer's address names? That takes as long as
- * the rest of a handshake, and is asked only if UCX is going to be given the
- * address: not where the endpoint `id` of UCX's (0: any) to that worker is
- * there. A status and its reason. */
-static umx_status
-check_memory(umx_ep *ep, uint64_t id, const char **reason_p)
-{
-    umi_handshake        *handshake = ep->handshake;
-    const umi_peer_claim *claim     = &handshake->claim;
-    const umi_peer       *peer      = umi_peer_find(&ep->base, claim);
-    umx_status            status;
-
-    if (handshake->is_checked ||
-        (peer != NULL && (id == 0 || peer->id == id))) {
-        return UMX_OK;
-    }
-    status = check_segments(&handshake->own_address, &handshake->peers_address,
-                            reason_p);
-    handshake->is_checked = (status == UMX_OK);
-    return status;
-}
-
-/* Keep what the peer says of itself. A status and its reason. */
-static umx_status
-keep_where(umx_ep *ep, const umi_where *where, const char **reason_p)
-{
-    umi_handshake    *handshake = ep->handshake;
-    umi_peer_claim   *claim     = &handshake->claim;
-    const umx_config *config    = config_of(ep);
-    uint64_t          context_id;
-    umx_status        status = check_address(ep, where, reason_p);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    memcpy(claim->key, where->key, sizeof(claim->key));
-    memcpy(&context_id, where->worker_id, sizeof(context_id));
-    umi_worker_id_of(context_id, claim->key, claim->worker_id);
-    if (memcmp(claim->worker_id, where->worker_id, UMI_WORKER_ID_SIZE) != 0 ||
-        !share(umi_endpoint_worker(ep), claim)) {
-        *reason_p = "the worker's id is not that of its key";
-        return UMX_ERR_PROTOCOL;
-    }
-    umi_hmac_sha256(config->token, config->token_len, claim->shared,
-                    sizeof(claim->shared), handshake->secret);
-    free(handshake->address);
-    handshake->address = calloc(1,
-                                where->address_len + UMI_UCX_ADDRESS_PADDING);
-    if (handshake->address == NULL) {
-        *reason_p = "";
-        return UMX_ERR_NO_MEMORY;
-    }
-    memcpy(handshake->address, where->address, where->address_len);
-    claim->address     = handshake->address;
-    claim->address_len = where->address_len;
-    ep->base.remote_id = where->endpoint;
-    ep->peer_pid       = where->pid;
-    ep->peer_version   = where->version;
-    return check_memory(ep, 0, reason_p);
 }
 
 void
@@ -402,13 +145,14 @@ umi_handshake_end(umx_ep *ep)
     free(handshake);
 }
 
-/* Is there a connection to the same peer under the same number? What is sent
- * over the two would be one to it. */
+/* True if there is a connection to the same peer under the same number, which
+ * could not tell the messages of the two apart. */
 static bool
 has_twin(const umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->base.peer->eps) {
-        const umi_ep *other = umi_container_of(link, umi_ep, peer_link);
+    UMI_LIST_FOREACH(node, &ep->base.link->eps) {
+        const umi_ep_base *other = umi_container_of(node, umi_ep_base,
+                                                    link_node);
 
         if (other != &ep->base && other->is_bound &&
             other->remote_id == ep->base.remote_id) {
@@ -418,7 +162,7 @@ has_twin(const umx_ep *ep)
     return false;
 }
 
-/* `ep->base.peer` has shown who it is. */
+/* Open the connection, whose peer has shown who it is. */
 static void
 open_with(umx_ep *ep)
 {
@@ -478,7 +222,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
                 umx_status_string(status));
         ep->state = UMX_EP_FAILED;
         umi_handshake_end(ep);
-        umi_ep_release(&ep->base);
+        umi_ep_base_release(&ep->base);
         return;
     }
     ep->handshake->listener = listener;
@@ -496,7 +240,8 @@ reject(umx_ep *ep, umx_status reason, const char *text)
 {
     umi_control control;
 
-    /* One that has died cannot be reached, and that is no fault of its own. */
+    /* A peer that has died cannot be reached, and that is no fault of its own.
+     */
     if (ep->handshake->listener != NULL &&
         (reason == UMX_ERR_AUTH || !umi_socket_is_over(&ep->socket))) {
         umi_listener_complain(ep->handshake->listener, &ep->socket, text);
@@ -509,7 +254,7 @@ reject(umx_ep *ep, umx_status reason, const char *text)
     }
 }
 
-/* The last of WELCOME is its mac. */
+/* Send WELCOME, whose last bytes are its HMAC. */
 static bool
 say_welcome(umx_ep *ep, const umi_control *control)
 {
@@ -517,7 +262,8 @@ say_welcome(umx_ep *ep, const umi_control *control)
     size_t  len = umi_control_encode(control, bytes);
 
     if (len != 0) {
-        server_mac(ep, bytes, len - UMI_MAC_SIZE, bytes + len - UMI_MAC_SIZE);
+        umi_proof_of_server(ep, bytes, len - UMI_MAC_SIZE,
+                            bytes + len - UMI_MAC_SIZE);
         umi_sha256(bytes, len, ep->handshake->welcome_hash);
     }
     return say_bytes(ep, bytes, len);
@@ -528,7 +274,7 @@ welcome(umx_ep *ep)
 {
     const umi_peer_claim *claim   = &ep->handshake->claim;
     umi_control           control = {.kind = UMI_WELCOME};
-    umi_peer             *peer;
+    umi_link             *link;
     const char           *reason;
     umx_status            status;
 
@@ -536,13 +282,14 @@ welcome(umx_ep *ep)
         fail(ep, UMX_ERR_IO_ERROR, "no random bytes");
         return;
     }
-    status = check_memory(ep, 0, &reason);
+    status = umi_peer_address_check_memory(ep, 0, &reason);
     if (status != UMX_OK) {
         fail(ep, status, reason);
         return;
     }
-    /* Now, so that it is there when UCX hears of the other side's. */
-    status = umi_peer_claim_one(&ep->base, claim, &peer);
+    /* The link is made now, so that UCX's endpoint is there when UCX hears of
+     * the other side's. */
+    status = umi_link_claim(&ep->base, claim, &link);
     if (status != UMX_OK) {
         reject(ep, status,
                (status == UMX_ERR_REJECTED) ?
@@ -550,12 +297,12 @@ welcome(umx_ep *ep)
                    "no transport leads to the connecting side");
         return;
     }
-    umi_peer_attach(peer, &ep->base);
+    umi_link_attach(link, &ep->base);
     control.u.welcome.major    = UMX_WIRE_VERSION;
     control.u.welcome.minor    = WIRE_MINOR;
     control.u.welcome.limits   = ep->own_limits;
-    control.u.welcome.channels = config_of(ep)->channels_max;
-    control.u.welcome.peer     = peer->id;
+    control.u.welcome.channels = umi_endpoint_config(ep)->channels_max;
+    control.u.welcome.peer     = link->id;
     control.u.welcome.made = umi_engine_counted(ep->base.engine, claim->uuid);
     if (fill_where(ep, &control.u.welcome.where) && say_welcome(ep, &control)) {
         ep->handshake->is_welcomed = true;
@@ -593,12 +340,12 @@ on_hello(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     umi_sha256(data, len, ep->handshake->hello_hash);
     set_peer_limits(ep, &control->u.hello.limits, control->u.hello.channels);
-    status = keep_where(ep, &control->u.hello.where, &reason);
+    status = umi_where_keep(ep, &control->u.hello.where, &reason);
     if (status == UMX_ERR_PROTOCOL) {
         umi_endpoint_protocol_error(ep, reason);
     } else if (status != UMX_OK) {
         fail(ep, status, reason);
-    } else if (config_of(ep)->token != NULL) {
+    } else if (umi_endpoint_config(ep)->token != NULL) {
         challenge(ep);
     } else {
         welcome(ep);
@@ -611,11 +358,11 @@ on_auth(umx_ep *ep, const umi_control *control)
     uint8_t mac[UMI_MAC_SIZE];
 
     if (!ep->handshake->has_hello || ep->handshake->is_welcomed ||
-        config_of(ep)->token == NULL) {
+        umi_endpoint_config(ep)->token == NULL) {
         umi_endpoint_protocol_error(ep, "AUTH that nobody asked for");
         return;
     }
-    token_mac(ep, mac);
+    umi_proof_of_token(ep, mac);
     if (umi_equal_constant_time(mac, control->u.auth.mac, UMI_MAC_SIZE)) {
         welcome(ep);
     } else {
@@ -623,19 +370,20 @@ on_auth(umx_ep *ep, const umi_control *control)
     }
 }
 
-/* The peer has shown who it is, and both know the number of the endpoints. */
+/* Bind `ep` to the link `id`: the peer has shown who it is, and both sides know
+ * the number. */
 static umx_status
 bind_ep(umx_ep *ep, uint64_t id)
 {
-    umi_peer   *peer;
+    umi_link   *link;
     const char *reason;
-    umx_status  status = check_memory(ep, id, &reason);
+    umx_status  status = umi_peer_address_check_memory(ep, id, &reason);
 
     if (status == UMX_OK) {
-        status = umi_peer_get(&ep->base, &ep->handshake->claim, id, &peer);
+        status = umi_link_get(&ep->base, &ep->handshake->claim, id, &link);
     }
-    if (status == UMX_OK && ep->base.peer == NULL) {
-        umi_peer_attach(peer, &ep->base);
+    if (status == UMX_OK && ep->base.link == NULL) {
+        umi_link_attach(link, &ep->base);
     }
     return status;
 }
@@ -650,7 +398,7 @@ on_open(umx_ep *ep, const umi_control *control)
         umi_endpoint_protocol_error(ep, "OPEN before WELCOME");
         return;
     }
-    client_mac(ep, control->u.open.peer, mac);
+    umi_proof_of_client(ep, control->u.open.peer, mac);
     if (!umi_equal_constant_time(mac, control->u.open.mac, UMI_MAC_SIZE)) {
         umi_endpoint_protocol_error(ep, "not the worker that it says it is");
         return;
@@ -671,7 +419,7 @@ on_challenge(umx_ep *ep, const umi_control *control)
 {
     umi_control answer = {.kind = UMI_AUTH};
 
-    if (config_of(ep)->token == NULL) {
+    if (umi_endpoint_config(ep)->token == NULL) {
         fail(ep, UMX_ERR_AUTH, "the listener asks for a token");
         return;
     }
@@ -682,11 +430,11 @@ on_challenge(umx_ep *ep, const umi_control *control)
     ep->handshake->has_hello = true;
     memcpy(ep->handshake->challenge, control->u.challenge.nonce,
            UMI_NONCE_SIZE);
-    token_mac(ep, answer.u.auth.mac);
+    umi_proof_of_token(ep, answer.u.auth.mac);
     (void)say(ep, &answer);
 }
 
-/* Why the listener cannot be trusted; UMX_OK if it can. */
+/* Tell why the listener cannot be trusted; UMX_OK if it can. */
 static umx_status
 check_welcome(umx_ep *ep, const umi_control *control, const void *data,
               size_t len, const char **reason_p)
@@ -702,13 +450,13 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
         *reason_p = "another worker has the port now";
         return UMX_ERR_WORKER_GONE;
     }
-    status = keep_where(ep, &control->u.welcome.where, reason_p);
+    status = umi_where_keep(ep, &control->u.welcome.where, reason_p);
     if (status != UMX_OK) {
         return status;
     }
-    server_mac(ep, data, len - UMI_MAC_SIZE, mac);
+    umi_proof_of_server(ep, data, len - UMI_MAC_SIZE, mac);
     if (!umi_equal_constant_time(mac, control->u.welcome.mac, UMI_MAC_SIZE)) {
-        *reason_p = (config_of(ep)->token != NULL) ?
+        *reason_p = (umi_endpoint_config(ep)->token != NULL) ?
                         "the listener does not know the token" :
                         "the listener is not the worker that it says it is";
         return UMX_ERR_AUTH;
@@ -717,17 +465,17 @@ check_welcome(umx_ep *ep, const umi_control *control, const void *data,
     return UMX_OK;
 }
 
-/* The number of the endpoints to use, which both sides can have: that of the
- * newest one that either has if the other has it, too, or has not come so far
+/* Choose the number of the link to use, which both sides can have: that of the
+ * newest link that either has if the other has it, too, or has not come so far
  * yet, else a new one. */
 static uint64_t
 choose_endpoint(const umx_ep *ep, const umi_control *control)
 {
     const umi_peer_claim *claim  = &ep->handshake->claim;
-    const umi_peer       *peer   = umi_peer_find(&ep->base, claim);
+    const umi_link       *link   = umi_link_find(&ep->base, claim);
     uint64_t              theirs = control->u.welcome.peer;
     uint64_t              made   = control->u.welcome.made;
-    uint64_t              ours   = (peer != NULL) ? peer->id : 0;
+    uint64_t              ours   = (link != NULL) ? link->id : 0;
     uint64_t counted = umi_engine_counted(ep->base.engine, claim->uuid);
 
     if (ours != 0 && (ours == theirs || ours > made)) {
@@ -771,7 +519,7 @@ on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
     }
     set_peer_limits(ep, &control->u.welcome.limits,
                     control->u.welcome.channels);
-    client_mac(ep, answer.u.open.peer, answer.u.open.mac);
+    umi_proof_of_client(ep, answer.u.open.peer, answer.u.open.mac);
     if (say(ep, &answer)) {
         open_with(ep);
     }
@@ -822,7 +570,8 @@ on_message(umi_socket *sock, const void *data, size_t len)
     umi_control control;
     const char *why;
 
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_LAYER); /* holds it past this call */
+    umi_ep_base_raise(&ep->base,
+                      UMI_EP_EVENT_LAYER); /* holds it past this call */
     if (ep->state != UMX_EP_CONNECTING || ep->handshake->is_rejected ||
         ep->protocol_error != NULL) {
         return;
@@ -834,65 +583,13 @@ on_message(umi_socket *sock, const void *data, size_t len)
     }
 }
 
-/* What the other side sent instead, as far as it can be shown. */
-static const char *
-name_foreign(umx_ep *ep)
-{
-    enum {
-        SHOWN = 32
-    };
-    char           text[40 + 4 * SHOWN];
-    const uint8_t *data = NULL;
-    size_t         len  = umi_socket_unread(&ep->socket, &data);
-    size_t         pos;
-
-    if (len == 0) {
-        return "not a byte of an open socket";
-    }
-    pos = (size_t)snprintf(text, sizeof(text), "not a ucp %s: it sent '",
-                           ep->is_server ? "client" : "server");
-
-    for (size_t i = 0; i < len && i < SHOWN; i++) {
-        bool is_plain = data[i] >= ' ' && data[i] < 0x7f;
-
-        pos += (size_t)snprintf(text + pos, sizeof(text) - pos,
-                                is_plain ? "%c" : "\\x%02x", data[i]);
-    }
-    snprintf(text + pos, sizeof(text) - pos, (len > SHOWN) ? "'..." : "'");
-    free(ep->foreign);
-    ep->foreign = strdup(text);
-    return (ep->foreign != NULL) ? ep->foreign : "not a ucp peer";
-}
-
-/* All messages begin alike. */
+/* True if a message may begin with these bytes: all begin alike. */
 static bool
 may_begin(const void *data, size_t len)
 {
     uint32_t magic = UMI_CONTROL_MAGIC;
 
     return memcmp(data, &magic, len < sizeof(magic) ? len : sizeof(magic)) == 0;
-}
-
-void
-umi_handshake_explain(umx_ep *ep, umx_status status)
-{
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
-
-    if (ep->is_server || umx_ep_reason(ep)[0] != '\0') {
-        return;
-    }
-    umi_socket_peer_text(&ep->socket, address);
-    if (ep->socket.error != 0) {
-        snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
-                 strerror(ep->socket.error), ep->socket.error);
-    } else if (status == UMX_ERR_TIMED_OUT) {
-        snprintf(text, sizeof(text), "%s: %s", address,
-                 ep->socket.is_connecting ? "no answer" :
-                                            "connected, but nothing was said");
-    } else {
-        snprintf(text, sizeof(text), "%s: it hung up", address);
-    }
-    umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
 /* The end of the socket may have overtaken what came over UCX. */
@@ -902,7 +599,7 @@ on_end(umi_socket *sock, umx_status status)
     umx_ep *ep = umi_container_of(sock, umx_ep, socket);
 
     if (status == UMX_ERR_PROTOCOL) {
-        umi_endpoint_protocol_error(ep, name_foreign(ep));
+        umi_endpoint_protocol_error(ep, umi_handshake_name_foreign(ep));
         return;
     }
     if (ep->state == UMX_EP_CONNECTING) {
@@ -914,7 +611,7 @@ on_end(umi_socket *sock, umx_status status)
         }
     }
     ep->base.ucx_error = status;
-    umi_ep_raise(&ep->base, UMI_EP_EVENT_ERROR);
+    umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);
 }
 
 static const umi_socket_ops socket_ops = {
@@ -946,86 +643,10 @@ umi_handshake_start(umx_ep *ep)
     control.u.hello.major    = UMX_WIRE_VERSION;
     control.u.hello.minor    = WIRE_MINOR;
     control.u.hello.limits   = ep->own_limits;
-    control.u.hello.channels = config_of(ep)->channels_max;
+    control.u.hello.channels = umi_endpoint_config(ep)->channels_max;
     if (fill_where(ep, &control.u.hello.where)) {
         len = umi_control_encode(&control, bytes);
         umi_sha256(bytes, len, ep->handshake->hello_hash);
         (void)say_bytes(ep, bytes, len);
     }
-}
-
-static umx_status
-check_params(umx_worker *worker, const umx_connect_params *params)
-{
-    umx_status status = umi_worker_check(worker);
-
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (!umi_address_is_valid(params->addr, params->addr_len) ||
-        ((params->field_mask & UMX_CONNECT_FIELD_LOCAL) &&
-         !umi_address_is_valid(params->local, params->local_len))) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    return UMX_OK;
-}
-
-/* True for what the network says of the address: that comes as a state change,
- * whether the system knows it at once or later. */
-static bool
-is_verdict(umx_status status)
-{
-    return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE;
-}
-
-/* The system knew without a socket. */
-static void
-explain_at_once(umx_ep *ep, const struct sockaddr *addr)
-{
-    char address[UMI_ADDRESS_TEXT], text[UMI_ADDRESS_TEXT + 128];
-
-    umi_address_text(addr, address);
-    snprintf(text, sizeof(text), "%s: %s (errno %d)", address,
-             strerror(ep->socket.error), ep->socket.error);
-    umi_endpoint_set_reason(ep, text, strlen(text));
-}
-
-umx_status
-umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
-               umx_ep **ep_p)
-{
-    bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
-    uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
-    umx_status status     = check_params(worker, params);
-    umx_ep    *ep;
-
-    if (status == UMX_OK) {
-        status = umi_endpoint_new(worker, &ep);
-    }
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (params->field_mask & UMX_CONNECT_FIELD_TIMEOUT) {
-        timeout_ns = params->timeout_ns;
-    }
-    if (params->field_mask & UMX_CONNECT_FIELD_ON_STATE) {
-        ep->on_state = params->on_state;
-        ep->arg      = params->arg;
-    }
-    status = umi_socket_connect(&ep->socket, params->addr, params->addr_len,
-                                has_local ? params->local : NULL,
-                                params->local_len);
-    if (status == UMX_OK) {
-        umi_timer_start(worker, &ep->timer, timeout_ns);
-        umi_handshake_start(ep);
-    } else if (is_verdict(status)) {
-        explain_at_once(ep, params->addr);
-        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
-    } else {
-        umx_ep_destroy(ep);
-        return status;
-    }
-    worker->is_armed = false; /* what is due runs at the next drain */
-    *ep_p            = ep;
-    return UMX_OK;
 }

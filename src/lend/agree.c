@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -37,102 +36,93 @@ enum {
  */
 
 static void
-close_watch(umi_cma *cma, umi_watch *watch)
+close_watch(umi_lend_agreement *agreement, umi_watch *watch)
 {
     int fd = watch->fd;
 
     if (fd >= 0) {
-        umi_watch_stop(cma->peer->worker, watch);
+        umi_watch_stop(agreement->link->worker, watch);
         close(fd);
     }
 }
 
 /* `fd` is the watch's, or closed. */
 static bool
-open_watch(umi_cma *cma, umi_watch *watch, int fd, umi_watch_fn fn)
+open_watch(umi_lend_agreement *agreement, umi_watch *watch, int fd,
+           umi_watch_fn fn)
 {
     if (fd < 0) {
         return false;
     }
-    if (umi_watch_start(cma->peer->worker, watch, fd, EPOLLIN, fn) != UMX_OK) {
+    if (umi_watch_start(agreement->link->worker, watch, fd, EPOLLIN, fn) !=
+        UMX_OK) {
         close(fd);
         return false;
     }
     return true;
 }
 
-/* Nothing of the lender is known any more. */
+/* Forget the lender. */
 static void
-drop_lender(umi_cma *cma)
+drop_lender(umi_lend_agreement *agreement)
 {
-    umi_timer_stop(&cma->timer);
-    close_watch(cma, &cma->lender);
-    close_watch(cma, &cma->process);
-    memset(&cma->source, 0, sizeof(cma->source));
+    umi_timer_stop(&agreement->timer);
+    close_watch(agreement, &agreement->lender);
+    close_watch(agreement, &agreement->process);
+    memset(&agreement->source, 0, sizeof(agreement->source));
 }
 
-/* The nonce is of no use any more. */
+/* End the invitation: its nonce is of no use any more. */
 static void
-end_invitation(umi_cma *cma)
+end_invitation(umi_lend_agreement *agreement)
 {
-    close_watch(cma, &cma->socket);
-    memset(&cma->invitation, 0, sizeof(cma->invitation));
+    close_watch(agreement, &agreement->socket);
+    memset(&agreement->invitation, 0, sizeof(agreement->invitation));
 }
 
 static void
-stop_lending(umi_cma *cma)
+stop_lending(umi_lend_agreement *agreement)
 {
-    cma->may_lend = false;
-    close_watch(cma, &cma->reader);
-}
-
-/* The reader's connection ends before the table's memory is somebody else's:
- * the reader looks at it after each reading. */
-static void
-end_cma(umi_peer *peer)
-{
-    umi_cma *cma = peer->cma;
-
-    peer->cma = NULL;
-    stop_lending(cma);
-    end_invitation(cma);
-    drop_lender(cma);
-    if (cma->table != NULL) {
-        umi_cma_table_end(cma->table);
-    }
-    free(cma);
+    agreement->may_lend = false;
+    close_watch(agreement, &agreement->reader);
 }
 
 static void on_timer(umi_timer *timer);
 
-/* NULL when out of memory. */
-static umi_cma *
-cma_of(umi_peer *peer)
+void
+umi_lend_init_link(umi_link *link)
 {
-    umi_cma *cma = peer->cma;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(link);
 
-    if (cma != NULL) {
-        return cma;
+    agreement->link       = link;
+    agreement->reader.fd  = -1;
+    agreement->socket.fd  = -1;
+    agreement->lender.fd  = -1;
+    agreement->process.fd = -1;
+    umi_timer_init(&agreement->timer, on_timer);
+}
+
+/* The reader's connection ends before the table's memory is somebody else's:
+ * the reader looks at it after each reading. */
+void
+umi_lend_fini_link(umi_link *link)
+{
+    umi_lend_agreement *agreement = umi_lend_agreement_of(link);
+
+    stop_lending(agreement);
+    end_invitation(agreement);
+    drop_lender(agreement);
+    if (agreement->table != NULL) {
+        umi_lend_table_end(agreement->table);
     }
-    cma = calloc(1, sizeof(*cma));
-    if (cma != NULL) {
-        cma->peer       = peer;
-        cma->reader.fd  = -1;
-        cma->socket.fd  = -1;
-        cma->lender.fd  = -1;
-        cma->process.fd = -1;
-        umi_timer_init(&cma->timer, on_timer);
-        peer->cma     = cma;
-        peer->end_cma = end_cma;
-    }
-    return cma;
 }
 
 /* ---- sockets -------------------------------------------------------------
  */
 
-/* Only sockets of ours have such a name: no note can send this process, with
- * its user's rights, to any other. Its length. */
+/* Make the address of the socket `name`; returns its length. Only sockets of
+ * ours have such a name: no note can send this process, with its user's rights,
+ * to any other. */
 static socklen_t
 fill_address(struct sockaddr_un *addr, const uint8_t *name)
 {
@@ -141,7 +131,7 @@ fill_address(struct sockaddr_un *addr, const uint8_t *name)
     memset(addr, 0, sizeof(*addr));
     addr->sun_family = AF_UNIX;
     len += (size_t)sprintf(addr->sun_path + 1, "umx-lend-");
-    for (int i = 0; i < UMI_CMA_NAME_SIZE; i++) {
+    for (int i = 0; i < UMI_LEND_NAME_SIZE; i++) {
         len += (size_t)sprintf((char *)addr + len, "%02x", name[i]);
     }
     return (socklen_t)len;
@@ -153,7 +143,8 @@ new_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Who made or listens on the other end; false if it is nobody of ours. */
+/* Ask the kernel who made, or listens on, the other end; false if that is
+ * another user. */
 static bool
 read_peer(int fd, struct ucred *peer)
 {
@@ -169,18 +160,20 @@ read_peer(int fd, struct ucred *peer)
 static void
 on_reader(umi_watch *watch, uint32_t events)
 {
-    umi_cma *cma    = umi_container_of(watch, umi_cma, reader);
-    uint8_t  answer = 0;
-    ssize_t  n      = recv(watch->fd, &answer, sizeof(answer), 0);
+    umi_lend_agreement *agreement = umi_container_of(watch, umi_lend_agreement,
+                                                     reader);
+    uint8_t             answer    = 0;
+    ssize_t             n         = recv(watch->fd, &answer, sizeof(answer), 0);
 
     (void)events;
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    if (n == sizeof(answer) && answer == UMI_CMA_WELCOME && !cma->may_lend) {
-        cma->may_lend = true;
+    if (n == sizeof(answer) && answer == UMI_LEND_WELCOME &&
+        !agreement->may_lend) {
+        agreement->may_lend = true;
     } else {
-        stop_lending(cma);
+        stop_lending(agreement);
     }
 }
 
@@ -201,58 +194,57 @@ connect_to(const uint8_t *name)
 }
 
 static void
-introduce(umi_cma *cma, const umi_cma_invitation *invitation)
+introduce(umi_lend_agreement *agreement, const umi_lend_invitation *invitation)
 {
-    const umi_peer      *peer = cma->peer;
-    umi_cma_introduction self = {.table = (uintptr_t)cma->table->slots,
-                                 .size  = UMI_CMA_SLOTS};
+    const umi_link       *link = agreement->link;
+    umi_lend_introduction self = {.table = (uintptr_t)agreement->table->slots,
+                                  .size  = UMI_LEND_SLOTS};
 
-    if (!open_watch(cma, &cma->reader, connect_to(invitation->name),
+    if (!open_watch(agreement, &agreement->reader, connect_to(invitation->name),
                     on_reader)) {
         return;
     }
     memcpy(self.nonce, invitation->nonce, sizeof(self.nonce));
-    memcpy(self.lender, peer->worker->key, sizeof(self.lender));
-    memcpy(self.reader, peer->key, sizeof(self.reader));
-    if (send(cma->reader.fd, &self, sizeof(self), MSG_NOSIGNAL) !=
+    memcpy(self.lender, link->worker->key, sizeof(self.lender));
+    memcpy(self.reader, link->key, sizeof(self.reader));
+    if (send(agreement->reader.fd, &self, sizeof(self), MSG_NOSIGNAL) !=
         (ssize_t)sizeof(self)) {
-        stop_lending(cma);
+        stop_lending(agreement);
     }
 }
 
 void
-umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation)
+umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation)
 {
-    umi_cma *cma;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
 
-    if (ep->cma_step != UMI_CMA_ASKED) {
+    if (ep->lend->step != UMI_LEND_ASKED) {
         return;
     }
-    ep->cma_step = UMI_CMA_ANSWERED;
-    cma          = cma_of(ep->peer);
-    if (cma == NULL || cma->reader.fd >= 0) {
+    ep->lend->step = UMI_LEND_ANSWERED;
+    if (agreement->reader.fd >= 0) {
         return; /* another endpoint was faster */
     }
-    if (cma->table == NULL) {
-        cma->table = umi_cma_table_new();
+    if (agreement->table == NULL) {
+        agreement->table = umi_lend_table_new();
     }
-    if (cma->table != NULL) {
-        introduce(cma, invitation);
+    if (agreement->table != NULL) {
+        introduce(agreement, invitation);
     }
 }
 
 bool
-umi_cma_is_agreed_on(umi_ep *ep)
+umi_lend_is_agreed_on(umi_ep_base *ep)
 {
-    umi_cma     *cma = ep->peer->cma;
-    umi_cma_note ask = {.kind = UMI_CMA_ASK};
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
+    umi_lend_note       ask       = {.kind = UMI_LEND_ASK};
 
-    if (cma != NULL && cma->reader.fd >= 0) {
-        return cma->may_lend;
+    if (agreement->reader.fd >= 0) {
+        return agreement->may_lend;
     }
-    if (ep->cma_step == UMI_CMA_NOT_ASKED) {
-        ep->cma_step = UMI_CMA_ASKED;
-        umi_cma_send_note(ep, &ask);
+    if (ep->lend->step == UMI_LEND_NOT_ASKED) {
+        ep->lend->step = UMI_LEND_ASKED;
+        umi_lend_send_note(ep, &ask);
     }
     return false;
 }
@@ -260,92 +252,97 @@ umi_cma_is_agreed_on(umi_ep *ep)
 /* ---- borrowing: who calls ------------------------------------------------
  */
 
-/* There may be another. */
+/* Refuse who has called; another may call. */
 static void
-refuse_caller(umi_cma *cma, const char *why)
+refuse_caller(umi_lend_agreement *agreement, const char *why)
 {
     umi_log(UMI_LOG_DEBUG, "a lender is refused: %s", why);
-    drop_lender(cma);
-    if (++cma->num_refused == MAX_REFUSED) {
-        end_invitation(cma);
+    drop_lender(agreement);
+    if (++agreement->num_refused == MAX_REFUSED) {
+        end_invitation(agreement);
     } else {
-        umi_watch_change(cma->peer->worker, &cma->socket, EPOLLIN);
+        umi_watch_change(agreement->link->worker, &agreement->socket, EPOLLIN);
     }
 }
 
 static void
 on_timer(umi_timer *timer)
 {
-    refuse_caller(umi_container_of(timer, umi_cma, timer), "it says nothing");
+    refuse_caller(umi_container_of(timer, umi_lend_agreement, timer),
+                  "it says nothing");
 }
 
-/* After the introduction a lender has nothing to say. */
+/* Drop the lender, which has nothing to say after its introduction. */
 static void
 on_lender_end(umi_watch *watch, uint32_t events)
 {
     (void)events;
-    drop_lender(umi_container_of(watch, umi_cma, lender));
+    drop_lender(umi_container_of(watch, umi_lend_agreement, lender));
 }
 
 static void
 on_process_end(umi_watch *watch, uint32_t events)
 {
-    umi_cma *cma = umi_container_of(watch, umi_cma, process);
+    umi_lend_agreement *agreement = umi_container_of(watch, umi_lend_agreement,
+                                                     process);
 
     (void)events;
-    if (cma->source.size != 0) {
-        drop_lender(cma);
+    if (agreement->source.size != 0) {
+        drop_lender(agreement);
     } else {
-        refuse_caller(cma, "it has ended");
+        refuse_caller(agreement, "it has ended");
     }
 }
 
 static bool
-is_invited(const umi_cma *cma, const umi_cma_introduction *caller)
+is_invited(const umi_lend_agreement    *agreement,
+           const umi_lend_introduction *caller)
 {
-    const umi_peer *peer = cma->peer;
+    const umi_link *link = agreement->link;
 
-    return peer->is_proven &&
-           umi_equal_constant_time(caller->nonce, cma->invitation.nonce,
+    return link->is_proven &&
+           umi_equal_constant_time(caller->nonce, agreement->invitation.nonce,
                                    sizeof(caller->nonce)) &&
-           memcmp(caller->lender, peer->key, sizeof(caller->lender)) == 0 &&
-           memcmp(caller->reader, peer->worker->key, sizeof(caller->reader)) ==
+           memcmp(caller->lender, link->key, sizeof(caller->lender)) == 0 &&
+           memcmp(caller->reader, link->worker->key, sizeof(caller->reader)) ==
                0;
 }
 
-/* It is the one, or not. */
+/* Decide whether the caller is the one that was invited. */
 static void
-meet(umi_cma *cma, const umi_cma_introduction *caller)
+meet(umi_lend_agreement *agreement, const umi_lend_introduction *caller)
 {
-    uint8_t        welcome = UMI_CMA_WELCOME;
-    umi_cma_source source  = {
-         .pid = cma->source.pid, .address = caller->table, .size = caller->size};
+    uint8_t         welcome = UMI_LEND_WELCOME;
+    umi_lend_source source  = {.pid     = agreement->source.pid,
+                               .address = caller->table,
+                               .size    = caller->size};
 
-    if (!is_invited(cma, caller)) {
-        refuse_caller(cma, "it is not the one that was invited");
+    if (!is_invited(agreement, caller)) {
+        refuse_caller(agreement, "it is not the one that was invited");
         return;
     }
-    if (!umi_cma_source_is_readable(&source)) {
-        refuse_caller(cma, "its memory cannot be read");
-        end_invitation(cma); /* it has been shown */
+    if (!umi_lend_source_is_readable(&source)) {
+        refuse_caller(agreement, "its memory cannot be read");
+        end_invitation(agreement); /* it has been shown */
         return;
     }
-    umi_timer_stop(&cma->timer);
-    end_invitation(cma);
-    cma->source       = source;
-    cma->lender.fn    = on_lender_end;
-    cma->has_borrowed = true;
-    if (send(cma->lender.fd, &welcome, sizeof(welcome), MSG_NOSIGNAL) !=
+    umi_timer_stop(&agreement->timer);
+    end_invitation(agreement);
+    agreement->source       = source;
+    agreement->lender.fn    = on_lender_end;
+    agreement->has_borrowed = true;
+    if (send(agreement->lender.fd, &welcome, sizeof(welcome), MSG_NOSIGNAL) !=
         (ssize_t)sizeof(welcome)) {
-        drop_lender(cma);
+        drop_lender(agreement);
     }
 }
 
 static void
 on_caller(umi_watch *watch, uint32_t events)
 {
-    umi_cma             *cma = umi_container_of(watch, umi_cma, lender);
-    umi_cma_introduction caller;
+    umi_lend_agreement *agreement = umi_container_of(watch, umi_lend_agreement,
+                                                     lender);
+    umi_lend_introduction caller;
     ssize_t n = recv(watch->fd, &caller, sizeof(caller), MSG_TRUNC);
 
     (void)events;
@@ -353,14 +350,14 @@ on_caller(umi_watch *watch, uint32_t events)
         return;
     }
     if (n == (ssize_t)sizeof(caller)) {
-        meet(cma, &caller);
+        meet(agreement, &caller);
     } else {
-        refuse_caller(cma, "that was no introduction");
+        refuse_caller(agreement, "that was no introduction");
     }
 }
 
-/* The process at the other end: -1 if the system cannot say. False if it is
- * gone. */
+/* Open the process at the other end: -1 if the system cannot say. False if the
+ * process is gone. */
 static bool
 open_process(int fd, pid_t pid, int *process_p)
 {
@@ -380,20 +377,20 @@ open_process(int fd, pid_t pid, int *process_p)
 }
 
 static bool
-watch_process(umi_cma *cma, pid_t pid)
+watch_process(umi_lend_agreement *agreement, pid_t pid)
 {
     int process;
 
-    return open_process(cma->lender.fd, pid, &process) &&
-           (process < 0 ||
-            open_watch(cma, &cma->process, process, on_process_end));
+    return open_process(agreement->lender.fd, pid, &process) &&
+           (process < 0 || open_watch(agreement, &agreement->process, process,
+                                      on_process_end));
 }
 
-/* Why it may not lend; NULL if it may. */
+/* Tell why the caller may not lend; NULL if it may. */
 static const char *
-check_caller(umi_cma *cma, struct ucred *caller)
+check_caller(umi_lend_agreement *agreement, struct ucred *caller)
 {
-    if (!read_peer(cma->lender.fd, caller)) {
+    if (!read_peer(agreement->lender.fd, caller)) {
         return "it is another user's";
     }
     if (caller->pid <= 0) {
@@ -402,54 +399,58 @@ check_caller(umi_cma *cma, struct ucred *caller)
     if (umi_process_is_self(caller->pid)) {
         return "it is this process";
     }
-    return watch_process(cma, caller->pid) ? NULL : "it cannot be watched";
+    return watch_process(agreement, caller->pid) ? NULL :
+                                                   "it cannot be watched";
 }
 
 static void
 on_call(umi_watch *watch, uint32_t events)
 {
-    umi_cma     *cma = umi_container_of(watch, umi_cma, socket);
-    struct ucred caller;
-    const char  *why;
+    umi_lend_agreement *agreement = umi_container_of(watch, umi_lend_agreement,
+                                                     socket);
+    struct ucred        caller;
+    const char         *why;
     int fd = accept4(watch->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     (void)events;
     if (fd < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    if (!open_watch(cma, &cma->lender, fd, on_caller)) {
+    if (!open_watch(agreement, &agreement->lender, fd, on_caller)) {
         umi_log(UMI_LOG_DEBUG, "no lender can be met: %s", strerror(errno));
-        end_invitation(cma);
+        end_invitation(agreement);
         return;
     }
-    why = check_caller(cma, &caller);
+    why = check_caller(agreement, &caller);
     if (why != NULL) {
-        refuse_caller(cma, why);
+        refuse_caller(agreement, why);
         return;
     }
-    cma->source.pid = caller.pid;
-    umi_watch_change(cma->peer->worker, &cma->socket, 0); /* one at a time */
-    umi_timer_start(cma->peer->worker, &cma->timer,
+    agreement->source.pid = caller.pid;
+    umi_watch_change(agreement->link->worker, &agreement->socket,
+                     0); /* one at a time */
+    umi_timer_start(agreement->link->worker, &agreement->timer,
                     CALLER_MS * UINT64_C(1000000));
-    on_caller(&cma->lender, EPOLLIN);
+    on_caller(&agreement->lender, EPOLLIN);
 }
 
 /* ---- borrowing: the invitation -------------------------------------------
  */
 
 static bool
-invite(umi_cma *cma)
+invite(umi_lend_agreement *agreement)
 {
     struct sockaddr_un addr;
     socklen_t          len;
     int                fd;
 
-    if (!umi_random_bytes(&cma->invitation, sizeof(cma->invitation))) {
+    if (!umi_random_bytes(&agreement->invitation,
+                          sizeof(agreement->invitation))) {
         return false;
     }
-    cma->num_refused = 0;
-    len              = fill_address(&addr, cma->invitation.name);
-    fd               = new_socket();
+    agreement->num_refused = 0;
+    len                    = fill_address(&addr, agreement->invitation.name);
+    fd                     = new_socket();
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, len) != 0 ||
         listen(fd, BACKLOG) != 0) {
         umi_log(UMI_LOG_DEBUG, "no lender can be invited: %s", strerror(errno));
@@ -458,50 +459,45 @@ invite(umi_cma *cma)
         }
         return false;
     }
-    return open_watch(cma, &cma->socket, fd, on_call);
+    return open_watch(agreement, &agreement->socket, fd, on_call);
 }
 
 /* An invitation that is open is sent again: the first may have come to an
  * endpoint that was over. */
 void
-umi_cma_on_ask(umi_ep *ep)
+umi_lend_on_ask(umi_ep_base *ep)
 {
-    umi_peer    *peer = ep->peer;
-    umi_cma_note note = {.kind = UMI_CMA_INVITE};
-    umi_cma     *cma;
+    umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
+    umi_lend_note       note      = {.kind = UMI_LEND_INVITE};
 
-    if (ep->worker->context->config.cma_max == 0 || !peer->has_shm ||
-        ep->num_cma_asks >= MAX_ASKS) {
+    if (ep->worker->context->config.cma_max == 0 || !ep->link->has_shm ||
+        ep->lend->num_asks >= MAX_ASKS) {
         return;
     }
-    ep->num_cma_asks++;
-    cma = cma_of(peer);
-    if (cma == NULL) {
-        return;
-    }
-    if (cma->source.size != 0) {
-        if (umi_cma_has_lender(cma)) {
+    ep->lend->num_asks++;
+    if (agreement->source.size != 0) {
+        if (umi_lend_has_lender(agreement)) {
             return; /* it has asked before it knew */
         }
-        drop_lender(cma);
+        drop_lender(agreement);
     }
-    if (cma->socket.fd >= 0 || invite(cma)) {
-        note.u.invite = cma->invitation;
-        umi_cma_send_note(ep, &note);
+    if (agreement->socket.fd >= 0 || invite(agreement)) {
+        note.u.invite = agreement->invitation;
+        umi_lend_send_note(ep, &note);
     }
 }
 
 bool
-umi_cma_has_lender(const umi_cma *cma)
+umi_lend_has_lender(const umi_lend_agreement *agreement)
 {
     struct pollfd fds[] = {
-        {.fd = cma->lender.fd, .events = POLLIN | POLLRDHUP},
-        {.fd = cma->process.fd, .events = POLLIN},
+        {.fd = agreement->lender.fd, .events = POLLIN | POLLRDHUP},
+        {.fd = agreement->process.fd, .events = POLLIN},
     };
 
     int n;
 
-    if (cma->source.size == 0) {
+    if (agreement->source.size == 0) {
         return false;
     }
     do {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* agree.h: who may be read by whom.
  *
  * A reader follows addresses in the memory of another process, so the kernel
@@ -35,45 +36,53 @@
  * does not want to leaves ASK unanswered.
  *
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_LEND_AGREE_H
 #define UMI_LEND_AGREE_H
 
-#include "core/peer.h"
+#include "core/link.h"
 #include "core/watch.h"
 #include "lend/note.h"
 
-/* umi_ep.cma_step: what this side has done about lending there. */
-enum umi_cma_step {
-    UMI_CMA_NOT_ASKED,
-    UMI_CMA_ASKED,
-    UMI_CMA_ANSWERED /* and has had an INVITE */
-};
-
-typedef struct umi_cma {
-    umi_peer *peer;
+/* The agreement with one peer; it lies behind the umi_link. */
+typedef struct umi_lend_agreement {
+    umi_link *link;
     /* as a lender */
-    umi_cma_table *table;    /* NULL before the first introduction */
-    umi_watch      reader;   /* the connection to the reader's socket */
-    bool           may_lend; /* the reader has said so there */
+    umi_lend_table *table;    /* NULL before the first introduction */
+    umi_watch       reader;   /* the connection to the reader's socket */
+    bool            may_lend; /* the reader has said so there */
     /* as a reader */
-    umi_watch          socket;  /* listens; for `invitation` */
-    umi_watch          lender;  /* its connection, */
-    umi_watch          process; /* its pidfd (-1: this system has none), */
-    umi_cma_source     source;  /* and its table; size 0 without */
-    umi_timer          timer;   /* until `lender` has introduced itself */
-    umi_cma_invitation invitation;
-    unsigned           num_refused;
-    bool               has_borrowed; /* there has been a lender */
-} umi_cma;
+    umi_watch           socket;  /* listens; for `invitation` */
+    umi_watch           lender;  /* its connection, */
+    umi_watch           process; /* its pidfd (-1: this system has none), */
+    umi_lend_source     source;  /* and its table; size 0 without */
+    umi_timer           timer;   /* until `lender` has introduced itself */
+    umi_lend_invitation invitation;
+    unsigned            num_refused;
+    bool                has_borrowed; /* there has been a lender */
+} umi_lend_agreement;
 
-/* May `ep` lend? Asks its peer if need be. */
-bool umi_cma_is_agreed_on(umi_ep *ep);
+_Static_assert(sizeof(umi_link) % _Alignof(umi_lend_agreement) == 0,
+               "behind it");
 
-void umi_cma_on_ask(umi_ep *ep);
-void umi_cma_on_invite(umi_ep *ep, const umi_cma_invitation *invitation);
+static inline umi_lend_agreement *
+umi_lend_agreement_of(const umi_link *link)
+{
+    return (umi_lend_agreement *)(uintptr_t)(link + 1);
+}
 
-/* Have both the lender's connection and its process been there all the time
- * until now? */
-bool umi_cma_has_lender(const umi_cma *cma);
+/* umi_worker_hooks.init_link and fini_link */
+void umi_lend_init_link(umi_link *link);
+void umi_lend_fini_link(umi_link *link);
+
+/* True if `ep` may lend. Asks its peer if need be. */
+bool umi_lend_is_agreed_on(umi_ep_base *ep);
+
+void umi_lend_on_ask(umi_ep_base *ep);
+void umi_lend_on_invite(umi_ep_base *ep, const umi_lend_invitation *invitation);
+
+/* True if the lender's connection and its process have been there all the time
+ * until now. */
+bool umi_lend_has_lender(const umi_lend_agreement *agreement);
 
 #endif

@@ -9,42 +9,43 @@
 
 #include "codec/header.h"
 #include "core/ep_base.h"
-#include "core/peer.h"
+#include "core/link.h"
 #include "lend/agree.h"
 #include "mem/gather.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
 #include "util/log.h"
 
-/* What is lent. UCX reads `bytes` until it has sent them, which may be after
- * the loan has ended. */
+/* A loan, at its lender. UCX reads `bytes` until it has sent them, which may be
+ * after the loan has ended. */
 typedef struct umi_loan {
-    umi_link       link; /* ep->loans */
-    umi_cma_table *table;
-    umi_cma_loan   name;
-    umx_worker    *worker;
-    umx_request   *req; /* NULL: ended */
-    bool           is_sending;
-    uint8_t        bytes[sizeof(umi_cma_loan) + UMI_CMA_HEADER_MAX];
+    umi_node        node; /* umi_lend_ep.loans */
+    umi_lend_table *table;
+    umi_lend_loan   name;
+    umx_worker     *worker;
+    umx_request    *req; /* NULL: ended */
+    bool            is_sending;
+    uint8_t         bytes[sizeof(umi_lend_loan) + UMI_LEND_HEADER_MAX];
 } umi_loan;
 
-/* What a peer lends. */
+/* A loan, at its reader. */
 typedef struct borrowed {
-    umi_cma_loan loan;
-    uint64_t     endpoint;
+    umi_lend_loan loan;
+    uint64_t      endpoint;
 } borrowed;
 
-/* All of these are of one size, in one pool. */
+/* What the pool holds: objects of one size. */
 typedef union object {
-    umi_loan     loan;
-    umi_cma_sent note;
-    borrowed     borrowed;
+    umi_loan      loan;
+    umi_lend_sent note;
+    borrowed      borrowed;
 } object;
 
 /* ---- lending -------------------------------------------------------------
  */
 
-/* Memory that devices map may be out of reach. */
+/* True if another process can read the memory: what devices map may be out of
+ * reach. */
 static bool
 is_within_reach(const umx_buffer *buf)
 {
@@ -58,20 +59,20 @@ is_within_reach(const umx_buffer *buf)
 }
 
 bool
-umi_cma_is_agreed(umi_ep *ep, size_t len)
+umi_lend_is_agreed(umi_ep_base *ep, size_t len)
 {
     const umx_config *config = &ep->worker->context->config;
 
     return len >= config->cma_min && len <= config->cma_max && len != 0 &&
-           ep->peer != NULL && ep->peer->has_shm && umi_cma_is_agreed_on(ep);
+           ep->link != NULL && ep->link->has_shm && umi_lend_is_agreed_on(ep);
 }
 
 bool
-umi_cma_may_lend(const umx_request *req, size_t header_len)
+umi_lend_may_send(const umx_request *req, size_t header_len)
 {
-    return umi_cma_is_agreed(req->ep, req->buf.len) &&
-           req->ep->peer->cma->table->num_free != 0 &&
-           header_len <= UMI_CMA_HEADER_MAX &&
+    return umi_lend_is_agreed(req->ep, req->buf.len) &&
+           umi_lend_agreement_of(req->ep->link)->table->num_free != 0 &&
+           header_len <= UMI_LEND_HEADER_MAX &&
            req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
            req->gather == NULL && is_within_reach(&req->buf);
 }
@@ -82,14 +83,14 @@ put_loan(umi_loan *loan)
     umi_pool_put(&loan->worker->lend->objects, loan);
 }
 
-/* Nobody may read any more. */
+/* End a loan: nobody may read from now on. */
 static void
 end_loan(umi_loan *loan, umx_status status)
 {
     umx_request *req = loan->req;
 
-    umi_link_remove(&loan->link);
-    umi_cma_table_remove(loan->table, loan->name.slot);
+    umi_node_remove(&loan->node);
+    umi_lend_table_remove(loan->table, loan->name.slot);
     if (!loan->is_sending) {
         put_loan(loan);
     } else {
@@ -122,11 +123,11 @@ new_loan(umx_request *req, const void *header, size_t header_len)
         return NULL;
     }
     loan->worker     = worker;
-    loan->table      = req->ep->peer->cma->table;
+    loan->table      = umi_lend_agreement_of(req->ep->link)->table;
     loan->req        = req;
     loan->is_sending = false;
-    if (!umi_cma_table_add(loan->table, req->buf.data, req->buf.len, loan,
-                           &loan->name)) {
+    if (!umi_lend_table_add(loan->table, req->buf.data, req->buf.len, loan,
+                            &loan->name)) {
         put_loan(loan);
         return NULL;
     }
@@ -136,36 +137,45 @@ new_loan(umx_request *req, const void *header, size_t header_len)
 }
 
 umx_status
-umi_cma_lend(umx_request *req, const void *header, size_t header_len)
+umi_lend_send(umx_request *req, const void *header, size_t header_len)
 {
-    umi_ep          *ep   = req->ep;
+    umi_ep_base     *ep   = req->ep;
     umi_loan        *loan = new_loan(req, header, header_len);
     ucs_status_ptr_t result;
 
     if (loan == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    result = umi_cma_send_header(ep, UMI_AM_LENT, loan->bytes,
-                                 sizeof(umi_cma_loan) + header_len,
-                                 on_loan_sent, loan);
+    result = umi_lend_send_header(ep, UMI_AM_LENT, loan->bytes,
+                                  sizeof(umi_lend_loan) + header_len,
+                                  on_loan_sent, loan);
     if (UCS_PTR_IS_ERR(result)) {
-        umi_cma_table_remove(loan->table, loan->name.slot);
+        umi_lend_table_remove(loan->table, loan->name.slot);
         put_loan(loan);
         return umi_ep_status(UCS_PTR_STATUS(result));
     }
     req->worker->stats.loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
-    umi_list_append(&ep->loans, &loan->link);
-    umi_list_append(&ep->inflight, &req->link);
+    umi_list_append(&ep->lend->loans, &loan->node);
+    umi_list_append(&ep->inflight, &req->node);
     return UMX_INPROGRESS;
 }
 
 void
-umi_cma_end(umi_ep *ep, umx_status status)
+umi_lend_begin(umi_ep_base *ep, umi_lend_ep *lend)
 {
-    while (!umi_list_is_empty(&ep->loans)) {
-        end_loan(umi_container_of(ep->loans.next, umi_loan, link), status);
+    *lend = (umi_lend_ep){.step = UMI_LEND_NOT_ASKED};
+    umi_list_init(&lend->loans);
+    ep->lend = lend;
+}
+
+void
+umi_lend_end(umi_ep_base *ep, umx_status status)
+{
+    while (!umi_list_is_empty(&ep->lend->loans)) {
+        end_loan(umi_container_of(ep->lend->loans.next, umi_loan, node),
+                 status);
     }
 }
 
@@ -175,22 +185,22 @@ umi_cma_end(umi_ep *ep, umx_status status)
 static borrowed *
 borrowed_of(void *desc)
 {
-    return (borrowed *)((uintptr_t)desc - UMI_CMA_MARK);
+    return (borrowed *)((uintptr_t)desc - UMI_LEND_MARK);
 }
 
-/* Done with it. Its memory is the note's: there is always some. */
+/* Give a loan back. Its memory is the note's: there is always some. */
 static void
 give_back(umx_worker *worker, void *desc, umx_status status)
 {
-    borrowed    *it   = borrowed_of(desc);
-    umi_ep      *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
-    umi_cma_note note = {.kind = UMI_CMA_RETURN, .status = status};
+    borrowed     *it   = borrowed_of(desc);
+    umi_ep_base  *ep   = umi_ids_get(&worker->eps_by_id, it->endpoint);
+    umi_lend_note note = {.kind = UMI_LEND_RETURN, .status = status};
 
     note.u.loan.id   = it->loan.id;
     note.u.loan.slot = it->loan.slot;
     umi_pool_put(&worker->lend->objects, it);
     if (ep != NULL) {
-        umi_cma_send_note(ep, &note);
+        umi_lend_send_note(ep, &note);
     }
     if (worker->lend->arriving == desc) {
         worker->lend->arriving = NULL;
@@ -198,24 +208,29 @@ give_back(umx_worker *worker, void *desc, umx_status status)
 }
 
 void
-umi_cma_release(umx_worker *worker, void *desc)
+umi_lend_release(umx_worker *worker, void *desc)
 {
     give_back(worker, desc, UMX_OK);
 }
 
-/* What has been read of a loan that was none is nobody's. */
+/* Read what the peer of `link` lends; NULL: it is gone. What has been read of a
+ * loan that was none is nobody's. */
 static bool
-read_loan(const umi_cma *cma, const umi_cma_loan *loan, void *data)
+read_loan(const umi_link *link, const umi_lend_loan *loan, void *data)
 {
-    if (cma != NULL && umi_cma_source_read(&cma->source, loan, data) &&
-        umi_cma_has_lender(cma)) {
-        return true;
+    if (link != NULL) {
+        const umi_lend_agreement *agreement = umi_lend_agreement_of(link);
+
+        if (umi_lend_source_read(&agreement->source, loan, data) &&
+            umi_lend_has_lender(agreement)) {
+            return true;
+        }
     }
     memset(data, 0, loan->len);
     return false;
 }
 
-/* The memory itself, if it is plain; else NULL. */
+/* Give the memory of the buffer itself, if it is plain; else NULL. */
 static void *
 plain_memory(const umx_request *req)
 {
@@ -233,7 +248,8 @@ plain_memory(const umx_request *req)
 }
 
 static umx_status
-read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
+read_elsewhere(umx_request *req, const umi_link *link,
+               const umi_lend_loan *loan)
 {
     void      *bytes  = malloc(loan->len);
     umx_status status = UMX_ERR_CONNECTION_RESET;
@@ -241,7 +257,7 @@ read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (read_loan(cma, loan, bytes)) {
+    if (read_loan(link, loan, bytes)) {
         status = (req->gather != NULL) ?
                      umi_gather_write(req->gather, 0, bytes, loan->len) :
                      umi_copy_in(&req->buf, bytes, loan->len);
@@ -251,17 +267,16 @@ read_elsewhere(umx_request *req, const umi_cma *cma, const umi_cma_loan *loan)
 }
 
 umx_status
-umi_cma_read(umx_request *req, void *desc)
+umi_lend_read(umx_request *req, void *desc)
 {
-    const umi_cma_loan *loan   = &borrowed_of(desc)->loan;
-    umi_peer           *peer   = req->ep->peer;
-    const umi_cma      *cma    = (peer != NULL) ? peer->cma : NULL;
-    void               *memory = plain_memory(req);
-    umx_status          status = UMX_ERR_CONNECTION_RESET;
+    const umi_lend_loan *loan   = &borrowed_of(desc)->loan;
+    const umi_link      *link   = req->ep->link;
+    void                *memory = plain_memory(req);
+    umx_status           status = UMX_ERR_CONNECTION_RESET;
 
     if (memory == NULL) {
-        status = read_elsewhere(req, cma, loan);
-    } else if (read_loan(cma, loan, memory)) {
+        status = read_elsewhere(req, link, loan);
+    } else if (read_loan(link, loan, memory)) {
         status = UMX_OK;
     }
     give_back(req->worker, desc,
@@ -273,23 +288,24 @@ umi_cma_read(umx_request *req, void *desc)
  */
 
 static void
-refuse(umi_ep *ep, const char *why)
+refuse(umi_ep_base *ep, const char *why)
 {
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->id, why);
     ep->worker->stats.protocol_errors++;
     ep->ucx_error = UMX_ERR_PROTOCOL;
-    umi_ep_raise(ep, UMI_EP_EVENT_ERROR);
+    umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
 }
 
-/* As the data message that it stands for. False: dropped, or refused. */
+/* Turn a loan into the data message that it stands for. False: dropped, or
+ * refused. */
 static bool
 borrow(umx_worker *worker, const umi_am_arrival *arrival,
        umi_am_arrival *message)
 {
-    borrowed    *it;
-    umi_ep      *ep;
-    umi_cma_loan loan;
-    uint64_t     endpoint;
+    borrowed     *it;
+    umi_ep_base  *ep;
+    umi_lend_loan loan;
+    uint64_t      endpoint;
 
     if (arrival->header_len < sizeof(loan) + UMI_HEADER_MIN) {
         return false;
@@ -305,9 +321,8 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
         umi_worker_stray(worker, endpoint);
         return false;
     }
-    if (ep->peer == NULL || ep->peer->cma == NULL ||
-        !ep->peer->cma->has_borrowed || loan.len == 0 ||
-        loan.len > SIZE_MAX / 2 || arrival->len != 0) {
+    if (ep->link == NULL || !umi_lend_agreement_of(ep->link)->has_borrowed ||
+        loan.len == 0 || loan.len > SIZE_MAX / 2 || arrival->len != 0) {
         refuse(ep, "a loan that was not agreed on");
         return false;
     }
@@ -318,7 +333,7 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
     }
     it->loan          = loan;
     it->endpoint      = endpoint;
-    message->data     = (void *)((uintptr_t)it + UMI_CMA_MARK);
+    message->data     = (void *)((uintptr_t)it + UMI_LEND_MARK);
     message->len      = loan.len;
     message->is_rndv  = true;
     message->can_keep = true;
@@ -345,14 +360,13 @@ on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 }
 
 static void
-on_return(umi_ep *ep, const umi_cma_note *note)
+on_return(umi_ep_base *ep, const umi_lend_note *note)
 {
-    umi_cma  *cma  = ep->peer->cma;
-    umi_loan *loan = NULL;
+    umi_lend_table *table = umi_lend_agreement_of(ep->link)->table;
+    umi_loan       *loan  = NULL;
 
-    if (cma != NULL && cma->table != NULL) {
-        loan = umi_cma_table_find(cma->table, note->u.loan.slot,
-                                  note->u.loan.id);
+    if (table != NULL) {
+        loan = umi_lend_table_find(table, note->u.loan.slot, note->u.loan.id);
     }
     if (loan != NULL && loan->req->ep == ep) {
         end_loan(loan, (note->status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
@@ -362,8 +376,8 @@ on_return(umi_ep *ep, const umi_cma_note *note)
 static int
 on_note(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_cma_note note;
-    umi_ep      *ep;
+    umi_lend_note note;
+    umi_ep_base  *ep;
 
     if (arrival->header_len != sizeof(note)) {
         return UMI_AM_CONSUMED;
@@ -373,17 +387,17 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
     if (ep == NULL) {
         umi_worker_stray(worker, note.endpoint);
     }
-    if (ep == NULL || ep->peer == NULL) {
+    if (ep == NULL || ep->link == NULL) {
         return UMI_AM_CONSUMED;
     }
-    switch ((umi_cma_kind)note.kind) {
-    case UMI_CMA_ASK:
-        umi_cma_on_ask(ep);
+    switch ((umi_lend_kind)note.kind) {
+    case UMI_LEND_ASK:
+        umi_lend_on_ask(ep);
         break;
-    case UMI_CMA_INVITE:
-        umi_cma_on_invite(ep, &note.u.invite);
+    case UMI_LEND_INVITE:
+        umi_lend_on_invite(ep, &note.u.invite);
         break;
-    case UMI_CMA_RETURN:
+    case UMI_LEND_RETURN:
         on_return(ep, &note);
         break;
     default:
@@ -394,20 +408,20 @@ on_note(umx_worker *worker, const umi_am_arrival *arrival)
 }
 
 void
-umi_cma_init(umx_worker *worker, umi_lend *lend)
+umi_lend_init(umx_worker *worker, umi_lend *lend)
 {
     umi_pool_init(&lend->objects, sizeof(object));
     worker->lend = lend;
 }
 
 void
-umi_cma_fini(umi_lend *lend)
+umi_lend_fini(umi_lend *lend)
 {
     umi_pool_fini(&lend->objects);
 }
 
 umx_status
-umi_cma_listen(umx_worker *worker)
+umi_lend_listen(umx_worker *worker)
 {
     umx_status status = umi_am_set_handler(worker, UMI_AM_LENT, on_lent);
 

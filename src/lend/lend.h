@@ -24,39 +24,43 @@
 #include "lend/note.h"
 #include "ops/am.h"
 
-/* A new worker, whose loans lie in `lend`; it is gone, and UCX's worker, too.
+/* Begin a new worker's loans, in `lend`; end them once UCX's worker is gone. */
+void umi_lend_init(umx_worker *worker, umi_lend *lend);
+void umi_lend_fini(umi_lend *lend);
+
+/* Listen for loans and notes, after the handler of data messages has been set.
  */
-void umi_cma_init(umx_worker *worker, umi_lend *lend);
-void umi_cma_fini(umi_lend *lend);
+umx_status umi_lend_listen(umx_worker *worker);
 
-/* After the handler of data messages has been set. */
-umx_status umi_cma_listen(umx_worker *worker);
+/* True if messages of `len` bytes may be lent. Asks the peer, if nobody has. */
+bool umi_lend_is_agreed(umi_ep_base *ep, size_t len);
 
-/* May messages of `len` bytes be lent? Asks the peer, if nobody has. */
-bool umi_cma_is_agreed(umi_ep *ep, size_t len);
+/* True if this message may be lent: its memory can be, too. */
+bool umi_lend_may_send(const umx_request *req, size_t header_len);
 
-/* The same of this one, which has memory that can be. */
-bool umi_cma_may_lend(const umx_request *req, size_t header_len);
+/* Send as umi_am_send() does, as a loan. UMX_INPROGRESS or a failure. */
+umx_status umi_lend_send(umx_request *req, const void *header,
+                         size_t header_len);
 
-/* umi_am_send() as a loan. UMX_INPROGRESS or a failure. */
-umx_status umi_cma_lend(umx_request *req, const void *header,
-                        size_t header_len);
+/* A bit that no address of a process has; UCX's addresses may be odd. */
+#define UMI_LEND_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
 
-/* No address of a process has this bit; those of UCX's may be odd. */
-#define UMI_CMA_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
-
-/* `desc` of an arrival may be a loan. */
+/* True if `desc` of an arrival is a loan. */
 static inline bool
-umi_cma_is_loan(const void *desc)
+umi_lend_is_loan(const void *desc)
 {
-    return ((uintptr_t)desc & UMI_CMA_MARK) != 0;
+    return ((uintptr_t)desc & UMI_LEND_MARK) != 0;
 }
 
-/* umi_am_recv() and umi_am_release() of one. */
-umx_status umi_cma_read(umx_request *req, void *desc);
-void       umi_cma_release(umx_worker *worker, void *desc);
+/* Receive or drop a loan, as umi_am_recv() and umi_am_release() do a message.
+ */
+umx_status umi_lend_read(umx_request *req, void *desc);
+void       umi_lend_release(umx_worker *worker, void *desc);
 
-/* The endpoint ends: nothing of it is lent any more. */
-void umi_cma_end(umi_ep *ep, umx_status status);
+/* Begin the loans of a new endpoint, which lie in `lend`. */
+void umi_lend_begin(umi_ep_base *ep, umi_lend_ep *lend);
+
+/* End the loans of an endpoint that ends. */
+void umi_lend_end(umi_ep_base *ep, umx_status status);
 
 #endif

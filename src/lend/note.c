@@ -6,7 +6,7 @@
 static void
 on_note_sent(void *request, ucs_status_t status, void *arg)
 {
-    umi_cma_sent *sent = arg;
+    umi_lend_sent *sent = arg;
 
     (void)status;
     ucp_request_free(request);
@@ -14,8 +14,8 @@ on_note_sent(void *request, ucs_status_t status, void *arg)
 }
 
 ucs_status_ptr_t
-umi_cma_send_header(umi_ep *ep, unsigned id, const void *header, size_t len,
-                    ucp_send_nbx_callback_t on_sent, void *arg)
+umi_lend_send_header(umi_ep_base *ep, unsigned id, const void *header,
+                     size_t len, ucp_send_nbx_callback_t on_sent, void *arg)
 {
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -30,10 +30,10 @@ umi_cma_send_header(umi_ep *ep, unsigned id, const void *header, size_t len,
 }
 
 void
-umi_cma_send_note(umi_ep *ep, const umi_cma_note *note)
+umi_lend_send_note(umi_ep_base *ep, const umi_lend_note *note)
 {
-    umx_worker   *worker = ep->worker;
-    umi_cma_sent *sent;
+    umx_worker    *worker = ep->worker;
+    umi_lend_sent *sent;
 
     if (ep->handle == NULL) {
         return;
@@ -45,9 +45,9 @@ umi_cma_send_note(umi_ep *ep, const umi_cma_note *note)
     sent->worker        = worker;
     sent->note          = *note;
     sent->note.endpoint = ep->remote_id;
-    if (!UCS_PTR_IS_PTR(umi_cma_send_header(ep, UMI_AM_NOTE, &sent->note,
-                                            sizeof(sent->note), on_note_sent,
-                                            sent))) {
+    if (!UCS_PTR_IS_PTR(umi_lend_send_header(ep, UMI_AM_NOTE, &sent->note,
+                                             sizeof(sent->note), on_note_sent,
+                                             sent))) {
         umi_pool_put(&worker->lend->objects, sent);
     }
 }

@@ -8,15 +8,15 @@
 
 #include "util/hash.h"
 
-_Static_assert(sizeof(umi_cma_slot) == 24, "other processes read it");
+_Static_assert(sizeof(umi_lend_slot) == 24, "other processes read it");
 
 /* ---- the lender's --------------------------------------------------------
  */
 
-umi_cma_table *
-umi_cma_table_new(void)
+umi_lend_table *
+umi_lend_table_new(void)
 {
-    umi_cma_table *table = calloc(1, sizeof(*table));
+    umi_lend_table *table = calloc(1, sizeof(*table));
 
     if (table == NULL ||
         !umi_random_bytes(&table->last_id, sizeof(table->last_id))) {
@@ -24,7 +24,7 @@ umi_cma_table_new(void)
         return NULL;
     }
     table->last_id >>= 1; /* 2^63 numbers are left */
-    while (table->num_free < UMI_CMA_SLOTS) {
+    while (table->num_free < UMI_LEND_SLOTS) {
         table->free[table->num_free] = (uint16_t)table->num_free;
         table->num_free++;
     }
@@ -32,38 +32,38 @@ umi_cma_table_new(void)
 }
 
 static void
-free_if_over(umi_cma_table *table)
+free_if_over(umi_lend_table *table)
 {
-    if (table->is_over && table->num_free == UMI_CMA_SLOTS) {
+    if (table->is_over && table->num_free == UMI_LEND_SLOTS) {
         free(table);
     }
 }
 
 void
-umi_cma_table_end(umi_cma_table *table)
+umi_lend_table_end(umi_lend_table *table)
 {
     table->is_over = true;
     free_if_over(table);
 }
 
-/* Nobody takes what is read there from now on. */
+/* Clear a slot: nobody takes what is read there from now on. */
 static void
-clear(umi_cma_slot *slot)
+clear(umi_lend_slot *slot)
 {
     atomic_store_explicit(&slot->id, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
 bool
-umi_cma_table_add(umi_cma_table *table, const void *data, size_t len,
-                  void *loan, umi_cma_loan *name)
+umi_lend_table_add(umi_lend_table *table, const void *data, size_t len,
+                   void *loan, umi_lend_loan *name)
 {
-    umi_cma_slot *slot;
+    umi_lend_slot *slot;
 
     if (table->num_free == 0) {
         return false;
     }
-    *name = (umi_cma_loan){
+    *name = (umi_lend_loan){
         .id   = ++table->last_id,
         .len  = len,
         .slot = table->free[--table->num_free],
@@ -79,7 +79,7 @@ umi_cma_table_add(umi_cma_table *table, const void *data, size_t len,
 }
 
 void
-umi_cma_table_remove(umi_cma_table *table, uint32_t slot)
+umi_lend_table_remove(umi_lend_table *table, uint32_t slot)
 {
     clear(&table->slots[slot]);
     table->loans[slot]             = NULL;
@@ -88,9 +88,9 @@ umi_cma_table_remove(umi_cma_table *table, uint32_t slot)
 }
 
 void *
-umi_cma_table_find(const umi_cma_table *table, uint32_t slot, uint64_t id)
+umi_lend_table_find(const umi_lend_table *table, uint32_t slot, uint64_t id)
 {
-    if (slot >= UMI_CMA_SLOTS ||
+    if (slot >= UMI_LEND_SLOTS ||
         atomic_load_explicit(&table->slots[slot].id, memory_order_relaxed) !=
             id) {
         return NULL;
@@ -108,16 +108,16 @@ typedef struct reading {
     uint64_t len;
 } reading;
 
-_Static_assert(sizeof(reading) == sizeof(umi_cma_slot), "one is the other");
+_Static_assert(sizeof(reading) == sizeof(umi_lend_slot), "one is the other");
 
 static void *
-slot_address(const umi_cma_source *source, uint32_t slot)
+slot_address(const umi_lend_source *source, uint32_t slot)
 {
-    return (void *)(uintptr_t)(source->address + slot * sizeof(umi_cma_slot));
+    return (void *)(uintptr_t)(source->address + slot * sizeof(umi_lend_slot));
 }
 
 static bool
-read_slot(const umi_cma_source *source, uint32_t slot, reading *found)
+read_slot(const umi_lend_source *source, uint32_t slot, reading *found)
 {
     struct iovec local  = {found, sizeof(*found)};
     struct iovec remote = {slot_address(source, slot), sizeof(*found)};
@@ -127,16 +127,17 @@ read_slot(const umi_cma_source *source, uint32_t slot, reading *found)
 }
 
 bool
-umi_cma_source_is_readable(const umi_cma_source *source)
+umi_lend_source_is_readable(const umi_lend_source *source)
 {
     reading found;
 
     return source->size > 0 && read_slot(source, source->size - 1, &found);
 }
 
-/* All bytes, and behind them the slot, which is still as it was. */
+/* Read all bytes, and after them the slot. True if the slot is still as it was.
+ */
 static bool
-read_bytes(const umi_cma_source *source, uint32_t slot, const reading *first,
+read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
            void *data)
 {
     char    *pos     = data;
@@ -163,8 +164,8 @@ read_bytes(const umi_cma_source *source, uint32_t slot, const reading *first,
 }
 
 bool
-umi_cma_source_read(const umi_cma_source *source, const umi_cma_loan *loan,
-                    void *data)
+umi_lend_source_read(const umi_lend_source *source, const umi_lend_loan *loan,
+                     void *data)
 {
     reading first;
 

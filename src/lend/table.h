@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* table.h: what a worker lends to one peer, in memory that the peer reads
  * with process_vm_readv(). The process of a table writes into it, the peer
  * compares: nobody locks.
@@ -20,6 +21,7 @@
  * decrement that is a full barrier, before it looks at the next.
  *
  * Thread: the worker's owner. */
+/* clang-format on */
 #ifndef UMI_LEND_TABLE_H
 #define UMI_LEND_TABLE_H
 
@@ -30,69 +32,69 @@
 #include <sys/types.h>
 
 enum {
-    UMI_CMA_SLOTS = 256 /* loans at a time; what is beyond is not lent */
+    UMI_LEND_SLOTS = 256 /* loans at a time; what is beyond is not lent */
 };
 
-typedef struct umi_cma_slot {
+typedef struct umi_lend_slot {
     _Atomic uint64_t id;
     _Atomic uint64_t address;
     _Atomic uint64_t len;
-} umi_cma_slot;
+} umi_lend_slot;
 
-typedef struct umi_cma_table {
-    umi_cma_slot slots[UMI_CMA_SLOTS];
-    void        *loans[UMI_CMA_SLOTS]; /* the lender's; NULL: a free slot */
-    uint16_t     free[UMI_CMA_SLOTS];  /* the numbers of free slots */
-    unsigned     num_free;
-    uint64_t     last_id;
-    bool         is_over; /* goes with its last loan */
-} umi_cma_table;
+typedef struct umi_lend_table {
+    umi_lend_slot slots[UMI_LEND_SLOTS];
+    void         *loans[UMI_LEND_SLOTS]; /* the lender's; NULL: a free slot */
+    uint16_t      free[UMI_LEND_SLOTS];  /* the numbers of free slots */
+    unsigned      num_free;
+    uint64_t      last_id;
+    bool          is_over; /* goes with its last loan */
+} umi_lend_table;
 
-/* How a loan is named to the peer. */
-typedef struct umi_cma_loan {
+/* The name of a loan, for the peer. */
+typedef struct umi_lend_loan {
     uint64_t id;
     uint64_t len;
     uint32_t slot;
     uint32_t zero;
-} umi_cma_loan;
+} umi_lend_loan;
 
 /* ---- the lender's --------------------------------------------------------
  */
 
-/* NULL when out of memory or random bytes. */
-umi_cma_table *umi_cma_table_new(void);
+/* Make a table; NULL when out of memory or random bytes. */
+umi_lend_table *umi_lend_table_new(void);
 
-/* Nobody reads it any more. Its loans have yet to be removed. */
-void umi_cma_table_end(umi_cma_table *table);
+/* End the table: nobody reads it any more. Its loans have yet to be removed. */
+void umi_lend_table_end(umi_lend_table *table);
 
 /* Lend `len` bytes at `data`; `loan` is found by the number again. False if no
  * slot is free. */
-bool umi_cma_table_add(umi_cma_table *table, const void *data, size_t len,
-                       void *loan, umi_cma_loan *name);
+bool umi_lend_table_add(umi_lend_table *table, const void *data, size_t len,
+                        void *loan, umi_lend_loan *name);
 
-/* End it: whoever reads from now on finds out. */
-void umi_cma_table_remove(umi_cma_table *table, uint32_t slot);
+/* End a loan: whoever reads from now on finds out. */
+void umi_lend_table_remove(umi_lend_table *table, uint32_t slot);
 
-/* NULL if nothing of that number is lent. */
-void *umi_cma_table_find(const umi_cma_table *table, uint32_t slot,
-                         uint64_t id);
+/* Find a loan by its number; NULL if nothing of that number is lent. */
+void *umi_lend_table_find(const umi_lend_table *table, uint32_t slot,
+                          uint64_t id);
 
 /* ---- the reader's --------------------------------------------------------
  */
 
-/* Somebody else's table. */
-typedef struct umi_cma_source {
+/* The table of another process. */
+typedef struct umi_lend_source {
     pid_t    pid;
     uint64_t address;
     uint32_t size; /* slots */
-} umi_cma_source;
+} umi_lend_source;
 
-/* Does the system let this process read it? */
-bool umi_cma_source_is_readable(const umi_cma_source *source);
+/* True if the system lets this process read the table. */
+bool umi_lend_source_is_readable(const umi_lend_source *source);
 
 /* Copy what is lent to `data`, of `loan->len` bytes. False, and `data` is
  * undefined: there is no such loan, or no longer. */
-bool umi_cma_source_read(const umi_cma_source *source, const umi_cma_loan *loan,
-                         void *data);
+bool umi_lend_source_read(const umi_lend_source *source,
+                          const umi_lend_loan *loan, void *data);
 
 #endif

@@ -9,6 +9,7 @@
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
+#include "lend/agree.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
@@ -31,7 +32,7 @@ peer_closed(umx_ep *ep)
     umi_channels_fail_recvs(ep, UMX_ERR_PEER_CLOSED);
     umi_channels_fail_sends(ep, UMX_ERR_PEER_CLOSED);
     umi_am_run(ep); /* the last replies */
-    umi_rma_fail(ep, UMX_ERR_PEER_CLOSED);
+    umi_initiator_fail(ep, UMX_ERR_PEER_CLOSED);
 }
 
 static void
@@ -41,7 +42,7 @@ finish_ep(umx_ep *ep, umx_status status)
     umi_rma_finish(ep, status);
 }
 
-static const umi_ep_hooks ep_hooks = {
+static const umi_endpoint_hooks ep_hooks = {
     .size          = sizeof(umi_channels),
     .init          = umi_channels_init,
     .fini          = fini_ep,
@@ -56,7 +57,7 @@ static const umi_ep_hooks ep_hooks = {
     .read_goodbye  = umi_channels_read_goodbye,
     .has_arrived   = umi_channels_have_arrived,
     .has_waiting   = umi_channels_have_waiting,
-    .is_busy       = umi_rma_is_busy,
+    .is_busy       = umi_initiator_is_busy,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,
     .fail_recvs    = umi_channels_fail_recvs,
@@ -70,7 +71,7 @@ static const umi_ep_hooks ep_hooks = {
 /* ---- workers -------------------------------------------------------------
  */
 
-/* Behind each umx_worker. */
+/* What the rooms keep behind each umx_worker. */
 typedef struct rooms {
     umi_tags tags;
     umi_lend lend;
@@ -89,14 +90,14 @@ static void
 init_worker(umx_worker *worker)
 {
     umi_tag_init(worker, &rooms_of(worker)->tags);
-    umi_cma_init(worker, &rooms_of(worker)->lend);
+    umi_lend_init(worker, &rooms_of(worker)->lend);
     umi_am_init(worker, &rooms_of(worker)->am);
 }
 
 static void
 free_worker(umx_worker *worker)
 {
-    umi_cma_fini(&rooms_of(worker)->lend);
+    umi_lend_fini(&rooms_of(worker)->lend);
 }
 
 static void
@@ -120,6 +121,9 @@ static const umi_worker_hooks worker_hooks = {
     .size          = sizeof(rooms),
     .init          = init_worker,
     .free          = free_worker,
+    .link_size     = sizeof(umi_lend_agreement),
+    .init_link     = umi_lend_init_link,
+    .fini_link     = umi_lend_fini_link,
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_endpoint_visit,
@@ -127,13 +131,13 @@ static const umi_worker_hooks worker_hooks = {
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
-    .hold_flush    = umi_rma_hold_flush,
+    .hold_flush    = umi_initiator_hold_flush,
     .abort_ep      = umi_endpoint_abort,
     .abort         = abort_worker,
     .fini          = fini_worker,
 };
 
-/* For the first time, so that no message has to wait for it. */
+/* Let a pool make its first chunk, so that no message has to wait for it. */
 static void
 grow(umi_pool *pool)
 {
@@ -160,7 +164,7 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
                                     umi_control_on_arrival);
     }
     if (status == UMX_OK) {
-        status = umi_cma_listen(worker);
+        status = umi_lend_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);

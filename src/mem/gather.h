@@ -21,7 +21,8 @@ umi_gather_size(size_t count)
     return sizeof(umi_gather) + count * sizeof(umx_buffer);
 }
 
-/* Without pieces: umi_gather_add() as many as there is memory for. */
+/* Begin a gather without pieces: umi_gather_add() as many as there is memory
+ * for. */
 static inline void
 umi_gather_init(umi_gather *gather)
 {

@@ -6,7 +6,7 @@
 /* ---- making --------------------------------------------------------------
  */
 
-/* One dimension further out. */
+/* Add one dimension further out. */
 static void
 add_dim(umx_layout *layout, size_t count, ptrdiff_t stride)
 {
@@ -74,7 +74,7 @@ umx_layout_is_writable(const umx_layout *layout)
 /* ---- moving bytes --------------------------------------------------------
  */
 
-/* Where we are: in which run, `within` bytes behind its beginning. */
+/* A position in a layout: a run, and `within` bytes behind its beginning. */
 typedef struct position {
     const umx_layout *layout;
     char             *run;

@@ -15,7 +15,7 @@ typedef struct umi_memtype_ops {
     /* Host bytes into memory of this type, and out of it. */
     umx_status (*copy_in)(void *dst, const void *src, size_t len);
     umx_status (*copy_out)(void *dst, const void *src, size_t len);
-    /* Of device memory: its context, around calls of UCX. */
+    /* Enter and leave the context of device memory, around calls of UCX. */
     umx_status (*enter)(const void *data, size_t len);
     void (*leave)(void);
 } umi_memtype_ops;
@@ -59,7 +59,7 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
 /* umi_check_buffer() of device memory: it must be there. */
 umx_status umi_check_device_buffer(const umx_buffer *buf);
 
-/* May it be lent to an operation that takes a layout? */
+/* Check a buffer for an operation that takes a layout. */
 static inline umx_status
 umi_check_buffer(const umx_buffer *buf)
 {
@@ -70,14 +70,15 @@ umi_check_buffer(const umx_buffer *buf)
                                                   UMX_OK;
 }
 
-/* To one that takes none? */
+/* Check a buffer for an operation that takes no layout. */
 static inline umx_status
 umi_check_contiguous(const umx_buffer *buf)
 {
     return (buf->layout != NULL) ? UMX_ERR_UNSUPPORTED : umi_check_buffer(buf);
 }
 
-/* Before a call of UCX about `buf`, and after it. */
+/* Enter the context of `buf` before a call of UCX about it, and leave it after
+ * the call. */
 static inline umx_status
 umi_memory_enter(const umx_buffer *buf)
 {

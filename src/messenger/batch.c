@@ -11,7 +11,7 @@ umi_batch_status(const umx_ep *ep)
     switch (umx_ep_get_state(ep)) {
     case UMX_EP_CONNECTING:
     case UMX_EP_OPEN:
-        if (umi_ep_of(ep)->is_draining) {
+        if (umi_ep_base_of(ep)->is_draining) {
             return UMX_ERR_CLOSED;
         }
         return umx_ep_is_peer_closed(ep) ? UMX_ERR_PEER_CLOSED : UMX_OK;
@@ -43,8 +43,8 @@ close_outlet(umi_gathered *gathered)
     sender->refs++;
     batch->refs++;
     sender->is_advancing = true;
-    UMI_LIST_FOREACH_SAFE(link, &sender->waiting) {
-        umi_send_op *send_op = umi_container_of(link, umi_send_op, link);
+    UMI_LIST_FOREACH_SAFE(node, &sender->waiting) {
+        umi_send_op *send_op = umi_container_of(node, umi_send_op, node);
 
         umi_send_op_post(send_op, ep);
         if (send_op->num_left == 0) {
@@ -62,8 +62,8 @@ close_outlet(umi_gathered *gathered)
 umi_batch *
 umi_batch_find(const umx_message_sender *sender, umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &umi_ep_of(ep)->gathered) {
-        umi_gathered *gathered = umi_container_of(link, umi_gathered, ep_link);
+    UMI_LIST_FOREACH(node, &umi_ep_base_of(ep)->gathered) {
+        umi_gathered *gathered = umi_container_of(node, umi_gathered, ep_node);
         umi_batch    *batch    = umi_container_of(gathered, umi_batch, base);
 
         if (gathered->flush == flush && batch->sender == sender) {
@@ -85,14 +85,14 @@ umi_batch_get(umx_message_sender *sender, umx_ep *ep)
     if (batch == NULL) {
         return NULL;
     }
-    batch->base.ep    = umi_ep_of(ep);
+    batch->base.ep    = umi_ep_base_of(ep);
     batch->base.flush = flush;
     batch->base.close = close_outlet;
     batch->sender     = sender;
-    umi_link_init(&batch->base.worker_link);
-    umi_list_append(&batch->base.ep->gathered, &batch->base.ep_link);
-    umi_list_append(&sender->batches, &batch->link);
-    umi_ep_hold(batch->base.ep);
+    umi_node_init(&batch->base.worker_node);
+    umi_list_append(&batch->base.ep->gathered, &batch->base.ep_node);
+    umi_list_append(&sender->batches, &batch->node);
+    umi_ep_base_hold(batch->base.ep);
     sender->refs++;
     return batch;
 }
@@ -105,10 +105,10 @@ umi_batch_check(umi_batch *batch)
     if (batch->pack != NULL || batch->num_waiting != 0 || batch->refs != 0) {
         return;
     }
-    umi_link_remove(&batch->base.ep_link);
-    umi_link_remove(&batch->base.worker_link);
-    umi_link_remove(&batch->link);
-    umi_ep_release(batch->base.ep);
+    umi_node_remove(&batch->base.ep_node);
+    umi_node_remove(&batch->base.worker_node);
+    umi_node_remove(&batch->node);
+    umi_ep_base_release(batch->base.ep);
     free(batch);
     umi_sender_put(sender);
 }
@@ -132,7 +132,7 @@ open_pack(umi_batch *batch, uint64_t generation)
     batch->len        = 1;
     batch->generation = generation;
     umi_sender_begin(sender, generation);
-    umi_list_append(&worker->gathered, &batch->base.worker_link);
+    umi_list_append(&worker->gathered, &batch->base.worker_node);
     worker->has_events = true;
     worker->is_armed   = false;
     return true;
@@ -150,11 +150,12 @@ close_pack(umi_batch *batch)
         free(batch->pack);
     }
     batch->pack = NULL;
-    umi_link_remove(&batch->base.worker_link);
+    umi_node_remove(&batch->base.worker_node);
     umi_sender_end(sender, batch->generation);
 }
 
-/* Without memory for it the endpoint ends: messages would be missing. */
+/* Post the batch. Without memory for that the endpoint ends: messages would be
+ * missing. */
 static void
 post_pack(umi_batch *batch)
 {

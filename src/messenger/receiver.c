@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* listener.c: messages that come, one after the other.
  *
  *   IDLE --receive--> RECEIVING --> HELD --one--> LANDING --> LANDED --> IDLE
@@ -8,6 +9,7 @@
  * RECEIVING and LANDING wait for libumx; what else there is to do, run() does.
  * Every callback may stop or destroy the listener: it lasts until run() or the
  * operation is over, and looks at its state again. */
+/* clang-format on */
 #include <stdlib.h>
 #include <umx/am.h>
 #include <umx/channel.h>
@@ -62,7 +64,7 @@ put(umx_message_listener *listener)
         return;
     }
     if (listener->ep != NULL) {
-        umi_ep_release(umi_ep_of(listener->ep));
+        umi_ep_base_release(umi_ep_base_of(listener->ep));
     }
     free(listener->frames);
     free(listener->buffers);
@@ -90,7 +92,7 @@ finish(umx_message_listener *listener)
     listener->state = ENDED;
     listener->ep    = NULL;
     tell_end(listener);
-    umi_ep_release(umi_ep_of(ep));
+    umi_ep_base_release(umi_ep_base_of(ep));
 }
 
 static void
@@ -182,7 +184,8 @@ check_buffers(const umx_message_listener *listener, const umx_frames_info *info)
     return UMX_OK;
 }
 
-/* Does somebody want it? Then there is memory for its bytes in `buffers`. */
+/* Find out whether somebody wants the message. Then there is memory for its
+ * bytes in `buffers`. */
 static bool
 find_memory(umx_message_listener *listener, const umx_frames_info *info)
 {
@@ -228,7 +231,7 @@ on_landed(umx_request *op, umx_status status, void *arg)
     go_on(listener);
 }
 
-/* Of the memory on_landed() tells; the listener is over. */
+/* End the listener; on_landed() tells of the memory. */
 static void
 on_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -304,7 +307,7 @@ copy_entry(umx_message_listener *listener, const umi_pack_entry *entry)
     return status;
 }
 
-/* There is no memory to look at it: its receiver is told. */
+/* Tell the receiver of an entry that there is no memory to look at it. */
 static void
 refuse_entry(umx_message_listener *listener, const umi_pack_entry *entry)
 {
@@ -395,7 +398,7 @@ receive(umx_message_listener *listener)
     }
 }
 
-/* What kind is it? */
+/* Look at a message: of what kind it is. */
 static void
 look(umx_message_listener *listener)
 {
@@ -414,7 +417,7 @@ look(umx_message_listener *listener)
     }
 }
 
-/* Nothing is handed out any more. */
+/* Stop handing out messages. */
 static void
 stop(umx_message_listener *listener)
 {
@@ -432,7 +435,7 @@ stop(umx_message_listener *listener)
     finish(listener);
 }
 
-/* One step; true if it handed out a message. */
+/* Take one step; true if it handed out a message. */
 static bool
 step(umx_message_listener *listener)
 {
@@ -518,7 +521,8 @@ on_soon(umx_worker *worker, umx_status status, void *arg)
     go_on(listener);
 }
 
-/* What is there to do at once is put off: the caller has no listener yet. */
+/* Start to listen. What is there to do at once is put off: the caller has no
+ * listener yet. */
 static umx_status
 start(umx_message_listener *listener)
 {
@@ -528,7 +532,7 @@ start(umx_message_listener *listener)
     if (listener->state == RECEIVING) {
         return UMX_OK;
     }
-    status = umx_worker_submit(umi_ep_of(listener->ep)->worker, on_soon,
+    status = umx_worker_submit(umi_ep_base_of(listener->ep)->worker, on_soon,
                                listener);
     if (status == UMX_OK) {
         listener->refs++;
@@ -559,7 +563,7 @@ umx_message_listener_create(umx_ep                            *ep,
                             const umx_message_listener_params *params,
                             umx_message_listener             **listener_p)
 {
-    umx_worker           *worker = umi_ep_of(ep)->worker;
+    umx_worker           *worker = umi_ep_base_of(ep)->worker;
     umx_message_listener *listener;
     umx_status            status;
 
@@ -577,7 +581,7 @@ umx_message_listener_create(umx_ep                            *ep,
     fill_params(&listener->params, params);
     listener->ep   = ep;
     listener->refs = 1;
-    umi_ep_hold(umi_ep_of(ep));
+    umi_ep_base_hold(umi_ep_base_of(ep));
     status = start(listener);
     if (status != UMX_OK) {
         put(listener);

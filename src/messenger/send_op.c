@@ -20,7 +20,7 @@ umi_send_op_new(umx_message_sender *sender, uint64_t generation,
         return NULL;
     }
     memset(send_op, 0, size);
-    umi_link_init(&send_op->link);
+    umi_node_init(&send_op->node);
     send_op->sender           = sender;
     send_op->generation       = generation;
     send_op->num_destinations = num_destinations;
@@ -43,7 +43,7 @@ umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep)
     destination->send_op = send_op;
     destination->ep      = ep;
     destination->status  = UMX_INPROGRESS;
-    umi_ep_hold(umi_ep_of(ep));
+    umi_ep_base_hold(umi_ep_base_of(ep));
 }
 
 umi_send_op *
@@ -83,7 +83,7 @@ umi_send_op_from(umx_message_sender *sender, const umx_message_out *message,
     return send_op;
 }
 
-/* Nothing waits for it any more. */
+/* End an operation that nothing waits for any more. */
 static void
 end_thing(umi_send_op *send_op)
 {
@@ -105,7 +105,7 @@ umi_send_op_free(umi_send_op *send_op)
             umi_memh_put(send_op->buffers[i].memh);
         }
     }
-    umi_link_remove(&send_op->link);
+    umi_node_remove(&send_op->node);
     free(send_op);
     umi_sender_put(sender);
 }
@@ -137,7 +137,7 @@ end_destination(umi_destination *destination, umx_status status)
     destination->ep     = NULL;
     send_op->num_left--;
     send_op->num_lost -= destination->is_lost;
-    umi_ep_release(umi_ep_of(ep));
+    umi_ep_base_release(umi_ep_base_of(ep));
 }
 
 /* A destination waits no longer. */
@@ -148,8 +148,8 @@ end_waiting(umi_destination *destination)
     umi_batch   *batch;
 
     destination->is_posted = true;
-    if (--send_op->num_waiting == 0 && umi_link_is_linked(&send_op->link)) {
-        umi_link_remove(&send_op->link);
+    if (--send_op->num_waiting == 0 && umi_node_is_linked(&send_op->node)) {
+        umi_node_remove(&send_op->node);
         send_op->sender->stats.num_waiting--;
     }
     if ((size_t)(destination - send_op->destinations) >= send_op->num_batches) {
@@ -162,7 +162,8 @@ end_waiting(umi_destination *destination)
     }
 }
 
-/* Only destinations that are lost are left: nobody else waits for them. */
+/* Check whether only destinations that are lost are left, for which nobody else
+ * waits. */
 static void
 check_lost(umi_send_op *send_op)
 {
@@ -198,7 +199,7 @@ on_leg_done(umx_request *op, umx_status status, void *arg)
     umi_sender_put(sender);
 }
 
-/* UCX keeps it for good. */
+/* Note that UCX keeps an operation for good. */
 static void
 on_leg_lost(umx_request *op, umx_status status, void *arg)
 {
@@ -304,7 +305,7 @@ umi_send_op_wait(umi_send_op *send_op)
         batch->num_waiting++;
         send_op->num_batches++;
     }
-    umi_list_append(&sender->waiting, &send_op->link);
+    umi_list_append(&sender->waiting, &send_op->node);
     sender->stats.num_waiting++;
     return UMX_OK;
 }

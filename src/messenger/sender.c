@@ -22,7 +22,7 @@ void
 umi_sender_put(umx_message_sender *sender)
 {
     if (--sender->refs == 0) {
-        umi_link_remove(&sender->dependent.link);
+        umi_node_remove(&sender->dependent.node);
         free(sender->spare);
         free(sender);
     }
@@ -39,15 +39,15 @@ end(umi_dependent *dependent)
     sender->worker = NULL;
     while (!umi_list_is_empty(&sender->waiting)) {
         umi_send_op *send_op = umi_container_of(sender->waiting.next,
-                                                umi_send_op, link);
+                                                umi_send_op, node);
 
         umi_send_op_withdraw(send_op, UMX_ERR_CANCELED);
         if (send_op->num_left == 0) {
             umi_send_op_finish(send_op);
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &sender->batches) {
-        umi_batch_drop(umi_container_of(link, umi_batch, link));
+    UMI_LIST_FOREACH_SAFE(node, &sender->batches) {
+        umi_batch_drop(umi_container_of(node, umi_batch, node));
     }
     umi_request_complete_all(&sender->settling, UMX_ERR_CANCELED);
     umi_sender_put(sender);
@@ -81,7 +81,7 @@ umx_message_sender_create(umx_worker                      *worker,
     umi_list_init(&sender->waiting);
     umi_list_init(&sender->settling);
     sender->dependent.end = end;
-    umi_list_append(&worker->dependents, &sender->dependent.link);
+    umi_list_append(&worker->dependents, &sender->dependent.node);
     *sender_p = sender;
     return UMX_OK;
 }
@@ -100,8 +100,8 @@ void
 umi_sender_begin(umx_message_sender *sender, uint64_t generation)
 {
     sender->num_things++;
-    UMI_LIST_FOREACH(link, &sender->settling) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH(node, &sender->settling) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         settling_of(req)->num_left += (generation <=
                                        settling_of(req)->generation);
@@ -112,8 +112,8 @@ void
 umi_sender_end(umx_message_sender *sender, uint64_t generation)
 {
     sender->num_things--;
-    UMI_LIST_FOREACH_SAFE(link, &sender->settling) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &sender->settling) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (generation <= settling_of(req)->generation &&
             --settling_of(req)->num_left == 0) {
@@ -128,8 +128,8 @@ flush_batches(umx_message_sender *sender)
 {
     bool has_flushed = false;
 
-    UMI_LIST_FOREACH_SAFE(link, &sender->batches) {
-        umi_batch *batch = umi_container_of(link, umi_batch, link);
+    UMI_LIST_FOREACH_SAFE(node, &sender->batches) {
+        umi_batch *batch = umi_container_of(node, umi_batch, node);
 
         has_flushed = has_flushed || batch->pack != NULL;
         umi_batch_flush(batch);
@@ -147,7 +147,7 @@ umi_sender_advance(umx_message_sender *sender)
     sender->refs++;
     while (!umi_list_is_empty(&sender->waiting)) {
         umi_send_op *send_op = umi_container_of(sender->waiting.next,
-                                                umi_send_op, link);
+                                                umi_send_op, node);
 
         if (umi_sender_has_room(sender, send_op->num_waiting * send_op->len)) {
             umi_send_op_post(send_op, NULL);
@@ -199,7 +199,7 @@ umx_message_sender_drain(umx_message_sender  *sender,
     req->buf                     = (umx_buffer){0};
     settling_of(req)->generation = sender->generation++;
     settling_of(req)->num_left   = sender->num_things;
-    umi_list_append(&sender->settling, &req->link);
+    umi_list_append(&sender->settling, &req->node);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -230,7 +230,7 @@ check(const umx_message_sender *sender, const umx_message_out *message,
         status = UMX_ERR_INVALID_PARAM;
     }
     for (size_t i = 0; status == UMX_OK && i < message->num_endpoints; i++) {
-        umx_worker *worker = umi_ep_of(message->endpoints[i])->worker;
+        umx_worker *worker = umi_ep_base_of(message->endpoints[i])->worker;
 
         if (worker != sender->worker) {
             status = UMX_ERR_INVALID_PARAM;
@@ -306,7 +306,8 @@ send_long(umx_message_sender *sender, const umx_message_out *message,
     return UMX_INPROGRESS;
 }
 
-/* May it go now? Small ones that nobody has handed over yet make way. */
+/* True if a message of `len` bytes may go now. Small messages that nobody has
+ * handed over yet make way. */
 static bool
 has_turn(umx_message_sender *sender, uint64_t len)
 {

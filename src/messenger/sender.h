@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* sender.h: messages on their way. Thread: the worker's owner.
  *
  *   umx_message_send() --small--> the batch of its endpoint ---> a pack
@@ -14,6 +15,7 @@
  * when it was made. Things are told apart by `generation`, which grows with
  * each such request; a thing is a send_op, or a pack that is being filled,
  * which is of the oldest generation in it. */
+/* clang-format on */
 #ifndef UMI_MESSENGER_SENDER_H
 #define UMI_MESSENGER_SENDER_H
 
@@ -29,8 +31,8 @@ struct umx_message_sender {
     uint16_t      channel;
     bool          is_advancing;
     unsigned      refs;     /* the user, batches, send_ops */
-    umi_list      batches;  /* umi_batch.link */
-    umi_list      waiting;  /* umi_send_op.link */
+    umi_list      batches;  /* umi_batch.node */
+    umi_list      waiting;  /* umi_send_op.node */
     umi_list      settling; /* requests */
     uint64_t      generation;
     uint64_t      num_things;
@@ -39,10 +41,10 @@ struct umx_message_sender {
     umx_message_sender_stats stats;
 };
 
-/* What a sender has for one endpoint, while it has something. */
+/* A batch: what a sender has for one endpoint, while it has something. */
 typedef struct umi_batch {
     umi_gathered        base;
-    umi_link            link; /* sender->batches */
+    umi_node            node; /* sender->batches */
     umx_message_sender *sender;
     uint8_t            *pack;        /* UMI_PACK_MAX bytes; NULL: none */
     size_t              len;         /* of it */
@@ -62,7 +64,7 @@ typedef struct umi_destination {
 
 /* A long message, one that waits, or a pack. */
 typedef struct umi_send_op {
-    umi_link            link; /* sender->waiting; or by itself */
+    umi_node            node; /* sender->waiting; or by itself */
     umx_message_sender *sender;
     umx_request        *req;      /* NULL: a pack */
     umx_status         *statuses; /* the user's; or NULL */
@@ -126,21 +128,22 @@ void umi_sender_advance(umx_message_sender *sender);
 /* Bytes of the entry of a message; 0 if it is not for packs. */
 size_t umi_pack_entry_size(const umx_message_out *message);
 
-/* Write it to memory of that size. */
+/* Write a pack to memory of that size. */
 umx_status umi_pack_write(const umx_message_out *message, void *data,
                           size_t size);
 
 /* ---- batch.c ------------------------------------------------------------
  */
 
-/* Why nothing can be sent to `ep`; UMX_OK if it can. */
+/* Tell why nothing can be sent to `ep`; UMX_OK if it can. */
 umx_status umi_batch_status(const umx_ep *ep);
 
-/* NULL: out of memory. One that is new and gets nothing: umi_batch_check(). */
+/* Find or make the batch for `ep`; NULL: out of memory. A new batch that gets
+ * nothing goes to umi_batch_check(). */
 umi_batch *umi_batch_get(umx_message_sender *sender, umx_ep *ep);
 void       umi_batch_check(umi_batch *batch);
 
-/* NULL: it has nothing. */
+/* Find the batch for `ep`; NULL: there is none. */
 umi_batch *umi_batch_find(const umx_message_sender *sender, umx_ep *ep);
 
 /* Add a small message. */
@@ -148,23 +151,24 @@ umx_status umi_batch_add(umx_message_sender *sender, umx_ep *ep,
                          const umx_message_out *message, size_t entry_size,
                          uint64_t generation);
 
-/* Hand over its pack, if there is one. */
+/* Hand over the batch's pack, if there is one. */
 void umi_batch_flush(umi_batch *batch);
 
-/* Forget it. */
+/* Forget a batch. */
 void umi_batch_drop(umi_batch *batch);
 
 /* ---- send_op.c -----------------------------------------------------------
  */
 
-/* With room for that; NULL: out of memory. */
+/* Make an operation with room for that; NULL: out of memory. */
 umi_send_op *umi_send_op_new(umx_message_sender *sender, uint64_t generation,
                              size_t num_destinations, size_t header_len,
                              size_t num_buffers);
 void         umi_send_op_free(umi_send_op *send_op);
 void umi_send_op_set_destination(umi_send_op *send_op, size_t i, umx_ep *ep);
 
-/* Of a message; `is_waiting`: it lasts longer than the call. */
+/* Make the operation of a message; `is_waiting`: it lasts longer than the call.
+ */
 umi_send_op *umi_send_op_from(umx_message_sender    *sender,
                               const umx_message_out *message, size_t entry_size,
                               uint64_t len, bool is_waiting);
@@ -175,10 +179,11 @@ void umi_send_op_post(umi_send_op *send_op, const umx_ep *ep);
 /* The first failure, or UMX_OK. */
 umx_status umi_send_op_status(const umi_send_op *send_op);
 
-/* No destination is left: tell the request, and free it. */
+/* Finish an operation that has no destination left: tell the request, and free
+ * the operation. */
 void umi_send_op_finish(umi_send_op *send_op);
 
-/* Into `waiting`. */
+/* Put an operation into `waiting`. */
 umx_status umi_send_op_wait(umi_send_op *send_op);
 
 /* End the destinations that are not posted. */

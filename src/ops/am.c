@@ -89,8 +89,8 @@ umi_am_refuse_all(umx_worker *worker)
     }
 }
 
-/* What UCX is given instead of `data` if the memory is not contiguous; see
- * core/datatype.h. */
+/* Choose what UCX is given instead of `data` if the memory is not contiguous;
+ * see core/datatype.h. */
 static void *
 use_datatype(umx_request *req, ucp_request_param_t *params, void *data,
              size_t *count_p)
@@ -170,7 +170,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
 }
 
 void
-umi_am_release(const umi_ep *ep, void *data)
+umi_am_release(const umi_ep_base *ep, void *data)
 {
     ucp_am_data_release(ep->engine->ucp, data);
 }

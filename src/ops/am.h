@@ -35,10 +35,10 @@ typedef int (*umi_am_fn)(umx_worker *worker, const umi_am_arrival *arrival);
 
 umx_status umi_am_set_handler(umx_worker *worker, unsigned id, umi_am_fn fn);
 
-/* Whatever arrives from now on. */
+/* Refuse whatever arrives from now on. */
 void umi_am_refuse_all(umx_worker *worker);
 
-/* What has been set for its worker is for `engine`, too. */
+/* Set the handlers of its worker for `engine`, too. */
 umx_status umi_am_copy_handlers(umi_engine *engine);
 
 /* Send `req->buf` with an optional header, which must live as long as `req`,
@@ -53,6 +53,6 @@ umx_status umi_am_recv(umx_request *req, void *desc, size_t len);
 
 /* Drop kept data of `ep`. A dropped announcement completes its sender with
  * success. */
-void umi_am_release(const umi_ep *ep, void *data);
+void umi_am_release(const umi_ep_base *ep, void *data);
 
 #endif

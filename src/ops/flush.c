@@ -3,7 +3,7 @@
 
 #include "ops/post.h"
 
-/* Of a worker. */
+/* The flush of a worker. */
 typedef struct worker_flush {
     unsigned   num_left; /* endpoints */
     umx_status status;   /* of posting */
@@ -11,7 +11,7 @@ typedef struct worker_flush {
 
 UMI_REQUEST_TAIL(worker_flush, flush_of);
 
-/* Of an endpoint. */
+/* End the flush of an endpoint. */
 static void
 on_flushed(void *request, ucs_status_t status, void *arg)
 {
@@ -59,7 +59,7 @@ static const umi_request_ops part_ops = {.name   = "flush_part",
                                          .finish = part_finish};
 
 static umx_status
-post_part(umx_request *req, umi_ep *ep)
+post_part(umx_request *req, umi_ep_base *ep)
 {
     umx_request *part = umi_request_new(req->worker, ep, &part_ops, NULL);
 
@@ -86,8 +86,8 @@ flush_worker(umx_request *req)
 {
     flush_of(req)->num_left = 1; /* this call's own */
     flush_of(req)->status   = UMX_OK;
-    UMI_LIST_FOREACH(link, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH(node, &req->worker->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (ep->handle != NULL && flush_of(req)->status == UMX_OK) {
             flush_of(req)->status = post_part(req, ep);
@@ -119,7 +119,7 @@ static const umi_request_ops flush_ops = {
     .name = "flush", .cancel = umi_post_cancel, .post = umi_flush_post};
 
 static umx_request *
-new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
+new_flush(umx_worker *worker, umi_ep_base *ep, const umx_op_params *params)
 {
     umx_request *req = umi_request_new(worker, ep, &flush_ops, params);
 
@@ -129,7 +129,7 @@ new_flush(umx_worker *worker, umi_ep *ep, const umx_op_params *params)
     return req;
 }
 
-/* Does it have to wait? Frees `req` on a failure. */
+/* Find out whether the flush has to wait. Frees `req` on a failure. */
 static umx_status
 hold_flush(umx_request *req, umx_request **req_p)
 {
@@ -176,7 +176,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
 umx_status
 umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
-    umi_ep      *base = umi_ep_of(ep);
+    umi_ep_base *base = umi_ep_base_of(ep);
     umx_request *req;
     umx_status   status;
 
@@ -187,8 +187,8 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
     if (status != UMX_OK) {
         return status;
     }
-    umi_ep_flush_gathered(base, false);
-    /* While it closes there is something to flush still. */
+    umi_ep_base_flush_gathered(base, false);
+    /* While an endpoint closes there is still something to flush. */
     if (base->is_bound ? base->handle == NULL : base->end_status != UMX_OK) {
         return UMX_ERR_CLOSED;
     }
@@ -197,5 +197,5 @@ umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
         return UMX_ERR_NO_MEMORY;
     }
     status = hold_flush(req, req_p);
-    return (status != UMX_OK) ? status : umi_ep_post(base, req, req_p);
+    return (status != UMX_OK) ? status : umi_ep_base_post(base, req, req_p);
 }

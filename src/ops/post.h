@@ -7,8 +7,8 @@
 #include "core/worker.h"
 #include "mem/memtype.h"
 
-/* The registration that `buf` names. UCX would take it for a layout too, where
- * it means nothing; and bytes that are staged are not in it. */
+/* Tell UCX the registration that `buf` names. For a layout UCX would take it,
+ * too, where it means nothing; and staged bytes are not in it. */
 static inline void
 umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
               const umx_buffer *buf)
@@ -37,8 +37,8 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
     umi_post_memh(params, req->worker, &req->buf);
 }
 
-/* What UCX's callback says of `req`. UCX's endpoint may outlive one that was
- * cut off for a while: what UCX completes meanwhile ends as if it were
+/* Translate what UCX's callback says of `req`. UCX's endpoint may outlive one
+ * that was cut off for a while: what UCX completes meanwhile ends as if it were
  * cancelled. */
 static inline umx_status
 umi_post_status(const umx_request *req, ucs_status_t status)
@@ -48,8 +48,8 @@ umi_post_status(const umx_request *req, ucs_status_t status)
                umi_ep_status(status);
 }
 
-/* What UCX's *_nbx call returned, as a status; a request in UCX's hands goes
- * on `list`. */
+/* Translate what UCX's *_nbx call returned into a status; a request in UCX's
+ * hands goes on `list`. */
 static inline umx_status
 umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
 {
@@ -64,12 +64,12 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
         return UMX_INPROGRESS; /* the callback has run: on the done list */
     }
     req->is_posted = true;
-    umi_list_append(list, &req->link);
+    umi_list_append(list, &req->node);
     return UMX_INPROGRESS;
 }
 
 /* umi_request_ops.cancel of what UCX cannot take back: it is only taken off
- * umi_ep.waiting. */
+ * umi_ep_base.waiting. */
 static inline void
 umi_post_cancel(umx_request *req)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/peer.h"
+#include "core/link.h"
 #include "ops/am.h"
 #include "ops/tag.h"
 #include "util/hash.h"
@@ -86,8 +86,8 @@ close_handle(umi_queue_probe *probe)
     umi_engine_release(probe->engine);
 }
 
-/* As endpoints to peers are, so that it takes the way that they take. False if
- * that is not shared memory, or UCX cannot. */
+/* Make an endpoint as links have, so that the probe takes the way that messages
+ * take. False if that is not shared memory, or UCX cannot. */
 static bool
 open_handle(umi_queue_probe *probe)
 {
@@ -121,7 +121,8 @@ open_handle(umi_queue_probe *probe)
     return is_shared;
 }
 
-/* False: there is no memory for it, or there are no random bytes. */
+/* Send the probe's message. False: there is no memory for it, or there are no
+ * random bytes. */
 static bool
 send_message(umi_queue_probe *probe)
 {
@@ -170,17 +171,17 @@ renew(umx_worker *worker)
     }
     umi_engine_use(engine);
     worker->stats.renewals++;
-    UMI_LIST_FOREACH_SAFE(link, &worker->peers) {
-        umi_peer *peer = umi_container_of(link, umi_peer, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (peer->engine == old && peer->has_shm) {
-            umi_peer_fail(peer, reason);
+        if (link->engine == old && link->has_shm) {
+            umi_link_fail(link, reason);
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
-        if (ep->engine == old && ep->peer == NULL) {
+        if (ep->engine == old && ep->link == NULL) {
             worker->hooks->on_renewed(ep, reason);
         }
     }
@@ -198,7 +199,7 @@ start_turn(umi_queue_probe *probe)
                     TURN_MS * UINT64_C(1000000));
 }
 
-/* Then the next end asks again. */
+/* Stop the probe; the next end of a connection asks again. */
 static void
 stop(umi_queue_probe *probe)
 {
@@ -263,7 +264,7 @@ umi_queue_doubt(umx_worker *worker)
         return;
     }
     probe->is_needed = true;
-    if (!umi_link_is_linked(&worker->queue_timer.link)) {
+    if (!umi_node_is_linked(&worker->queue_timer.node)) {
         start_turn(probe); /* many may end together */
     }
 }

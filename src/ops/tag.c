@@ -14,7 +14,8 @@ on_sent(void *request, ucs_status_t status, void *arg)
 
     ucp_request_free(request);
     if (--req->ep->num_tag_sends == 0 && req->ep->is_draining) {
-        umi_ep_raise(req->ep, UMI_EP_EVENT_LAYER); /* the close may go on */
+        umi_ep_base_raise(req->ep,
+                          UMI_EP_EVENT_LAYER); /* the close may go on */
     }
     umi_request_complete(req, umi_post_status(req, status));
 }
@@ -22,7 +23,7 @@ on_sent(void *request, ucs_status_t status, void *arg)
 static umx_status
 post_send(umx_request *req)
 {
-    umi_ep             *ep = req->ep;
+    umi_ep_base        *ep = req->ep;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
@@ -77,8 +78,8 @@ static umx_status
 send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
             const umx_op_params *params, umx_request **req_p)
 {
-    umi_ep      *base   = umi_ep_of(ep);
-    umx_status   status = umi_ep_post_status(base);
+    umi_ep_base *base   = umi_ep_base_of(ep);
+    umx_status   status = umi_ep_base_post_status(base);
     umx_request *req;
 
     if (status != UMX_OK) {
@@ -92,10 +93,10 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->tag     = tag;
     umi_tag_op_of(req)->is_sync = is_sync;
-    return umi_ep_post(base, req, req_p);
+    return umi_ep_base_post(base, req, req_p);
 }
 
 umx_status
@@ -118,7 +119,7 @@ umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
 static void
 cancel_recv(umx_request *req)
 {
-    /* Calls the callback before it returns, which only queues. */
+    /* UCX calls the callback, which only queues, before this returns. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
                        umi_tag_op_of(req)->handle);
 }
@@ -127,14 +128,15 @@ static bool
 finish_recv(umx_request *req)
 {
     if (req->is_cancelled) {
-        /* It had landed before: back, for the next receive. */
+        /* The message had landed before: it goes back, for the next receive. */
         if (req->status == UMX_OK &&
             umi_tag_keep(req->worker, &req->info, &req->buf) == UMX_OK) {
             req->status = UMX_ERR_CANCELED;
         }
     } else if (req->status == UMX_ERR_CANCELED && req->ep != NULL &&
                req->ep->end_status != UMX_OK) {
-        /* By its endpoint's end, not by the user: say why. */
+        /* The end of its endpoint cancelled the receive, not the user: say why.
+         */
         req->status = req->ep->end_status;
     }
     return true;
@@ -179,7 +181,7 @@ settle_redirected(umx_request *req, umx_tag_message *message,
         return;
     }
     req->is_posted = false;
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     status = umi_tag_deliver(req, message);
     if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
@@ -196,7 +198,7 @@ post_again(umx_request *req)
 
     umi_tag_op_of(req)->is_moving = false;
     req->is_posted                = false;
-    umi_link_remove(&req->link);
+    umi_node_remove(&req->node);
     status = post_recv(req);
     if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
@@ -206,10 +208,11 @@ post_again(umx_request *req)
 void
 umi_tag_move(umx_worker *worker, const umi_engine *old)
 {
-    UMI_LIST_FOREACH_SAFE(link, &worker->inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->inflight) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
-        /* One that is landing stays where it is: UCX does not cancel it. */
+        /* A receive whose message lands stays where it is: UCX does not cancel
+         * it. */
         if (umi_tag_op_of(req)->engine == old &&
             umi_tag_op_of(req)->message == NULL && !req->is_cancelled) {
             umi_tag_op_of(req)->is_moving = true;
@@ -245,9 +248,10 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
 void
 umi_tag_redirect(umx_request *req, umx_tag_message *message)
 {
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     umi_tag_op_of(req)->message = message;
-    /* Unless it is landing: then `message` waits for the end of that. */
+    /* UCX does not cancel a receive whose message lands: then `message` waits
+     * for the end of that. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
                        umi_tag_op_of(req)->handle);
 }
@@ -277,14 +281,14 @@ post_recv(umx_request *req)
 /* What has come is the worker's: an endpoint that the peer ended takes nothing
  * from those who come late, as on channels. */
 static umx_status
-check_recv(umx_worker *worker, const umi_ep *ep, uint64_t tag, uint64_t mask,
-           const umx_buffer *buf)
+check_recv(umx_worker *worker, const umi_ep_base *ep, uint64_t tag,
+           uint64_t mask, const umx_buffer *buf)
 {
     umx_status    status = umi_worker_check(worker);
     umx_recv_info info;
 
     if (status == UMX_OK && ep != NULL) {
-        status = umi_ep_post_status(ep);
+        status = umi_ep_base_post_status(ep);
         if (status != UMX_OK && status != UMX_ERR_CLOSED &&
             umx_tag_probe(worker, tag, mask, &info) == UMX_OK) {
             status = UMX_OK;
@@ -298,7 +302,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              const umx_buffer *buf, const umx_op_params *params,
              umx_request **req_p, umx_recv_info *info)
 {
-    umi_ep          *base   = (ep != NULL) ? umi_ep_of(ep) : NULL;
+    umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
     umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;
     umx_tag_message *message;
@@ -310,7 +314,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     req->info                     = (umx_recv_info){0};
     umi_tag_op_of(req)->tag       = tag;
     umi_tag_op_of(req)->mask      = mask;

@@ -14,15 +14,15 @@
 
 #include "core/worker.h"
 
-/* What a worker has of UCX's tags. */
+/* The messages of UCX's tags that a worker keeps. */
 typedef struct umi_tags {
-    umi_list returned; /* umx_tag_message.link */
+    umi_list returned; /* umx_tag_message.node */
     umi_list taken;    /* the same, in the user's hands */
     uint32_t seq;      /* of the next message */
 } umi_tags;
 
 struct umx_tag_message {
-    umi_link          link;   /* umi_tags.returned or taken */
+    umi_node          node;   /* umi_tags.returned or taken */
     umx_worker       *worker; /* NULL once that is destroyed */
     umi_engine       *engine; /* held; of `handle`, or NULL */
     ucp_tag_message_h handle; /* UCX's; NULL: the bytes are in `data` */
@@ -43,14 +43,14 @@ typedef struct umi_tag_op {
 
 UMI_REQUEST_TAIL(umi_tag_op, umi_tag_op_of);
 
-/* These are UCX's own messages: it must reach the bytes. */
+/* Check a buffer for UCX's own messages: UCX must reach the bytes. */
 umx_status umi_tag_check_buffer(const umx_worker *worker,
                                 const umx_buffer *buf);
 
 /* The first on umi_tags.returned that matches; NULL: none. */
 umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 
-/* Of a message that lies in `buf`: a copy, to umi_tags.returned. */
+/* Put a copy of a message that lies in `buf` on umi_tags.returned. */
 umx_status umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
                         const umx_buffer *buf);
 
@@ -81,7 +81,7 @@ void umi_tag_move(umx_worker *worker, const umi_engine *old);
 /* A new worker, whose tags lie in `tags`. */
 void umi_tag_init(umx_worker *worker, umi_tags *tags);
 
-/* Of umi_worker_hooks: on_arrivals; part of abort. */
+/* umi_worker_hooks.on_arrivals, and a part of umi_worker_hooks.abort */
 void umi_tag_look(umx_worker *worker);
 void umi_tag_abort(umx_worker *worker);
 

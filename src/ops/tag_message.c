@@ -12,16 +12,16 @@
  */
 
 static umx_tag_message *
-message_of(umi_link *link)
+message_of(umi_node *node)
 {
-    return umi_container_of(link, umx_tag_message, link);
+    return umi_container_of(node, umx_tag_message, node);
 }
 
 umx_tag_message *
 umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask)
 {
-    UMI_LIST_FOREACH(link, &worker->tags->returned) {
-        umx_tag_message *message = message_of(link);
+    UMI_LIST_FOREACH(node, &worker->tags->returned) {
+        umx_tag_message *message = message_of(node);
 
         if (umi_tag_matches(message->info.tag, tag, mask)) {
             return message;
@@ -34,14 +34,14 @@ void
 umi_tag_return(umx_tag_message *message)
 {
     umx_worker *worker = message->worker;
-    umi_link   *pos    = worker->tags->returned.next;
+    umi_node   *pos    = worker->tags->returned.next;
 
     while (pos != &worker->tags->returned &&
            (int32_t)(message_of(pos)->info.seq - message->info.seq) < 0) {
         pos = pos->next;
     }
-    umi_link_remove(&message->link);
-    umi_link_insert_before(pos, &message->link);
+    umi_node_remove(&message->node);
+    umi_node_insert_before(pos, &message->node);
     worker->has_events = true; /* umi_tag_look() */
     worker->is_armed   = false;
 }
@@ -65,7 +65,7 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
         free(message);
         return status;
     }
-    umi_link_init(&message->link);
+    umi_node_init(&message->node);
     message->worker = worker;
     message->engine = NULL;
     message->handle = NULL;
@@ -86,7 +86,7 @@ umx_tag_unrecv(umx_worker *worker, const umx_recv_info *info,
 static void
 free_message(umx_tag_message *message)
 {
-    umi_link_remove(&message->link);
+    umi_node_remove(&message->node);
     if (message->engine != NULL) {
         umi_engine_release(message->engine);
     }
@@ -175,7 +175,7 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     *message_p = NULL;
-    umi_request_borrow(req, buf);
+    umi_request_hold_buffer(req, buf);
     umi_tag_op_of(req)->mask      = UINT64_MAX;
     umi_tag_op_of(req)->message   = NULL;
     umi_tag_op_of(req)->is_moving = false;
@@ -207,7 +207,7 @@ umx_tag_message_return(umx_tag_message *message)
 /* ---- looking, waiting, taking --------------------------------------------
  */
 
-/* As umx_tag_probe(). */
+/* Look for a message, as umx_tag_probe() does. */
 static umx_status
 look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
 {
@@ -241,7 +241,7 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_link_init(&message->link);
+    umi_node_init(&message->node);
     umi_engine_hold(engine);
     message->worker = worker;
     message->engine = engine;
@@ -253,7 +253,7 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     return UMX_OK;
 }
 
-/* As umx_tag_probe(), and take it. */
+/* Look for a message, and take it. */
 static umx_status
 take(umx_worker *worker, uint64_t tag, uint64_t mask,
      umx_tag_message **message_p)
@@ -267,8 +267,8 @@ take(umx_worker *worker, uint64_t tag, uint64_t mask,
             return status;
         }
     }
-    umi_link_remove(&message->link);
-    umi_list_append(&worker->tags->taken, &message->link);
+    umi_node_remove(&message->node);
+    umi_list_append(&worker->tags->taken, &message->node);
     *message_p = message;
     return UMX_OK;
 }
@@ -300,7 +300,7 @@ static const umi_request_ops take_ops = {.name   = "tag_recv_message",
                                          .finish = finish_take,
                                          .cancel = umi_request_cancel_queued};
 
-/* What `req` waits for; UMX_ERR_NO_MESSAGE: not yet. */
+/* Look for what `req` waits for; UMX_ERR_NO_MESSAGE: not yet. */
 static umx_status
 try_waiter(umx_request *req)
 {
@@ -339,7 +339,7 @@ post_waiter(umx_worker *worker, uint64_t tag, uint64_t mask,
     umi_tag_op_of(req)->message = NULL;
     status                      = try_waiter(req);
     if (status == UMX_ERR_NO_MESSAGE) {
-        umi_list_append(&worker->waiting, &req->link);
+        umi_list_append(&worker->waiting, &req->node);
         status = UMX_INPROGRESS;
     }
     return status;
@@ -398,8 +398,8 @@ umx_request_tag_message(const umx_request *req)
 static umx_request *
 find_recv(const umx_worker *worker, const umx_tag_message *message)
 {
-    UMI_LIST_FOREACH(link, &worker->inflight) {
-        umx_request *req = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH(node, &worker->inflight) {
+        umx_request *req = umi_container_of(node, umx_request, node);
 
         if (umi_tag_op_of(req)->message == NULL && !req->is_cancelled &&
             umi_tag_matches(message->info.tag, umi_tag_op_of(req)->tag,
@@ -410,7 +410,7 @@ find_recv(const umx_worker *worker, const umx_tag_message *message)
     return NULL;
 }
 
-/* What comes to an old engine: nothing is posted there. */
+/* Take the messages that come to an old engine, where nothing is posted. */
 static void
 empty_engine(umi_engine *engine)
 {
@@ -432,18 +432,18 @@ umi_tag_init(umx_worker *worker, umi_tags *tags)
 void
 umi_tag_look(umx_worker *worker)
 {
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
-        empty_engine(umi_container_of(link, umi_engine, link));
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
+        empty_engine(umi_container_of(node, umi_engine, node));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
-        umx_request *req = find_recv(worker, message_of(link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->tags->returned) {
+        umx_request *req = find_recv(worker, message_of(node));
 
         if (req != NULL) {
-            umi_tag_redirect(req, message_of(link));
+            umi_tag_redirect(req, message_of(node));
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->waiting) {
-        umx_request *req    = umi_container_of(link, umx_request, link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->waiting) {
+        umx_request *req    = umi_container_of(node, umx_request, node);
         umx_status   status = try_waiter(req);
 
         if (status != UMX_ERR_NO_MESSAGE) {
@@ -481,15 +481,15 @@ void
 umi_tag_abort(umx_worker *worker)
 {
     umi_request_complete_all(&worker->waiting, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(link, &worker->tags->returned) {
-        drop_handle(message_of(link));
-        free_message(message_of(link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->tags->returned) {
+        drop_handle(message_of(node));
+        free_message(message_of(node));
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->tags->taken) {
-        umx_tag_message *message = message_of(link);
+    UMI_LIST_FOREACH_SAFE(node, &worker->tags->taken) {
+        umx_tag_message *message = message_of(node);
 
         drop_handle(message);
-        umi_link_remove(link);
+        umi_node_remove(node);
         message->worker = NULL; /* the user gives it back */
         message->engine = NULL;
     }

@@ -125,18 +125,19 @@ arm(umx_worker *worker)
 {
     umx_status status = arm_engine(worker->engine);
 
-    UMI_LIST_FOREACH(link, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->old_engines) {
         if (status != UMX_OK) {
             break;
         }
-        status = arm_engine(umi_container_of(link, umi_engine, link));
+        status = arm_engine(umi_container_of(node, umi_engine, node));
     }
     worker->is_armed = (status == UMX_OK);
     worker->num_armed += worker->is_armed && !worker->engine->is_deaf;
     return status;
 }
 
-/* Within a turn half of it is for what the messages are for. */
+/* Compute the end of a drain. Half of a turn is for what the messages are for.
+ */
 static uint64_t
 drain_end(const umx_worker *worker)
 {
@@ -163,7 +164,8 @@ drain(umx_worker *worker)
             is_first                = false;
             before                  = worker->activity;
             worker->engine->busy_ns = 0;
-            /* One call of UCX may have copied 100 ns long, or 100 us. */
+            /* Look at the clock: one call of UCX may have copied for 100 ns, or
+             * for 100 us. */
             if (umi_is_past(umi_ticks(), end)) {
                 return UMX_INPROGRESS;
             }
@@ -171,7 +173,7 @@ drain(umx_worker *worker)
         if (worker->is_destroy_due) {
             return UMX_ERR_CLOSED;
         }
-        /* Nothing of UCX's woke the owner: look what did. */
+        /* Nothing of UCX's woke the owner: look at the other descriptors. */
         if (is_first) {
             is_first = false;
             umi_worker_run_watches(worker);

@@ -10,7 +10,7 @@
 /* A new worker: umx_worker.nap. */
 void umi_nap_init(umx_worker *worker);
 
-/* Until when what begins at `now` may last: what is left of the turn. */
+/* Compute until when what begins at `now` may last: the end of the turn. */
 static inline uint64_t
 umi_turn_end(const umx_worker *worker, uint64_t now)
 {

@@ -64,7 +64,7 @@ spin(umx_worker *worker, const volatile bool *done_p)
     umi_spin *state = &worker->spin;
     uint64_t  budget, start, end, last_event, now;
 
-    /* Often it is there already. */
+    /* Often the message is there already. */
     umi_worker_poll(worker);
     if (*done_p) {
         return true;

@@ -13,8 +13,8 @@
 #include "rma/rma.h"
 
 typedef struct part {
-    umi_link        link;   /* rma->parts */
-    umi_link        unsent; /* rma->unsent */
+    umi_node        node;   /* rma->parts */
+    umi_node        unsent; /* rma->unsent */
     uint64_t        number; /* grows */
     uint64_t        id;     /* in rma->ids; 0: has its reply, or gets none */
     umx_request    *req;    /* whose part it is */
@@ -28,7 +28,7 @@ typedef struct part {
 
 /* A flush, and the first part it does not cover. */
 typedef struct waiting_flush {
-    umi_link     link; /* rma->flushes */
+    umi_node     node; /* rma->flushes */
     umx_request *req;
     uint64_t     number;
 } waiting_flush;
@@ -46,7 +46,7 @@ note_status(umx_request *req, umx_status status)
     }
 }
 
-/* One part less, or the last one has been added. */
+/* Count a part as done, or the last one as added. */
 static void
 count_down(umx_request *req)
 {
@@ -55,7 +55,7 @@ count_down(umx_request *req)
     }
 }
 
-/* Nothing is under way: what has waited for that may go on. */
+/* Go on with what has waited until nothing is under way. */
 static void
 become_idle(umx_ep *ep)
 {
@@ -73,19 +73,19 @@ end_if_over(part *p)
     umx_ep      *ep  = umi_endpoint_of(req->ep);
 
     if (p->id != 0 || p->sending != NULL || p->receiving != NULL ||
-        umi_link_is_linked(&p->unsent)) {
+        umi_node_is_linked(&p->unsent)) {
         return;
     }
-    umi_link_remove(&p->link);
+    umi_node_remove(&p->node);
     free(p);
-    if (!umi_rma_is_busy(ep)) {
+    if (!umi_initiator_is_busy(ep)) {
         become_idle(ep);
     }
     run_flushes(ep->rma);
     count_down(req);
 }
 
-/* No reply is to come any more. */
+/* Forget a part's id: no reply is to come any more. */
 static void
 forget_reply(part *p)
 {
@@ -98,7 +98,7 @@ fail_part(part *p, umx_status status)
 {
     note_status(p->req, status);
     forget_reply(p);
-    umi_link_remove(&p->unsent);
+    umi_node_remove(&p->unsent);
     end_if_over(p);
 }
 
@@ -126,8 +126,8 @@ on_lost(umx_request *op, umx_status status, void *arg)
 
     (void)op;
     umi_request_lose(p->req, status);
-    UMI_LIST_FOREACH(link, &rma->flushes) {
-        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+    UMI_LIST_FOREACH(node, &rma->flushes) {
+        waiting_flush *flush = umi_container_of(node, waiting_flush, node);
 
         if (p->number < flush->number) {
             umi_request_lose(flush->req, status);
@@ -154,7 +154,7 @@ part_new(umx_request *req)
     if (p == NULL) {
         return NULL;
     }
-    umi_link_init(&p->unsent);
+    umi_node_init(&p->unsent);
     p->number = rma->num_posted++;
     p->req    = req;
     p->id     = umi_slots_add(&rma->ids, p, (uint32_t)p->number);
@@ -162,7 +162,7 @@ part_new(umx_request *req)
         free(p);
         return NULL;
     }
-    umi_list_append(&rma->parts, &p->link);
+    umi_list_append(&rma->parts, &p->node);
     umi_rma_op_of(req)->num_parts++;
     return p;
 }
@@ -205,17 +205,17 @@ post_part(part *p)
 }
 
 void
-umi_rma_ucx_done(umx_ep *ep)
+umi_initiator_ucx_done(umx_ep *ep)
 {
-    umi_link *link;
+    umi_node *node;
 
     if (ep->rma->num_ucx != 0) {
         return;
     }
-    while ((link = umi_list_pop(&ep->rma->unsent)) != NULL) {
-        send_part(umi_container_of(link, part, unsent));
+    while ((node = umi_list_pop(&ep->rma->unsent)) != NULL) {
+        send_part(umi_container_of(node, part, unsent));
     }
-    if (!umi_rma_is_busy(ep)) {
+    if (!umi_initiator_is_busy(ep)) {
         become_idle(ep);
     }
 }
@@ -223,21 +223,22 @@ umi_rma_ucx_done(umx_ep *ep)
 /* ---- operations ----------------------------------------------------------
  */
 
-/* Not sent yet: it need not be, unless others rely on its fence. */
+/* Withdraw a part that has not been sent. It must be sent if others rely on its
+ * fence. */
 static void
 withdraw(part *p)
 {
     if (p->request.flags & UMI_RMA_FENCE) {
         return;
     }
-    umi_link_remove(&p->unsent);
+    umi_node_remove(&p->unsent);
     if (p->sending != NULL) {
         umx_request_cancel(p->sending);
     }
 }
 
-/* What was sent is executed all the same: only the loan of the buffers ends
- * early, for those that UCX has done with. */
+/* Cancel an operation. What was sent is executed all the same: only the hold on
+ * the buffers ends early, for those that UCX has done with. */
 static void
 cancel_ask(umx_request *req)
 {
@@ -245,8 +246,8 @@ cancel_ask(umx_request *req)
 
     umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
-    UMI_LIST_FOREACH_SAFE(link, &rma->parts) {
-        part *p = umi_container_of(link, part, link);
+    UMI_LIST_FOREACH_SAFE(node, &rma->parts) {
+        part *p = umi_container_of(node, part, node);
 
         if (p->req == req) {
             withdraw(p);
@@ -260,7 +261,7 @@ cancel_ask(umx_request *req)
 static const umi_request_ops ask_ops = {.name = "rma", .cancel = cancel_ask};
 
 umx_request *
-umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
+umi_initiator_begin(umx_rkey *rkey, const umx_op_params *params)
 {
     umx_ep      *ep = umi_endpoint_of(rkey->ep);
     umx_request *req;
@@ -270,17 +271,18 @@ umi_rma_ask(umx_rkey *rkey, const umx_op_params *params)
     }
     req = umi_request_new(ep->base.worker, &ep->base, &ask_ops, params);
     if (req != NULL) {
-        req->buf                      = (umx_buffer){0};
-        req->info                     = (umx_recv_info){0};
-        umi_rma_op_of(req)->num_parts = 1; /* umi_rma_ask_end() takes it off */
-        umi_rma_op_of(req)->status    = UMX_OK;
+        req->buf  = (umx_buffer){0};
+        req->info = (umx_recv_info){0};
+        umi_rma_op_of(req)->num_parts =
+            1; /* umi_initiator_end() takes it off */
+        umi_rma_op_of(req)->status = UMX_OK;
     }
     return req;
 }
 
 void
-umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
-                     bool is_write)
+umi_initiator_transfer(umx_request *req, umx_rkey *rkey,
+                       const umx_rma_item *item, bool is_write)
 {
     umi_rma_request request = {.op      = is_write ? UMI_RMA_PUT : UMI_RMA_GET,
                                .context = rkey->key.context,
@@ -297,7 +299,7 @@ umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey, const umx_rma_item *item,
     p->request = request;
     buf        = is_write ? &p->payload : &p->buf;
     *buf       = item->buf;
-    umi_request_borrow_part(req, buf);
+    umi_request_hold_part(req, buf);
     post_part(p);
 }
 
@@ -324,8 +326,8 @@ new_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic)
 }
 
 void
-umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
-                   uint64_t *old)
+umi_initiator_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
+                     uint64_t *old)
 {
     part *p = new_atomic(req, rkey, atomic);
 
@@ -336,7 +338,7 @@ umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey, const umx_atomic *atomic,
 }
 
 void
-umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
+umi_initiator_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
 {
     part *p = new_atomic(req, rkey, signal);
 
@@ -347,8 +349,8 @@ umi_rma_ask_signal(umx_request *req, umx_rkey *rkey, const umx_atomic *signal)
 }
 
 void
-umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
-                        const umx_atomic *signal)
+umi_initiator_late_signal(umx_request *req, umx_rkey *rkey,
+                          const umx_atomic *signal)
 {
     part *p = new_atomic(req, rkey, signal);
 
@@ -359,7 +361,7 @@ umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
 }
 
 void
-umi_rma_ask_end(umx_request *req)
+umi_initiator_end(umx_request *req)
 {
     count_down(req);
 }
@@ -378,7 +380,7 @@ on_received(umx_request *receiving, umx_status status, void *arg)
     end_if_over(p);
 }
 
-/* What was got, into the user's buffer. */
+/* Receive what was got into the user's buffer. */
 static void
 receive(part *p, umx_message *message)
 {
@@ -396,7 +398,7 @@ receive(part *p, umx_message *message)
 }
 
 void
-umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
+umi_initiator_on_reply(umx_ep *ep, umx_message *message, void *arg)
 {
     size_t        len, payload_len = umx_message_info(message)->length;
     const void   *header = umx_message_header(message, &len);
@@ -436,22 +438,22 @@ umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg)
  */
 
 void
-umi_rma_fail(umx_ep *ep, umx_status status)
+umi_initiator_fail(umx_ep *ep, umx_status status)
 {
     if (ep->rma == NULL) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &ep->rma->parts) {
-        part *p = umi_container_of(link, part, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->rma->parts) {
+        part *p = umi_container_of(node, part, node);
 
-        if (p->id != 0 || umi_link_is_linked(&p->unsent)) {
+        if (p->id != 0 || umi_node_is_linked(&p->unsent)) {
             fail_part(p, status);
         }
     }
 }
 
 bool
-umi_rma_is_busy(const umx_ep *ep)
+umi_initiator_is_busy(const umx_ep *ep)
 {
     return ep->rma != NULL &&
            (!umi_list_is_empty(&ep->rma->parts) || ep->rma->num_ucx != 0);
@@ -460,18 +462,18 @@ umi_rma_is_busy(const umx_ep *ep)
 /* ---- flushes -------------------------------------------------------------
  */
 
-/* Why it cannot be posted, or what came of it. */
+/* Post a flush. Returns why it cannot be posted, or what came of it. */
 static umx_status
 post_flush(umx_request *req)
 {
-    umi_ep *ep = req->ep;
+    umi_ep_base *ep = req->ep;
 
     if (req->is_cancelled) {
         return UMX_ERR_CANCELED;
     }
     req->is_posted = false;
     if (ep != NULL && !ep->is_bound) {
-        umi_list_append(&ep->waiting, &req->link);
+        umi_list_append(&ep->waiting, &req->node);
         return UMX_INPROGRESS;
     }
     if (ep != NULL &&
@@ -481,7 +483,7 @@ post_flush(umx_request *req)
     return req->ops->post(req);
 }
 
-/* One endpoint less to wait for. */
+/* Count an endpoint's flush as done. */
 static void
 count_flush(umx_request *req)
 {
@@ -496,27 +498,27 @@ count_flush(umx_request *req)
     }
 }
 
-/* Those that everything they cover has been done of. */
+/* Complete the flushes of which all that they cover is done. */
 static void
 run_flushes(umi_rma *rma)
 {
     while (!umi_list_is_empty(&rma->flushes)) {
         waiting_flush *flush = umi_container_of(rma->flushes.next,
-                                                waiting_flush, link);
+                                                waiting_flush, node);
         umx_request   *req   = flush->req;
 
         if (!umi_list_is_empty(&rma->parts) &&
-            umi_container_of(rma->parts.next, part, link)->number <
+            umi_container_of(rma->parts.next, part, node)->number <
                 flush->number) {
             return;
         }
-        umi_link_remove(&flush->link);
+        umi_node_remove(&flush->node);
         free(flush);
         count_flush(req);
     }
 }
 
-/* False when out of memory. */
+/* Let `req` wait for the operations on `ep`. False when out of memory. */
 static bool
 wait_for(umx_ep *ep, umx_request *req)
 {
@@ -531,7 +533,7 @@ wait_for(umx_ep *ep, umx_request *req)
     }
     flush->req    = req;
     flush->number = ep->rma->num_posted;
-    umi_list_append(&ep->rma->flushes, &flush->link);
+    umi_list_append(&ep->rma->flushes, &flush->node);
     umi_rma_op_of(req)->num_parts++;
     return true;
 }
@@ -542,37 +544,38 @@ forget_flush(umx_ep *ep, umx_request *req)
     if (ep->rma == NULL) {
         return;
     }
-    UMI_LIST_FOREACH_SAFE(link, &ep->rma->flushes) {
-        waiting_flush *flush = umi_container_of(link, waiting_flush, link);
+    UMI_LIST_FOREACH_SAFE(node, &ep->rma->flushes) {
+        waiting_flush *flush = umi_container_of(node, waiting_flush, node);
 
         if (flush->req == req) {
-            umi_link_remove(link);
+            umi_node_remove(node);
             free(flush);
         }
     }
 }
 
 umx_status
-umi_rma_hold_flush(umx_request *req)
+umi_initiator_hold_flush(umx_request *req)
 {
     bool is_ok = true;
 
     umi_rma_op_of(req)->num_parts = 0;
-    UMI_LIST_FOREACH(link, &req->worker->eps) {
-        umi_ep *ep = umi_container_of(link, umi_ep, link);
+    UMI_LIST_FOREACH(node, &req->worker->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
         if (req->ep == NULL || req->ep == ep) {
             is_ok = is_ok && wait_for(umi_endpoint_of(ep), req);
         }
     }
     if (!is_ok) {
-        UMI_LIST_FOREACH(link, &req->worker->eps) {
-            forget_flush(umi_endpoint_of(umi_container_of(link, umi_ep, link)),
-                         req);
+        UMI_LIST_FOREACH(node, &req->worker->eps) {
+            forget_flush(
+                umi_endpoint_of(umi_container_of(node, umi_ep_base, node)),
+                req);
         }
         return UMX_ERR_NO_MEMORY;
     }
-    /* Not to be taken back before. */
+    /* A posted flush cannot be taken back. */
     req->is_posted = (umi_rma_op_of(req)->num_parts != 0);
     return req->is_posted ? UMX_INPROGRESS : UMX_OK;
 }

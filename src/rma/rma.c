@@ -96,7 +96,7 @@ copy_item(const umx_rkey *rkey, const umx_rma_item *item, bool is_write)
                       umi_copy_in(&item->buf, at, item->buf.len);
 }
 
-/* Does `next` go on where `item` ends, here and there? */
+/* True if `next` goes on where `item` ends, here and at the peer. */
 static bool
 is_neighbour(const umx_rma_item *item, const umx_rma_item *next)
 {
@@ -124,7 +124,8 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
     umx_rma_item merged;
     umx_status   status = UMX_OK;
 
-    /* Before the loads: what was stored before a signal that was seen. */
+    /* The fence stands before the loads: they must see what was stored before a
+     * signal that was seen. */
     atomic_thread_fence(memory_order_acquire);
     for (size_t i = 0; i < count && status == UMX_OK;) {
         i      = umi_rma_merge(items, count, i, &merged);
@@ -137,8 +138,9 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
 /* ---- which way -----------------------------------------------------------
  */
 
-/* Behind a fence, what is under way on another way comes first: the owner's is
- * the one that can wait. */
+/* True if memory is reached by requests to its owner only: behind a fence, what
+ * is under way on another way comes first, and the owner is the one that can
+ * wait. */
 static bool
 is_fenced(const umx_rkey *rkey)
 {
@@ -159,7 +161,7 @@ is_of_ucx(const umx_rkey *rkey)
     return rkey->ucp != NULL && !is_fenced(rkey);
 }
 
-/* Then UCX's put and get are of no use. */
+/* True if the bytes must be staged: then UCX's put and get are of no use. */
 static bool
 must_stage(const umx_rkey *rkey, const umx_rma_item *items, size_t count)
 {
@@ -177,7 +179,7 @@ static umx_status
 ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
           bool is_write, const umx_op_params *params, umx_request **req_p)
 {
-    umx_request *req = umi_rma_ask(rkey, params);
+    umx_request *req = umi_initiator_begin(rkey, params);
     umx_rma_item merged;
 
     if (req == NULL) {
@@ -185,9 +187,9 @@ ask_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
     }
     for (size_t i = 0; i < count;) {
         i = umi_rma_merge(items, count, i, &merged);
-        umi_rma_ask_transfer(req, rkey, &merged, is_write);
+        umi_initiator_transfer(req, rkey, &merged, is_write);
     }
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -263,12 +265,12 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
         }
         return UMX_OK;
     }
-    req = umi_rma_ask(rkey, params);
+    req = umi_initiator_begin(rkey, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_ask_atomic(req, rkey, atomic, old);
-    umi_rma_ask_end(req);
+    umi_initiator_atomic(req, rkey, atomic, old);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -297,15 +299,15 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
     if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
         return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
     }
-    req = umi_rma_ask(rkey, params);
+    req = umi_initiator_begin(rkey, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_ask_transfer(req, rkey, item, true);
+    umi_initiator_transfer(req, rkey, item, true);
     if (umi_rma_op_of(req)->status == UMX_OK) {
-        umi_rma_ask_signal(req, rkey, signal);
+        umi_initiator_signal(req, rkey, signal);
     }
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
 }
@@ -313,7 +315,7 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
 static void
 fence(umx_ep *ep)
 {
-    if (umi_rma_is_busy(ep)) {
+    if (umi_initiator_is_busy(ep)) {
         ep->rma->is_fence_due = true;
         ep->rma->is_fenced    = true;
     }
@@ -338,8 +340,8 @@ umx_worker_fence(umx_worker *worker)
     if (status != UMX_OK) {
         return status;
     }
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        fence(umi_endpoint_of(umi_container_of(link, umi_ep, link)));
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        fence(umi_endpoint_of(umi_container_of(node, umi_ep_base, node)));
     }
     return UMX_OK;
 }

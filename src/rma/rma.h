@@ -13,7 +13,7 @@
 #include "ops/rma.h"
 #include "util/slots.h"
 
-/* Of an endpoint that has had to do with it. */
+/* What an endpoint that has used such operations keeps. */
 typedef struct umi_rma {
     /* what we asked for */
     umi_list  parts; /* not complete, in the order of posting */
@@ -21,7 +21,7 @@ typedef struct umi_rma {
     umi_list  flushes;
     uint64_t  num_posted;
     bool      is_fence_due; /* the next request carries the fence */
-    umi_list  unsent;       /* parts behind a fence that UCX\'s come before */
+    umi_list  unsent;       /* parts behind a fence that UCX's come before */
     unsigned  num_ucx;      /* operations of UCX under way */
     bool      is_fenced;    /* since then something has been under way: memory
                                is reached by requests only */
@@ -33,43 +33,69 @@ typedef struct umi_rma {
     int32_t  previous_status;
 } umi_rma;
 
-/* `ep`'s; made on first use; NULL when out of memory. */
+/* ---- state.c -------------------------------------------------------------
+ */
+
+/* Find `ep`'s state, which is made on first use; NULL when out of memory. */
 umi_rma *umi_rma_get_state(umx_ep *ep);
 void     umi_rma_free_state(umx_ep *ep);
 
-/* A new worker: listen for requests and replies. */
+/* Listen for requests and replies, in a new worker. */
 umx_status umi_rma_init(umx_worker *worker);
 
-/* No replies will come any more: what waits for them ends with `status`. */
-void umi_rma_fail(umx_ep *ep, umx_status status);
-
-/* The connection is over. */
+/* Drop requests and fail operations: the connection is over. */
 void umi_rma_finish(umx_ep *ep, umx_status status);
 
-/* Is anything that we asked for under way? */
-bool umi_rma_is_busy(const umx_ep *ep);
+/* ---- initiator.c: operations that the peer executes -----------------------
+ */
+
+/* Begin an operation, to which parts are added one by one. */
+umx_request *umi_initiator_begin(umx_rkey *rkey, const umx_op_params *params);
+/* Add a put or a get. */
+void umi_initiator_transfer(umx_request *req, umx_rkey *rkey,
+                            const umx_rma_item *item, bool is_write);
+/* Add an atomic operation; `old` may be NULL. */
+void umi_initiator_atomic(umx_request *req, umx_rkey *rkey,
+                          const umx_atomic *atomic, uint64_t *old);
+/* Add an atomic operation that is executed after all before it, and if the part
+ * before it goes well. */
+void umi_initiator_signal(umx_request *req, umx_rkey *rkey,
+                          const umx_atomic *signal);
+/* Add the signal of a put that UCX has done: the put was posted before what a
+ * fence holds back. */
+void umi_initiator_late_signal(umx_request *req, umx_rkey *rkey,
+                               const umx_atomic *signal);
+/* End the operation: all parts are there. */
+void umi_initiator_end(umx_request *req);
+
+/* Send what waited for UCX's own operations, once none is under way. */
+void umi_initiator_ucx_done(umx_ep *ep);
+
+/* Handle a reply. */
+void umi_initiator_on_reply(umx_ep *ep, umx_message *message, void *arg);
+
+/* Fail what waits for replies: none will come any more. */
+void umi_initiator_fail(umx_ep *ep, umx_status status);
+
+/* True if anything that we asked for is under way. */
+bool umi_initiator_is_busy(const umx_ep *ep);
 
 /* umi_worker_hooks.hold_flush */
-umx_status umi_rma_hold_flush(umx_request *req);
+umx_status umi_initiator_hold_flush(umx_request *req);
 
-/* initiator.c: post an operation, whose parts are added one by one. */
-umx_request *umi_rma_ask(umx_rkey *rkey, const umx_op_params *params);
-void         umi_rma_ask_transfer(umx_request *req, umx_rkey *rkey,
-                                  const umx_rma_item *item, bool is_write);
-/* `old` may be NULL. */
-void umi_rma_ask_atomic(umx_request *req, umx_rkey *rkey,
-                        const umx_atomic *atomic, uint64_t *old);
-/* After all before it, and if the part before it goes well. */
-void umi_rma_ask_signal(umx_request *req, umx_rkey *rkey,
-                        const umx_atomic *signal);
-/* Of a put that UCX has done: it was posted before what a fence holds back. */
-void umi_rma_ask_late_signal(umx_request *req, umx_rkey *rkey,
-                             const umx_atomic *signal);
-/* All parts are there. */
-void umi_rma_ask_end(umx_request *req);
+/* ---- target.c: operations of the peer ------------------------------------
+ */
 
-/* ucx.c: UCX's own operations, as umx_rma_put_many() and
- * umx_rma_put_signal(). */
+/* Handle a request. */
+void umi_target_on_request(umx_ep *ep, umx_message *message, void *arg);
+
+/* Drop the requests that wait. */
+void umi_target_finish(umx_ep *ep);
+
+/* ---- ucx.c: UCX's own operations -----------------------------------------
+ */
+
+/* Post what umx_rma_put_many() and umx_rma_put_signal() post. */
 umx_status umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items,
                                 size_t count, bool is_write,
                                 const umx_op_params *params,
@@ -78,15 +104,8 @@ umx_status umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
                               const umx_atomic    *signal,
                               const umx_op_params *params, umx_request **req_p);
 
-/* None of them may be under way any more. */
-void umi_rma_ucx_done(umx_ep *ep);
-
-/* items[i] and its neighbours as one; the index of the one after them. */
+/* Merge items[i] and its neighbours; the index of the one after them. */
 size_t umi_rma_merge(const umx_rma_item *items, size_t count, size_t i,
                      umx_rma_item *merged);
-
-/* The handlers of the two ids. */
-void umi_rma_on_reply(umx_ep *ep, umx_message *message, void *arg);
-void umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg);
 
 #endif

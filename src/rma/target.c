@@ -46,7 +46,7 @@ end_serving(serving *s)
     free(s);
     ep->rma->num_serving--;
     run_held(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 static void
@@ -76,7 +76,7 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
     if (status < 0 && payload != NULL) {
         reply(s, status, NULL); /* device memory that cannot be read */
     } else if (status == UMX_ERR_NO_MEMORY) {
-        /* Its initiator would wait for ever. */
+        /* The initiator would wait for ever. */
         umi_endpoint_protocol_error(s->ep, "out of memory for a reply");
         end_serving(s);
     } else if (status != UMX_INPROGRESS) {
@@ -223,7 +223,7 @@ decode(umx_ep *ep, const umx_message *message, umi_rma_request *request)
     return false;
 }
 
-/* Must it wait for those before? */
+/* True if the request must wait for those before it. */
 static bool
 has_to_wait(const umi_rma *rma, const umi_rma_request *request)
 {
@@ -244,12 +244,13 @@ serve(umx_ep *ep, umx_message *message, const umi_rma_request *request)
     s->ep      = ep;
     s->message = message;
     s->request = *request;
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     ep->rma->num_serving++;
     execute(s);
 }
 
-/* In their order, until one has to wait again. */
+/* Execute the requests that wait, in their order, until one has to wait again.
+ */
 static void
 run_held(umx_ep *ep)
 {
@@ -266,14 +267,14 @@ run_held(umx_ep *ep)
         if (!decode(ep, message, &request) || has_to_wait(rma, &request)) {
             break;
         }
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         serve(ep, message, &request);
     }
     rma->is_running_held = false;
 }
 
 void
-umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
+umi_target_on_request(umx_ep *ep, umx_message *message, void *arg)
 {
     umi_rma        *rma = umi_rma_get_state(ep);
     umi_rma_request request;
@@ -287,63 +288,23 @@ umi_rma_on_request(umx_ep *ep, umx_message *message, void *arg)
         return;
     }
     if (!umi_list_is_empty(&rma->held) || has_to_wait(rma, &request)) {
-        umi_link_remove(&message->link); /* from its channel's `taken` */
-        umi_list_append(&rma->held, &message->link);
+        umi_node_remove(&message->node); /* from its channel's `taken` */
+        umi_list_append(&rma->held, &message->node);
     } else {
         serve(ep, message, &request);
     }
 }
 
-/* ---- state ---------------------------------------------------------------
+/* ---- the end -------------------------------------------------------------
  */
 
-umi_rma *
-umi_rma_get_state(umx_ep *ep)
-{
-    if (ep->rma == NULL) {
-        ep->rma = calloc(1, sizeof(*ep->rma));
-        if (ep->rma != NULL) {
-            umi_list_init(&ep->rma->parts);
-            umi_list_init(&ep->rma->unsent);
-            umi_list_init(&ep->rma->flushes);
-            umi_list_init(&ep->rma->held);
-            umi_slots_init(&ep->rma->ids);
-        }
-    }
-    return ep->rma;
-}
-
 void
-umi_rma_free_state(umx_ep *ep)
+umi_target_finish(umx_ep *ep)
 {
-    if (ep->rma != NULL) {
-        umi_slots_fini(&ep->rma->ids);
-        free(ep->rma);
-    }
-}
-
-umx_status
-umi_rma_init(umx_worker *worker)
-{
-    umx_status status = umi_am_set_user(worker, UMI_AM_ID_RMA_REQUEST,
-                                        umi_rma_on_request, NULL);
-
-    return (status != UMX_OK) ? status :
-                                umi_am_set_user(worker, UMI_AM_ID_RMA_REPLY,
-                                                umi_rma_on_reply, NULL);
-}
-
-void
-umi_rma_finish(umx_ep *ep, umx_status status)
-{
-    if (ep->rma == NULL) {
-        return;
-    }
     while (!umi_list_is_empty(&ep->rma->held)) {
         umx_message *message = umi_message_at(ep->rma->held.next);
 
-        umi_link_remove(&message->link);
+        umi_node_remove(&message->node);
         umx_message_drop(message);
     }
-    umi_rma_fail(ep, status);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
 /* ucx.c: operations that are UCX's own put and get.
  *
  *   MOVING --> FLUSHING --in the memory--> SIGNALLING --> ENDING --> done
@@ -9,6 +10,7 @@
  * operations are never used: on endpoints with error handling they fail, and
  * may take the endpoint with them. A signal that is stored is a put, one that
  * is added is executed by the owner. */
+/* clang-format on */
 #include <umx/buffer.h>
 
 #include "endpoint/endpoint.h"
@@ -23,7 +25,7 @@ enum {
     STAGE_ENDING
 };
 
-/* UCX has nothing more to do for it. */
+/* Count an operation as out of UCX's hands. */
 static void
 leave_ucx(umx_request *req)
 {
@@ -32,7 +34,7 @@ leave_ucx(umx_request *req)
     if (umi_rma_op_of(req)->is_in_ucx) {
         umi_rma_op_of(req)->is_in_ucx = false;
         ep->rma->num_ucx--;
-        umi_rma_ucx_done(ep);
+        umi_initiator_ucx_done(ep);
     }
 }
 
@@ -48,10 +50,10 @@ signal_owner(umx_request *req)
 {
     req->status                   = UMX_INPROGRESS;
     umi_rma_op_of(req)->num_parts = 1;
-    umi_rma_ask_late_signal(req, umi_rma_op_of(req)->rkey,
-                            &umi_rma_op_of(req)->signal);
+    umi_initiator_late_signal(req, umi_rma_op_of(req)->rkey,
+                              &umi_rma_op_of(req)->signal);
     leave_ucx(req);
-    umi_rma_ask_end(req);
+    umi_initiator_end(req);
     return UMX_INPROGRESS;
 }
 
@@ -70,7 +72,7 @@ put_signal(umx_request *req)
     status      = umi_ucx_rma_post(req, rkey->ucp,
                                    rkey->key.address + signal->offset, &value, true);
     if (status == UMX_INPROGRESS) {
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
     }
     return status;
 }
@@ -82,7 +84,7 @@ is_signal_put(const umx_request *req)
            umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP;
 }
 
-/* What comes after a stage that went well. */
+/* Go on after a stage that went well. */
 static umx_status
 next_stage(umx_request *req)
 {
@@ -169,7 +171,7 @@ move(umx_request *req, const umx_rma_item *item)
     if (item->buf.len == 0 || umi_rma_op_of(req)->status != UMX_OK) {
         return;
     }
-    umi_request_borrow_part(req, &buf);
+    umi_request_hold_part(req, &buf);
     status = umi_ucx_rma_post(req, rkey->ucp, rkey->key.address + item->offset,
                               &buf, umi_rma_op_of(req)->is_write);
     if (status < 0) {
@@ -177,7 +179,7 @@ move(umx_request *req, const umx_rma_item *item)
     }
 }
 
-/* All parts are posted. */
+/* End posting: all parts are posted. */
 static umx_status
 post(umx_request *req, umx_request **req_p)
 {
@@ -185,7 +187,7 @@ post(umx_request *req, umx_request **req_p)
 
     if (--umi_rma_op_of(req)->num_parts != 0) {
         req->is_posted = true;
-        umi_list_append(&req->ep->inflight, &req->link);
+        umi_list_append(&req->ep->inflight, &req->node);
         *req_p = req;
         return UMX_INPROGRESS;
     }

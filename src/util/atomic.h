@@ -6,10 +6,11 @@
 
 #include <umx/rma.h>
 
-/* True if it is one of the operations, on an aligned number of 4 or 8 bytes. */
+/* True if `atomic` is one of the operations, on an aligned number of 4 or 8
+ * bytes. */
 bool umi_atomic_is_valid(const umx_atomic *atomic);
 
-/* Do it on the number at `address`; what was there. */
+/* Apply the operation to the number at `address`; returns what was there. */
 uint64_t umi_atomic_apply(const umx_atomic *atomic, void *address);
 
 #endif

@@ -13,7 +13,7 @@
 uint64_t umi_siphash(const void *data, size_t len);
 void umi_sha256(const void *data, size_t len, uint8_t digest[UMI_SHA256_SIZE]);
 
-/* From now on without the CPU's instructions for it: for tests. */
+/* Use no instructions of the CPU's for SHA-256 from now on: for tests. */
 void umi_sha256_use_plain(void);
 void umi_hmac_sha256(const uint8_t *key, size_t key_len, const void *data,
                      size_t len, uint8_t mac[UMI_SHA256_SIZE]);

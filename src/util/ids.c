@@ -14,7 +14,7 @@ enum {
 
 _Static_assert(8 * RANDOM_SIZE + CHECK_BITS == 64, "of a number");
 
-/* Until there is a table: nothing is found in it. */
+/* An empty table, until there is one. */
 static umi_id none;
 
 void
@@ -33,7 +33,7 @@ umi_ids_fini(umi_ids *ids)
     umi_ids_init(ids);
 }
 
-/* `random` with the bits that belong to it below. */
+/* Make an id of `random`, with check bits below it. */
 static uint64_t
 make_id(const umi_ids *ids, uint64_t random)
 {

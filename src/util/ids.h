@@ -31,11 +31,12 @@ void umi_ids_fini(umi_ids *ids);
 uint64_t umi_ids_add(umi_ids *ids, void *value);
 void     umi_ids_remove(umi_ids *ids, uint64_t id);
 
-/* False if `id` has never been a number of `ids`; nobody else can tell, but by
- * chance, once in 2^24. */
+/* Tell whether `id` has been given. False if it has never been a number of
+ * `ids`; nobody else can tell, but by chance, once in 2^24. */
 bool umi_ids_was_given(const umi_ids *ids, uint64_t id);
 
-/* NULL if `id` is not, or no longer, a number. */
+/* Find what has the number `id`; NULL if that is not, or no longer, a number.
+ */
 static inline void *
 umi_ids_get(const umi_ids *ids, uint64_t id)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* list.h: intrusive doubly linked list. A link that is not on a list points to
+/* list.h: intrusive doubly linked list. A node that is not on a list points to
  * itself, so that unlinking twice is harmless. Thread: the list's owner. */
 #ifndef UMI_LIST_H
 #define UMI_LIST_H
@@ -7,15 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-typedef struct umi_link {
-    struct umi_link *prev;
-    struct umi_link *next;
-} umi_link;
+typedef struct umi_node {
+    struct umi_node *prev;
+    struct umi_node *next;
+} umi_node;
 
-/* The list's head is a link of its own. */
-typedef umi_link umi_list;
+/* The list's head is a node of its own. */
+typedef umi_node umi_list;
 
-/* It takes the minus for a sign: */
+/* The formatter takes the minus for a sign: */
 /* clang-format off */
 #define umi_container_of(ptr, type, member) \
     ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
@@ -29,9 +29,9 @@ umi_list_init(umi_list *list)
 }
 
 static inline void
-umi_link_init(umi_link *link)
+umi_node_init(umi_node *node)
 {
-    umi_list_init(link);
+    umi_list_init(node);
 }
 
 static inline bool
@@ -41,52 +41,52 @@ umi_list_is_empty(const umi_list *list)
 }
 
 static inline bool
-umi_link_is_linked(const umi_link *link)
+umi_node_is_linked(const umi_node *node)
 {
-    return link->next != link;
+    return node->next != node;
 }
 
-/* Insert `link` before `pos`; with the head as `pos`: append. */
+/* Insert `node` before `pos`; with the head as `pos`: append. */
 static inline void
-umi_link_insert_before(umi_link *pos, umi_link *link)
+umi_node_insert_before(umi_node *pos, umi_node *node)
 {
-    link->prev      = pos->prev;
-    link->next      = pos;
-    pos->prev->next = link;
-    pos->prev       = link;
-}
-
-static inline void
-umi_list_append(umi_list *list, umi_link *link)
-{
-    umi_link_insert_before(list, link);
+    node->prev      = pos->prev;
+    node->next      = pos;
+    pos->prev->next = node;
+    pos->prev       = node;
 }
 
 static inline void
-umi_list_prepend(umi_list *list, umi_link *link)
+umi_list_append(umi_list *list, umi_node *node)
 {
-    umi_link_insert_before(list->next, link);
+    umi_node_insert_before(list, node);
 }
 
 static inline void
-umi_link_remove(umi_link *link)
+umi_list_prepend(umi_list *list, umi_node *node)
 {
-    link->prev->next = link->next;
-    link->next->prev = link->prev;
-    umi_link_init(link);
+    umi_node_insert_before(list->next, node);
 }
 
-/* The first link, taken off; NULL if empty. */
-static inline umi_link *
+static inline void
+umi_node_remove(umi_node *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    umi_node_init(node);
+}
+
+/* The first node, taken off; NULL if empty. */
+static inline umi_node *
 umi_list_pop(umi_list *list)
 {
-    umi_link *link = list->next;
+    umi_node *node = list->next;
 
-    if (link == list) {
+    if (node == list) {
         return NULL;
     }
-    umi_link_remove(link);
-    return link;
+    umi_node_remove(node);
+    return node;
 }
 
 /* Move all of `from` to the end of `to`. */
@@ -103,13 +103,13 @@ umi_list_splice(umi_list *to, umi_list *from)
     umi_list_init(from);
 }
 
-/* Walk; the body must not remove `link`. */
-#define UMI_LIST_FOREACH(link, list) \
-    for (umi_link *link = (list)->next; link != (list); link = link->next)
+/* Walk; the body must not remove `node`. */
+#define UMI_LIST_FOREACH(node, list) \
+    for (umi_node *node = (list)->next; node != (list); node = node->next)
 
-/* Walk; the body may remove `link`, and nothing else. */
-#define UMI_LIST_FOREACH_SAFE(link, list)                          \
-    for (umi_link *link = (list)->next, *link##_next = link->next; \
-         link != (list); link = link##_next, link##_next = link->next)
+/* Walk; the body may remove `node`, and nothing else. */
+#define UMI_LIST_FOREACH_SAFE(node, list)                          \
+    for (umi_node *node = (list)->next, *node##_next = node->next; \
+         node != (list); node = node##_next, node##_next = node->next)
 
 #endif

@@ -13,7 +13,7 @@ typedef enum umi_log_level {
 
 typedef void (*umi_log_sink)(int level, const char *text, void *arg);
 
-/* NULL: standard error, errors and warnings only. */
+/* Set where log lines go. NULL: standard error, errors and warnings only. */
 void umi_log_set_sink(umi_log_sink sink, void *arg);
 
 void umi_log(umi_log_level level, const char *format, ...)

@@ -46,7 +46,7 @@ umi_mpsc_push(umi_mpsc *queue, umi_mpsc_node *node)
     return newest == NULL;
 }
 
-/* All nodes, linked by `next`, the oldest first. */
+/* Take all nodes, linked by `next`, the oldest first. */
 static inline umi_mpsc_node *
 umi_mpsc_take(umi_mpsc *queue)
 {

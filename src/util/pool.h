@@ -25,10 +25,10 @@ void umi_pool_init(umi_pool *pool, size_t object_size);
 /* Frees the chunks. Objects still in use die with it. */
 void umi_pool_fini(umi_pool *pool);
 
-/* Out of line: makes a chunk. Returns an object or NULL. */
+/* Make a chunk, out of line. Returns an object or NULL. */
 void *umi_pool_get_slow(umi_pool *pool);
 
-/* Does the next get make a chunk? */
+/* True if the next get makes a chunk. */
 static inline bool
 umi_pool_is_empty(const umi_pool *pool)
 {

@@ -17,7 +17,7 @@ typedef struct umi_memory {
 
 void umi_process_memory(umi_memory *memory);
 
-/* Is that this process? */
+/* True if `pid` is this process. */
 bool umi_process_is_self(pid_t pid);
 
 #endif

@@ -28,7 +28,8 @@ void umi_slots_fini(umi_slots *slots);
 uint64_t umi_slots_add(umi_slots *slots, void *value, uint32_t nonce);
 void     umi_slots_remove(umi_slots *slots, uint64_t id);
 
-/* NULL if `id` is not, or no longer, a number. */
+/* Find what has the number `id`; NULL if that is not, or no longer, a number.
+ */
 static inline void *
 umi_slots_get(const umi_slots *slots, uint64_t id)
 {

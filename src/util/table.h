@@ -33,15 +33,15 @@ bool umi_table_add(umi_table *table, uint32_t number, void *value);
 /* Call `fn` for each value, which it may free if the table ends then. */
 void umi_table_each(const umi_table *table, void (*fn)(void *value));
 
-/* Where the search for `number` begins: the upper bits of its product with
- * 2^32 divided by the golden ratio, which spreads neighbours. */
+/* Compute where the search for `number` begins: the upper bits of its product
+ * with 2^32 divided by the golden ratio, which spreads neighbours. */
 static inline uint32_t
 umi_table_home(const umi_table *table, uint32_t number)
 {
     return (number * UINT32_C(2654435769)) >> (32 - table->bits);
 }
 
-/* NULL if `number` is not in the table. */
+/* Find what has `number`; NULL if that is not in the table. */
 static inline void *
 umi_table_get(const umi_table *table, uint32_t number)
 {

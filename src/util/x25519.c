@@ -115,7 +115,7 @@ reduce(u128 sums[5])
     return n;
 }
 
-/* What exceeds 2^255 comes back 19 times, as 2^255 = 19 modulo p. */
+/* Multiply. What exceeds 2^255 comes back 19 times, as 2^255 = 19 modulo p. */
 static number
 mul(number a, number b)
 {
@@ -161,7 +161,7 @@ invert(number a)
     return result;
 }
 
-/* If `is_swap`, which is 0 or 1: without a branch. */
+/* Swap `a` and `b` if `is_swap`, which is 0 or 1, without a branch. */
 static void
 swap(uint64_t is_swap, number *a, number *b)
 {

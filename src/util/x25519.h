@@ -14,7 +14,8 @@
 void umi_x25519_public(const uint8_t secret[UMI_X25519_SIZE],
                        uint8_t       key[UMI_X25519_SIZE]);
 
-/* False if `key` is one of the few with which every secret gives the same. */
+/* Compute the secret that both keys share. False if `key` is one of the few
+ * with which every secret gives the same. */
 bool umi_x25519_shared(const uint8_t secret[UMI_X25519_SIZE],
                        const uint8_t key[UMI_X25519_SIZE],
                        uint8_t       shared[UMI_X25519_SIZE]);

@@ -309,9 +309,9 @@ has_untold(unsigned *num_bad_p)
         if (workers[k] == NULL) {
             continue;
         }
-        UMI_LIST_FOREACH(link, &workers[k]->eps) {
+        UMI_LIST_FOREACH(node, &workers[k]->eps) {
             const umx_ep *ep = umi_endpoint_of(
-                umi_container_of(link, umi_ep, link));
+                umi_container_of(node, umi_ep_base, node));
             const umx_ep *peer = find_peer(ep);
 
             *num_bad_p += ep->state != UMX_EP_OPEN;
@@ -331,15 +331,15 @@ release_handles(umx_worker *worker)
     umx_worker_withdraw_address(worker); /* those of the library itself */
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
-                                                  umx_listener, link);
+                                                  umx_listener, node);
 
         umx_listener_destroy(listener);
-        if (worker->listeners.next == &listener->link) {
+        if (worker->listeners.next == &listener->node) {
             break;
         }
     }
-    UMI_LIST_FOREACH_SAFE(link, &worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (!ep->is_dropped &&
             (ep->handshake == NULL || ep->handshake->listener == NULL)) {

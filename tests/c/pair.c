@@ -24,8 +24,8 @@ enum {
 static bool
 is_linger(const umi_list *peers, const umi_timer *timer)
 {
-    UMI_LIST_FOREACH(link, peers) {
-        if (&umi_container_of(link, umi_peer, link)->linger == timer) {
+    UMI_LIST_FOREACH(node, peers) {
+        if (&umi_container_of(node, umi_link, node)->linger == timer) {
             return true;
         }
     }
@@ -50,11 +50,11 @@ check_worker_is_clean(umx_worker *worker)
     assert_int_equal(worker->lend->objects.in_use, 0);
     assert_int_equal(worker->eps_by_id.count, 0);
     assert_int_equal(worker->num_handshakes, 0);
-    UMI_LIST_FOREACH(link, &worker->timers) {
-        umi_timer *timer = umi_container_of(link, umi_timer, link);
+    UMI_LIST_FOREACH(node, &worker->timers) {
+        umi_timer *timer = umi_container_of(node, umi_timer, node);
 
-        assert_true(is_linger(&worker->peers, timer) ||
-                    is_linger(&worker->ending_peers, timer) ||
+        assert_true(is_linger(&worker->links, timer) ||
+                    is_linger(&worker->ending_links, timer) ||
                     timer == &worker->nap || timer == &worker->queue_timer);
     }
 }

@@ -179,7 +179,7 @@ num_untaken(umx_worker *worker)
 {
     unsigned count = 0;
 
-    UMI_LIST_FOREACH(link, &worker->addressed->waiting) {
+    UMI_LIST_FOREACH(node, &worker->addressed->waiting) {
         count++;
     }
     return count;

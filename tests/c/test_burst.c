@@ -423,7 +423,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_endpoint_of(
-        umi_container_of(b->worker->eps.prev, umi_ep, link));
+        umi_container_of(b->worker->eps.prev, umi_ep_base, node));
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){100, 100, 100};
@@ -1072,13 +1072,13 @@ abort_while_sending(burst *b)
     umx_ep_destroy(b->ep);
     b->ep = NULL;
     run(b);
-    assert_false(umi_list_is_empty(&b->worker->ending_peers));
+    assert_false(umi_list_is_empty(&b->worker->ending_links));
 }
 
 static void
 wait_for_close(burst *b)
 {
-    while (!umi_list_is_empty(&b->worker->ending_peers)) {
+    while (!umi_list_is_empty(&b->worker->ending_links)) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
 }
@@ -1087,15 +1087,15 @@ static void
 test_what_has_begun_over_tcp_goes_out_before_the_close(void **state)
 {
     burst    *b = *state;
-    umi_peer *peer;
+    umi_link *link;
 
     abort_while_sending(b);
-    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
-    assert_false(peer->is_closed);
+    link = umi_container_of(b->worker->ending_links.next, umi_link, node);
+    assert_false(link->is_closed);
     fake.is_wedged = false; /* more is sent behind what has gone out */
     while (fake.flushes < 3) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
-        assert_false(peer->is_closed);
+        assert_false(link->is_closed);
     }
     fake.is_pending = false;
     wait_for_close(b);
@@ -1105,12 +1105,12 @@ static void
 test_a_peer_that_takes_nothing_is_waited_for_until_it_goes(void **state)
 {
     burst    *b = *state;
-    umi_peer *peer;
+    umi_link *link;
 
     abort_while_sending(b);
-    peer = umi_container_of(b->worker->ending_peers.next, umi_peer, link);
-    fake_break(peer->handle, UCS_ERR_CONNECTION_RESET);
-    while (!peer->is_closed) {
+    link = umi_container_of(b->worker->ending_links.next, umi_link, node);
+    fake_break(link->handle, UCS_ERR_CONNECTION_RESET);
+    while (!link->is_closed) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
     fake.is_wedged = false;

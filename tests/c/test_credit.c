@@ -17,8 +17,8 @@ eager_held(const umx_ep *ep, size_t *bytes_p)
     unsigned count = 0;
 
     *bytes_p = 0;
-    UMI_LIST_FOREACH(link, &umi_channels_of(ep)->channel0.unexpected) {
-        const umx_message *message = umi_container_of(link, umx_message, link);
+    UMI_LIST_FOREACH(node, &umi_channels_of(ep)->channel0.unexpected) {
+        const umx_message *message = umi_container_of(node, umx_message, node);
 
         if (message->charge.kind == UMI_CHARGE_EAGER) {
             count++;
@@ -148,10 +148,10 @@ test_announcements_are_bounded(void **state)
 static void
 test_totals_wrap(void **state)
 {
-    umi_counts    near        = {UINT32_MAX - 50, UINT32_MAX - 50};
-    umi_ep_counts near_in_all = {UINT64_MAX - 20000, UINT32_MAX - 50};
-    pair         *p           = *state;
-    umi_channel  *tx, *rx;
+    umi_counts          near        = {UINT32_MAX - 50, UINT32_MAX - 50};
+    umi_endpoint_counts near_in_all = {UINT64_MAX - 20000, UINT32_MAX - 50};
+    pair               *p           = *state;
+    umi_channel        *tx, *rx;
 
     p->config.credit_bytes    = 5200;
     p->config.credit_messages = 10;
@@ -165,7 +165,7 @@ test_totals_wrap(void **state)
     rx->rx_read                         = near;
     rx->rx_granted                      = near;
     umi_channels_of(p->client)->tx_sent = near_in_all;
-    umi_channels_of(p->client)->tx_limit = (umi_ep_counts){
+    umi_channels_of(p->client)->tx_limit = (umi_endpoint_counts){
         near_in_all.bytes + 5200, near_in_all.rndv + 5};
     umi_channels_of(p->server)->rx_read    = near_in_all;
     umi_channels_of(p->server)->rx_granted = near_in_all;

@@ -331,7 +331,7 @@ test_no_hole_when_ucx_reports_the_end(void **state)
 
     pair_open(p);
     send_all(p, &t);
-    umi_peer_close(p->server->base.peer);
+    umi_link_close(p->server->base.link);
     check_all(p, &t, UMX_ERR_CONNECTION_RESET);
     free_all(p, &t);
 }
@@ -384,7 +384,7 @@ test_a_lost_message_returns_from_no_cancelled_receive(void **state)
     PAIR_UNTIL(p, p->server->num_announced == 1);
     op_recv(&first, p->server, 0, pair_any, in, LEN);
     assert_false(op_is_done(&first));
-    umi_peer_close(p->server->base.peer);
+    umi_link_close(p->server->base.link);
     umi_worker_run_events(p->server_worker);
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_FAILED);
     if (!op_is_done(&first)) {

@@ -115,8 +115,8 @@ static const umi_limits limits = {1 << 20, 100, 100};
 static umx_ep *
 find_server(life *l)
 {
-    UMI_LIST_FOREACH(link, &l->worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH(node, &l->worker->eps) {
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (ep->is_server) {
             return ep;

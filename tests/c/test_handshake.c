@@ -116,7 +116,7 @@ half_open(pair *p)
 {
     PAIR_UNTIL(p, !umi_list_is_empty(&p->server_worker->eps));
     return umi_endpoint_of(
-        umi_container_of(p->server_worker->eps.next, umi_ep, link));
+        umi_container_of(p->server_worker->eps.next, umi_ep_base, node));
 }
 
 /* A peer that has connected and says nothing of its own accord. */

@@ -4,8 +4,8 @@
 #include "unit.h"
 
 typedef struct item {
-    int      before; /* so that the link is not at offset 0 */
-    umi_link link;
+    int      before; /* so that the node is not at offset 0 */
+    umi_node node;
 } item;
 
 static umi_list list;
@@ -20,7 +20,7 @@ setup(void **state)
     umi_list_init(&other);
     for (int i = 0; i < 4; i++) {
         items[i].before = i;
-        umi_link_init(&items[i].link);
+        umi_node_init(&items[i].node);
     }
     return 0;
 }
@@ -29,17 +29,17 @@ setup(void **state)
 static void
 assert_list(const umi_list *head, int count, const int *numbers)
 {
-    const umi_link *link = head;
+    const umi_node *node = head;
 
     for (int i = 0; i < count; i++) {
-        assert_ptr_equal(link->next->prev, link);
-        link = link->next;
-        assert_ptr_not_equal(link, head);
-        assert_int_equal(umi_container_of(link, item, link)->before,
+        assert_ptr_equal(node->next->prev, node);
+        node = node->next;
+        assert_ptr_not_equal(node, head);
+        assert_int_equal(umi_container_of(node, item, node)->before,
                          numbers[i]);
     }
-    assert_ptr_equal(link->next, head);
-    assert_ptr_equal(head->prev, link);
+    assert_ptr_equal(node->next, head);
+    assert_ptr_equal(head->prev, node);
 }
 
 #define ASSERT_LIST(head, count, ...) \
@@ -50,7 +50,7 @@ test_empty(void **state)
 {
     (void)state;
     assert_true(umi_list_is_empty(&list));
-    assert_false(umi_link_is_linked(&items[0].link));
+    assert_false(umi_node_is_linked(&items[0].node));
     assert_null(umi_list_pop(&list));
 }
 
@@ -59,8 +59,8 @@ test_append_keeps_order(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        umi_list_append(&list, &items[i].link);
-        assert_true(umi_link_is_linked(&items[i].link));
+        umi_list_append(&list, &items[i].node);
+        assert_true(umi_node_is_linked(&items[i].node));
     }
     assert_false(umi_list_is_empty(&list));
     ASSERT_LIST(&list, 3, 0, 1, 2);
@@ -70,9 +70,9 @@ static void
 test_prepend_and_insert_before(void **state)
 {
     (void)state;
-    umi_list_prepend(&list, &items[0].link);
-    umi_list_prepend(&list, &items[1].link);
-    umi_link_insert_before(&items[0].link, &items[2].link);
+    umi_list_prepend(&list, &items[0].node);
+    umi_list_prepend(&list, &items[1].node);
+    umi_node_insert_before(&items[0].node, &items[2].node);
     ASSERT_LIST(&list, 3, 1, 2, 0);
 }
 
@@ -80,12 +80,12 @@ static void
 test_pop_takes_the_first(void **state)
 {
     (void)state;
-    umi_list_append(&list, &items[0].link);
-    umi_list_append(&list, &items[1].link);
-    assert_ptr_equal(umi_list_pop(&list), &items[0].link);
-    assert_false(umi_link_is_linked(&items[0].link));
+    umi_list_append(&list, &items[0].node);
+    umi_list_append(&list, &items[1].node);
+    assert_ptr_equal(umi_list_pop(&list), &items[0].node);
+    assert_false(umi_node_is_linked(&items[0].node));
     ASSERT_LIST(&list, 1, 1);
-    assert_ptr_equal(umi_list_pop(&list), &items[1].link);
+    assert_ptr_equal(umi_list_pop(&list), &items[1].node);
     assert_null(umi_list_pop(&list));
 }
 
@@ -94,11 +94,11 @@ test_remove_twice_is_harmless(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        umi_list_append(&list, &items[i].link);
+        umi_list_append(&list, &items[i].node);
     }
-    umi_link_remove(&items[1].link);
-    umi_link_remove(&items[1].link);
-    assert_false(umi_link_is_linked(&items[1].link));
+    umi_node_remove(&items[1].node);
+    umi_node_remove(&items[1].node);
+    assert_false(umi_node_is_linked(&items[1].node));
     ASSERT_LIST(&list, 2, 0, 2);
 }
 
@@ -106,10 +106,10 @@ static void
 test_splice_moves_all_to_the_end(void **state)
 {
     (void)state;
-    umi_list_append(&list, &items[0].link);
-    umi_list_append(&list, &items[1].link);
-    umi_list_append(&other, &items[2].link);
-    umi_list_append(&other, &items[3].link);
+    umi_list_append(&list, &items[0].node);
+    umi_list_append(&list, &items[1].node);
+    umi_list_append(&other, &items[2].node);
+    umi_list_append(&other, &items[3].node);
     umi_list_splice(&list, &other);
     ASSERT_LIST(&list, 4, 0, 1, 2, 3);
     assert_true(umi_list_is_empty(&other));
@@ -122,7 +122,7 @@ test_splice_with_an_empty_side(void **state)
     umi_list_splice(&list, &other);
     assert_true(umi_list_is_empty(&list));
 
-    umi_list_append(&other, &items[0].link);
+    umi_list_append(&other, &items[0].node);
     umi_list_splice(&list, &other);
     umi_list_splice(&list, &other);
     ASSERT_LIST(&list, 1, 0);
@@ -135,14 +135,14 @@ test_foreach_visits_in_order(void **state)
     int seen = 0;
 
     (void)state;
-    UMI_LIST_FOREACH(link, &list) {
+    UMI_LIST_FOREACH(node, &list) {
         fail();
     }
     for (int i = 0; i < 4; i++) {
-        umi_list_append(&list, &items[i].link);
+        umi_list_append(&list, &items[i].node);
     }
-    UMI_LIST_FOREACH(link, &list) {
-        assert_int_equal(umi_container_of(link, item, link)->before, seen);
+    UMI_LIST_FOREACH(node, &list) {
+        assert_int_equal(umi_container_of(node, item, node)->before, seen);
         seen++;
     }
     assert_int_equal(seen, 4);
@@ -153,16 +153,16 @@ test_foreach_safe_allows_removal(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        umi_list_append(&list, &items[i].link);
+        umi_list_append(&list, &items[i].node);
     }
-    UMI_LIST_FOREACH_SAFE(link, &list) {
-        if (umi_container_of(link, item, link)->before % 2 == 1) {
-            umi_link_remove(link);
+    UMI_LIST_FOREACH_SAFE(node, &list) {
+        if (umi_container_of(node, item, node)->before % 2 == 1) {
+            umi_node_remove(node);
         }
     }
     ASSERT_LIST(&list, 2, 0, 2);
-    UMI_LIST_FOREACH_SAFE(link, &list) {
-        umi_link_remove(link);
+    UMI_LIST_FOREACH_SAFE(node, &list) {
+        umi_node_remove(node);
     }
     assert_true(umi_list_is_empty(&list));
 }

@@ -67,7 +67,7 @@ static const umx_message *
 newest(const umx_ep *ep)
 {
     return umi_container_of(umi_channels_of(ep)->channel0.unexpected.prev,
-                            umx_message, link);
+                            umx_message, node);
 }
 
 /* UCX's descriptors are kept where that saves a copy, and not without end. */

@@ -29,7 +29,7 @@ test_probes_of_peers_do_not_end_connections(void **state)
         pair_step(p);
         feed_probe(p->server_worker, 1000);
         umx_worker_query(p->server_worker, &stats);
-    } while (umi_link_is_linked(&p->server_worker->queue_timer.link) &&
+    } while (umi_node_is_linked(&p->server_worker->queue_timer.node) &&
              stats.renewals == 0);
     assert_int_equal(stats.renewals, 0);
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(1), "a", 1), UMX_OK);

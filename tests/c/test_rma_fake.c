@@ -152,13 +152,13 @@ test_ucx_is_used_where_there_is_rdma(void **state)
     fake_reset();
     fake.transport = "rc_mlx5";
     pair_open(p);
-    assert_true(p->client->base.peer->has_rdma);
+    assert_true(p->client->base.link->has_rdma);
     p->client_context->has_rma = true; /* as if the host had a card */
     m                          = memory_register(p, mem, sizeof(mem), 0);
     assert_non_null(m.rkey->ucp);
     memory_free(&m);
 
-    p->client->base.peer->has_rdma = false;
+    p->client->base.link->has_rdma = false;
     m                              = memory_register(p, mem, sizeof(mem), 0);
     assert_null(m.rkey->ucp);
     memory_free(&m);

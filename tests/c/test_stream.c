@@ -735,8 +735,8 @@ on_lost(umx_request *req, umx_status status, void *arg)
 static void
 lose_all(umx_ep *ep)
 {
-    UMI_LIST_FOREACH(link, &ep->base.inflight) {
-        umi_request_lose(umi_request_at(link), UMX_ERR_CONNECTION_RESET);
+    UMI_LIST_FOREACH(node, &ep->base.inflight) {
+        umi_request_lose(umi_request_at(node), UMX_ERR_CONNECTION_RESET);
     }
 }
 

@@ -222,8 +222,8 @@ arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
 static umx_ep *
 handshake_of(int i)
 {
-    UMI_LIST_FOREACH(link, &worker->eps) {
-        umx_ep *ep = umi_endpoint_of(umi_container_of(link, umi_ep, link));
+    UMI_LIST_FOREACH(node, &worker->eps) {
+        umx_ep *ep = umi_endpoint_of(umi_container_of(node, umi_ep_base, node));
 
         if (ep->handshake != NULL && ep->socket.watch.fd == our_fds[i]) {
             return ep;

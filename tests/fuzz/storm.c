@@ -214,15 +214,15 @@ say_hello(int fd)
     umx_ep     *ep;
 
     umi_handshake_on_connection(listener, fd);
-    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep, link));
-    umi_ep_hold(&ep->base);
+    ep = umi_endpoint_of(umi_container_of(worker->eps.prev, umi_ep_base, node));
+    umi_ep_base_hold(&ep->base);
     ep->socket.is_local    = pick(4) != 0;
     hello.u.hello.major    = UMX_WIRE_VERSION;
     hello.u.hello.channels = 1;
     hello.u.hello.limits   = (umi_limits){1 << 20, 100, 100};
     fill_where(&hello.u.hello.where, address);
     hear(ep, &hello);
-    if (ep->base.peer != NULL) {
+    if (ep->base.link != NULL) {
         atomic_fetch_add(&total->given, 1);
     }
     if (ep->handshake != NULL && ep->handshake->is_welcomed && pick(2) == 0) {
@@ -232,7 +232,7 @@ say_hello(int fd)
     }
     poll_worker();
     umx_ep_abort(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 /* Somebody is connected to. */
@@ -244,7 +244,7 @@ say_welcome(int fd)
     umx_ep     *ep;
 
     check(umi_endpoint_new(worker, &ep) == UMX_OK, "no endpoint");
-    umi_ep_hold(&ep->base);
+    umi_ep_base_hold(&ep->base);
     check(umi_socket_take(&ep->socket, fd) == UMX_OK, "no socket");
     ep->socket.is_local        = pick(4) != 0;
     welcome.u.welcome.major    = UMX_WIRE_VERSION;
@@ -255,13 +255,13 @@ say_welcome(int fd)
     fill_where(&welcome.u.welcome.where, address);
     prove(ep, &welcome);
     hear(ep, &welcome);
-    if (ep->base.peer != NULL) {
+    if (ep->base.link != NULL) {
         atomic_fetch_add(&total->given, 1);
     }
     poll_worker();
     umx_ep_abort(ep);
     umx_ep_destroy(ep);
-    umi_ep_release(&ep->base);
+    umi_ep_base_release(&ep->base);
 }
 
 static void

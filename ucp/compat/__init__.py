@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Names of other libraries on top of ``ucp``: those of ucx-py and of ucxx."""
+"""The APIs of other libraries, ucx-py and ucxx, on top of ``ucp``."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Dask's messages over UCX: ``Client("ucp://scheduler:8786")``.
 
-Where ``ucp`` and ``distributed`` are installed the protocol is there, without
-any of this: distributed finds it by the entry point. The protocol ``ucx`` has to
-be asked for, because distributed gives that name to something else: by
-``register()``, or by ``--preload ucp.dask``, in every process.
+If ``ucp`` and ``distributed`` are installed, distributed finds the protocol
+``ucp`` by an entry point; a program need not import this module. The protocol
+``ucx`` must be registered in every process, because distributed gives that name to
+something else: call ``register()``, or use ``--preload ucp.dask``.
 
-Importing changes nothing but Dask's configuration, and the protocol ``ucx`` where
-nothing provides it. UCX starts with the first connection.
+Importing this module adds defaults to Dask's configuration, and provides the
+protocol ``ucx`` if nothing else does. UCX starts with the first connection.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
 
 
 class UCXBackend(UCPBackend):
-    """The same for addresses ``ucx://host:port``."""
+    """The backend for addresses ``ucx://host:port``."""
 
     scheme = "ucx"
 
 
 def register() -> None:
-    """Use this for ``ucx://`` addresses, too, whoever else provides them."""
+    """Use ucp for ``ucx://`` addresses too, whatever else provides that protocol."""
     backends["ucx"] = UCXBackend()
 
 
@@ -59,7 +59,7 @@ def dask_setup(server: Any) -> None:
 
 
 _config.load_defaults()
-# Preloads are imported before a server listens, and set up after. What stands
-# for ucx in distributed itself only says that it is no more.
+# Preloads are imported before a server listens, and set up after that.
+# distributed's own entry for ucx is a stub that raises an error.
 if "distributed_ucxx" not in sys.modules:
     register()

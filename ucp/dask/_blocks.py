@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory for what is received.
+"""Memory to receive into.
 
-The first touch of fresh pages costs more than a transfer, and what is freed in
-large pieces goes back to the system: a large block is kept for a while after the
-last view of it has died, and used again.
+The first access to new pages costs more than a transfer, and malloc() returns large
+blocks to the system when they are freed. So a large block is kept for a while after
+the last view of it has been freed, and is used again.
 
-Views are of a ctypes array, which holds the block. NumPy takes the short cut to
-the owner through arrays of its own: they would let go of the lease too early.
+A view refers to a ctypes array, which refers to the block. A NumPy array cannot be
+used in between: a view of a NumPy array refers to that array's owner instead, and
+the block would be reused too early.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class _Block:
 
 
 class Blocks:
-    """Blocks that nobody uses, the last freed at the end. Thread: any."""
+    """Blocks that are not in use, the last freed at the end. Thread: any."""
 
     def __init__(self) -> None:
         # Taken again by a finalizer that runs while it is held.
@@ -57,11 +58,11 @@ class Blocks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of the blocks that are kept."""
         return self._nbytes
 
     def use(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
-        """Keep at most ``limit`` bytes; ``loop`` frees them when they are old."""
+        """Keep at most ``limit`` bytes, which ``loop`` frees when they are old."""
         with self._lock:
             self._limit = limit
             if self._loop is not loop:
@@ -69,7 +70,7 @@ class Blocks:
             self._trim()
 
     def allocate(self, size: int) -> Any:
-        """A writable buffer of ``size`` bytes."""
+        """Return a writable buffer of ``size`` bytes."""
         if size < _SMALL:
             return bytearray(size)
         if size < _LARGE or size > self._limit:
@@ -80,7 +81,7 @@ class Blocks:
         return memoryview(lease).cast("B")
 
     def clear(self) -> None:
-        """Free all that is kept."""
+        """Free all blocks that are kept."""
         with self._lock:
             self._free.clear()
             self._nbytes = 0
@@ -141,7 +142,7 @@ blocks = Blocks()
 
 
 def limit() -> int:
-    """Bytes to keep, as configured."""
+    """Return the number of bytes to keep, by Dask's configuration."""
     value = _config.get("receive-cache")
     if value is not None:
         return int(parse_bytes(value))

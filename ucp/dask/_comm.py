@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """distributed's Comm, Connector, Listener and Backend.
 
-A message is one message of frames. ``write`` posts it and returns: the library
-holds the frames until the peer has taken them. Whoever closes lets go of the
-endpoint, which goes on with what was posted, in the background.
+A message of Dask is sent as one message of frames. ``write`` posts it and returns;
+the library references the frames until the peer has received them. ``close`` drops
+the endpoint, which completes the posted messages in the background.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ class UCP(Comm):
         return self._endpoint is None
 
     async def read(self, deserializers: Any = None) -> Any:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            CommClosedError: the connection is closed, by whichever side.
-            OtherProtocolError: the peer has not answered yet, and turns out to
-                speak distributed's tcp.
+            CommClosedError: either side has closed the connection, or it failed.
+            OtherProtocolError: the peer, which had not answered before, uses
+                distributed's tcp.
 
-        When cancelled the connection is closed.
+        When cancelled, the connection is closed.
         """
         endpoint = self._endpoint
         if endpoint is None:
@@ -164,15 +164,15 @@ class UCP(Comm):
     async def write(
         self, msg: Any, serializers: Any = None, on_error: str = "message"
     ) -> int:
-        """Send a message; returns its number of bytes once it is queued.
+        """Send a message; return its number of bytes once it is queued.
 
-        What it is made of must not change before the peer has received it.
+        The objects in the message must not change before the peer has received it.
 
         Raises:
             CommClosedError, OtherProtocolError: as ``read``.
-            Otherwise what serializing raises; the connection stays open.
+            Otherwise the exceptions of serializing; the connection stays open.
 
-        When cancelled nothing has been sent.
+        When cancelled, the message has not been sent.
         """
         if self._endpoint is None:
             raise CommClosedError(f"in {self}: it is closed")
@@ -203,7 +203,7 @@ class UCP(Comm):
         return size
 
     async def _closed_error(self, exc: ucp.UCXBaseException) -> Exception:
-        """What to raise where the connection has ended with ``exc``."""
+        """Return the exception to raise if the connection has ended with ``exc``."""
         other = None
         if self._is_connecting:
             other = await other_protocol(exc, self._peer_addr)
@@ -228,9 +228,9 @@ class UCP(Comm):
         self._num_queued = self._num_queued % _QUEUED_MAX + 1
 
     async def close(self) -> None:
-        """Close once the peer has taken what was written; never raises.
+        """Close once the peer has received what was written; never raises.
 
-        The peer can read it. Waits no longer than ``close-timeout``.
+        Waits no longer than ``close-timeout``.
         """
         endpoint = self._end()
         if endpoint is None:
@@ -323,7 +323,7 @@ class _Plain:
 
 
 class UCPConnector(Connector, _Plain):
-    """Connects to listeners."""
+    """Connects to listeners of ``ucp``."""
 
     def __init__(self, scheme: str = "ucp") -> None:
         self.scheme = scheme
@@ -333,17 +333,17 @@ class UCPConnector(Connector, _Plain):
     ) -> UCP:
         """Connect to ``host:port``.
 
-        Returns once the peer's host has accepted the connection: a peer that
+        Returns once the host of the peer has accepted the connection: a peer that
         computes may answer later.
 
         Raises:
-            ValueError: no such address.
-            OtherProtocolError: the peer speaks distributed's tcp.
-            OSError: it cannot be reached.
-            FatalCommClosedError: Dask's configuration is wrong; no use to try
+            ValueError: the address is not valid.
+            OtherProtocolError: the peer uses distributed's tcp.
+            OSError: the address cannot be reached.
+            FatalCommClosedError: Dask's configuration is wrong; Dask does not try
                 again.
 
-        When cancelled nothing is left behind.
+        When cancelled, the connection attempt ends.
         """
         peer_address = f"{self.scheme}://{address}"
         self._check_encryption(peer_address, connection_args)
@@ -368,16 +368,17 @@ class UCPConnector(Connector, _Plain):
 
 
 class OtherProtocolError(ValueError):
-    """The address names a protocol that the peer does not speak.
+    """The address names a protocol that the peer does not use.
 
-    No OSError: those make a worker try again for ever.
+    It is not an OSError, because after an OSError a worker tries again forever.
     """
 
 
 def _is_foreign(exc: ucp.UCXBaseException) -> bool:
-    """Whether a peer of another protocol may be why connecting failed.
+    """True if connecting may have failed because the peer uses another protocol.
 
-    It sends what is no handshake, or resets the connection on ours.
+    Such a peer sends bytes that are not a handshake, or resets the connection when
+    it gets one.
     """
     if isinstance(exc, ucp.UCXVersionError):
         return False
@@ -387,7 +388,7 @@ def _is_foreign(exc: ucp.UCXBaseException) -> bool:
 async def other_protocol(
     exc: ucp.UCXBaseException, address: str
 ) -> OtherProtocolError | None:
-    """The error to raise for ``exc`` if distributed's tcp is at ``address``."""
+    """Return the exception to raise if distributed's tcp is at ``address``."""
     scheme, _, location = address.partition("://")
     if _is_foreign(exc) and await speaks_tcp(*parse_host_port(location)):
         return OtherProtocolError(f"{address}: the peer speaks tcp, not {scheme}")
@@ -395,9 +396,9 @@ async def other_protocol(
 
 
 async def speaks_tcp(host: str, port: int) -> bool:
-    """Whether one of distributed's own servers without encryption is there.
+    """True if a server of distributed's tcp, without encryption, is at the address.
 
-    It speaks first: its side of the handshake, in msgpack.
+    Such a server sends first: its side of the handshake, in msgpack.
     """
     heard = b""
     try:
@@ -417,7 +418,7 @@ async def speaks_tcp(host: str, port: int) -> bool:
 
 
 async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
-    """To the first address of ``host`` that takes it."""
+    """Connect to the first address of ``host`` that accepts."""
     failure: Exception | None = None
     timeout = _config.get_seconds("handshake-timeout")
     for address in await resolve(host, port):
@@ -434,7 +435,7 @@ async def _connect(worker: Worker, host: str, port: int) -> ucp.Endpoint:
 
 
 async def _reach(endpoint: _ext.Endpoint) -> None:
-    """Wait until it is open, or connected to a peer that is busy."""
+    """Wait until the endpoint is open, or connected to a peer that is busy."""
     decided = asyncio.Event()
 
     def decide(opening: _ext.Request[None]) -> None:
@@ -472,7 +473,7 @@ def _host_towards_scheduler(comm_handler: object) -> str | None:
 
 
 class UCPListener(BaseListener, _Plain):
-    """Accepts connections."""
+    """Accepts connections of ``ucp``."""
 
     def __init__(
         self,
@@ -504,7 +505,7 @@ class UCPListener(BaseListener, _Plain):
         """Listen.
 
         Raises:
-            OSError: the address is in use, or none of this host's.
+            OSError: the address is in use, or is not one of this host.
             ValueError: Dask's configuration is wrong.
         """
         _config.start()
@@ -527,7 +528,7 @@ class UCPListener(BaseListener, _Plain):
             raise OSError(errno.EADDRNOTAVAIL, f"{place}: {exc}") from exc
 
     def stop(self) -> None:
-        """Accept no more; what has been accepted lives on."""
+        """Stop listening; accepted connections stay open."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -558,7 +559,7 @@ class UCPListener(BaseListener, _Plain):
         await self.comm_handler(comm)
 
     def get_host_port(self) -> tuple[str, int]:
-        """The listening address."""
+        """Return the address on which this listens."""
         if self.bound_address is None:
             raise ValueError("invalid operation on a listener that is not started")
         return self.bound_address
@@ -577,7 +578,7 @@ class UCPListener(BaseListener, _Plain):
 
 
 class UCPBackend(Backend):
-    """The protocol ``ucp``."""
+    """The backend for addresses ``ucp://host:port``."""
 
     scheme: ClassVar[str] = "ucp"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What Dask's configuration says, and UCX started with it."""
+"""Reading Dask's configuration, and starting UCX with it."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _defaults = yaml.safe_load(
 
 
 def load_defaults() -> None:
-    """Let Dask's configuration show ``ucp.yaml``."""
+    """Add the defaults in ``ucp.yaml`` to Dask's configuration."""
     dask.config.update_defaults(_defaults)
 
 
 def get(key: str) -> Any:
-    """A value below ``distributed.comm.ucp``, also of a cleared configuration."""
+    """Return a value below ``distributed.comm.ucp``, or the default of its key."""
     default = _defaults["distributed"]["comm"]["ucp"][key]
     return dask.config.get(f"{_NAMESPACE}.{key}", default)
 
@@ -68,7 +68,7 @@ def shard_size() -> int | None:
 
 
 def ucx_options() -> dict[str, str]:
-    """UCX's options: those of ucx-py's and ucxx's backends, then ours."""
+    """Return UCX's options: of earlier backends' keys, then of ``options``."""
     legacy = dask.config.get("distributed.comm.ucx", None) or {}
     options = _as_options(legacy.get("environment") or {})
     without = [name for key, name in _LEGACY.items() if _is_off(legacy, key)]
@@ -82,12 +82,12 @@ def _is_off(legacy: dict[str, Any], key: str) -> bool:
 
 
 def _as_options(values: dict[str, Any]) -> dict[str, str]:
-    """``{"some-option": 1}`` is ``{"SOME_OPTION": "1"}``."""
+    """Convert ``{"some-option": 1}`` to ``{"SOME_OPTION": "1"}``."""
     return {key.replace("-", "_").upper(): _as_text(val) for key, val in values.items()}
 
 
 def _as_text(value: Any) -> str:
-    """UCX's words for YAML's."""
+    """Convert a value of YAML to the text that UCX expects."""
     if isinstance(value, bool):
         return "y" if value else "n"
     return str(value)
@@ -112,11 +112,12 @@ def ucp_config() -> ucp.Config:
 
 
 def check_keys() -> None:
-    """Refuse keys that mean nothing: a mistyped ``token`` must not mean that
-    peers are not authenticated.
+    """Refuse unknown keys.
+
+    A mistyped ``token`` must not have the effect that peers are not authenticated.
 
     Raises:
-        ValueError: names the keys, and those there are.
+        ValueError: there is an unknown key; the text lists the known ones.
     """
     given = dask.config.get(_NAMESPACE, None) or {}
     _refuse_unknown(_NAMESPACE, given, _defaults["distributed"]["comm"]["ucp"])
@@ -139,16 +140,16 @@ def _refuse_unknown(
 
 
 def _canonical(key: str) -> str:
-    """Dask takes ``-`` and ``_`` for the same."""
+    """Replace ``_`` by ``-``, which Dask treats as equal."""
     return str(key).replace("-", "_")
 
 
 def start() -> Worker:
-    """The running loop's worker; starts UCX if nothing has started it.
+    """Return the worker of the running loop; start UCX if it is not started.
 
     Raises:
-        ValueError: UCX or ``ucp.Config`` refuses what is configured, or there is
-            no such key.
+        ValueError: UCX or ``ucp.Config`` refuses the configuration, or it has an
+            unknown key.
     """
     check_keys()
     if current_context() is None:
@@ -175,7 +176,7 @@ def _start_ucx() -> None:
 
 
 def _make_pool() -> None:
-    """RMM's pool, of the size that ``distributed.rmm.pool-size`` names."""
+    """Make RMM's pool of the size that ``distributed.rmm.pool-size`` names."""
     global _has_pool
     size = dask.config.get("distributed.rmm.pool-size", None)
     if size is None or _has_pool:
@@ -189,6 +190,6 @@ def _make_pool() -> None:
 
 
 def _give_allocator(worker: Worker) -> None:
-    """Frames sent from a device arrive in memory of a device if there is one."""
+    """Receive frames that were sent from a device in device memory, if there is one."""
     if cuda.is_available():
         worker.register_am_allocator(cuda.allocator, "cuda")

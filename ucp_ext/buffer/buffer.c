@@ -181,48 +181,84 @@ acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
 /* ---- buffer protocol -----------------------------------------------------
  */
 
-static int
-take_view(buffer_hold *hold)
+/* Export `obj`; NULL with an exception. */
+static inline buffer_view *
+export_view(mod_state *st, PyObject *obj, int flags)
 {
-    hold->owner = NULL;
-    hold->buf   = umx_host_buffer(hold->view.buf, (size_t)hold->view.len);
+    buffer_view *view = block_get(st);
+
+    if (UNLIKELY(view == NULL)) {
+        return NULL;
+    }
+    if (UNLIKELY(PyObject_GetBuffer(obj, &view->py, flags) < 0)) {
+        block_put(st, view);
+        return NULL;
+    }
+    view->st = st;
+    return view;
+}
+
+static int
+take_view(buffer_view *view, PyObject *obj, buffer_hold *hold)
+{
+    hold->owner = obj;
+    hold->view  = view;
+    hold->buf   = umx_host_buffer(view->py.buf, (size_t)view->py.len);
     return 0;
 }
 
 /* The simple request was refused: why, or is it contiguous all the same
  * (Fortran order)? */
 static NOINLINE int
-acquire_full(PyObject *obj, bool is_writable, buffer_hold *hold)
+acquire_full(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
 {
-    Py_buffer *view = &hold->view;
-    int        rc;
+    buffer_view     *exported;
+    const Py_buffer *view;
 
     PyErr_Clear();
-    if (PyObject_GetBuffer(obj, view, PyBUF_FULL_RO) < 0) {
+    exported = export_view(st, obj, PyBUF_FULL_RO);
+    if (exported == NULL) {
         return -1;
     }
+    (void)take_view(exported, obj, hold);
+    view = &exported->py;
     if (view->format != NULL && strchr(view->format, 'O') != NULL) {
-        rc = refuse_objects(obj);
+        (void)refuse_objects(obj);
     } else if (!PyBuffer_IsContiguous(view, 'A')) {
-        rc = buffer_refuse_strides(view->ndim, view->strides, view->itemsize);
+        (void)buffer_refuse_strides(view->ndim, view->strides, view->itemsize);
     } else if (is_writable && view->readonly) {
-        rc = buffer_refuse_readonly(obj);
+        (void)buffer_refuse_readonly(obj);
     } else {
-        return take_view(hold);
+        return 0;
     }
-    PyBuffer_Release(view);
-    return rc;
+    buffer_release(hold);
+    return -1;
 }
 
 int
-buffer_acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold)
+buffer_acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
+                        buffer_hold *hold)
 {
-    int flags = is_writable ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+    int          flags = is_writable ? PyBUF_WRITABLE : PyBUF_SIMPLE;
+    buffer_view *view  = export_view(st, obj, flags);
 
-    if (LIKELY(PyObject_GetBuffer(obj, &hold->view, flags) == 0)) {
-        return take_view(hold);
+    return LIKELY(view != NULL) ? take_view(view, obj, hold) :
+                                  acquire_full(st, obj, is_writable, hold);
+}
+
+/* The bytes of a bytearray stay where they are while it counts an export. */
+static inline int
+acquire_bytearray(PyObject *obj, buffer_hold *hold)
+{
+    Py_buffer view;
+
+    if (UNLIKELY(PyObject_GetBuffer(obj, &view, PyBUF_WRITABLE) < 0)) {
+        return -1;
     }
-    return acquire_full(obj, is_writable, hold);
+    hold->owner = view.obj;
+    hold->view  = BYTEARRAY_VIEW;
+    hold->buf   = umx_host_buffer(view.buf, (size_t)view.len);
+    return 0;
 }
 
 /* ---- order -----------------------------------------------------------------
@@ -315,7 +351,7 @@ acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
     if (Py_IS_TYPE(obj, st->pool_buffer_type)) {
         return pool_buffer_acquire(obj, hold);
     }
-    if (UNLIKELY(buffer_acquire_exporter(obj, is_writable, hold) < 0)) {
+    if (UNLIKELY(buffer_acquire_exporter(st, obj, is_writable, hold) < 0)) {
         if (!registered_is_on_device(st, obj)) {
             return -1;
         }
@@ -324,9 +360,7 @@ acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
             return -1;
         }
     }
-    if (!PyByteArray_CheckExact(obj)) {
-        registered_find(st, obj, hold);
-    }
+    registered_find(st, obj, hold);
     return 0;
 }
 
@@ -334,8 +368,8 @@ int
 buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                buffer_hold *hold)
 {
-    hold->view.obj = NULL;
-    hold->owner    = NULL;
+    hold->view  = NULL;
+    hold->owner = NULL;
     if (PyBytes_CheckExact(obj)) {
         if (UNLIKELY(is_writable)) {
             return buffer_refuse_readonly(obj);
@@ -344,7 +378,10 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
                            (size_t)PyBytes_GET_SIZE(obj), UMX_MEMTYPE_HOST);
         return 0;
     }
-    if (!PyByteArray_CheckExact(obj) && is_ndarray(st, obj)) {
+    if (PyByteArray_CheckExact(obj)) {
+        return acquire_bytearray(obj, hold);
+    }
+    if (is_ndarray(st, obj)) {
         return acquire_ndarray(st, obj, is_writable, hold);
     }
     if (LIKELY(PyObject_CheckBuffer(obj))) {
@@ -354,6 +391,18 @@ buffer_acquire(mod_state *st, PyObject *obj, bool is_writable,
         return array_acquire(obj, is_writable, hold);
     }
     return acquire_whole(st, obj, is_writable, hold);
+}
+
+int
+buffer_check_room(const buffer_hold *hold, size_t len)
+{
+    if (hold->buf.len >= len) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "the message has %zu bytes, the buffer has room for %zu", len,
+                 hold->buf.len);
+    return -1;
 }
 
 /* ---- layouts -------------------------------------------------------------
@@ -415,15 +464,19 @@ copy_shape(const Py_buffer *view, buffer_layout *layout)
 }
 
 static int
-describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
+describe_exporter(mod_state *st, PyObject *obj, buffer_hold *hold,
+                  buffer_layout *layout)
 {
-    Py_buffer *view = &hold->view;
+    buffer_view     *exported = export_view(st, obj, PyBUF_FULL_RO);
+    const Py_buffer *view;
 
-    if (PyObject_GetBuffer(obj, view, PyBUF_FULL_RO) < 0) {
+    if (exported == NULL) {
         return -1;
     }
+    (void)take_view(exported, obj, hold);
+    view = &exported->py;
     if (view->format != NULL && strchr(view->format, 'O') != NULL) {
-        PyBuffer_Release(view);
+        buffer_release(hold);
         return refuse_objects(obj);
     }
     layout->obj = PyMemoryView_Check(obj) ? PyMemoryView_GET_BUFFER(obj)->obj :
@@ -433,7 +486,7 @@ describe_exporter(PyObject *obj, buffer_hold *hold, buffer_layout *layout)
     copy_shape(view, layout);
     layout->is_c_contiguous = PyBuffer_IsContiguous(view, 'C');
     layout->is_f_contiguous = PyBuffer_IsContiguous(view, 'F');
-    return take_view(hold);
+    return 0;
 }
 
 static int
@@ -443,7 +496,8 @@ describe_other(mod_state *st, PyObject *obj, buffer_hold *hold,
     if (acquire_described(st, obj, false, hold, layout) < 0) {
         return -1;
     }
-    layout->is_readonly = layout->is_readonly || hold->view.readonly;
+    layout->is_readonly = layout->is_readonly ||
+                          (hold->view != NULL && hold->view->py.readonly);
     return 0;
 }
 
@@ -451,14 +505,13 @@ int
 buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,
                 buffer_layout *layout)
 {
-    hold->view.obj      = NULL;
-    hold->view.readonly = 0;
-    hold->owner         = NULL;
+    hold->view  = NULL;
+    hold->owner = NULL;
     if (is_ndarray(st, obj)) {
         return describe_ndarray(obj, hold, layout);
     }
     if (PyObject_CheckBuffer(obj) && !registered_is_on_device(st, obj)) {
-        return describe_exporter(obj, hold, layout);
+        return describe_exporter(st, obj, hold, layout);
     }
     return describe_other(st, obj, hold, layout);
 }
@@ -526,7 +579,7 @@ take_strided(PyObject *obj, bool is_writable, const buffer_layout *layout,
                      Py_TYPE(obj)->tp_name);
         return -1;
     }
-    if (hold->view.obj != NULL && has_suboffsets(&hold->view)) {
+    if (hold->view != NULL && has_suboffsets(&hold->view->py)) {
         PyErr_Format(PyExc_ValueError,
                      "the items of %.200s are behind pointers (suboffsets)",
                      Py_TYPE(obj)->tp_name);

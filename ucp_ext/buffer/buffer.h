@@ -3,15 +3,27 @@
 #ifndef UCP_EXT_BUFFER_BUFFER_H
 #define UCP_EXT_BUFFER_BUFFER_H
 
-#include "state.h"
+#include "block.h"
 
 #include <umx/umx.h>
 
-/* An object's memory, held: the export, or the object itself. */
+/* An export of the buffer protocol, in a block. */
+typedef struct buffer_view {
+    Py_buffer  py;
+    mod_state *st;
+} buffer_view;
+_Static_assert(sizeof(buffer_view) <= BLOCK_SIZE, "buffer_view");
+
+/* In place of the export of a bytearray, which only counts its exports. */
+#define BYTEARRAY_VIEW ((buffer_view *)(uintptr_t)1)
+
+/* An object's memory, held: by an export, or by the object itself. */
 typedef struct buffer_hold {
     umx_buffer buf;
-    PyObject  *owner; /* or NULL */
-    Py_buffer  view;  /* view.obj NULL: no export */
+    /* The object, whose reference `view` has if there is one; NULL: nothing is
+     * held. */
+    PyObject    *owner;
+    buffer_view *view; /* or NULL */
 } buffer_hold;
 
 /* -1 with an exception that names what was given. */
@@ -27,23 +39,80 @@ static inline void
 buffer_hold_object(buffer_hold *hold, PyObject *obj, void *data, size_t len,
                    umx_memtype memtype)
 {
-    hold->owner    = Py_NewRef(obj);
-    hold->view.obj = NULL;
-    hold->buf      = (umx_buffer){.data = data, .len = len, .memtype = memtype};
+    hold->owner = Py_NewRef(obj);
+    hold->view  = NULL;
+    hold->buf   = (umx_buffer){.data = data, .len = len, .memtype = memtype};
 }
 
+/* End an export: code of the exporter may run in this. */
+static inline void
+buffer_release_view(buffer_view *view, PyObject *owner)
+{
+    if (LIKELY(view == BYTEARRAY_VIEW)) {
+        Py_buffer py;
+
+        py.obj = owner;
+        PyBuffer_Release(&py);
+    } else {
+        PyBuffer_Release(&view->py);
+        block_put(view->st, view);
+    }
+}
+
+/* Release what is held; nothing if that is done. */
 static inline void
 buffer_release(buffer_hold *hold)
 {
-    if (hold->view.obj != NULL) {
-        PyBuffer_Release(&hold->view);
+    PyObject *owner = hold->owner;
+
+    if (owner == NULL) {
+        return;
     }
+    hold->owner = NULL;
     if (UNLIKELY(hold->buf.layout != NULL)) {
         PyMem_Free((void *)(uintptr_t)hold->buf.layout);
         hold->buf.layout = NULL;
     }
-    Py_CLEAR(hold->owner);
+    if (hold->view != NULL) {
+        buffer_release_view(hold->view, owner);
+    } else {
+        Py_DECREF(owner);
+    }
 }
+
+/* The object that a hold has a reference to, or NULL. */
+static inline PyObject *
+buffer_object(const buffer_hold *hold)
+{
+    return (hold->owner == NULL || hold->view == NULL ||
+            hold->view == BYTEARRAY_VIEW) ?
+               hold->owner :
+               hold->view->py.obj;
+}
+
+/* Visit the object of a hold: for tp_traverse. */
+static inline int
+buffer_visit(const buffer_hold *hold, visitproc visit, void *arg)
+{
+    Py_VISIT(buffer_object(hold));
+    return 0;
+}
+
+/* Can the hold be part of a cycle of references? */
+static inline bool
+buffer_is_in_gc(const buffer_hold *hold)
+{
+    const PyObject *obj;
+
+    if (LIKELY(hold->view == BYTEARRAY_VIEW)) {
+        return false;
+    }
+    obj = buffer_object(hold);
+    return obj != NULL && PyType_IS_GC(Py_TYPE(obj));
+}
+
+/* Is the buffer as long as a message of `len` bytes? -1 with an exception. */
+int buffer_check_room(const buffer_hold *hold, size_t len);
 
 /* `stream=` of an operation; NULL, None: nothing to wait for. */
 int device_wait(mod_state *st, PyObject *stream, const buffer_hold *hold);

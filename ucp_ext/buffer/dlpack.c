@@ -138,7 +138,7 @@ take(PyObject *capsule, const char *name, const char *used, const char *taken)
     return holder;
 }
 
-/* Of a capsule that was opened. */
+/* Take the tensor of a capsule that was opened. */
 static PyObject *
 take_tensor(PyObject *capsule)
 {

@@ -243,11 +243,11 @@ acquire_interface_buffer(interface *face, bool is_writable, buffer_hold *hold)
     if (at == -1 && PyErr_Occurred()) {
         return -1;
     }
-    if (buffer_acquire_exporter(face->data, is_writable, hold) < 0) {
+    if (buffer_acquire_exporter(face->st, face->data, is_writable, hold) < 0) {
         return -1;
     }
-    if (!is_within(face->layout, at, hold->view.len)) {
-        PyBuffer_Release(&hold->view);
+    if (!is_within(face->layout, at, hold->view->py.len)) {
+        buffer_release(hold);
         return bad_interface(face, "'shape' is larger than 'data'");
     }
     hold->buf.data = (char *)hold->buf.data + at;
@@ -279,7 +279,7 @@ acquire_interface(interface *face, PyObject *obj, bool is_writable,
     return 0;
 }
 
-/* One of the two, as `acquire` reads it. */
+/* Read one of the two interfaces. */
 typedef int (*acquire_fn)(interface *face, PyObject *obj, bool is_writable,
                           buffer_hold *hold);
 

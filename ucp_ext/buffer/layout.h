@@ -21,7 +21,8 @@ typedef struct buffer_layout {
 } buffer_layout;
 
 /* By the buffer protocol. */
-int buffer_acquire_exporter(PyObject *obj, bool is_writable, buffer_hold *hold);
+int buffer_acquire_exporter(mod_state *st, PyObject *obj, bool is_writable,
+                            buffer_hold *hold);
 
 /* buffer_acquire() for reading that takes any strides. */
 int buffer_describe(mod_state *st, PyObject *obj, buffer_hold *hold,

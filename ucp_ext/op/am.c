@@ -17,6 +17,28 @@
 
 #include <string.h>
 
+typedef struct TAIL am_tail {
+    PyObject *header; /* bytes in front of the message, or NULL */
+    char     *small;  /* a block for the bytes of a short message, or NULL */
+} am_tail;
+
+enum {
+    SMALL = 64 /* bytes of a message that is received into a block */
+};
+_Static_assert((size_t)SMALL <= BLOCK_SIZE, "small messages");
+
+static void
+am_clear(RequestObject *req)
+{
+    am_tail *tail = TAIL_OF(req, am_tail);
+
+    Py_CLEAR(tail->header);
+    if (tail->small != NULL) {
+        block_put(req->worker->st, tail->small);
+        tail->small = NULL;
+    }
+}
+
 /* ---- receiving -----------------------------------------------------------
  */
 
@@ -68,7 +90,7 @@ request_allocate(WorkerObject *worker, PyObject *allocator, size_t len,
     return object;
 }
 
-/* What am_recv() awaits, with these bytes in it. */
+/* Make what am_recv() gives, with the bytes at `data`. */
 static PyObject *
 object_of(RequestObject *req, const void *data)
 {
@@ -96,7 +118,7 @@ object_of(RequestObject *req, const void *data)
     return object;
 }
 
-/* An eager message as an object; consumes it if that works. */
+/* Make an object of an eager message, which is consumed if that works. */
 static PyObject *
 am_result(RequestObject *req)
 {
@@ -104,7 +126,7 @@ am_result(RequestObject *req)
     PyObject    *object;
 
     object = object_of(req, message != NULL ? umx_message_data(message) :
-                                              req->small);
+                                              TAIL_OF(req, am_tail)->small);
     if (object == NULL) {
         request_keep_unseen(req);
     } else if (message != NULL) {
@@ -117,12 +139,12 @@ am_result(RequestObject *req)
 void
 request_fail_fetch(RequestObject *req)
 {
-    req->exception = PyErr_GetRaisedException();
+    request_set_exception(req, PyErr_GetRaisedException());
     request_return_message(req);
     request_settle(req, UMX_ERR_NO_MEMORY);
 }
 
-/* Its bytes are not here: memory for them. */
+/* op_type.fetch(): get memory for bytes that the sender still has. */
 static void
 am_fetch(RequestObject *req)
 {
@@ -130,8 +152,8 @@ am_fetch(RequestObject *req)
     umx_op_params params;
     umx_status    status;
 
-    req->header = message_header(message);
-    if (req->header == NULL) {
+    TAIL_OF(req, am_tail)->header = message_header(message);
+    if (TAIL_OF(req, am_tail)->header == NULL) {
         request_fail_fetch(req);
         return;
     }
@@ -160,9 +182,22 @@ am_runs_program(const RequestObject *req)
 }
 
 static umx_status
+am_unrecv(RequestObject *req)
+{
+    return channel_unrecv_message(req, TAIL_OF(req, am_tail)->header);
+}
+
+static umx_status
 recv_post(RequestObject *req, const umx_op_params *params)
 {
-    req->hold.buf = umx_host_buffer(req->small, sizeof(req->small));
+    char *small = block_get(req->worker->st);
+
+    if (small == NULL) {
+        PyErr_Clear();
+        return UMX_ERR_NO_MEMORY;
+    }
+    TAIL_OF(req, am_tail)->small = small;
+    req->hold.buf                = umx_host_buffer(small, SMALL);
     return umx_am_recv(req->endpoint->umx, req->channel, &req->hold.buf, params,
                        &req->op, &req->message);
 }
@@ -180,9 +215,10 @@ const op_type op_am_recv = {
              OP_FETCH | OP_OWN | OP_GIVES,
     .post         = recv_post,
     .result       = am_result,
-    .unrecv       = channel_unrecv,
+    .unrecv       = am_unrecv,
     .runs_program = am_runs_program,
     .fetch        = am_fetch,
+    .clear        = am_clear,
 };
 
 const op_type op_am_recv_message = {
@@ -195,26 +231,26 @@ const op_type op_am_recv_message = {
 /* ---- methods of endpoints ------------------------------------------------
  */
 
-/* None: of a program that needs no ids. */
 int
-request_hold_header(RequestObject *req, PyObject *arg, int max)
+am_parse_header(PyObject *arg, int max, PyObject **header_p)
 {
     if (arg == NULL) {
         return 0;
     }
-    req->header = PyBytes_FromObject(arg);
-    if (req->header == NULL) {
+    *header_p = PyBytes_FromObject(arg);
+    if (*header_p == NULL) {
         return -1;
     }
-    if (PyBytes_GET_SIZE(req->header) > max) {
+    if (PyBytes_GET_SIZE(*header_p) > max) {
         PyErr_Format(PyExc_ValueError,
                      "a header has at most %d bytes, this one has %zd", max,
-                     PyBytes_GET_SIZE(req->header));
+                     PyBytes_GET_SIZE(*header_p));
         return -1;
     }
     return 0;
 }
 
+/* None: the id of a program that needs no ids. */
 static int
 parse_id(PyObject *arg, uint16_t *id_p)
 {
@@ -240,12 +276,13 @@ parse_id(PyObject *arg, uint16_t *id_p)
 static umx_status
 send_post(RequestObject *req, const umx_op_params *params)
 {
+    PyObject   *given  = TAIL_OF(req, am_tail)->header;
     const char *header = NULL;
     size_t      len    = 0;
 
-    if (req->header != NULL) {
-        header = PyBytes_AS_STRING(req->header);
-        len    = (size_t)PyBytes_GET_SIZE(req->header);
+    if (given != NULL) {
+        header = PyBytes_AS_STRING(given);
+        len    = (size_t)PyBytes_GET_SIZE(given);
     }
     return umx_am_send(req->endpoint->umx, req->channel, header, len,
                        &req->hold.buf, params, &req->op);
@@ -255,6 +292,7 @@ const op_type op_am_send = {
     .name  = "am_send",
     .flags = OP_SEND | OP_PLAIN | OP_BY_ID,
     .post  = send_post,
+    .clear = am_clear,
 };
 
 PyObject *
@@ -277,9 +315,10 @@ endpoint_am_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     if (parse_id(values[1], &req->channel) < 0 ||
-        request_hold_header(req, values[2], UMX_AM_HEADER_MAX) < 0 ||
-        buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
-        device_wait(req->st, values[3], &req->hold) < 0) {
+        am_parse_header(values[2], UMX_AM_HEADER_MAX,
+                        &TAIL_OF(req, am_tail)->header) < 0 ||
+        buffer_acquire(self->worker->st, values[0], false, &req->hold) < 0 ||
+        device_wait(self->worker->st, values[3], &req->hold) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -357,7 +396,8 @@ endpoint_am_probe(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- methods of workers --------------------------------------------------
  */
 
-/* One message, and then the others: the handler may close the worker. */
+/* Hand one message to the handler, and call again for the next: the handler may
+ * close the worker. */
 static void
 call_handler(event *self, bool is_direct)
 {
@@ -407,7 +447,7 @@ settle_ready(event *self)
 
 static const event_type am_event = {settle_ready, call_handler};
 
-/* The handler of that id; made on first use. NULL with an exception. */
+/* Get the handler of an id, made on first use. NULL with an exception. */
 static am_handler *
 get_handler(WorkerObject *self, uint16_t id)
 {

@@ -15,18 +15,20 @@ typedef struct am_handler {
     uint16_t           id;
 } am_handler;
 
-/* Forget the handlers; and, with the worker, free what they are in. */
+/* Drop the functions of all handlers; free the handlers, when the worker
+ * goes. */
 void am_clear_handlers(WorkerObject *worker);
 void am_free_handlers(WorkerObject *worker);
 
-/* The user's header, of at most `max` bytes; NULL: none. -1 with an exception.
- */
-int request_hold_header(RequestObject *req, PyObject *arg, int max);
+/* Convert a user's header to bytes, at most `max`; `arg` NULL: no header. -1
+ * with an exception. */
+int am_parse_header(PyObject *arg, int max, PyObject **header_p);
 
-/* The exception that is set is the request's; the message stays. */
+/* Fail a request with the exception that is set; its message returns to the
+ * queue. */
 void request_fail_fetch(RequestObject *req);
 
-/* Memory for what has come, held: of `allocator`, if not NULL, else of the
+/* Get memory for a message, held: from `allocator`, if not NULL, else from the
  * worker's. NULL with an exception. */
 PyObject *request_allocate(WorkerObject *worker, PyObject *allocator,
                            size_t len, bool is_device, buffer_hold *hold);

@@ -37,32 +37,35 @@ recv_message_post(RequestObject *req, const umx_op_params *params)
 }
 
 umx_status
-channel_unrecv(RequestObject *req)
+channel_unrecv_message(RequestObject *req, PyObject *header)
 {
-    const char *header = NULL;
-    Py_ssize_t  len    = 0;
-
     if (req->endpoint->umx == NULL) {
         return UMX_OK;
     }
-    if (req->header != NULL) {
-        header = PyBytes_AS_STRING(req->header);
-        len    = PyBytes_GET_SIZE(req->header);
-    }
-    return umx_message_unrecv(req->endpoint->umx, &req->info, header,
-                              (size_t)len, &req->hold.buf);
+    return umx_message_unrecv(
+        req->endpoint->umx, &req->info,
+        (header != NULL) ? PyBytes_AS_STRING(header) : NULL,
+        (header != NULL) ? (size_t)PyBytes_GET_SIZE(header) : 0,
+        &req->hold.buf);
 }
 
-void
-channel_describe(const RequestObject *req, const char *word, bool is_untagged,
-                 size_t capacity, char *text, size_t size)
+static umx_status
+recv_unrecv(RequestObject *req)
+{
+    return channel_unrecv_message(req, NULL);
+}
+
+/* Write what programs of ucx-py look for in the text of an error. */
+static void
+describe(const RequestObject *req, const char *word, size_t capacity,
+         char *text, size_t size)
 {
     uint64_t id = 0;
 
     if (req->endpoint != NULL && req->endpoint->umx != NULL) {
         id = umx_ep_id(req->endpoint->umx);
     }
-    if (is_untagged) {
+    if (req->match.flags & UMX_MATCH_UNTAGGED) {
         snprintf(text, size, "<[%s] ep: %" PRIu64 ", tag: None, nbytes: %zu>",
                  word, id, capacity);
     } else {
@@ -72,26 +75,20 @@ channel_describe(const RequestObject *req, const char *word, bool is_untagged,
     }
 }
 
-static bool
-is_untagged(const RequestObject *req)
-{
-    return (req->match.flags & UMX_MATCH_UNTAGGED) != 0;
-}
-
-static void
-send_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
+void
+channel_describe_send(const RequestObject *req, umx_status status,
+                      size_t capacity, char *text, size_t size)
 {
     (void)status;
-    channel_describe(req, "Send", is_untagged(req), capacity, text, size);
+    describe(req, "Send", capacity, text, size);
 }
 
-static void
-recv_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
+void
+channel_describe_recv(const RequestObject *req, umx_status status,
+                      size_t capacity, char *text, size_t size)
 {
     if (!request_is_length_error(status)) {
-        channel_describe(req, "Recv", is_untagged(req), capacity, text, size);
+        describe(req, "Recv", capacity, text, size);
     }
 }
 
@@ -99,15 +96,15 @@ const op_type op_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_recv = {
     .name     = "recv",
     .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
-    .describe = recv_describe,
-    .unrecv   = channel_unrecv,
+    .describe = channel_describe_recv,
+    .unrecv   = recv_unrecv,
 };
 
 const op_type op_recv_into = {
@@ -115,8 +112,8 @@ const op_type op_recv_into = {
     .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
     .result   = request_length,
-    .describe = recv_describe,
-    .unrecv   = channel_unrecv,
+    .describe = channel_describe_recv,
+    .unrecv   = recv_unrecv,
 };
 
 const op_type op_recv_message = {
@@ -225,7 +222,8 @@ messages_send(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], false, &req->hold) < 0)) {
+    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], false, &req->hold) <
+                 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -248,7 +246,8 @@ messages_recv(EndpointObject *self, uint16_t channel, PyObject *const *args,
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(buffer_acquire(req->st, args[0], true, &req->hold) < 0)) {
+    if (UNLIKELY(buffer_acquire(self->worker->st, args[0], true, &req->hold) <
+                 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -295,6 +294,7 @@ transfer_many(EndpointObject *self, uint16_t channel, const char *name,
 {
     static const char *const keywords[] = {"buffers", "tag"};
     PyObject                *values[2];
+    umx_match                match;
     RequestObject           *req;
 
     if (args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values) < 0) {
@@ -308,13 +308,16 @@ transfer_many(EndpointObject *self, uint16_t channel, const char *name,
     if (req == NULL) {
         return NULL;
     }
-    if (args_tag(self->worker->st, values[1], &req->match) < 0 ||
-        many_hold(req, values[0]) < 0) {
+    if (args_tag(self->worker->st, values[1], &match) < 0) {
         Py_DECREF(req);
         return NULL;
     }
     if (type == &op_recv_many) {
-        req->match.flags |= UMX_MATCH_EXACT;
+        match.flags |= UMX_MATCH_EXACT;
+    }
+    if (many_hold(req, values[0], &match) < 0) {
+        Py_DECREF(req);
+        return NULL;
     }
     return request_post(req);
 }

@@ -23,13 +23,14 @@
 MESSAGE_METHODS(DECLARE)
 #undef DECLARE
 
-/* op_type.unrecv(): a message of an endpoint, with its header. */
-umx_status channel_unrecv(RequestObject *req);
+/* Return the bytes of a message to the endpoint, with its header or NULL. */
+umx_status channel_unrecv_message(RequestObject *req, PyObject *header);
 
-/* What programs of ucx-py look for in the text of an error. */
-void channel_describe(const RequestObject *req, const char *word,
-                      bool is_untagged, size_t capacity, char *text,
-                      size_t size);
+/* op_type.describe() of operations whose tail is `match`. */
+void channel_describe_send(const RequestObject *req, umx_status status,
+                           size_t capacity, char *text, size_t size);
+void channel_describe_recv(const RequestObject *req, umx_status status,
+                           size_t capacity, char *text, size_t size);
 
 extern const op_type op_send, op_recv, op_recv_into, op_recv_message;
 

@@ -39,7 +39,7 @@ close_error(RequestObject *req)
     PyObject *exc = request_status_error(req, req->status, &req->info, 0);
 
     if (exc != NULL && ep != NULL &&
-        request_set_size(exc, NAME(req->st, unsent_bytes),
+        request_set_size(exc, NAME(req->worker->st, unsent_bytes),
                          umx_ep_unsent_bytes(ep)) < 0) {
         Py_CLEAR(exc);
     }

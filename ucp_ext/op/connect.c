@@ -11,17 +11,23 @@
 
 #include <sys/socket.h>
 
+typedef struct TAIL connect_tail {
+    umx_ep   *ep;   /* until it is open, or NULL */
+    PyObject *peer; /* its address */
+} connect_tail;
+
 static PyObject *
 connect_error(RequestObject *req, umx_ep *ep, umx_status status)
 {
     const char  *reason = umx_ep_reason(ep);
-    errors_place place  = {"to", req->peer, umx_ep_errno(ep)};
+    errors_place place  = {"to", TAIL_OF(req, connect_tail)->peer,
+                           umx_ep_errno(ep)};
 
-    return errors_new_at(req->st, status, "connect", &place,
+    return errors_new_at(req->worker->st, status, "connect", &place,
                          reason[0] != '\0' ? reason : NULL);
 }
 
-/* What umx_ep_connect() refused at once. */
+/* Make the exception of what umx_ep_connect() refused at once. */
 static PyObject *
 refused_error(WorkerObject *self, PyObject *peer, umx_status status)
 {
@@ -30,26 +36,31 @@ refused_error(WorkerObject *self, PyObject *peer, umx_status status)
     return errors_new_at(self->st, status, "connect", &place, NULL);
 }
 
-/* Open, or not. */
+/* op_type.told(): the endpoint is open, or has failed. */
 static void
 connect_told(RequestObject *req)
 {
-    umx_ep    *ep     = req->ep;
-    umx_status status = req->status;
+    connect_tail *tail   = TAIL_OF(req, connect_tail);
+    umx_ep       *ep     = tail->ep;
+    umx_status    status = req->status;
+    PyObject     *exc    = NULL;
 
-    req->ep          = NULL;
+    tail->ep         = NULL;
     req->num_pending = 0;
     event_watch_endpoint(ep, NULL);
     if (req->info.length != 0) {
         req->result = endpoint_new(req->worker, ep);
         status      = UMX_OK;
     } else {
-        req->exception = connect_error(req, ep, status);
+        exc = connect_error(req, ep, status);
         umx_ep_destroy(ep);
     }
-    if (req->result == NULL && req->exception == NULL) {
-        req->exception = PyErr_GetRaisedException();
-        status         = UMX_ERR_NO_MEMORY;
+    if (req->result == NULL && exc == NULL) {
+        exc    = PyErr_GetRaisedException();
+        status = UMX_ERR_NO_MEMORY;
+    }
+    if (exc != NULL) {
+        request_set_exception(req, exc);
     }
     request_settle(req, status);
 }
@@ -57,10 +68,11 @@ connect_told(RequestObject *req)
 static void
 connect_cancel(RequestObject *req)
 {
-    umx_ep *ep = req->ep;
+    connect_tail *tail = TAIL_OF(req, connect_tail);
+    umx_ep       *ep   = tail->ep;
 
     if (ep != NULL) {
-        req->ep          = NULL;
+        tail->ep         = NULL;
         req->num_pending = 0;
         event_watch_endpoint(ep, NULL);
         umx_ep_destroy(ep);
@@ -75,12 +87,42 @@ connect_result(RequestObject *req)
     return NULL;
 }
 
+static void
+connect_clear(RequestObject *req)
+{
+    Py_CLEAR(TAIL_OF(req, connect_tail)->peer);
+}
+
+static int
+connect_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(TAIL_OF(req, connect_tail)->peer);
+    return 0;
+}
+
+/* op_type.error() of a request that has no exception of its own. */
+static PyObject *
+ended_error(RequestObject *req)
+{
+    PyObject *exc  = request_status_error(req, req->status, &req->info, 0);
+    PyObject *peer = TAIL_OF(req, connect_tail)->peer;
+
+    if (exc != NULL && peer != NULL &&
+        PyObject_SetAttr(exc, NAME(req->worker->st, peer), peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
 const op_type op_connect = {
-    .name   = "connect",
-    .flags  = OP_CONNECT | OP_ONCE,
-    .result = connect_result,
-    .cancel = connect_cancel,
-    .told   = connect_told,
+    .name     = "connect",
+    .flags    = OP_CONNECT | OP_ONCE,
+    .result   = connect_result,
+    .error    = ended_error,
+    .cancel   = connect_cancel,
+    .told     = connect_told,
+    .clear    = connect_clear,
+    .traverse = connect_traverse,
 };
 
 typedef struct connect_args {
@@ -90,7 +132,7 @@ typedef struct connect_args {
     PyObject               *peer; /* borrowed */
 } connect_args;
 
-/* The arguments of connect(). */
+/* Parse the arguments of connect(). */
 static int
 parse_connect(const char *name, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames, connect_args *parsed)
@@ -130,6 +172,7 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     WorkerObject  *self = (WorkerObject *)op;
     connect_args   parsed;
     RequestObject *req;
+    connect_tail  *tail;
     umx_status     status;
 
     if (parse_connect("_connect", args, nargs, kwnames, &parsed) < 0) {
@@ -143,16 +186,17 @@ worker_connect(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         Py_DECREF(req);
         return NULL;
     }
-    req->peer = Py_NewRef(parsed.peer);
+    tail       = TAIL_OF(req, connect_tail);
+    tail->peer = Py_NewRef(parsed.peer);
     event_watch_connect(&parsed.params, req);
     (void)umx_take_errno();
-    status = umx_ep_connect(self->umx, &parsed.params, &req->ep);
+    status = umx_ep_connect(self->umx, &parsed.params, &tail->ep);
     if (status != UMX_OK) {
-        req->ep        = NULL;
-        req->exception = refused_error(self, parsed.peer, status);
-        if (req->exception == NULL) {
-            req->exception = PyErr_GetRaisedException();
-        }
+        PyObject *exc = refused_error(self, parsed.peer, status);
+
+        tail->ep = NULL;
+        request_set_exception(req,
+                              exc != NULL ? exc : PyErr_GetRaisedException());
         request_settle(req, status);
         return (PyObject *)req;
     }

@@ -51,24 +51,38 @@ frames_list_free(frames_list *list)
 void
 frames_release(RequestObject *req)
 {
-    frames_list *list = req->frames;
+    frames_list *list = frames_of(req);
 
-    req->frames = NULL;
+    TAIL_OF(req, frames_tail)->list = NULL;
     if (list != NULL) {
         frames_list_free(list);
     }
 }
 
-int
-frames_traverse(const RequestObject *req, visitproc visit, void *arg)
+static void
+frames_clear(RequestObject *req)
 {
-    int rc = 0;
+    Py_CLEAR(TAIL_OF(req, frames_tail)->header);
+    Py_CLEAR(TAIL_OF(req, frames_tail)->allocator);
+}
 
-    for (Py_ssize_t i = 0;
-         rc == 0 && req->frames != NULL && i < req->frames->num_held; i++) {
-        rc = request_visit_hold(&req->frames->holds[i], visit, arg);
+int
+frames_visit_list(const RequestObject *req, visitproc visit, void *arg)
+{
+    const frames_list *list = frames_of(req);
+    int                rc   = 0;
+
+    for (Py_ssize_t i = 0; rc == 0 && list != NULL && i < list->num_held; i++) {
+        rc = request_visit_lent(req, &list->holds[i], visit, arg);
     }
     return rc;
+}
+
+static int
+frames_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(TAIL_OF(req, frames_tail)->allocator);
+    return frames_visit_list(req, visit, arg);
 }
 
 int
@@ -81,12 +95,15 @@ frames_hold(RequestObject *req, PyObject *objects, bool is_writable)
     if (items == NULL) {
         return -1;
     }
-    list = req->frames = frames_list_new(PyTuple_GET_SIZE(items));
+    list = frames_list_new(PyTuple_GET_SIZE(items));
+
+    TAIL_OF(req, frames_tail)->list = list;
+    request_track(req);
     for (Py_ssize_t i = 0; list != NULL && i < list->count; i++) {
         buffer_hold *hold = &list->holds[i];
 
-        if (buffer_acquire(req->st, PyTuple_GET_ITEM(items, i), is_writable,
-                           hold) < 0) {
+        if (buffer_acquire(req->worker->st, PyTuple_GET_ITEM(items, i),
+                           is_writable, hold) < 0) {
             goto done;
         }
         list->buffers[i] = hold->buf;
@@ -116,11 +133,11 @@ allocate_all(RequestObject *req, const umx_frames_info *info)
         PyObject        *object;
 
         *hold  = (buffer_hold){0};
-        object = request_allocate(req->worker, req->allocator, frame->len,
-                                  frame->is_device, hold);
+        object = request_allocate(req->worker,
+                                  TAIL_OF(req, frames_tail)->allocator,
+                                  frame->len, frame->is_device, hold);
         if (object == NULL) {
-            req->frames = list;
-            frames_release(req);
+            frames_list_free(list);
             Py_DECREF(objects);
             return NULL;
         }
@@ -132,7 +149,7 @@ allocate_all(RequestObject *req, const umx_frames_info *info)
         Py_DECREF(objects);
         return NULL;
     }
-    req->frames = list;
+    TAIL_OF(req, frames_tail)->list = list;
     return objects;
 }
 
@@ -171,19 +188,25 @@ pack(const umx_frames_info *info, PyObject *frames)
     return result;
 }
 
-/* What is awaited; there is memory for the bytes then. */
+static inline bool
+is_into(const RequestObject *req)
+{
+    return req->type == &op_recv_frames_into;
+}
+
+/* Make what recv_frames() gives, and get memory for the bytes. */
 static PyObject *
 make_result(RequestObject *req)
 {
     const umx_frames_info *info = umx_message_frames(req->message);
     PyObject              *frames, *result;
 
-    frames = req->is_into ? lengths_of(info) : allocate_all(req, info);
+    frames = is_into(req) ? lengths_of(info) : allocate_all(req, info);
     if (frames == NULL) {
         return NULL;
     }
     result = pack(info, frames);
-    if (result == NULL && !req->is_into) {
+    if (result == NULL && !is_into(req)) {
         frames_release(req);
     }
     return result;
@@ -196,7 +219,7 @@ make_result(RequestObject *req)
 static bool
 fits(const RequestObject *req, const umx_frames_info *info)
 {
-    const frames_list *list = req->frames;
+    const frames_list *list = frames_of(req);
 
     if (info->count > (size_t)list->count) {
         return false;
@@ -215,19 +238,19 @@ frames_have_allocator(const RequestObject *req)
 {
     const WorkerObject *worker = req->worker;
 
-    return !req->is_into &&
-           (req->allocator != NULL || worker->am_host_allocator != NULL ||
-            worker->am_device_allocator != NULL);
+    return !is_into(req) && (TAIL_OF(req, frames_tail)->allocator != NULL ||
+                             worker->am_host_allocator != NULL ||
+                             worker->am_device_allocator != NULL);
 }
 
-/* The first look at a message. */
+/* op_type.start() */
 static bool
 frames_start(RequestObject *req)
 {
     const umx_frames_info *info = umx_message_frames(req->message);
 
     req->info.length = info->len;
-    if (req->is_into && !fits(req, info)) {
+    if (is_into(req) && !fits(req, info)) {
         umx_message *message = req->message;
 
         req->message = NULL;
@@ -235,7 +258,7 @@ frames_start(RequestObject *req)
         request_settle(req, UMX_ERR_MESSAGE_TRUNCATED);
         return true;
     }
-    return !req->is_into && umx_message_has_frames(req->message);
+    return !is_into(req) && umx_message_has_frames(req->message);
 }
 
 static void
@@ -257,8 +280,8 @@ frames_fetch(RequestObject *req)
     req->is_told = false;
     req->message = NULL;
     params       = event_op_params(req);
-    status       = umx_message_recv_frames(&message, req->frames->buffers,
-                                           (size_t)req->frames->count, &params,
+    status       = umx_message_recv_frames(&message, frames_of(req)->buffers,
+                                           (size_t)frames_of(req)->count, &params,
                                            &req->op);
     request_fetched(req, message, status);
 }
@@ -292,7 +315,7 @@ copy_all(umx_message *message, const umx_frames_info *info, umx_buffer *buffers,
     return objects;
 }
 
-/* The same with memory for `buffers`. */
+/* Make the result of a message in bytearrays. */
 static PyObject *
 make_bytearrays(umx_message *message, umx_status *status_p)
 {
@@ -313,7 +336,7 @@ make_bytearrays(umx_message *message, umx_status *status_p)
     return (objects != NULL) ? pack(info, objects) : NULL;
 }
 
-/* The same with memory of an allocator's. */
+/* Make the result of a message in memory of an allocator. */
 static PyObject *
 fill_allocated(RequestObject *req, umx_status *status_p)
 {
@@ -322,8 +345,8 @@ fill_allocated(RequestObject *req, umx_status *status_p)
     if (result == NULL) {
         return NULL;
     }
-    *status_p = umx_message_copy_frames(req->message, req->frames->buffers,
-                                        (size_t)req->frames->count);
+    *status_p = umx_message_copy_frames(req->message, frames_of(req)->buffers,
+                                        (size_t)frames_of(req)->count);
     frames_release(req);
     if (*status_p != UMX_OK) {
         Py_CLEAR(result);
@@ -344,21 +367,21 @@ frames_result(RequestObject *req)
         request_keep_unseen(req);
         return (status == UMX_OK) ?
                    NULL :
-                   errors_raise(req->st, status, "recv_frames", NULL);
+                   errors_raise(req->worker->st, status, "recv_frames", NULL);
     }
     req->message = NULL;
     message_drop(req->worker, message);
     return result;
 }
 
-/* A message whose bytes have been received returns to its queue. */
+/* op_type.unrecv(): the message has its place in the queue still. */
 static umx_status
 frames_unrecv(RequestObject *req)
 {
     umx_message *message = req->message;
 
     req->message = NULL;
-    umx_message_unrecv_frames(message, req->frames->buffers);
+    umx_message_unrecv_frames(message, frames_of(req)->buffers);
     return UMX_OK;
 }
 
@@ -388,6 +411,19 @@ const op_type op_recv_frames = {
              OP_OWN,
     .post         = recv_post,
     .result       = frames_result,
+    .unrecv       = frames_unrecv,
+    .start        = frames_start,
+    .runs_program = frames_have_allocator,
+    .fetch        = frames_fetch,
+    .release      = frames_release,
+    .clear        = frames_clear,
+    .traverse     = frames_traverse,
+};
+
+const op_type op_recv_frames_into = {
+    .name         = "recv_frames",
+    .flags        = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_MESSAGE | OP_LOOK,
+    .post         = recv_post,
     .describe     = recv_describe,
     .unrecv       = frames_unrecv,
     .start        = frames_start,
@@ -423,14 +459,16 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
                      Py_TYPE(values[0])->tp_name);
         return NULL;
     }
-    req = request_new(self->worker, self, &op_recv_frames);
+    req = request_new(self->worker, self,
+                      values[1] != NULL ? &op_recv_frames_into :
+                                          &op_recv_frames);
     if (req == NULL) {
         return NULL;
     }
-    req->channel   = channel;
-    req->allocator = Py_XNewRef(values[0]);
-    req->is_into   = (values[1] != NULL);
-    if (req->is_into && frames_hold(req, values[1], true) < 0) {
+    req->channel = channel;
+
+    TAIL_OF(req, frames_tail)->allocator = Py_XNewRef(values[0]);
+    if (values[1] != NULL && frames_hold(req, values[1], true) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -443,16 +481,17 @@ messages_recv_frames(EndpointObject *self, uint16_t channel,
 static umx_status
 send_post(RequestObject *req, const umx_op_params *params)
 {
+    PyObject   *given  = TAIL_OF(req, frames_tail)->header;
     const char *header = NULL;
     size_t      len    = 0;
 
-    if (req->header != NULL) {
-        header = PyBytes_AS_STRING(req->header);
-        len    = (size_t)PyBytes_GET_SIZE(req->header);
+    if (given != NULL) {
+        header = PyBytes_AS_STRING(given);
+        len    = (size_t)PyBytes_GET_SIZE(given);
     }
     return umx_frames_send(req->endpoint->umx, req->channel, header, len,
-                           req->frames->buffers, (size_t)req->frames->count,
-                           params, &req->op);
+                           frames_of(req)->buffers,
+                           (size_t)frames_of(req)->count, params, &req->op);
 }
 
 static void
@@ -473,6 +512,7 @@ const op_type op_send_frames = {
     .post     = send_post,
     .describe = send_describe,
     .release  = frames_release,
+    .clear    = frames_clear,
     .traverse = frames_traverse,
 };
 
@@ -493,7 +533,8 @@ messages_send_frames(EndpointObject *self, uint16_t channel,
         return NULL;
     }
     req->channel = channel;
-    if (request_hold_header(req, values[1], UMX_FRAMES_HEADER_MAX) < 0 ||
+    if (am_parse_header(values[1], UMX_FRAMES_HEADER_MAX,
+                        &TAIL_OF(req, frames_tail)->header) < 0 ||
         frames_hold(req, values[0], false) < 0) {
         Py_DECREF(req);
         return NULL;

@@ -13,9 +13,22 @@ typedef struct frames_list {
     buffer_hold holds[];
 } frames_list;
 
-/* Of op_type. */
+/* The tail of operations with frames; others' tails begin with its list. */
+typedef struct TAIL frames_tail {
+    frames_list *list;      /* or NULL */
+    PyObject    *header;    /* bytes in front of the frames, or NULL */
+    PyObject    *allocator; /* of recv_frames(), or NULL */
+} frames_tail;
+
+static inline frames_list *
+frames_of(const RequestObject *req)
+{
+    return TAIL_OF(req, frames_tail)->list;
+}
+
+/* Functions of op_type. */
 void frames_release(RequestObject *req);
-int  frames_traverse(const RequestObject *req, visitproc visit, void *arg);
+int  frames_visit_list(const RequestObject *req, visitproc visit, void *arg);
 
 /* Hold `objects`, a sequence of buffers. -1 with an exception. */
 int frames_hold(RequestObject *req, PyObject *objects, bool is_writable);
@@ -24,6 +37,6 @@ int frames_hold(RequestObject *req, PyObject *objects, bool is_writable);
 frames_list *frames_list_new(Py_ssize_t count);
 void         frames_list_free(frames_list *list);
 
-extern const op_type op_send_frames, op_recv_frames;
+extern const op_type op_send_frames, op_recv_frames, op_recv_frames_into;
 
 #endif

@@ -12,7 +12,7 @@
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
-/* `nbytes` of `obj`. */
+/* Hold the first `nbytes` bytes of `obj`. */
 static int
 acquire_part(RequestObject *req, PyObject *obj, PyObject *nbytes,
              bool is_writable)
@@ -22,7 +22,7 @@ acquire_part(RequestObject *req, PyObject *obj, PyObject *nbytes,
     if (len == (size_t)-1 && PyErr_Occurred()) {
         return -1;
     }
-    if (buffer_acquire(req->st, obj, is_writable, &req->hold) < 0) {
+    if (buffer_acquire(req->worker->st, obj, is_writable, &req->hold) < 0) {
         return -1;
     }
     if (len > req->hold.buf.len) {
@@ -100,10 +100,11 @@ low_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     (void)request_post(req);
-    return callback_attach(req, &values[4], NAME(req->st, tag_send_nb), false);
+    return callback_attach(req, &values[4], NAME(req->worker->st, tag_send_nb),
+                           false);
 }
 
-/* What has come is received even if its endpoint has ended since. */
+/* Has a message come? It is received even if its endpoint has ended since. */
 static bool
 is_there(WorkerObject *worker, const umx_match *match)
 {
@@ -168,7 +169,8 @@ low_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         Py_CLEAR(req->endpoint);
     }
     (void)request_post(req);
-    return callback_attach(req, &values[4], NAME(req->st, tag_recv_nb), true);
+    return callback_attach(req, &values[4], NAME(req->worker->st, tag_recv_nb),
+                           true);
 }
 
 /* ---- active messages and streams ------------------------------------------
@@ -183,7 +185,7 @@ typedef struct transfer {
     bool           is_recv;
 } transfer;
 
-/* An operation of an endpoint with a buffer and no tag. */
+/* Post an operation of an endpoint with a buffer and no tag. */
 static PyObject *
 run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
              Py_ssize_t nargs, PyObject *kwnames)
@@ -215,7 +217,8 @@ run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
         return NULL;
     }
     (void)request_post(req);
-    return callback_attach(req, &values[3], req->st->names[what->name_index],
+    return callback_attach(req, &values[3],
+                           req->worker->st->names[what->name_index],
                            what->is_recv);
 }
 
@@ -301,7 +304,8 @@ low_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     (void)request_post(req);
-    result = callback_attach(req, &values[1], NAME(req->st, am_recv_nb), true);
+    result = callback_attach(req, &values[1], NAME(req->worker->st, am_recv_nb),
+                             true);
     if (result == NULL) {
         return NULL;
     }

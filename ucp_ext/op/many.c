@@ -5,11 +5,12 @@
 #include "args.h"
 #include "event.h"
 #include "types/endpoint.h"
+#include "worker/worker.h"
 
 /* ---- memory --------------------------------------------------------------
  */
 
-/* Room for `count` items; there are none yet. */
+/* Allocate room for `count` items; NULL with an exception. */
 static many *
 alloc_many(Py_ssize_t count)
 {
@@ -24,18 +25,18 @@ alloc_many(Py_ssize_t count)
     return all;
 }
 
-/* Add an item that holds `buffer`. -1 with an exception: it holds nothing. */
+/* Add an item that holds `buffer`. -1 with an exception: the item holds
+ * nothing. */
 static inline int
 add_item(many *all, RequestObject *req, PyObject *buffer, bool is_writable)
 {
     many_item *item = &all->items[all->count++];
 
-    item->parent          = req;
-    item->op              = NULL;
-    item->status          = UMX_OK;
-    item->info.length     = 0;
-    item->hold.buf.layout = NULL;
-    return buffer_acquire(req->st, buffer, is_writable, &item->hold);
+    item->parent      = req;
+    item->op          = NULL;
+    item->status      = UMX_OK;
+    item->info.length = 0;
+    return buffer_acquire(req->worker->st, buffer, is_writable, &item->hold);
 }
 
 /* To hold bytes or a bytearray runs no code of the program's and allocates no
@@ -59,11 +60,12 @@ is_list_of_bytes(PyObject *buffers)
 }
 
 int
-many_hold(RequestObject *req, PyObject *buffers)
+many_hold(RequestObject *req, PyObject *buffers, const umx_match *match)
 {
     bool       is_writable = (req->type == &op_recv_many);
     PyObject **objects; /* borrowed from `items` */
     Py_ssize_t count;
+    many      *all;
     int        rc    = 0;
     PyObject  *items = is_list_of_bytes(buffers) ?
                            Py_NewRef(buffers) :
@@ -72,16 +74,19 @@ many_hold(RequestObject *req, PyObject *buffers)
     if (items == NULL) {
         return -1;
     }
-    objects   = PySequence_Fast_ITEMS(items);
-    count     = PySequence_Fast_GET_SIZE(items);
-    req->many = alloc_many(count);
-    if (req->many == NULL) {
+    objects = PySequence_Fast_ITEMS(items);
+    count   = PySequence_Fast_GET_SIZE(items);
+    all     = alloc_many(count);
+    if (all == NULL) {
         Py_DECREF(items);
         return -1;
     }
+    all->match                   = *match;
+    TAIL_OF(req, many_tail)->all = all;
     for (Py_ssize_t i = 0; rc == 0 && i < count; i++) {
-        rc = add_item(req->many, req, objects[i], is_writable);
+        rc = add_item(all, req, objects[i], is_writable);
     }
+    request_track(req);
     Py_DECREF(items);
     return rc;
 }
@@ -89,12 +94,12 @@ many_hold(RequestObject *req, PyObject *buffers)
 static void
 many_forget(RequestObject *req)
 {
-    many *all = req->many;
+    many *all = many_of(req);
 
     if (all == NULL) {
         return;
     }
-    req->many = NULL;
+    TAIL_OF(req, many_tail)->all = NULL;
     for (Py_ssize_t i = 0; i < all->count; i++) {
         buffer_release(&all->items[i].hold);
     }
@@ -104,11 +109,11 @@ many_forget(RequestObject *req)
 static int
 many_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
-    int rc = 0;
+    const many *all = many_of(req);
+    int         rc  = 0;
 
-    for (Py_ssize_t i = 0; rc == 0 && req->many != NULL && i < req->many->count;
-         i++) {
-        rc = request_visit_hold(&req->many->items[i].hold, visit, arg);
+    for (Py_ssize_t i = 0; rc == 0 && all != NULL && i < all->count; i++) {
+        rc = request_visit_lent(req, &all->items[i].hold, visit, arg);
     }
     return rc;
 }
@@ -122,17 +127,17 @@ post_item(RequestObject *req, many_item *item, const umx_op_params *params)
     umx_ep *ep = req->endpoint->umx;
 
     if (req->type == &op_send_many) {
-        return umx_channel_send(ep, req->channel, &req->match, &item->hold.buf,
-                                params, &item->op);
+        return umx_channel_send(ep, req->channel, &many_of(req)->match,
+                                &item->hold.buf, params, &item->op);
     }
-    return umx_channel_recv(ep, req->channel, &req->match, &item->hold.buf,
-                            params, &item->op, &item->info);
+    return umx_channel_recv(ep, req->channel, &many_of(req)->match,
+                            &item->hold.buf, params, &item->op, &item->info);
 }
 
 static umx_status
 many_post(RequestObject *req, const umx_op_params *ignored)
 {
-    many         *all    = req->many;
+    many         *all    = many_of(req);
     umx_op_params params = event_item_params(all->items);
 
     (void)ignored;
@@ -156,7 +161,7 @@ many_post(RequestObject *req, const umx_op_params *ignored)
 static bool
 recv_many_has_unseen(const RequestObject *req)
 {
-    const many *all = req->many;
+    const many *all = many_of(req);
 
     for (Py_ssize_t i = 0; all != NULL && i < all->count; i++) {
         if (all->items[i].op == NULL &&
@@ -170,7 +175,7 @@ recv_many_has_unseen(const RequestObject *req)
 static void
 recv_many_give_back(RequestObject *req)
 {
-    many *all = req->many;
+    many *all = many_of(req);
 
     if (all == NULL || req->endpoint->umx == NULL) {
         return;
@@ -189,7 +194,7 @@ recv_many_give_back(RequestObject *req)
 static void
 many_cancel(RequestObject *req)
 {
-    many *all = req->many;
+    many *all = many_of(req);
 
     for (Py_ssize_t i = 0; all != NULL && i < all->count; i++) {
         if (all->items[i].op != NULL) {
@@ -207,7 +212,7 @@ many_cancel(RequestObject *req)
 static PyObject *
 many_results(RequestObject *self)
 {
-    many     *all  = self->many;
+    many     *all  = many_of(self);
     PyObject *list = PyList_New(all->count);
 
     for (Py_ssize_t i = 0; list != NULL && i < all->count; i++) {
@@ -233,14 +238,14 @@ many_error(RequestObject *self)
 {
     PyObject *results, *exc;
 
-    if (self->many == NULL) { /* it was not posted */
+    if (many_of(self) == NULL) { /* it was not posted */
         return request_status_error(self, self->status, &self->info, 0);
     }
     results = many_results(self);
     if (results == NULL) {
         return NULL;
     }
-    exc = PyObject_CallFunction(self->st->exceptions[EXC_UCXError], "s",
+    exc = PyObject_CallFunction(self->worker->st->exceptions[EXC_UCXError], "s",
                                 "some of the messages failed; see .results");
     return request_with_results(self, exc, results);
 }

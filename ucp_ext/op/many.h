@@ -16,8 +16,19 @@ typedef struct many_item {
 typedef struct many {
     Py_ssize_t count;
     Py_ssize_t lost; /* of those that are pending */
+    umx_match  match;
     many_item  items[];
 } many;
+
+typedef struct TAIL many_tail {
+    many *all; /* or NULL */
+} many_tail;
+
+static inline many *
+many_of(const RequestObject *req)
+{
+    return TAIL_OF(req, many_tail)->all;
+}
 
 /* The first failure, or UMX_OK. */
 static inline umx_status
@@ -31,8 +42,9 @@ many_status(const many *all)
     return status;
 }
 
-/* Hold `buffers`, a sequence. -1 with an exception. */
-int many_hold(RequestObject *req, PyObject *buffers);
+/* Hold `buffers`, a sequence, for messages that `match`. -1 with an exception.
+ */
+int many_hold(RequestObject *req, PyObject *buffers, const umx_match *match);
 
 extern const op_type op_send_many, op_recv_many;
 

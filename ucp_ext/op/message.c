@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "op/channel.h"
 #include "op/frames.h"
+#include "worker/worker.h"
 
 /* ---- a message that has come ---------------------------------------------
  */
@@ -16,27 +17,43 @@ message_recv_post(RequestObject *req, const umx_op_params *params)
     return umx_message_recv(&req->message, &req->hold.buf, params, &req->op);
 }
 
+static umx_status
+message_unrecv(RequestObject *req)
+{
+    return channel_unrecv_message(req, TAIL_OF(req, message_tail)->header);
+}
+
+static void
+message_clear(RequestObject *req)
+{
+    Py_CLEAR(TAIL_OF(req, message_tail)->header);
+}
+
 const op_type op_message_recv = {
     .name   = "Message.recv",
     .flags  = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
     .post   = message_recv_post,
     .result = request_length,
-    .unrecv = channel_unrecv,
+    .unrecv = message_unrecv,
+    .clear  = message_clear,
 };
 
 /* ---- messages with metadata: types/message_sender.c posts them -------------
  */
 
-/* What it was sent to. */
+_Static_assert(offsetof(sent_tail, list) == offsetof(frames_tail, list),
+               "frames_release()");
+
+/* Forget the endpoints that the message was sent to. */
 static void
 sent_forget(RequestObject *req)
 {
-    sent *what = req->sent;
+    sent *what = TAIL_OF(req, sent_tail)->sent;
 
     if (what == NULL) {
         return;
     }
-    req->sent = NULL;
+    TAIL_OF(req, sent_tail)->sent = NULL;
     for (size_t i = 0; i < what->count; i++) {
         Py_DECREF(what->endpoints[i]);
     }
@@ -46,17 +63,21 @@ sent_forget(RequestObject *req)
 static int
 sent_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
-    for (size_t i = 0; req->sent != NULL && i < req->sent->count; i++) {
-        Py_VISIT(req->sent->endpoints[i]);
+    const sent *what = TAIL_OF(req, sent_tail)->sent;
+
+    for (size_t i = 0;
+         what != NULL && !request_is_in_flight(req) && i < what->count; i++) {
+        Py_VISIT(what->endpoints[i]);
     }
-    return frames_traverse(req, visit, arg);
+    return frames_visit_list(req, visit, arg);
 }
 
-/* What became of a message to several endpoints, one for each. */
+/* Make the exception of a message to several endpoints: .results has None or an
+ * exception for each. */
 static PyObject *
 several_error(RequestObject *self)
 {
-    sent     *what    = self->sent;
+    sent     *what    = TAIL_OF(self, sent_tail)->sent;
     PyObject *results = PyList_New((Py_ssize_t)what->count);
     PyObject *exc;
 
@@ -66,8 +87,8 @@ several_error(RequestObject *self)
                                 what->statuses[i];
         PyObject  *result = (status == UMX_OK) ?
                                 Py_NewRef(Py_None) :
-                                errors_new(self->st, status, self->type->name,
-                                           NULL);
+                                errors_new(self->worker->st, status,
+                                           self->type->name, NULL);
 
         if (result == NULL) {
             Py_CLEAR(results);
@@ -85,7 +106,7 @@ several_error(RequestObject *self)
 static PyObject *
 sent_error(RequestObject *req)
 {
-    return (req->sent != NULL) ?
+    return (TAIL_OF(req, sent_tail)->sent != NULL) ?
                several_error(req) :
                request_status_error(req, req->status, &req->info,
                                     req->hold.buf.len);

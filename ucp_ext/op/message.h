@@ -13,6 +13,17 @@ typedef struct sent {
     PyObject   *endpoints[];
 } sent;
 
+/* The tail of a send: its list is that of a frames_tail. */
+typedef struct TAIL sent_tail {
+    struct frames_list *list; /* or NULL */
+    sent               *sent; /* or NULL */
+} sent_tail;
+
+/* The tail of a receive of a message that has come. */
+typedef struct TAIL message_tail {
+    PyObject *header; /* bytes in front of the message, or NULL */
+} message_tail;
+
 extern const op_type op_message_recv, op_send_message, op_drain_sender;
 
 #endif

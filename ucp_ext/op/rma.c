@@ -34,12 +34,12 @@ rma_list_new(Py_ssize_t count)
 static void
 list_release(RequestObject *req)
 {
-    rma_list *list = req->list;
+    rma_list *list = TAIL_OF(req, rma_tail)->list;
 
     if (list == NULL) {
         return;
     }
-    req->list = NULL;
+    TAIL_OF(req, rma_tail)->list = NULL;
     for (Py_ssize_t i = 0; i < list->count; i++) {
         buffer_release(&list->holds[i]);
     }
@@ -49,13 +49,39 @@ list_release(RequestObject *req)
 static int
 list_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
-    int rc = 0;
+    const rma_list *list = TAIL_OF(req, rma_tail)->list;
+    int             rc   = 0;
 
-    for (Py_ssize_t i = 0; rc == 0 && req->list != NULL && i < req->list->count;
-         i++) {
-        rc = request_visit_hold(&req->list->holds[i], visit, arg);
+    Py_VISIT(TAIL_OF(req, rma_tail)->remote);
+    for (Py_ssize_t i = 0; rc == 0 && list != NULL && i < list->count; i++) {
+        rc = request_visit_lent(req, &list->holds[i], visit, arg);
     }
     return rc;
+}
+
+static void
+rma_clear(RequestObject *req)
+{
+    Py_CLEAR(TAIL_OF(req, rma_tail)->remote);
+}
+
+static int
+rma_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    Py_VISIT(TAIL_OF(req, rma_tail)->remote);
+    return 0;
+}
+
+static void
+atomic_clear(RequestObject *req)
+{
+    rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
+
+    TAIL_OF(req, rma_tail)->atomic = NULL;
+    if (atomic != NULL) {
+        block_put(req->worker->st, atomic);
+    }
+    rma_clear(req);
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -84,13 +110,14 @@ post_len(RequestObject *req, const umx_op_params *params, size_t len,
 static inline umx_rkey *
 rkey_of(const RequestObject *req)
 {
-    return ((RemoteObject *)req->remote)->umx;
+    return ((RemoteObject *)TAIL_OF(req, rma_tail)->remote)->umx;
 }
 
 static inline umx_rma_item
 item_of(const RequestObject *req)
 {
-    return (umx_rma_item){.offset = req->offset, .buf = req->hold.buf};
+    return (umx_rma_item){.offset = TAIL_OF(req, rma_tail)->offset,
+                          .buf    = req->hold.buf};
 }
 
 static umx_status
@@ -112,24 +139,29 @@ get(RequestObject *req, const umx_op_params *params)
 static umx_status
 put_signal(RequestObject *req, const umx_op_params *params)
 {
-    umx_rma_item item = item_of(req);
+    const rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
+    umx_rma_item      item   = {.offset = atomic->offset, .buf = req->hold.buf};
 
-    return umx_rma_put_signal(rkey_of(req), &item, &req->atomic, params,
+    return umx_rma_put_signal(rkey_of(req), &item, &atomic->atomic, params,
                               &req->op);
 }
 
 static umx_status
 put_many(RequestObject *req, const umx_op_params *params)
 {
-    return umx_rma_put_many(rkey_of(req), req->list->items,
-                            (size_t)req->list->count, params, &req->op);
+    const rma_list *list = TAIL_OF(req, rma_tail)->list;
+
+    return umx_rma_put_many(rkey_of(req), list->items, (size_t)list->count,
+                            params, &req->op);
 }
 
 static umx_status
 get_many(RequestObject *req, const umx_op_params *params)
 {
-    return umx_rma_get_many(rkey_of(req), req->list->items,
-                            (size_t)req->list->count, params, &req->op);
+    const rma_list *list = TAIL_OF(req, rma_tail)->list;
+
+    return umx_rma_get_many(rkey_of(req), list->items, (size_t)list->count,
+                            params, &req->op);
 }
 
 #define DEFINE_POST(name, len)                                 \
@@ -142,44 +174,53 @@ get_many(RequestObject *req, const umx_op_params *params)
 DEFINE_POST(put, req->hold.buf.len)
 DEFINE_POST(get, req->hold.buf.len)
 DEFINE_POST(put_signal, req->hold.buf.len)
-DEFINE_POST(put_many, req->list->len)
-DEFINE_POST(get_many, req->list->len)
+DEFINE_POST(put_many, TAIL_OF(req, rma_tail)->list->len)
+DEFINE_POST(get_many, TAIL_OF(req, rma_tail)->list->len)
 
 static umx_status
 atomic_post(RequestObject *req, const umx_op_params *params)
 {
-    return umx_rma_atomic(rkey_of(req), &req->atomic, NULL, params, &req->op);
+    return umx_rma_atomic(rkey_of(req), &TAIL_OF(req, rma_tail)->atomic->atomic,
+                          NULL, params, &req->op);
 }
 
 static umx_status
 fetch_post(RequestObject *req, const umx_op_params *params)
 {
-    return umx_rma_atomic(rkey_of(req), &req->atomic, &req->old, params,
+    rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
+
+    return umx_rma_atomic(rkey_of(req), &atomic->atomic, &atomic->old, params,
                           &req->op);
 }
 
 static PyObject *
 fetch_result(RequestObject *req)
 {
-    return PyLong_FromUnsignedLongLong(req->old);
+    return PyLong_FromUnsignedLongLong(TAIL_OF(req, rma_tail)->atomic->old);
 }
 
 const op_type op_put = {
-    .name  = "put",
-    .flags = OP_SEND | OP_PLAIN,
-    .post  = put_post,
+    .name     = "put",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = put_post,
+    .clear    = rma_clear,
+    .traverse = rma_traverse,
 };
 
 const op_type op_get = {
-    .name  = "get",
-    .flags = OP_SEND | OP_PLAIN,
-    .post  = get_post,
+    .name     = "get",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = get_post,
+    .clear    = rma_clear,
+    .traverse = rma_traverse,
 };
 
 const op_type op_put_signal = {
-    .name  = "put_signal",
-    .flags = OP_SEND | OP_PLAIN,
-    .post  = put_signal_post,
+    .name     = "put_signal",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = put_signal_post,
+    .clear    = atomic_clear,
+    .traverse = rma_traverse,
 };
 
 const op_type op_put_many = {
@@ -188,6 +229,7 @@ const op_type op_put_many = {
     .post     = put_many_post,
     .release  = list_release,
     .traverse = list_traverse,
+    .clear    = rma_clear,
 };
 
 const op_type op_get_many = {
@@ -196,17 +238,22 @@ const op_type op_get_many = {
     .post     = get_many_post,
     .release  = list_release,
     .traverse = list_traverse,
+    .clear    = rma_clear,
 };
 
 const op_type op_atomic = {
-    .name  = "atomic",
-    .flags = OP_SEND | OP_PLAIN,
-    .post  = atomic_post,
+    .name     = "atomic",
+    .flags    = OP_SEND | OP_PLAIN,
+    .post     = atomic_post,
+    .clear    = atomic_clear,
+    .traverse = rma_traverse,
 };
 
 const op_type op_fetch = {
-    .name   = "fetch",
-    .flags  = 0,
-    .post   = fetch_post,
-    .result = fetch_result,
+    .name     = "fetch",
+    .flags    = 0,
+    .post     = fetch_post,
+    .result   = fetch_result,
+    .clear    = atomic_clear,
+    .traverse = rma_traverse,
 };

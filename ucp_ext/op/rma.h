@@ -13,7 +13,25 @@ typedef struct rma_list {
     buffer_hold   holds[];
 } rma_list;
 
-/* A list for req->list, with room for `count`; NULL with an exception. */
+/* What an operation on a number in a peer's memory has, in a block. */
+typedef struct rma_atomic {
+    umx_atomic atomic;
+    uint64_t   offset; /* of the bytes of put_signal() */
+    uint64_t   old;    /* the number that was there */
+} rma_atomic;
+_Static_assert(sizeof(rma_atomic) <= BLOCK_SIZE, "rma_atomic");
+
+/* The tail of operations on a peer's memory. */
+typedef struct TAIL rma_tail {
+    PyObject *remote; /* the RemoteObject */
+    union {
+        uint64_t    offset; /* of put() and get() */
+        rma_list   *list;   /* of op_put_many, op_get_many; or NULL */
+        rma_atomic *atomic; /* of op_atomic, op_fetch, op_put_signal; or NULL */
+    };
+} rma_tail;
+
+/* Make a list for the tail, with room for `count`; NULL with an exception. */
 rma_list *rma_list_new(Py_ssize_t count);
 
 extern const op_type op_put, op_get, op_put_many, op_get_many, op_put_signal,

@@ -13,7 +13,7 @@
 /* ---- operations ----------------------------------------------------------
  */
 
-/* The endpoint, or NULL: a message of anybody's. */
+/* Get the endpoint, or NULL: the message may be from any peer. */
 static inline umx_ep *
 ep_of(const RequestObject *req)
 {
@@ -88,42 +88,25 @@ recv_message_result(RequestObject *req)
     return object;
 }
 
-static void
-send_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
-{
-    (void)status;
-    channel_describe(req, "Send", false, capacity, text, size);
-}
-
-static void
-recv_describe(const RequestObject *req, umx_status status, size_t capacity,
-              char *text, size_t size)
-{
-    if (!request_is_length_error(status)) {
-        channel_describe(req, "Recv", false, capacity, text, size);
-    }
-}
-
 const op_type op_tag_send = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_tag_send_sync = {
     .name     = "send",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = send_sync_post,
-    .describe = send_describe,
+    .describe = channel_describe_send,
 };
 
 const op_type op_tag_recv = {
     .name     = "recv",
     .flags    = OP_RECV | OP_UNRECV | OP_EXACT,
     .post     = recv_post,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = tag_unrecv,
 };
 
@@ -132,7 +115,7 @@ const op_type op_tag_recv_into = {
     .flags    = OP_RECV | OP_UNRECV,
     .post     = recv_post,
     .result   = request_length,
-    .describe = recv_describe,
+    .describe = channel_describe_recv,
     .unrecv   = tag_unrecv,
 };
 
@@ -145,14 +128,14 @@ const op_type op_tag_wait = {
 
 const op_type op_tag_recv_message = {
     .name   = "recv_message",
-    .flags  = OP_RECV | OP_TAG_MESSAGE,
+    .flags  = OP_RECV | OP_MESSAGE | OP_TAG_MESSAGE,
     .post   = recv_message_post,
     .result = recv_message_result,
 };
 
 const op_type op_tag_message_recv = {
     .name   = "TagMessage.recv",
-    .flags  = OP_RECV | OP_UNRECV,
+    .flags  = OP_RECV | OP_UNRECV | OP_TAG_MESSAGE,
     .post   = message_recv_post,
     .result = request_length,
     .unrecv = tag_unrecv,
@@ -212,7 +195,7 @@ worker_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return request_post(req);
 }
 
-/* tag and mask */
+/* Parse the arguments tag and mask. */
 static int
 parse_match(PyObject *const *values, umx_match *match)
 {

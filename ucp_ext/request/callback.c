@@ -11,6 +11,7 @@
 
 #include "args.h"
 #include "errors.h"
+#include "request/internal.h"
 #include "worker/worker.h"
 
 enum {
@@ -30,7 +31,7 @@ const char *
 callback_name(const RequestObject *req)
 {
     const char *name = PyUnicode_AsUTF8(
-        PyTuple_GET_ITEM(req->low_level, LOW_NAME));
+        PyTuple_GET_ITEM(request_low_level(req), LOW_NAME));
 
     if (name == NULL) {
         PyErr_Clear();
@@ -79,15 +80,15 @@ has_lost_peer(umx_status status)
            status == UMX_ERR_ENDPOINT_TIMEOUT;
 }
 
-/* What a callback gets first: the request; for a receive of unknown length
- * what has come. */
+/* Does a callback get the result first, and not the request? So it is for a
+ * receive of unknown length. */
 static bool
 gives_value(const RequestObject *req)
 {
     return (req->type->flags & OP_GIVES) != 0;
 }
 
-/* The end of a stream came before the bytes that were wanted. */
+/* Did the stream end before all bytes that were wanted? */
 static bool
 is_cut(const RequestObject *req)
 {
@@ -99,15 +100,15 @@ void
 callback_run(RequestObject *req)
 {
     WorkerObject *worker   = req->worker;
-    PyObject     *low      = req->low_level, *exc, *value, *result;
+    PyObject     *low      = request_low_level(req), *exc, *value, *result;
     bool          is_value = gives_value(req);
 
     value = request_take(req, &exc); /* before the name is gone */
     if (exc == NULL && is_cut(req)) {
-        exc = errors_new(req->st, UMX_ERR_LENGTH_MISMATCH, callback_name(req),
-                         "the stream has ended");
+        exc = errors_new(worker->st, UMX_ERR_LENGTH_MISMATCH,
+                         callback_name(req), "the stream has ended");
     }
-    req->low_level = NULL;
+    req->rare->low_level = NULL;
     if (value == NULL && exc == NULL) {
         Py_DECREF(low);
         worker_report_exception(worker, "out of memory for an exception");
@@ -168,7 +169,7 @@ static PyMethodDef nothing_def = {"no_callback",
                                   (PyCFunction)(void (*)(void))do_nothing,
                                   METH_FASTCALL | METH_KEYWORDS, NULL};
 
-/* The record of what to call. */
+/* Make the record of what to call. */
 static PyObject *
 make_low(PyObject *const *values, PyObject *default_name)
 {
@@ -200,7 +201,8 @@ PyObject *
 callback_attach(RequestObject *req, PyObject *const *values,
                 PyObject *default_name, bool is_recv)
 {
-    PyObject *value, *exc;
+    request_rare *rare;
+    PyObject     *value, *exc, *low;
 
     if (req->is_deferred) {
         req->is_refused = true;
@@ -208,7 +210,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
         Py_DECREF(req);
         return NULL;
     }
-    if (req->low_level != NULL) {
+    if (request_low_level(req) != NULL) {
         PyErr_SetString(PyExc_RuntimeError,
                         "the request has a callback already");
         Py_DECREF(req);
@@ -218,11 +220,13 @@ callback_attach(RequestObject *req, PyObject *const *values,
         Py_DECREF(req);
         Py_RETURN_NONE;
     }
-    req->low_level = make_low(values, default_name);
-    if (req->low_level == NULL) {
+    rare = request_get_rare(req);
+    low  = (rare != NULL) ? make_low(values, default_name) : NULL;
+    if (low == NULL) {
         Py_DECREF(req);
         return NULL;
     }
+    rare->low_level = low;
     request_track(req);
     if (!req->is_settled) {
         request_hold(req);
@@ -239,7 +243,7 @@ callback_attach(RequestObject *req, PyObject *const *values,
         PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
         Py_DECREF(exc);
     }
-    Py_CLEAR(req->low_level);
+    Py_CLEAR(rare->low_level);
     Py_DECREF(req);
     return NULL;
 }

@@ -5,11 +5,13 @@
 #include "errors.h"
 #include "request/callback.h"
 #include "types/endpoint.h"
+#include "worker/worker.h"
 
 const char *
 request_op_name(const RequestObject *req)
 {
-    return (req->low_level != NULL) ? callback_name(req) : req->type->name;
+    return (request_low_level(req) != NULL) ? callback_name(req) :
+                                              req->type->name;
 }
 
 /* ---- results -------------------------------------------------------------
@@ -39,15 +41,15 @@ make_length_error(RequestObject *self, umx_status status,
         snprintf(text, size, "length mismatch: %zu (got) != %zu (expected)",
                  info->length, capacity);
     }
-    exc = errors_new(self->st, status, request_op_name(self), text);
-    if (exc != NULL &&
-        request_set_size(exc, NAME(self->st, length), info->length) < 0) {
+    exc = errors_new(self->worker->st, status, request_op_name(self), text);
+    if (exc != NULL && request_set_size(exc, NAME(self->worker->st, length),
+                                        info->length) < 0) {
         Py_CLEAR(exc);
     }
     return exc;
 }
 
-/* Which channel, and how many the peer lets us use. */
+/* Write which channel was refused, and how many the peer allows. */
 static void
 describe_channel(const RequestObject *self, char *text, size_t size)
 {
@@ -63,7 +65,7 @@ describe_channel(const RequestObject *self, char *text, size_t size)
              limit);
 }
 
-/* Why its endpoint has failed, if more is known than the status says. */
+/* Write why the endpoint has failed, if more is known than the status says. */
 static void
 describe_end(const RequestObject *self, umx_status status, char *text,
              size_t size)
@@ -80,7 +82,7 @@ make_timeout(RequestObject *self, const char *op, PyObject *peer)
 {
     errors_place place = {.preposition = "of the endpoint to", .address = peer};
 
-    return errors_new_at(self->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+    return errors_new_at(self->worker->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
 }
 
 PyObject *
@@ -88,7 +90,7 @@ request_status_error(RequestObject *self, umx_status status,
                      const umx_recv_info *info, size_t capacity)
 {
     const char *op = request_op_name(self);
-    PyObject   *exc, *peer = self->peer;
+    PyObject   *exc, *peer = NULL;
     char        text[128];
 
     text[0] = '\0';
@@ -105,14 +107,15 @@ request_status_error(RequestObject *self, umx_status status,
     if (text[0] == '\0') {
         describe_end(self, status, text, sizeof(text));
     }
-    if (self->endpoint != NULL && peer == NULL) {
+    if (self->endpoint != NULL) {
         peer = self->endpoint->peer;
     }
     exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
               make_timeout(self, op, peer) :
-              errors_new(self->st, status, op, text[0] != '\0' ? text : NULL);
+              errors_new(self->worker->st, status, op,
+                         text[0] != '\0' ? text : NULL);
     if (exc != NULL && peer != NULL &&
-        PyObject_SetAttr(exc, NAME(self->st, peer), peer) < 0) {
+        PyObject_SetAttr(exc, NAME(self->worker->st, peer), peer) < 0) {
         Py_CLEAR(exc);
     }
     return exc;
@@ -122,7 +125,7 @@ PyObject *
 request_with_results(RequestObject *self, PyObject *exc, PyObject *results)
 {
     if (exc != NULL &&
-        PyObject_SetAttr(exc, NAME(self->st, results), results) < 0) {
+        PyObject_SetAttr(exc, NAME(self->worker->st, results), results) < 0) {
         Py_CLEAR(exc);
     }
     Py_DECREF(results);
@@ -138,32 +141,49 @@ request_error(RequestObject *self)
                                     self->hold.buf.len);
 }
 
-/* The exception of a failed request; new reference. */
+/* Without memory the exception is dropped: the status tells enough. */
+void
+request_set_exception(RequestObject *req, PyObject *exc)
+{
+    request_rare *rare = request_get_rare(req);
+
+    if (rare == NULL) {
+        PyErr_Clear();
+        Py_XDECREF(exc);
+    } else {
+        Py_XSETREF(rare->exception, exc);
+    }
+}
+
 PyObject *
 request_exception_object(RequestObject *self)
 {
+    PyObject *exc;
+
     self->is_seen = true;
     request_track(self);
-    if (self->exception == NULL) {
-        self->exception = request_error(self);
+    if (self->rare != NULL && self->rare->exception != NULL) {
+        return Py_NewRef(self->rare->exception);
     }
-    return Py_XNewRef(self->exception);
+    exc = request_error(self);
+    if (exc != NULL) {
+        request_set_exception(self, Py_NewRef(exc));
+    }
+    return exc;
 }
 
-/* asyncio's, with the message of cancel(): whoever has cancelled knows by it
- * that the exception is its own, as anyio's scopes do. */
 PyObject *
 request_new_cancelled_error(const RequestObject *self)
 {
-    PyObject *class   = self->st->cancelled_error;
-    PyObject *message = self->cancel_message;
+    PyObject *class   = self->worker->st->cancelled_error;
+    PyObject *message = (self->rare != NULL) ? self->rare->cancel_message :
+                                               NULL;
 
     return (message == NULL || message == Py_None) ?
                PyObject_CallNoArgs(class) :
                PyObject_CallOneArg(class, message);
 }
 
-/* Returns NULL. */
 PyObject *
 request_raise_cancelled(const RequestObject *self)
 {

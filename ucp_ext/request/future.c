@@ -8,15 +8,18 @@
 /* ---- the future protocol -------------------------------------------------
  */
 
-/* Settled, and its callback, if ucp._libs gave it one, has been called: who
- * loops until then makes the calls of progress() that this takes. */
+/* Is the request settled, and the callback that ucp._libs gave it called? A
+ * program that loops until then makes the calls of progress() that this takes.
+ */
 static bool
 is_reported(const RequestObject *self)
 {
-    return self->is_settled && self->low_level == NULL;
+    return self->is_settled && request_low_level(self) == NULL;
 }
 
-PyDoc_STRVAR(done_doc, "done($self, /)\n--\n\nTrue if settled.");
+PyDoc_STRVAR(done_doc,
+             "done($self, /)\n--\n\n"
+             "True if the request has a result, has failed or is cancelled.");
 
 static PyObject *
 request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -24,8 +27,8 @@ request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(is_reported((RequestObject *)op));
 }
 
-PyDoc_STRVAR(cancelled_doc,
-             "cancelled($self, /)\n--\n\nTrue if cancel() ended it.");
+PyDoc_STRVAR(cancelled_doc, "cancelled($self, /)\n--\n\n"
+                            "True if the request was cancelled.");
 
 static PyObject *
 request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -35,12 +38,31 @@ request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
-             "End the awaitable at once; False if it is done. The operation\n"
-             "lives on until UCX is done with the buffer. A send that was not\n"
-             "posted is withdrawn; a receive loses no message: one that is\n"
-             "complete, but whose result nobody has been given, returns its\n"
-             "message to the queue, and this is True. Who awaits it gets\n"
-             "CancelledError, with `msg` if there is one.");
+             "End the awaitable immediately; a task that awaits it gets\n"
+             "CancelledError with msg. Return False if the request is done.\n\n"
+             "The operation continues until UCX is done with the buffer. A\n"
+             "send that was not posted is withdrawn. A receive loses no\n"
+             "message: if the receive is complete but its result has not\n"
+             "been handed out, the message returns to its queue, and\n"
+             "cancel() returns True.");
+
+/* Keep the message of cancel(): None is that of a request that has none. */
+static int
+set_message(RequestObject *self, PyObject *message)
+{
+    request_rare *rare;
+
+    if (message == Py_None && self->rare == NULL) {
+        return 0;
+    }
+    rare = request_get_rare(self);
+    if (rare == NULL) {
+        return -1;
+    }
+    request_track(self);
+    Py_XSETREF(rare->cancel_message, Py_NewRef(message));
+    return 0;
+}
 
 static PyObject *
 request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -57,9 +79,8 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (!request_abandon(self) && !request_give_message_back(self)) {
         Py_RETURN_FALSE;
     }
-    if (msg != NULL) {
-        request_track(self);
-        Py_XSETREF(self->cancel_message, Py_NewRef(msg));
+    if (msg != NULL && set_message(self, msg) < 0) {
+        return NULL;
     }
     Py_RETURN_TRUE;
 }
@@ -68,13 +89,14 @@ static int
 check_settled(RequestObject *self)
 {
     if (!self->is_settled) {
-        PyErr_SetString(self->st->invalid_state_error, "Result is not set.");
+        PyErr_SetString(self->worker->st->invalid_state_error,
+                        "Result is not set.");
         return -1;
     }
     return 0;
 }
 
-/* Handed out: it is not given back to a queue any more. */
+/* Hand out the result: its message does not return to a queue any more. */
 static PyObject *
 take_result(RequestObject *self)
 {
@@ -99,10 +121,13 @@ is_task_due(const RequestObject *self)
 static inline bool
 can_show_value(const RequestObject *self)
 {
-    return self->message == NULL && self->tag_message == NULL;
+    return self->message == NULL;
 }
 
-PyDoc_STRVAR(result_doc, "result($self, /)\n--\n\nThe result, or raises.");
+PyDoc_STRVAR(result_doc,
+             "result($self, /)\n--\n\n"
+             "Return the result, or raise the exception of the request.\n"
+             "InvalidStateError: the request is not done.");
 
 static PyObject *
 request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -120,7 +145,9 @@ request_result(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(exception_doc,
-             "exception($self, /)\n--\n\nThe exception, or None.");
+             "exception($self, /)\n--\n\n"
+             "Return the exception of the request, or None if it has\n"
+             "succeeded. InvalidStateError: the request is not done.");
 
 static PyObject *
 request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -145,12 +172,16 @@ request_exception(PyObject *op, PyObject *Py_UNUSED(ignored))
 static int
 add_more_callbacks(RequestObject *self, PyObject *callback, PyObject *context)
 {
-    PyObject *pair;
-    int       rc;
+    request_rare *rare = request_get_rare(self);
+    PyObject     *pair;
+    int           rc;
 
-    if (self->more_callbacks == NULL) {
-        self->more_callbacks = PyList_New(0);
-        if (self->more_callbacks == NULL) {
+    if (rare == NULL) {
+        return -1;
+    }
+    if (rare->more_callbacks == NULL) {
+        rare->more_callbacks = PyList_New(0);
+        if (rare->more_callbacks == NULL) {
             return -1;
         }
     }
@@ -158,7 +189,7 @@ add_more_callbacks(RequestObject *self, PyObject *callback, PyObject *context)
     if (pair == NULL) {
         return -1;
     }
-    rc = PyList_Append(self->more_callbacks, pair);
+    rc = PyList_Append(self->rare->more_callbacks, pair);
     Py_DECREF(pair);
     return rc;
 }
@@ -175,7 +206,7 @@ count_callback(RequestObject *self)
     }
 }
 
-/* As asyncio's futures keep it: the current context, if none is given. */
+/* Keep a callback with its context; NULL: the current one. */
 static int
 add_callback(RequestObject *self, PyObject *fn, PyObject *context)
 {
@@ -199,7 +230,7 @@ add_callback(RequestObject *self, PyObject *fn, PyObject *context)
     return rc;
 }
 
-/* The loop calls what is added to a request that is over; its worker may be
+/* Have the loop call what is added to a settled request; its worker may be
  * closed. */
 static int
 call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
@@ -212,14 +243,14 @@ call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
         return worker_call_soon(worker, fn, (PyObject *)self, context);
     }
     handle = PyObject_VectorcallMethod(
-        NAME(self->st, call_soon), args, 3,
-        context != NULL ? self->st->context_kwname : NULL);
+        NAME(worker->st, call_soon), args, 3,
+        context != NULL ? worker->st->context_kwname : NULL);
     Py_XDECREF(handle);
     return (handle == NULL) ? -1 : 0;
 }
 
-/* Callbacks run in the worker's loop, where a request of another thread starts.
- * -1 with an exception. */
+/* Check that callbacks can run in the worker's loop, and start a request that
+ * was made in another thread. -1 with an exception. */
 static int
 check_loop(RequestObject *self)
 {
@@ -241,7 +272,7 @@ check_loop(RequestObject *self)
 
 PyDoc_STRVAR(add_done_callback_doc,
              "add_done_callback($self, fn, /, *, context=None)\n--\n\n"
-             "Have the loop call fn(request) once it is settled.");
+             "Call fn(request) in the event loop once the request is done.");
 
 static PyObject *
 request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -273,15 +304,24 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(remove_done_callback_doc,
              "remove_done_callback($self, fn, /)\n--\n\n"
-             "Remove all instances of fn; returns how many.");
+             "Remove all instances of fn; return their number.");
 
-/* Comparing it may have run code that has added or removed callbacks. */
+/* Get the list of further callbacks; borrowed, or NULL. */
+static inline PyObject *
+more_callbacks(const RequestObject *self)
+{
+    return (self->rare != NULL) ? self->rare->more_callbacks : NULL;
+}
+
+/* Is `pair` still there? Comparing runs code that may add or remove callbacks.
+ */
 static bool
 is_callback_at(const RequestObject *self, Py_ssize_t i, const PyObject *pair)
 {
-    return self->more_callbacks != NULL &&
-           i < PyList_GET_SIZE(self->more_callbacks) &&
-           PyList_GET_ITEM(self->more_callbacks, i) == pair;
+    PyObject *more = more_callbacks(self);
+
+    return more != NULL && i < PyList_GET_SIZE(more) &&
+           PyList_GET_ITEM(more, i) == pair;
 }
 
 static PyObject *
@@ -289,6 +329,7 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
 {
     RequestObject *self    = (RequestObject *)op;
     Py_ssize_t     removed = 0;
+    PyObject      *more;
     int            equal;
 
     if (self->callback != NULL) {
@@ -305,9 +346,9 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
             removed++;
         }
     }
-    for (Py_ssize_t i = 0; self->more_callbacks != NULL &&
-                           i < PyList_GET_SIZE(self->more_callbacks);) {
-        PyObject *pair = Py_NewRef(PyList_GET_ITEM(self->more_callbacks, i));
+    for (Py_ssize_t i = 0;
+         (more = more_callbacks(self)) != NULL && i < PyList_GET_SIZE(more);) {
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(more, i));
 
         equal = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), fn, Py_EQ);
         Py_DECREF(pair);
@@ -316,22 +357,21 @@ request_remove_done_callback(PyObject *op, PyObject *fn)
         }
         if (!equal || !is_callback_at(self, i, pair)) {
             i++;
-        } else if (PySequence_DelItem(self->more_callbacks, i) < 0) {
+        } else if (PySequence_DelItem(more_callbacks(self), i) < 0) {
             return NULL;
         } else {
             removed++;
         }
     }
-    if (self->more_callbacks != NULL &&
-        PyList_GET_SIZE(self->more_callbacks) == 0) {
-        Py_CLEAR(self->more_callbacks);
+    if (more != NULL && PyList_GET_SIZE(more) == 0) {
+        Py_CLEAR(self->rare->more_callbacks);
     }
     request_let_go(self);
     return PyLong_FromSsize_t(removed);
 }
 
 PyDoc_STRVAR(get_loop_doc, "get_loop($self, /)\n--\n\n"
-                           "The event loop of the worker, or None.");
+                           "Return the event loop of the worker, or None.");
 
 static PyObject *
 request_get_loop(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -350,7 +390,7 @@ request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
     return request_new_cancelled_error((RequestObject *)op);
 }
 
-/* True from a yield until the task has taken what it was given. */
+/* _asyncio_future_blocking: true from a yield until the task has taken it. */
 static PyObject *
 get_blocking(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -379,7 +419,9 @@ set_blocking(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 static PyObject *
 get_cancel_message(PyObject *op, void *Py_UNUSED(closure))
 {
-    PyObject *message = ((RequestObject *)op)->cancel_message;
+    RequestObject *self    = (RequestObject *)op;
+    PyObject      *message = (self->rare != NULL) ? self->rare->cancel_message :
+                                                    NULL;
 
     return Py_NewRef(message != NULL ? message : Py_None);
 }
@@ -391,9 +433,7 @@ set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
         PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
         return -1;
     }
-    request_track((RequestObject *)op);
-    Py_XSETREF(((RequestObject *)op)->cancel_message, Py_NewRef(value));
-    return 0;
+    return set_message((RequestObject *)op, value);
 }
 
 static PyObject *
@@ -403,7 +443,7 @@ request_repr(PyObject *op)
     const char    *state;
     char           bytes[32] = "";
 
-    if (self->hold.owner != NULL || self->hold.view.obj != NULL) {
+    if (self->hold.owner != NULL) {
         snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
     }
     if (self->state == REQUEST_CANCELLED) {
@@ -444,7 +484,7 @@ get_handle(PyObject *op, void *Py_UNUSED(closure))
     return PyLong_FromVoidPtr(((RequestObject *)op)->op);
 }
 
-/* For loop.call_later() of close_all(). */
+/* End close_all() by time: loop.call_later() calls this. */
 static PyObject *
 request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -498,9 +538,10 @@ static PyMemberDef request_members[] = {
 };
 
 PyDoc_STRVAR(request_doc,
-             "One operation of an endpoint; awaitable.\n\n"
-             "It has started when it is made. Cancelling ends the await, not\n"
-             "the operation; the buffer is held until UCX is done with it.");
+             "One operation; awaitable, and a future of asyncio.\n\n"
+             "The operation has started when the request is made. Cancelling\n"
+             "ends the await and not the operation: the buffer is referenced\n"
+             "until UCX is done with it.");
 
 static PyType_Slot request_slots[] = {
     {Py_tp_doc, (void *)request_doc},

@@ -43,9 +43,8 @@ request_alloc(mod_state *st)
     RequestObject *req = PyObject_GC_New(RequestObject, st->request_type);
 
     if (req != NULL) {
-        memset((char *)req + offsetof(RequestObject, st), 0,
-               sizeof(*req) - offsetof(RequestObject, st));
-        req->st         = st;
+        memset((char *)req + offsetof(RequestObject, worker), 0,
+               sizeof(*req) - offsetof(RequestObject, worker));
         req->event.type = &request_event;
     }
     return req;
@@ -62,7 +61,6 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     if (LIKELY(req != NULL)) {
         st->free_requests = req->next;
         st->num_free_requests--;
-        req->next = NULL;
         compat_revive((PyObject *)req);
     } else {
         req = request_alloc(st);
@@ -90,14 +88,14 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->is_seen       = false;
     req->is_held       = false;
     req->can_unrecv    = false;
-    req->is_into       = false;
     req->is_making     = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
+    req->info.length   = 0;
+    memset(req->tail, 0, sizeof(req->tail));
     return req;
 }
 
-/* What the operation needs for a result. */
 void
 request_forget(RequestObject *req)
 {
@@ -106,24 +104,26 @@ request_forget(RequestObject *req)
     }
 }
 
-int
-request_visit_hold(const buffer_hold *hold, visitproc visit, void *arg)
+request_rare *
+request_get_rare(RequestObject *self)
 {
-    Py_VISIT(hold->owner);
-    Py_VISIT(hold->view.obj);
-    return 0;
+    if (self->rare == NULL) {
+        self->rare = block_get(self->worker->st);
+        if (self->rare != NULL) {
+            *self->rare = (request_rare){NULL};
+        }
+    }
+    return self->rare;
 }
 
-/* What was lent. */
 static int
-visit_buffers(const RequestObject *self, visitproc visit, void *arg)
+visit_rare(const request_rare *rare, visitproc visit, void *arg)
 {
-    int rc = request_visit_hold(&self->hold, visit, arg);
-
-    if (rc == 0 && self->type->traverse != NULL) {
-        rc = self->type->traverse(self, visit, arg);
-    }
-    return rc;
+    Py_VISIT(rare->exception);
+    Py_VISIT(rare->cancel_message);
+    Py_VISIT(rare->more_callbacks);
+    Py_VISIT(rare->low_level);
+    return 0;
 }
 
 /* Until the operation is over its record is somebody else's, who is not seen
@@ -132,21 +132,21 @@ int
 request_traverse(PyObject *op, visitproc visit, void *arg)
 {
     RequestObject *self = (RequestObject *)op;
+    int            rc   = 0;
 
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->worker);
     Py_VISIT(self->endpoint);
-    Py_VISIT(self->remote);
-    Py_VISIT(self->allocator);
-    Py_VISIT(self->peer);
     Py_VISIT(self->result);
-    Py_VISIT(self->exception);
-    Py_VISIT(self->cancel_message);
     Py_VISIT(self->callback);
     Py_VISIT(self->context);
-    Py_VISIT(self->more_callbacks);
-    Py_VISIT(self->low_level);
-    return request_is_in_flight(self) ? 0 : visit_buffers(self, visit, arg);
+    if (self->rare != NULL) {
+        rc = visit_rare(self->rare, visit, arg);
+    }
+    if (rc == 0 && self->type->traverse != NULL) {
+        rc = self->type->traverse(self, visit, arg);
+    }
+    return (rc != 0) ? rc : request_visit_lent(self, &self->hold, visit, arg);
 }
 
 static void
@@ -154,8 +154,32 @@ clear_callbacks(RequestObject *self)
 {
     Py_CLEAR(self->callback);
     Py_CLEAR(self->context);
-    Py_CLEAR(self->more_callbacks);
-    Py_CLEAR(self->low_level);
+}
+
+static void
+clear_rare(RequestObject *self)
+{
+    request_rare *rare = self->rare;
+
+    if (rare == NULL) {
+        return;
+    }
+    self->rare = NULL; /* code of the program's may run in this */
+    Py_XDECREF(rare->exception);
+    Py_XDECREF(rare->cancel_message);
+    Py_XDECREF(rare->thread);
+    Py_XDECREF(rare->more_callbacks);
+    Py_XDECREF(rare->low_level);
+    block_put(self->worker->st, rare);
+}
+
+/* Release what the operation keeps in the tail. */
+static inline void
+clear_tail(RequestObject *self)
+{
+    if (self->type->clear != NULL) {
+        self->type->clear(self);
+    }
 }
 
 void
@@ -164,70 +188,60 @@ request_return_message(RequestObject *self)
     umx_message     *message     = self->message;
     umx_tag_message *tag_message = self->tag_message;
 
-    self->message     = NULL;
-    self->tag_message = NULL;
-    if (message != NULL) {
+    if (message == NULL) {
+        return;
+    }
+    self->message = NULL;
+    if (self->type->flags & OP_TAG_MESSAGE) {
+        tag_message_give_back(self->worker, tag_message);
+    } else {
         message_give_back(self->worker, message);
     }
-    if (tag_message != NULL) {
-        tag_message_give_back(self->worker, tag_message);
-    }
 }
 
-/* Is what has been received in memory that nobody else has? */
-static bool
-keeps_bytes(const RequestObject *self)
-{
-    return (self->type->flags & OP_OWN) != 0 && !self->is_into;
-}
-
-/* What a request that sends or receives one buffer never had. */
+/* Has a request what one that sends or receives a buffer never has? */
 static inline bool
 has_extras(const RequestObject *self)
 {
-    return ((uintptr_t)self->peer | (uintptr_t)self->thread |
-            (uintptr_t)self->exception | (uintptr_t)self->cancel_message |
-            (uintptr_t)self->header | (uintptr_t)self->allocator |
-            (uintptr_t)self->lent | (uintptr_t)self->sent |
-            (uintptr_t)self->more_callbacks | (uintptr_t)self->low_level |
-            (uintptr_t)self->message | (uintptr_t)self->tag_message) != 0;
+    return ((uintptr_t)self->rare | (uintptr_t)self->message |
+            (uintptr_t)self->type->forget | (uintptr_t)self->type->release) !=
+           0;
 }
 
-/* Memory that libumx has, or that a message is to be put back from, stays. */
+/* Break cycles. Memory that libumx has, or that a message is to be put back
+ * from, stays. */
 int
 request_clear(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
 
     clear_callbacks(self);
-    Py_CLEAR(self->peer);
-    Py_CLEAR(self->thread);
-    Py_CLEAR(self->exception);
-    Py_CLEAR(self->cancel_message);
-    if (request_is_in_flight(self) || (self->can_unrecv && keeps_bytes(self))) {
+    clear_rare(self);
+    if (request_is_in_flight(self) ||
+        (self->can_unrecv && request_is_a(self, OP_OWN))) {
         return 0;
     }
     self->can_unrecv = false;
-    Py_CLEAR(self->header);
-    Py_CLEAR(self->allocator);
     Py_CLEAR(self->result);
     request_release_buffers(self);
     request_forget(self);
+    if (!self->is_deferred) { /* it may be posted still */
+        clear_tail(self);
+    }
     return 0;
 }
 
-/* request_clear() of most: the operation is over, and there is little. */
+/* request_clear() of a request that is over and has no extras. */
 static inline void
 clear_few(RequestObject *self)
 {
-    Py_CLEAR(self->callback);
-    Py_CLEAR(self->context);
+    clear_callbacks(self);
     Py_CLEAR(self->result);
-    request_release_buffers(self);
+    buffer_release(&self->hold);
 }
 
-/* What was received returns to its queue. Without memory it is lost, which ends
- * the endpoint: the next receive must not get what is behind it. */
+/* Return the bytes received to their queue. Without memory they are lost, which
+ * ends the endpoint: the next receive must not get the message behind them. */
 void
 request_unrecv(RequestObject *self)
 {
@@ -262,8 +276,8 @@ warn(const char *text)
 static void
 warn_not_started(const RequestObject *self)
 {
-    const char *thread = self->thread != NULL ? PyUnicode_AsUTF8(self->thread) :
-                                                NULL;
+    PyObject   *name   = (self->rare != NULL) ? self->rare->thread : NULL;
+    const char *thread = (name != NULL) ? PyUnicode_AsUTF8(name) : NULL;
     char        text[320];
 
     PyErr_Clear();
@@ -288,8 +302,8 @@ warn_withdrawn(const RequestObject *self)
     warn(text);
 }
 
-/* A failure that nobody has asked for. What the program itself has ended is
- * none, and neither is the end of a connection for who only listens. */
+/* Is there a failure that nobody has asked for? What the program itself has
+ * ended is no failure, and neither is the end of a connection for a receive. */
 static bool
 has_unseen_failure(const RequestObject *self)
 {
@@ -304,12 +318,13 @@ has_unseen_failure(const RequestObject *self)
     return request_is_a(self, OP_SEND) || self->status != UMX_ERR_PEER_CLOSED;
 }
 
-/* As asyncio does with its futures. */
+/* Report a failure that nobody has asked for, as asyncio does for futures. */
 static void
 report_unseen(RequestObject *self)
 {
-    PyObject *exc = (self->exception != NULL) ? Py_NewRef(self->exception) :
-                                                request_error(self);
+    PyObject *exc = (self->rare != NULL && self->rare->exception != NULL) ?
+                        Py_NewRef(self->rare->exception) :
+                        request_error(self);
     char      text[96];
 
     if (exc == NULL) {
@@ -323,7 +338,7 @@ report_unseen(RequestObject *self)
     worker_report_exception(self->worker, text);
 }
 
-/* Could it have got a message, that now goes to another one? */
+/* Could the receive have got a message that now goes to another receive? */
 static bool
 could_receive(const RequestObject *self)
 {
@@ -333,7 +348,7 @@ could_receive(const RequestObject *self)
            (self->endpoint == NULL || !endpoint_is_closed(self->endpoint));
 }
 
-/* Nobody can get what it would give. */
+/* End an operation whose result nobody can get any more. */
 static void
 withdraw(RequestObject *self)
 {
@@ -356,14 +371,15 @@ withdraw(RequestObject *self)
     }
 }
 
-/* A short message that nobody has seen returns to its queue, as one that is no
- * short one does; by the worker's thread. */
+/* Return a short message that nobody has seen to its queue; the worker's thread
+ * does it. */
 static void
 return_unseen(RequestObject *self)
 {
     WorkerObject *worker = self->worker;
 
-    if (!keeps_bytes(self) || worker->umx == NULL || worker_is_forked(worker)) {
+    if (!request_is_a(self, OP_OWN) || worker->umx == NULL ||
+        worker_is_forked(worker)) {
         self->can_unrecv = false;
     } else if (worker_is_mine(worker)) {
         self->can_unrecv = false;
@@ -380,7 +396,8 @@ return_unseen(RequestObject *self)
     }
 }
 
-/* One that was not made for wrong arguments waits for nothing. */
+/* Does a receive wait for a message? One that failed for wrong arguments does
+ * not. */
 static bool
 is_waiting_receive(const RequestObject *self)
 {
@@ -389,7 +406,8 @@ is_waiting_receive(const RequestObject *self)
            request_is_a(self, OP_RECV | OP_CONNECT);
 }
 
-/* The last of it is said, and done. True: `self` lives on. */
+/* Do what is left when the program has dropped the request: settle it, withdraw
+ * a receive, report a failure. True: `self` lives on. */
 static NOINLINE bool
 outlive(RequestObject *self)
 {
@@ -457,7 +475,7 @@ request_dealloc(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
     PyTypeObject  *type = Py_TYPE(op);
-    mod_state     *st   = self->st;
+    mod_state     *st   = self->worker->st;
 
     if (UNLIKELY(PyObject_GC_IsTracked(op))) {
         PyObject_GC_UnTrack(op);
@@ -474,7 +492,7 @@ request_dealloc(PyObject *op)
         request_return_message(self);
         (void)request_clear(op);
     }
-    Py_CLEAR(self->remote);
+    clear_tail(self);
     Py_CLEAR(self->endpoint);
     Py_CLEAR(self->worker);
     st->num_requests--;

@@ -5,7 +5,7 @@
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
-/* What a posting call returned. */
+/* Note what a call of libumx returned that has posted the operation. */
 static inline void
 note_posted(RequestObject *req, umx_status status)
 {
@@ -26,7 +26,7 @@ note_posted(RequestObject *req, umx_status status)
                    status == UMX_ERR_PEER_CLOSED ? UMX_ERR_CLOSED : status);
 }
 
-/* There is nothing to post it to; to close that is done. */
+/* End an operation whose worker or endpoint has gone; OP_END: a success. */
 static NOINLINE void
 end_unposted(RequestObject *req, umx_status status)
 {
@@ -60,8 +60,8 @@ request_fetched(RequestObject *req, umx_message *message, umx_status status)
     request_settle(req, status);
 }
 
-/* The name of the current thread, as its Thread object has it; NULL: unknown.
- */
+/* Get the name of the current thread, as its Thread object has it; NULL:
+ * unknown. */
 static PyObject *
 thread_name(void)
 {
@@ -83,7 +83,7 @@ thread_name(void)
     return name;
 }
 
-/* What is due after posting is done in the loop's next turn. */
+/* Have the loop do in its next turn what is due after posting. */
 void
 request_drain_soon(RequestObject *req)
 {
@@ -94,15 +94,12 @@ request_drain_soon(RequestObject *req)
     }
 }
 
-/* What it was lent may refer to it; that of most has no references. */
+/* Show the request to the collector if the buffer that it holds may refer to
+ * the request; most buffers have no references. */
 static inline void
 track_if_due(RequestObject *req)
 {
-    const buffer_hold *hold = &req->hold;
-
-    if ((hold->owner != NULL && PyType_IS_GC(Py_TYPE(hold->owner))) ||
-        (hold->view.obj != NULL && PyType_IS_GC(Py_TYPE(hold->view.obj))) ||
-        req->lent != NULL) {
+    if (buffer_is_in_gc(&req->hold)) {
         request_track(req);
     }
 }
@@ -116,12 +113,19 @@ request_posted(RequestObject *req, umx_status status)
     return (PyObject *)req;
 }
 
-/* It starts when its own loop takes it. */
+/* Put off a request of a foreign thread: it starts when its own loop takes
+ * it. */
 static NOINLINE void
 defer(RequestObject *req)
 {
+    request_rare *rare = request_get_rare(req);
+
+    if (rare != NULL) {
+        rare->thread = thread_name();
+    } else {
+        PyErr_Clear(); /* its warning will not name the thread */
+    }
     req->is_deferred = true;
-    req->thread      = thread_name();
     track_if_due(req);
 }
 
@@ -146,4 +150,13 @@ request_post(RequestObject *req)
         post_elsewhere(req);
     }
     return (PyObject *)req;
+}
+
+PyObject *
+request_begin(WorkerObject *worker, EndpointObject *endpoint,
+              const op_type *type)
+{
+    RequestObject *req = request_new(worker, endpoint, type);
+
+    return (req != NULL) ? request_post(req) : NULL;
 }

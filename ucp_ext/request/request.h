@@ -8,67 +8,75 @@
 #include "state.h"
 
 enum {
-    AM_SMALL          = 64, /* bytes */
+    REQUEST_TAIL_SIZE = 24, /* bytes */
     MAX_FREE_REQUESTS = 256
 };
 
-/* What an operation is to its request. */
+/* Flags of an operation. */
 enum {
-    OP_SEND    = 1 << 0, /* a failure that nobody asks for is reported */
-    OP_RECV    = 1 << 1, /* takes a message: dropped while it waits, it warns */
-    OP_CONNECT = 1 << 2, /* ... without one */
-    OP_END     = 1 << 3, /* whatever happens, the peer is gone at the end */
+    OP_SEND    = 1 << 0, /* report a failure that nobody asks for */
+    OP_RECV    = 1 << 1, /* takes a message: warn if dropped while it waits */
+    OP_CONNECT = 1 << 2, /* takes no message: warn all the same */
+    OP_END     = 1 << 3, /* succeeds if the worker or the peer has gone */
     OP_PLAIN   = 1 << 4, /* one step, moves bytes and gives None */
-    /* The bytes of a message may go back to its queue, ... */
-    OP_UNRECV      = 1 << 5,
-    OP_UNRECV_LATE = 1 << 6, /* also if the cancellation came too late */
+    OP_UNRECV  = 1 << 5, /* op_type.unrecv() may return its message */
+    /* ... also if the operation was cancelled too late to be stopped */
+    OP_UNRECV_LATE = 1 << 6,
     OP_EXACT       = 1 << 7, /* a shorter message is an error */
-    /* libumx gives a message, ... */
-    OP_MESSAGE       = 1 << 8,
-    OP_MESSAGE_FIRST = 1 << 9, /* in the first step, if it is no short one */
-    OP_TAG_MESSAGE   = 1 << 10,
-    /* whose bytes are received in a second step, ... */
-    OP_FETCH = 1 << 11, /* if they are with the sender */
-    OP_LOOK  = 1 << 12, /* if start() says so */
-    OP_OWN   = 1 << 13, /* into memory that nobody else has (not is_into) */
-    OP_TIMED = 1 << 14, /* libumx tells the time it took */
+    OP_MESSAGE     = 1 << 8, /* libumx gives a message instead of bytes */
+    /* libumx gives a message if its bytes do not fit the request's memory */
+    OP_MESSAGE_FIRST = 1 << 9,
+    OP_TAG_MESSAGE   = 1 << 10, /* the message is a umx_tag_message */
+    /* The bytes of the message are received in a second step ... */
+    OP_FETCH = 1 << 11, /* if the sender has them still */
+    OP_LOOK  = 1 << 12, /* if op_type.start() returns false */
+    OP_OWN   = 1 << 13, /* receives into memory that only the request has */
+    OP_TIMED = 1 << 14, /* libumx measures how long it takes */
     OP_BY_ID = 1 << 15, /* `channel` is an id of active messages */
     OP_ONCE  = 1 << 16, /* the result is handed out once, and not kept */
-    OP_GIVES = 1 << 17, /* a callback of ucp._libs gets the result, ... */
+    OP_GIVES = 1 << 17, /* a callback of ucp._libs gets the result ... */
     OP_WHOLE = 1 << 18  /* ... and an error if there are fewer bytes */
 };
 
-/* An operation: one in each file of op/, or a few that are alike. The request
- * calls what is not NULL. */
+/* The type of an operation: what a request calls to carry it out. Functions
+ * that an operation does not need are NULL. */
 typedef struct op_type {
-    const char *name; /* the method's */
+    const char *name; /* of the method */
     unsigned    flags;
-    /* Hand it to libumx, as req->op. */
+    /* Post the operation to libumx, which stores it in req->op. */
     umx_status (*post)(RequestObject *req, const umx_op_params *params);
-    /* What is awaited; NULL: None. */
+    /* Make the value that an await gives; NULL: None. */
     PyObject *(*result)(RequestObject *req);
-    /* The exception of one that failed; NULL: request_status_error(). */
+    /* Make the exception of a failure; NULL: request_status_error(). */
     PyObject *(*error)(RequestObject *req);
-    /* What is special about it, for the text of an error; "" for nothing. */
+    /* Write what the text of an exception is to say of this operation. */
     void (*describe)(const RequestObject *req, umx_status status,
                      size_t capacity, char *text, size_t size);
-    /* The bytes, all of them, return to their queue. */
+    /* Return the received bytes to the queue that they came from. */
     umx_status (*unrecv)(RequestObject *req);
-    /* Of what is in libumx beside req->op: cancel it, ... */
+    /* Cancel the num_pending operations that libumx has beside req->op. */
     void (*cancel)(RequestObject *req);
-    void (*told)(RequestObject *req); /* ... what it has told, ... */
-    /* ... has it received what nobody has seen, and give that back. */
+    /* Act on what libumx has told of them. */
+    void (*told)(RequestObject *req);
+    /* Have they received what nobody has seen? Then give it back. */
     bool (*has_unseen)(const RequestObject *req);
     void (*give_back)(RequestObject *req);
-    /* The second step: true if the message needs none, or the request is
-     * settled; is Python called in that; get memory, and post. */
+    /* Look at a message that has come; true: it needs no second step, or the
+     * request is settled. */
     bool (*start)(RequestObject *req);
+    /* Does the second step call the program, for memory? */
     bool (*runs_program)(const RequestObject *req);
+    /* Begin the second step: get memory, and post the receive of the bytes. */
     void (*fetch)(RequestObject *req);
-    /* End of what was lent with `hold`; and of what is needed for a result.
-     * Both may be called again. */
+    /* Release the memory lent to libumx beside `hold`. May be called again. */
     void (*release)(RequestObject *req);
+    /* Release what a result is made of. May be called again. */
     void (*forget)(RequestObject *req);
+    /* Release what else the tail has, when the request goes. May be called
+     * again. */
+    void (*clear)(RequestObject *req);
+    /* Visit the objects of the tail; those that were lent are visited only
+     * while libumx does not have them: see request_visit_lent(). */
     int (*traverse)(const RequestObject *req, visitproc visit, void *arg);
 } op_type;
 
@@ -78,94 +86,85 @@ typedef enum request_state {
     REQUEST_CANCELLED /* the awaitable; the operation may live on */
 } request_state;
 
+/* What few requests have; see request/internal.h. */
+typedef struct request_rare request_rare;
+
 struct RequestObject {
-    PyObject_HEAD mod_state *st;
-    WorkerObject            *worker;
-    EndpointObject          *endpoint; /* or NULL */
-    umx_request             *op;       /* pending in libumx, or NULL */
-    const op_type           *type;
-    event                    event;
-    volatile bool            is_told; /* what umx_worker_spin() watches */
-    bool                     is_settled;
-    uint8_t                  state;
-    uint8_t                  num_wakers; /* tasks whose wake-ups will call
-                                            result() */
-    bool is_deferred;   /* not posted yet: made in another thread */
-    bool is_refused;    /* ... and awaited in a foreign loop */
-    bool has_yielded;   /* itself, to a task */
-    bool is_blocking;   /* _asyncio_future_blocking */
-    bool is_taken;      /* a task has reset that: it adds its wake-up next */
-    bool has_listeners; /* others than tasks' wake-ups are called, too */
-    bool has_let_loop;  /* a bare None was yielded for fairness */
-    bool is_handed_out;
-    bool is_seen;    /* the exception has been handed out, ... */
-    bool is_held;    /* ... a reference for the callbacks */
-    bool can_unrecv; /* the message may go back to its queue */
-    bool is_into;    /* recv_frames(into=): the memory is the user's */
-    bool is_making;  /* its result, which may run an allocator */
+    PyObject_HEAD WorkerObject *worker;
+    EndpointObject             *endpoint; /* or NULL */
+    umx_request                *op;       /* pending in libumx, or NULL */
+    const op_type              *type;
+    event                       event;
+    volatile bool is_told;    /* by libumx; umx_worker_spin() watches it */
+    uint8_t       state;      /* a request_state */
+    uint8_t       num_wakers; /* tasks whose wake-ups will call result() */
     union {
-        uint32_t has_odd_end; /* any of these */
+        uint8_t has_odd_end; /* any of these */
         struct {
-            /* Dropped in a foreign thread: to be cancelled, ... */
-            bool is_withdrawn;
-            bool is_returning; /* ... or its bytes to be put back */
-            bool is_landed;    /* given up, and received after all */
-            bool is_orphan;    /* dropped; a reference is the operation's */
+            /* Dropped in a foreign thread: the owner's thread is to ... */
+            bool is_withdrawn : 1; /* cancel the operation */
+            bool is_returning : 1; /* return the bytes to their queue */
+            bool is_landed : 1;    /* given up, and received after all */
+            bool is_orphan : 1;    /* dropped; libumx has a reference */
         };
     };
-    uint16_t      channel; /* or the id of active messages */
+    bool is_settled : 1;
+    bool is_deferred : 1; /* made in another thread, not posted yet */
+    bool is_refused : 1;  /* deferred, and awaited in a foreign loop */
+    bool has_yielded : 1; /* itself, to a task */
+    bool is_blocking : 1; /* _asyncio_future_blocking */
+    bool is_taken : 1;    /* a task has reset that: it adds its wake-up
+                             next */
+    bool          has_listeners : 1; /* callbacks other than tasks' wake-ups */
+    bool          has_let_loop : 1;  /* a bare None was yielded for fairness */
+    bool          is_handed_out : 1;
+    bool          is_seen : 1;    /* the exception has been handed out */
+    bool          is_held : 1;    /* by a reference of its own, for callbacks */
+    bool          can_unrecv : 1; /* the message may go back to its queue */
+    bool          is_making : 1;  /* its result, which may run an allocator */
+    uint16_t      channel;        /* or the id of active messages */
     umx_status    status;
-    umx_match     match;
+    uint32_t      num_pending; /* operations in libumx beside `op` */
     umx_recv_info info;
     buffer_hold   hold;
-    umx_ep       *ep;      /* of connect(): until it is open */
-    PyObject     *peer;    /* of connect(): the address */
-    umx_message  *message; /* until it is handed out */
-    umx_tag_message
-             *tag_message; /* a message of UCX's tags: until handed out */
-    PyObject *header;      /* bytes in front of the message, or NULL */
-    PyObject *thread;      /* the name of the one that made it, if deferred */
-    PyObject *remote;      /* a peer's memory: the RemoteObject, ... */
-    PyObject *allocator;   /* of recv_frames(), or NULL */
-    uint32_t  num_pending; /* operations in libumx beside `op` */
-    /* Of its op_type: what else was lent, and numbers. */
-    union {
-        void               *lent;
-        struct many        *many;
-        struct rma_list    *list;
-        struct frames_list *frames;
+    union { /* until it is handed out; or NULL */
+        umx_message     *message;
+        umx_tag_message *tag_message; /* OP_TAG_MESSAGE */
     };
-    struct sent *sent; /* of a message to several endpoints */
+    PyObject     *result;
+    PyObject     *callback; /* the first one */
+    PyObject     *context;  /* of `callback` */
+    request_rare *rare;     /* or NULL */
+    PyObject     *weakrefs;
+    /* The operation's own: one of these, or a struct of its file. Zero in a
+     * new request. */
     union {
-        char     small[AM_SMALL]; /* the bytes of a short active message */
-        uint64_t ns;              /* a timeout; or the time that passed */
-        struct {
-            uint64_t   offset;
-            uint64_t   old; /* what `atomic` found */
-            umx_atomic atomic;
-        };
+        RequestObject *next;  /* free, or of worker->closers */
+        umx_match      match; /* which messages it sends or receives */
+        uint64_t       ns; /* a timeout; with OP_TIMED the time that passed */
+        char           tail[REQUEST_TAIL_SIZE];
     };
-    PyObject      *result;
-    PyObject      *exception;
-    PyObject      *cancel_message; /* of cancel(), or NULL */
-    PyObject      *callback;       /* the usual one */
-    PyObject      *context;
-    PyObject      *more_callbacks; /* list of (callback, context) or NULL */
-    PyObject      *low_level;      /* see request/callback.c, or NULL */
-    RequestObject *next;           /* free, or of worker->closers */
-    PyObject      *weakrefs;
 };
+_Static_assert(sizeof(RequestObject) <= 248, "keep requests small");
 
-/* A pending request; NULL with an exception. */
+/* Declare the tail of an operation: `struct TAIL {...}`, and get it. */
+#define TAIL __attribute__((may_alias))
+#define TAIL_OF(req, type)                                        \
+    (__extension__({                                              \
+        _Static_assert(sizeof(type) <= REQUEST_TAIL_SIZE, #type); \
+        (type *)(uintptr_t)(req)->tail;                           \
+    }))
+
+/* Make a pending request; NULL with an exception. */
 RequestObject *request_new(WorkerObject *worker, EndpointObject *endpoint,
                            const op_type *type);
 
-/* The value of a settled request, which is handed out by this; new reference,
- * or NULL with its exception in `*exc_p`, which is NULL if that failed. */
+/* Hand out the value of a settled request: a new reference, or NULL with its
+ * exception in `*exc_p`, which is NULL if that failed. */
 PyObject *request_take(RequestObject *req, PyObject **exc_p);
 
-/* libumx, or the worker's list of calls, has the memory that it was lent: the
- * operation's part of the request lives on if the program drops it. */
+/* Does libumx have the memory that it was lent? Then the operation's part of
+ * the request lives on if the program drops the request. */
 static inline bool
 request_is_in_flight(const RequestObject *req)
 {
@@ -187,16 +186,16 @@ request_is_length_error(umx_status status)
            status == UMX_ERR_LENGTH_MISMATCH;
 }
 
-/* Does the message that it has received return to its queue as bytes? One with
- * two steps has a message before the second. */
+/* Has the request the bytes of its message? With two steps it has a message
+ * until the second one begins. */
 static inline bool
 request_holds_bytes(const RequestObject *req)
 {
     return req->message == NULL || req->result != NULL;
 }
 
-/* A message has come whose bytes it gets in a second step, once libumx has
- * returned? */
+/* Has a message come whose bytes the request gets in a second step, once libumx
+ * has returned? */
 static inline bool
 request_has_second_step(const RequestObject *req, umx_status status)
 {
@@ -210,56 +209,69 @@ request_has_second_step(const RequestObject *req, umx_status status)
     return (flags & OP_LOOK) != 0 || umx_message_data(req->message) == NULL;
 }
 
-/* Have its callbacks run when the worker next runs callbacks. */
+/* Have the callbacks run when the worker next runs callbacks. */
 void request_link_wake(RequestObject *req);
 
-/* It has callbacks: it lives until they have run. */
+/* Hold a request with callbacks until they have run. */
 void request_hold(RequestObject *req);
 
-/* Visible to the collector from now on: it is part of something. */
+/* Show the request to the collector: it may be part of a cycle. */
 void request_track(RequestObject *req);
 
 /* Hand the operation to libumx, or put it off in a foreign thread. Always
  * succeeds: failures are the request's. Returns `req`. */
 PyObject *request_post(RequestObject *req);
 
-/* What libumx returned for an operation that the caller has posted; as
+/* Make and post an operation without arguments. NULL with an exception. */
+PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
+                        const op_type *type);
+
+/* Note what libumx returned for an operation that the caller has posted; as
  * request_post(). */
 PyObject *request_posted(RequestObject *req, umx_status status);
 
-/* It was handed out, but could not be made. */
+/* Take back the handing out of a result that could not be made. */
 void request_keep_unseen(RequestObject *req);
 
-/* The operation is over. */
+/* Keep `exc`, whose reference it takes over, as the exception of a request. */
+void request_set_exception(RequestObject *req, PyObject *exc);
+
+/* Visit a buffer that was lent, unless libumx has it. */
+static inline int
+request_visit_lent(const RequestObject *req, const buffer_hold *hold,
+                   visitproc visit, void *arg)
+{
+    return request_is_in_flight(req) ? 0 : buffer_visit(hold, visit, arg);
+}
+
+/* End the operation with `status`. */
 void request_settle(RequestObject *req, umx_status status);
 
-/* A message that nobody took goes back to its queue. */
+/* Return the message, if there is one, to its queue. */
 void request_return_message(RequestObject *req);
 
-/* Its second step has been posted: what libumx returned; `message` if it was
- * not taken over. */
+/* Note what libumx returned for the second step; `message` is not NULL if it
+ * was not taken over. */
 void request_fetched(RequestObject *req, umx_message *message,
                      umx_status status);
 
-/* The exception of `status`, which may be that of a part. */
+/* Make the exception of `status`, which may be that of one of many messages. */
 PyObject *request_status_error(RequestObject *req, umx_status status,
                                const umx_recv_info *info, size_t capacity);
 
-/* -1 with an exception. */
+/* Set an attribute of an exception to a number. -1 with an exception. */
 int request_set_size(PyObject *exc, PyObject *name, uint64_t value);
 
-/* `exc`, or NULL, with `results`, whose reference it takes over. */
+/* Set exc.results to `results`, whose reference is taken over; returns `exc`,
+ * which may be NULL, or NULL. */
 PyObject *request_with_results(RequestObject *req, PyObject *exc,
                                PyObject *results);
 
-/* Results of op_type. */
+/* op_type.result() of an int, and of a Message. */
 PyObject *request_length(RequestObject *req);
 PyObject *request_message(RequestObject *req);
 
-/* op_type.traverse() of a buffer that is held. */
-int request_visit_hold(const buffer_hold *hold, visitproc visit, void *arg);
-
-/* Drop the free list. */
+/* Free the requests that are kept for reuse. */
 void request_clear_free(mod_state *st);
 
 extern PyType_Spec request_spec;

@@ -22,7 +22,6 @@ request_message(RequestObject *self)
     return object;
 }
 
-/* The value of a settled request as a new reference, or its exception. */
 PyObject *
 request_value(RequestObject *self)
 {
@@ -114,9 +113,6 @@ request_take(RequestObject *self, PyObject **exc_p)
 /* ---- giving up -----------------------------------------------------------
  */
 
-/* Nobody will take the result: messages go back to their queue, and of a
- * failure nobody needs to hear, as who waited for it has another reason to end.
- */
 void
 request_undo(RequestObject *self)
 {
@@ -165,14 +161,13 @@ request_cancel_operation(RequestObject *self)
     worker_schedule_drain(self->worker);
 }
 
-/* False if there was nothing to cancel. */
 bool
 request_abandon(RequestObject *self)
 {
     if (self->state != REQUEST_PENDING) {
         return false;
     }
-    if (self->low_level != NULL) {
+    if (request_low_level(self) != NULL) {
         request_cancel_operation(
             self); /* its callback tells when the buffer is free */
         return true;
@@ -196,18 +191,15 @@ static bool
 has_unseen_message(const RequestObject *self)
 {
     if (self->state != REQUEST_DONE || self->is_handed_out || self->is_making ||
-        self->low_level != NULL) {
+        request_low_level(self) != NULL) {
         return false;
     }
-    if (self->can_unrecv || self->message != NULL ||
-        self->tag_message != NULL) {
+    if (self->can_unrecv || self->message != NULL) {
         return true;
     }
     return self->type->has_unseen != NULL && self->type->has_unseen(self);
 }
 
-/* The message of a receive that is complete returns to its queue. False if it
- * was handed out, or there is none. */
 bool
 request_give_message_back(RequestObject *self)
 {

@@ -15,7 +15,7 @@ enum {
 /* ---- awaiting ------------------------------------------------------------
  */
 
-/* The running loop, or None. */
+/* Get the running loop, or None. */
 static PyObject *
 running_loop(void)
 {
@@ -37,7 +37,7 @@ request_refuse_foreign_thread(RequestObject *self)
 
     self->is_refused = true;
     if (worker_is_forked(worker)) {
-        (void)errors_raise(self->st, UMX_ERR_FORKED, self->type->name, NULL);
+        (void)errors_raise(worker->st, UMX_ERR_FORKED, self->type->name, NULL);
         return PYGEN_ERROR;
     }
     loop = running_loop();
@@ -51,7 +51,7 @@ request_refuse_foreign_thread(RequestObject *self)
     return PYGEN_ERROR;
 }
 
-/* Poll, then drain and arm. UMX_INPROGRESS: not settled by that. */
+/* Poll, then drain and arm. UMX_INPROGRESS: the request is not settled. */
 static umx_status
 wait_inline(RequestObject *self)
 {
@@ -114,7 +114,7 @@ yield_itself(RequestObject *self, PyObject **out)
     return PYGEN_NEXT;
 }
 
-/* The await ends with the exception that is set. */
+/* End the await with the exception that is set. */
 static NOINLINE PySendResult
 end_await(RequestObject *self)
 {
@@ -127,7 +127,6 @@ end_await(RequestObject *self)
     return PYGEN_ERROR;
 }
 
-/* In its own loop: it was made in another thread. */
 NOINLINE void
 request_start(RequestObject *self)
 {
@@ -154,7 +153,7 @@ step_pending(RequestObject *self, PyObject **out)
         status = wait_inline(self);
     }
     if (status < 0) {
-        (void)errors_raise(self->st, status, self->type->name, NULL);
+        (void)errors_raise(worker->st, status, self->type->name, NULL);
         return end_await(self);
     }
     if (worker_raise_kept(worker) < 0) {
@@ -241,7 +240,7 @@ request_iternext(PyObject *op)
         return out;
     case PYGEN_RETURN:
         if (out != Py_None) {
-            set_stop_iteration(((RequestObject *)op)->st, out);
+            set_stop_iteration(((RequestObject *)op)->worker->st, out);
         }
         Py_DECREF(out);
         break;
@@ -264,7 +263,7 @@ request_send(PyObject *op, PyObject *value)
     case PYGEN_NEXT:
         return out;
     case PYGEN_RETURN:
-        set_stop_iteration(((RequestObject *)op)->st, out);
+        set_stop_iteration(((RequestObject *)op)->worker->st, out);
         Py_DECREF(out);
         break;
     case PYGEN_ERROR:
@@ -307,7 +306,7 @@ request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     /* A task's wake-up takes our exception from result() and throws it in. */
-    if (self->exception != NULL && args[0] == self->exception) {
+    if (self->rare != NULL && args[0] == self->rare->exception) {
         request_mark_handed_out(self);
     } else if (!request_abandon(self)) {
         request_undo(self);
@@ -325,7 +324,9 @@ request_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     RequestObject *self = (RequestObject *)op;
 
-    Py_CLEAR(self->low_level);
+    if (self->rare != NULL) {
+        Py_CLEAR(self->rare->low_level);
+    }
     request_let_go(self);
     if (!request_abandon(self)) {
         request_undo(self);

@@ -25,7 +25,6 @@ request_hold(RequestObject *req)
     }
 }
 
-/* The end of that, if no callbacks are left. The caller has a reference. */
 void
 request_let_go(RequestObject *req)
 {
@@ -67,11 +66,14 @@ run_callbacks(RequestObject *req, bool is_direct)
 {
     PyObject *callback = req->callback;
     PyObject *context  = req->context;
-    PyObject *more     = req->more_callbacks;
+    PyObject *more     = NULL;
 
-    req->callback       = NULL;
-    req->context        = NULL;
-    req->more_callbacks = NULL;
+    req->callback = NULL;
+    req->context  = NULL;
+    if (req->rare != NULL) {
+        more                      = req->rare->more_callbacks;
+        req->rare->more_callbacks = NULL;
+    }
     if (callback != NULL) {
         run_callback(req, callback, context, is_direct);
         Py_DECREF(callback);
@@ -89,7 +91,7 @@ run_callbacks(RequestObject *req, bool is_direct)
     }
 }
 
-/* Memory for a message that has come, and its bytes into that. */
+/* Get memory for a message that has come, and receive its bytes. */
 static void
 fetch(RequestObject *req)
 {
@@ -104,8 +106,8 @@ fetch(RequestObject *req)
     worker_schedule_drain(worker);
 }
 
-/* Settled: its callbacks; or it has a second step, in which the program is
- * asked for memory. */
+/* event_type.call(): begin the second step, in which the program is asked for
+ * memory; or run the callbacks of a settled request. */
 static void
 call_program(event *self, bool is_direct)
 {
@@ -117,7 +119,7 @@ call_program(event *self, bool is_direct)
     }
     if (req->is_settled) {
         event_unlink(self);
-        if (req->low_level != NULL) {
+        if (request_low_level(req) != NULL) {
             callback_run(req);
         }
         run_callbacks(req, is_direct);
@@ -129,7 +131,6 @@ call_program(event *self, bool is_direct)
 /* ---- completion ----------------------------------------------------------
  */
 
-/* A message has come, without its bytes. */
 void
 request_begin_second_step(RequestObject *req)
 {
@@ -146,7 +147,8 @@ request_begin_second_step(RequestObject *req)
     }
 }
 
-/* The end of a loan, if it is over: the program may run in this. */
+/* Release what was lent if libumx is done with it: the program may run in
+ * this. */
 static void
 release_told(RequestObject *req)
 {
@@ -169,7 +171,7 @@ release_told(RequestObject *req)
     }
 }
 
-/* Is nothing left but to say so? */
+/* Is the operation over, with nothing left but to run callbacks? */
 static inline bool
 is_just_done(const RequestObject *req)
 {
@@ -192,14 +194,14 @@ request_settle_told(RequestObject *req)
     if (UNLIKELY(req->is_withdrawn)) {
         req->is_withdrawn = false;
         request_cancel_operation(req);
-        Py_DECREF(req); /* withdraw()'s */
+        Py_DECREF(req); /* the reference of withdraw() */
     }
     if (UNLIKELY(req->is_returning)) {
         req->is_returning = false;
         if (req->worker->umx != NULL) {
             request_unrecv(req);
         }
-        Py_DECREF(req); /* return_unseen()'s */
+        Py_DECREF(req); /* the reference of return_unseen() */
     }
     if (req->type->told != NULL && req->num_pending != 0 && req->is_told) {
         req->type->told(req);
@@ -211,7 +213,8 @@ request_settle_told(RequestObject *req)
     }
 }
 
-/* Code of the program's may run in this. */
+/* Settle a request that libumx has told of; code of the program may run in
+ * this. */
 static NOINLINE void
 settle_held(RequestObject *req)
 {
@@ -224,7 +227,7 @@ settle_held(RequestObject *req)
     request_settle_told(req);
     if (UNLIKELY(req->is_orphan) && !request_is_in_flight(req)) {
         req->is_orphan = false;
-        Py_DECREF(req); /* the operation's */
+        Py_DECREF(req); /* the reference of the operation */
     }
     Py_DECREF(req);
 }

@@ -5,10 +5,10 @@
 
 #include "state.h"
 
-/* A UCXAddress of these bytes, which are one. */
+/* Make a UCXAddress of bytes that are known to be an address. */
 PyObject *address_new(mod_state *st, const void *data, size_t len);
 
-/* A UCXAddress from one, or from a buffer. */
+/* Make a UCXAddress from a UCXAddress or a buffer. */
 PyObject *address_from_object(mod_state *st, PyObject *obj);
 
 extern PyType_Spec address_spec;

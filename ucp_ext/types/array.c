@@ -68,10 +68,8 @@ array_traverse(PyObject *op, visitproc visit, void *arg)
     ArrayObject *self = (ArrayObject *)op;
 
     Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->hold.owner);
-    Py_VISIT(self->hold.view.obj);
     Py_VISIT(self->obj);
-    return 0;
+    return buffer_visit(&self->hold, visit, arg);
 }
 
 static int
@@ -141,9 +139,9 @@ array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout)
         layout->strides[i] = PyLong_AsSsize_t(
             PyTuple_GET_ITEM(self->strides, i));
     }
-    hold->buf      = self->hold.buf;
-    hold->owner    = Py_NewRef(op);
-    hold->view.obj = NULL;
+    hold->buf   = self->hold.buf;
+    hold->owner = Py_NewRef(op);
+    hold->view  = NULL;
 }
 
 static PyObject *

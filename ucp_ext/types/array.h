@@ -5,10 +5,10 @@
 
 #include "buffer/layout.h"
 
-/* The memory of an Array (types/array.c), as buffer_acquire(). */
+/* buffer_acquire() of an Array. */
 int array_acquire(PyObject *op, bool is_writable, buffer_hold *hold);
 
-/* The same, of any strides. */
+/* Describe the memory of an Array, whatever its strides. */
 void array_describe(PyObject *op, buffer_hold *hold, buffer_layout *layout);
 
 extern PyType_Spec array_spec;

@@ -341,15 +341,9 @@ context_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     ContextObject *self = (ContextObject *)op;
     char          *chars;
-    PyObject      *text;
-    umx_status     status = umx_context_info(self->umx, &chars);
 
-    if (status != UMX_OK) {
-        return errors_raise(self->st, status, "info", NULL);
-    }
-    text = PyUnicode_FromString(chars);
-    free(chars);
-    return text;
+    return errors_or_text(self->st, umx_context_info(self->umx, &chars), &chars,
+                          "info");
 }
 
 static PyObject *

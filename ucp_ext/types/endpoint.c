@@ -40,7 +40,7 @@ query_address(const umx_ep *ep, address_fn query)
     return sockaddr_build(&addr);
 }
 
-/* It was made before it was connected. */
+/* Read the addresses again: the object was made before it was connected. */
 static void
 update_addresses(EndpointObject *self)
 {
@@ -48,7 +48,7 @@ update_addresses(EndpointObject *self)
     PyObject *local = query_address(self->umx, umx_ep_local_address);
 
     if (peer == NULL || local == NULL) {
-        PyErr_Clear(); /* it stays without */
+        PyErr_Clear(); /* the addresses stay None */
         Py_XDECREF(peer);
         Py_XDECREF(local);
         return;
@@ -212,71 +212,127 @@ MESSAGE_METHODS(DEFINE)
 PyDoc_STRVAR(send_doc,
              "send($self, buffer, tag=None, force_tag=False, *,\n"
              "     strided=False, stream=None)\n--\n\n"
-             "Send all of buffer as one message; awaitable, done when buffer\n"
-             "may be reused. force_tag: as Worker.send(), with a tag of 64\n"
-             "bits that Worker.recv() and ucp.recv() see. strided: an array\n"
-             "in host memory of any strides, its items in C order; without,\n"
-             "a contiguous one as it lies. stream: a CUDA stream, waited for\n"
-             "first, besides what buffer itself asks for.");
+             "Send all of buffer as one message; awaitable. The request is\n"
+             "done when the buffer may be reused; the peer may not have\n"
+             "received the message yet.\n\n"
+             "Args:\n"
+             "    buffer: contiguous host or device memory of any dtype.\n"
+             "    tag: None, an int of 64 bits, str, bytes, or a tuple of\n"
+             "        these. Only a receive with the same tag gets the\n"
+             "        message.\n"
+             "    force_tag: send with UCX's own tags, as Worker.send(). tag\n"
+             "        is then an int of 64 bits, and Worker.recv() or\n"
+             "        ucp.recv() receives the message.\n"
+             "    strided: buffer is an array in host memory with any\n"
+             "        strides, whose items are sent in C order.\n"
+             "    stream: a CUDA stream to wait for before sending, besides\n"
+             "        the one that buffer names.\n\n"
+             "Raises:\n"
+             "    UCXCloseError: the endpoint is closed.\n"
+             "    UCXConnectionReset: the peer has died, or the network\n"
+             "        failed.\n"
+             "    ValueError: buffer is not contiguous.\n"
+             "    TypeError: buffer has none of the interfaces for memory.\n\n"
+             "When cancelled, the message may still be sent; the buffer is\n"
+             "referenced until UCX is done with it.");
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False, *,\n"
              "     strided=False, stream=None)\n--\n\n"
-             "Receive one message of exactly buffer's length; awaitable.\n"
-             "force_tag: one sent with force_tag and this tag, by any peer;\n"
-             "fails when this endpoint does, unless one has come before.\n"
-             "strided, stream: as send().");
+             "Receive one message of exactly the length of buffer;\n"
+             "awaitable.\n\n"
+             "Args:\n"
+             "    buffer: writable, contiguous host or device memory of any\n"
+             "        dtype.\n"
+             "    tag: receive the next message with this tag; None: the\n"
+             "        next one without a tag; ANY: the next one.\n"
+             "    force_tag: receive a message that was sent with force_tag\n"
+             "        and this tag, by any peer. The receive fails when this\n"
+             "        endpoint does, unless a message has arrived before.\n"
+             "    strided, stream: as for send().\n\n"
+             "Raises:\n"
+             "    UCXMsgTruncated: the lengths differ; the message is\n"
+             "        consumed.\n"
+             "    UCXPeerClosed: the endpoint was closed while this was\n"
+             "        pending.\n"
+             "    UCXCloseError: the endpoint was closed before.\n"
+             "    UCXConnectionReset: the peer has died, or the network\n"
+             "        failed.\n"
+             "    ValueError: buffer is read-only or not contiguous.\n\n"
+             "When cancelled, the next receive gets the message.");
 
-PyDoc_STRVAR(recv_into_doc,
-             "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n"
-             "--\n\n"
-             "Receive one message of at most buffer's length; awaits the\n"
-             "number of bytes.");
+PyDoc_STRVAR(
+    recv_into_doc,
+    "recv_into($self, buffer, tag=ANY, mask=0xffffffffffffffff)\n--\n\n"
+    "Receive one message of at most the length of buffer;\n"
+    "awaitable. The result is the number of bytes.\n\n"
+    "Args:\n"
+    "    buffer: as for recv().\n"
+    "    tag: as for recv(); by default any message is received.\n"
+    "    mask: the bits of a tag of 64 bits that are compared.\n\n"
+    "Raises the exceptions of recv(); UCXMsgTruncated for a longer\n"
+    "message.");
 
 PyDoc_STRVAR(send_many_doc,
              "send_many($self, buffers, tag=None)\n--\n\n"
-             "Send each buffer as a message; one await for all. If some\n"
-             "fail: UCXError with .results, an exception or None for each.");
+             "Send each buffer as a message, with one await for all.\n\n"
+             "Raises the exceptions of send(). If some sends fail: UCXError,\n"
+             "whose attribute results has None or an exception for each\n"
+             "buffer.");
 
 PyDoc_STRVAR(recv_many_doc,
              "recv_many($self, buffers, tag=None)\n--\n\n"
-             "Receive a message into each buffer, in order; one await for\n"
-             "all. Failures as in send_many().");
+             "Receive a message into each buffer, in order, with one await\n"
+             "for all. Exceptions are those of recv() and send_many().");
 
 PyDoc_STRVAR(recv_message_doc,
              "recv_message($self, tag=None)\n--\n\n"
-             "Take the next message without its bytes; awaits a Message.");
+             "Take the next message without its bytes; awaitable. The result\n"
+             "is a Message, which receives the bytes by its recv().");
 
 PyDoc_STRVAR(probe_doc,
              "probe($self, tag=ANY)\n--\n\n"
-             "(length, tag) of the next message that matches, or None; takes\n"
-             "nothing. The tag is None for an untagged message.");
+             "Look for the next message that matches tag and has arrived.\n"
+             "Return its length in bytes and its tag, which is None for a\n"
+             "message without one; or None if there is no message. The\n"
+             "message is not consumed.");
 
 /* ---- state ---------------------------------------------------------------
  */
 
-PyDoc_STRVAR(
-    send_frames_doc,
-    "send_frames($self, buffers, header=b'')\n--\n\n"
-    "Send a sequence of buffers and a header of at most 64 KiB as one\n"
-    "message; awaitable, done when the buffers may be reused.\n"
-    "recv_frames() receives it.");
+PyDoc_STRVAR(send_frames_doc,
+             "send_frames($self, buffers, header=b'')\n--\n\n"
+             "Send several buffers and a header as one message; awaitable.\n"
+             "The request is done when the buffers may be reused.\n"
+             "recv_frames() receives the message.\n\n"
+             "Args:\n"
+             "    buffers: a sequence of contiguous buffers.\n"
+             "    header: at most 64 KiB.");
 
 PyDoc_STRVAR(
     recv_frames_doc,
     "recv_frames($self, allocator=None, *, into=None)\n--\n\n"
-    "Receive the next message of frames; awaits its header and a list\n"
-    "of buffers, which allocator(nbytes) makes: bytearrays by\n"
-    "default, for frames sent from a GPU those of the worker's\n"
-    "allocator if it has one. Or into these writable buffers, as many\n"
-    "and as long as the frames, at least; then it is a list of the\n"
-    "frames' lengths. If they do not suffice: UCXMsgTruncated, the\n"
-    "message is consumed. When cancelled nothing is lost.");
+    "Receive the next message of frames; awaitable. The result is\n"
+    "its header and a list.\n\n"
+    "Args:\n"
+    "    allocator: called with the number of bytes of each frame;\n"
+    "        returns a writable buffer. The list contains these\n"
+    "        buffers. None: bytearray, and for frames that were\n"
+    "        sent from a GPU the worker's allocator, if it has one.\n"
+    "    into: a sequence of writable buffers, one for each frame\n"
+    "        and at least as long, into which the frames are\n"
+    "        received. The list contains the lengths of the frames.\n\n"
+    "Raises:\n"
+    "    UCXMsgTruncated: the buffers of into are too few or too\n"
+    "        short; the message is consumed.\n"
+    "    Otherwise as recv().\n\n"
+    "When cancelled, the next receive gets the message.");
 
 PyDoc_STRVAR(close_doc,
              "close($self, timeout=None)\n--\n\n"
-             "Close gracefully; awaitable. What was sent is delivered first.\n"
-             "After `timeout` seconds: by force, UCXTimeout.");
+             "Close in agreement with the peer; awaitable. What was sent is\n"
+             "delivered first. After timeout seconds the endpoint is closed\n"
+             "by force, and UCXTimeout is raised.");
 
 static PyObject *
 endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -311,7 +367,8 @@ endpoint_close(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(abort_doc,
              "abort($self, /)\n--\n\n"
-             "Disconnect at once; what is pending raises UCXCanceled.");
+             "Close the endpoint immediately; pending operations raise\n"
+             "UCXCanceled.");
 
 static PyObject *
 endpoint_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -350,8 +407,9 @@ endpoint_is_closed(const EndpointObject *self)
 
 PyDoc_STRVAR(closed_doc,
              "closed($self, /)\n--\n\n"
-             "True if closed here, failed, or closed by the peer (what it\n"
-             "sent before may still be received).");
+             "True if this side or the peer has closed the endpoint, or if\n"
+             "it has failed. Messages that the peer sent before it closed\n"
+             "may still be received.");
 
 static PyObject *
 endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -359,23 +417,30 @@ endpoint_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(endpoint_is_closed((EndpointObject *)op));
 }
 
+static PyObject *
+begin(PyObject *op, const op_type *type)
+{
+    EndpointObject *self = (EndpointObject *)op;
+
+    return request_begin(self->worker, self, type);
+}
+
 PyDoc_STRVAR(flush_doc,
              "flush($self, /)\n--\n\n"
-             "Wait until all that was sent is in the peer's memory.");
+             "Wait until everything that was sent has reached the memory of\n"
+             "the peer; awaitable.");
 
 static PyObject *
 endpoint_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, &op_flush);
-
-    return (req == NULL) ? NULL : request_post(req);
+    return begin(op, &op_flush);
 }
 
 PyDoc_STRVAR(fence_doc,
              "fence($self, /)\n--\n\n"
-             "Operations on the peer's memory that come later are executed\n"
-             "after those before. Waits for nothing.");
+             "Have operations on the memory of the peer that are called\n"
+             "later executed after those that were called before. Does not\n"
+             "wait.");
 
 static PyObject *
 endpoint_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -393,8 +458,11 @@ endpoint_fence(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(remote_doc, "remote($self, key, /)\n--\n\n"
-                         "The peer's memory of that key, as a RemoteMemory.");
+PyDoc_STRVAR(remote_doc,
+             "remote($self, key, /)\n--\n\n"
+             "Return the memory of the peer that key names, a RemoteMemory.\n\n"
+             "Raises UCXInvalidKey if the key is damaged, belongs to another\n"
+             "process, or its memory is closed.");
 
 static PyObject *
 endpoint_remote(PyObject *op, PyObject *key)
@@ -419,8 +487,9 @@ endpoint_remote(PyObject *op, PyObject *key)
 
 PyDoc_STRVAR(drain_doc,
              "drain($self, /)\n--\n\n"
-             "Wait until sends have caught up: at once while pending_bytes is\n"
-             "at most the high limit, else until it is at most the low one.");
+             "Wait until few enough bytes are being sent; awaitable. Done\n"
+             "immediately while pending_bytes is at most the high limit,\n"
+             "else as soon as it is at most the low limit: see set_limits().");
 
 static PyObject *
 endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -441,8 +510,8 @@ endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(set_limits_doc,
              "set_limits($self, high, low=None)\n--\n\n"
-             "Limits of drain() in bytes; low is a quarter of high by\n"
-             "default. Without a call: 16 MiB and 4 MiB.");
+             "Set the limits of drain() in bytes. low is a quarter of high\n"
+             "by default. Without a call the limits are 16 MiB and 4 MiB.");
 
 static PyObject *
 endpoint_set_limits(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -488,31 +557,26 @@ check_open(EndpointObject *self, const char *op)
     return worker_check(self->worker);
 }
 
-PyDoc_STRVAR(info_doc,
-             "_info($self, /)\n--\n\nUCX's own description of the endpoint.");
+PyDoc_STRVAR(info_doc, "_info($self, /)\n--\n\n"
+                       "UCX's description of the endpoint.");
 
 static PyObject *
 endpoint_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *self = (EndpointObject *)op;
-    PyObject       *text;
     char           *chars;
-    umx_status      status;
 
     if (check_open(self, "info") < 0) {
         return NULL;
     }
-    status = umx_ep_info(self->umx, &chars);
-    if (status != UMX_OK) {
-        return errors_raise(self->worker->st, status, "info", NULL);
-    }
-    text = PyUnicode_FromString(chars);
-    free(chars);
-    return text;
+    return errors_or_text(self->worker->st, umx_ep_info(self->umx, &chars),
+                          &chars, "info");
 }
 
-PyDoc_STRVAR(transports_doc, "transports($self, /)\n--\n\n"
-                             "The (transport, device) pairs in use.");
+PyDoc_STRVAR(transports_doc,
+             "transports($self, /)\n--\n\n"
+             "Return the pairs of transport and device that the endpoint\n"
+             "uses.");
 
 static PyObject *
 endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -550,8 +614,8 @@ endpoint_transports(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(close_after_recv_doc,
              "_close_after_recv($self, n, /)\n--\n\n"
-             "Close once n messages have been received, those before this\n"
-             "call included.");
+             "Close once n messages have been received, including those\n"
+             "before this call.");
 
 static PyObject *
 endpoint_close_after_recv(PyObject *op, PyObject *arg)
@@ -577,53 +641,49 @@ endpoint_close_after_recv(PyObject *op, PyObject *arg)
 /* ---- the peer -----------------------------------------------------------
  */
 
-static PyObject *
-ask(PyObject *op, const op_type *type)
-{
-    EndpointObject *self = (EndpointObject *)op;
-    RequestObject  *req  = request_new(self->worker, self, type);
-
-    return (req == NULL) ? NULL : request_post(req);
-}
-
 PyDoc_STRVAR(ping_doc,
              "ping($self, /)\n--\n\n"
-             "Ask the peer for a sign of life; awaits the seconds until its\n"
-             "answer. Its library answers whenever its worker makes progress.\n"
-             "A peer that never does is waited for: use a timeout.");
+             "Measure the time until the peer has answered; awaitable. The\n"
+             "result is in seconds. The library of the peer answers when the\n"
+             "peer's worker makes progress; this waits as long as that\n"
+             "takes.");
 
 static PyObject *
 endpoint_ping(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_ping);
+    return begin(op, &op_ping);
 }
 
 PyDoc_STRVAR(peer_info_doc,
              "_peer_info($self, /)\n--\n\n"
-             "Ask what the peer is and how it fares; awaits a JSON text.");
+             "Ask the peer for information about itself; awaitable. The\n"
+             "result is a JSON text.");
 
 static PyObject *
 endpoint_peer_info(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_peer_info);
+    return begin(op, &op_peer_info);
 }
 
 PyDoc_STRVAR(close_listener_doc,
              "_close_listener($self, /)\n--\n\n"
-             "Close the peer's listener that accepted this endpoint, if it\n"
-             "allows that; awaitable. Open endpoints live on. UCXRejected if\n"
-             "it does not, UCXError if this side accepted the peer.");
+             "Close the peer's listener that accepted this endpoint;\n"
+             "awaitable. Open endpoints are not affected. UCXRejected: the\n"
+             "listener does not allow it. UCXError: this side accepted the\n"
+             "peer.");
 
 static PyObject *
 endpoint_close_listener(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return ask(op, &op_close_listener);
+    return begin(op, &op_close_listener);
 }
 
 PyDoc_STRVAR(stats_doc,
              "stats($self, /)\n--\n\n"
-             "Messages and bytes sent (handed to UCX) and received (arrived,\n"
-             "read or not), sends that wait, messages no receive asked for.");
+             "Return counters by name: messages and bytes that were sent\n"
+             "(given to UCX) and received (arrived, whether read or not),\n"
+             "bytes of pending sends, sends that wait, and messages and\n"
+             "bytes that no receive has asked for.");
 
 static PyObject *
 endpoint_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -786,44 +846,55 @@ set_on_close(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 
 PyDoc_STRVAR(stream_send_doc,
              "stream_send($self, buffer, /)\n--\n\n"
-             "Send all of buffer on the byte stream; awaitable, done when\n"
-             "buffer may be reused. Cancelled, a send that has begun goes on\n"
-             "to its end.");
+             "Send all of buffer on the byte stream; awaitable. The request\n"
+             "is done when the buffer may be reused. When cancelled, a send\n"
+             "that has begun continues to its end.");
 
 PyDoc_STRVAR(stream_recv_doc,
              "stream_recv($self, buffer, wait_all=False)\n--\n\n"
-             "Receive what is there of the byte stream, at most buffer's\n"
-             "length; awaits the number of bytes, 0 at the end: the peer has\n"
-             "closed or shut the stream down. With wait_all: until buffer is\n"
-             "full, or the end. Bytes of one that is cancelled or fails are\n"
-             "received by the next; one that was posted behind it may have\n"
-             "got later bytes before.");
+             "Receive bytes of the byte stream; awaitable. The result is the\n"
+             "number of bytes, 0 at the end of the stream: the peer has\n"
+             "closed the endpoint or called stream_shutdown().\n\n"
+             "Args:\n"
+             "    buffer: writable; at most its length is received.\n"
+             "    wait_all: wait until buffer is full, or the stream ends.\n\n"
+             "When cancelled, the next receive gets the bytes. A receive\n"
+             "that was posted after the cancelled one may have got later\n"
+             "bytes before.");
 
 PyDoc_STRVAR(stream_shutdown_doc,
              "stream_shutdown($self, /)\n--\n\n"
-             "Send the end of the byte stream behind what was sent; the other\n"
-             "direction stays open. Idempotent.");
+             "End the byte stream after the bytes that were sent; the other\n"
+             "direction stays open. A second call does nothing.");
 
-PyDoc_STRVAR(am_send_doc,
-             "am_send($self, buffer, *, id=None, header=b'', stream=None)\n"
-             "--\n\n"
-             "Send an active message: all of buffer behind at most 1024\n"
-             "bytes of header; awaitable. The id is 16 to 65535; None is a\n"
-             "lane of its own. Returns when the buffer may be reused.");
+PyDoc_STRVAR(
+    am_send_doc,
+    "am_send($self, buffer, *, id=None, header=b'', stream=None)\n--\n\n"
+    "Send an active message; awaitable. The request is done when\n"
+    "the buffer may be reused.\n\n"
+    "Args:\n"
+    "    buffer: contiguous memory; its bytes are the payload.\n"
+    "    id: 16 to 65535, or None: messages without an id have a\n"
+    "        queue of their own.\n"
+    "    header: at most 1024 bytes, which arrive with the message.\n"
+    "    stream: as for send().");
 
 PyDoc_STRVAR(am_recv_doc,
              "am_recv($self, *, id=None)\n--\n\n"
-             "Receive the bytes of the next active message of that id; awaits\n"
-             "a bytearray, or what the allocator of register_am_allocator()\n"
-             "has made. Loses no message when cancelled.");
+             "Receive the bytes of the next active message of an id;\n"
+             "awaitable. The result is a bytearray, or the buffer that the\n"
+             "allocator of register_am_allocator() has made. When cancelled,\n"
+             "the next receive gets the message.");
 
 PyDoc_STRVAR(am_recv_message_doc,
              "am_recv_message($self, *, id=None)\n--\n\n"
-             "Take the next active message of that id; awaits a Message.");
+             "Take the next active message of an id without its bytes;\n"
+             "awaitable. The result is a Message.");
 
 PyDoc_STRVAR(am_probe_doc,
              "am_probe($self, *, id=None)\n--\n\n"
-             "Bytes of the next active message of that id, or None.");
+             "Return the length in bytes of the next active message of an id\n"
+             "that has arrived, or None.");
 
 static PyMethodDef endpoint_methods[] = {
     {"send", KEYWORDS_FUNC(endpoint_send), KEYWORDS, send_doc},
@@ -872,23 +943,25 @@ static PyMethodDef endpoint_methods[] = {
 static PyGetSetDef endpoint_getset[] = {
     {"state", get_state, NULL,
      "'connecting', 'open', 'draining', 'closed' or 'failed'.", NULL},
-    {"error", get_error, NULL, "Why it is closed, or None.", NULL},
+    {"error", get_error, NULL,
+     "The exception with which the endpoint has ended, or None.", NULL},
     {"_handle", get_handle, NULL, "UCX's ucp_ep_h; 0 once closed.", NULL},
-    {"uid", get_uid, NULL, "A number no other endpoint of the worker had.",
+    {"uid", get_uid, NULL, "A number that no other endpoint of the worker had.",
      NULL},
-    {"peer_address", get_peer_address, NULL, "The peer's (host, port).", NULL},
-    {"local_address", get_local_address, NULL, "Our (host, port).", NULL},
+    {"peer_address", get_peer_address, NULL,
+     "Pair of host and port of the peer, or None.", NULL},
+    {"local_address", get_local_address, NULL,
+     "Pair of host and port of this side, or None.", NULL},
     {"_peer_id", get_peer_id, NULL,
      "The peer's (pid, version of ucp); None before the handshake's end.",
      NULL},
-    {"_recv_count", get_recv_count, NULL, "Messages received.", NULL},
-    {"pending_bytes", get_pending_bytes, NULL,
-     "Bytes of sends that are not complete.", NULL},
+    {"_recv_count", get_recv_count, NULL, "Number of messages received.", NULL},
+    {"pending_bytes", get_pending_bytes, NULL, "Bytes of pending sends.", NULL},
     {"_unsent_bytes", get_unsent_bytes, NULL,
-     "Bytes not sent when a close was forced.", NULL},
-    {"worker", get_worker, NULL, "The Worker.", NULL},
+     "Bytes that were not sent when a close was forced.", NULL},
+    {"worker", get_worker, NULL, "The worker of the endpoint.", NULL},
     {"_on_close", get_on_close, set_on_close,
-     "Called without arguments, once, when closed for any reason.", NULL},
+     "Called once, without arguments, when the endpoint has closed.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

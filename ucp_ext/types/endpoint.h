@@ -8,10 +8,10 @@
 
 struct EndpointObject {
     PyObject_HEAD WorkerObject *worker;
-    umx_ep   *umx; /* NULL once the worker is closed and it is dropped */
+    umx_ep   *umx; /* NULL once the worker is closed and dropped */
     event     event;
-    bool      has_opened; /* told, the addresses are to be read */
-    bool      has_ended;  /* told, on_close is to be called */
+    bool      has_opened; /* libumx has told: read the addresses */
+    bool      has_ended;  /* libumx has told: call on_close */
     PyObject *peer;       /* address tuple or None */
     PyObject *local;
     PyObject *on_close;
@@ -20,10 +20,10 @@ struct EndpointObject {
     PyObject *weakrefs;
 };
 
-/* Takes over `ep`. */
+/* Make the object of `ep`, which is taken over. */
 PyObject *endpoint_new(WorkerObject *worker, umx_ep *ep);
 
-/* As Endpoint.closed(). */
+/* Is the endpoint closed, as Endpoint.closed() has it? */
 bool endpoint_is_closed(const EndpointObject *self);
 
 extern PyType_Spec endpoint_spec;

@@ -113,7 +113,8 @@ settle_listener(event *self)
     event_append(&EVENT_OF(self, ListenerObject, event)->worker->calls, self);
 }
 
-/* One endpoint, and then the others; at last that a peer has closed it. */
+/* Hand out one accepted endpoint, and call again for the next; at last tell
+ * that a peer has closed the listener. */
 static void
 call_listener(event *self, bool is_direct)
 {

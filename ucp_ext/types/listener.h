@@ -10,7 +10,7 @@ struct ListenerObject {
     PyObject_HEAD WorkerObject *worker;
     umx_listener               *umx; /* NULL once closed */
     event                       event;
-    bool                        is_remote_closed; /* told */
+    bool                        is_remote_closed; /* libumx has told */
     PyObject                   *on_accept;
     PyObject                   *on_remote_close; /* NULL: not allowed */
     PyObject                   *host;

@@ -5,14 +5,15 @@
 
 #include "types/pool.h"
 
-/* One buffer of a pool is in use, as long as this lives: the PoolBuffer and
- * operations hold it. */
+/* A loan keeps one buffer of a pool in use as long as the loan lives: the
+ * PoolBuffer and operations hold references to it. */
 struct LoanObject {
     PyObject_HEAD PoolObject *pool;
     uint32_t                  number;
 };
 
-/* Takes over buffer `number`. NULL with an exception: it has not. */
+/* Make a loan that takes over buffer `number`. NULL with an exception: the
+ * pool still has the buffer. */
 LoanObject *loan_new(PoolObject *pool, uint32_t number);
 
 static inline char *

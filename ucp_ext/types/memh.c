@@ -165,11 +165,8 @@ memory_traverse(PyObject *op, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(op));
     Py_VISIT(self->context);
-    if (self->loan != NULL) {
-        Py_VISIT(self->loan->hold.owner);
-        Py_VISIT(self->loan->hold.view.obj);
-    }
-    return 0;
+    return (self->loan != NULL) ? buffer_visit(&self->loan->hold, visit, arg) :
+                                  0;
 }
 
 static int
@@ -256,8 +253,8 @@ memory_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "End the peers' access. What views of it see, and transfers\n"
-             "under way, stay valid.");
+             "End the access of peers. Views, and operations that have\n"
+             "begun, stay valid.");
 
 static PyObject *
 memory_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -364,14 +361,16 @@ static PyMethodDef memory_methods[] = {
 };
 
 static PyGetSetDef memory_getset[] = {
-    {"key", get_key, NULL, "What a peer needs to reach it; bytes.", NULL},
-    {"address", get_address, NULL, "Where it is in this process.", NULL},
-    {"nbytes", get_nbytes, NULL, "Its length; 0 once closed.", NULL},
+    {"key", get_key, NULL, "The bytes by which a peer accesses the memory.",
+     NULL},
+    {"address", get_address, NULL, "Address of the memory in this process.",
+     NULL},
+    {"nbytes", get_nbytes, NULL, "Length in bytes; 0 once closed.", NULL},
     {"readonly", get_readonly, NULL, "True if peers may only read it.", NULL},
-    {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
-     NULL},
-    {"__cuda_array_interface__", get_cuda_interface, NULL, "CuPy's view of it.",
-     NULL},
+    {"__array_interface__", get_array_interface, NULL,
+     "For NumPy: address, length and type.", NULL},
+    {"__cuda_array_interface__", get_cuda_interface, NULL,
+     "For CuPy: address, length and type.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -7,11 +7,12 @@
 
 /* Memory of the program's that is registered. */
 typedef struct memory_loan {
-    struct memory_loan *next; /* of those that libumx has given back */
-    buffer_hold         hold;
+    struct memory_loan
+               *next; /* on the list of memory that libumx has given back */
+    buffer_hold hold;
 } memory_loan;
 
-/* Release what libumx has given back. */
+/* Release the memory that libumx has given back. */
 void memory_release_freed(void);
 
 struct MemoryObject {
@@ -25,10 +26,10 @@ struct MemoryObject {
     PyObject                *weakrefs;
 };
 
-/* UCXError if it is closed. */
+/* Check that the memory is not closed; -1 with UCXError. */
 int memory_check_open(PyObject *op);
 
-/* Somebody sees the memory: it stays when it is closed. */
+/* Count an export of the memory, which keeps it when it is closed. */
 void memory_begin_export(PyObject *op);
 void memory_end_export(PyObject *op);
 

@@ -102,8 +102,8 @@ message_get_header(MessageObject *self)
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, /)\n--\n\n"
-             "Receive the bytes into buffer, which is at least as long;\n"
-             "awaits the length. Once only.");
+             "Receive the bytes into buffer, which must be at least as long;\n"
+             "awaitable, once only. The result is the number of bytes.");
 
 static int
 check_unreceived(const MessageObject *self)
@@ -127,18 +127,13 @@ check_unreceived(const MessageObject *self)
 static int
 hold_buffer(MessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0 ||
-        check_unreceived(self) < 0) {
+    if (buffer_acquire(req->worker->st, buffer, true, &req->hold) < 0 ||
+        check_unreceived(self) < 0 ||
+        buffer_check_room(&req->hold, self->info.length) < 0) {
         return -1;
     }
-    if (req->hold.buf.len < self->info.length) {
-        PyErr_Format(PyExc_ValueError,
-                     "the message has %zu bytes, the buffer has room for %zu",
-                     self->info.length, req->hold.buf.len);
-        return -1;
-    }
-    req->header = message_get_header(self);
-    return (req->header != NULL) ? 0 : -1;
+    TAIL_OF(req, message_tail)->header = message_get_header(self);
+    return (TAIL_OF(req, message_tail)->header != NULL) ? 0 : -1;
 }
 
 static PyObject *
@@ -247,12 +242,13 @@ static PyMethodDef message_methods[] = {
 };
 
 static PyGetSetDef message_getset[] = {
-    {"length", get_length, NULL, "Bytes.", NULL},
-    {"tag", get_tag, NULL, "64 bits; None if untagged.", NULL},
-    {"header", get_header, NULL, "What am_send() put in front; bytes.", NULL},
+    {"length", get_length, NULL, "Length in bytes.", NULL},
+    {"tag", get_tag, NULL, "The tag, an int of 64 bits, or None.", NULL},
+    {"header", get_header, NULL, "The header of am_send().", NULL},
     {"is_here", get_is_here, NULL,
-     "True if memoryview() gives the bytes without recv().", NULL},
-    {"endpoint", get_endpoint, NULL, "Whose peer has sent it.", NULL},
+     "True if memoryview(message) gives access to the bytes.", NULL},
+    {"endpoint", get_endpoint, NULL,
+     "The endpoint on which the message arrived.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

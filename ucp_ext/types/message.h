@@ -11,21 +11,22 @@ struct MessageObject {
     PyObject_HEAD EndpointObject *endpoint;
     umx_message                  *umx; /* NULL once received */
     umx_recv_info                 info;
-    bool       is_consumed; /* dropped, it does not return to its queue */
+    bool       is_consumed; /* when dropped, does not return to its queue */
     Py_ssize_t num_views;   /* exports of its bytes */
     PyObject  *header;      /* bytes, once asked for */
 };
 
-/* Takes over `message`. NULL with an exception: it has not. */
+/* Make the object of `message`, which is taken over. NULL with an exception:
+ * the caller still has the message. */
 PyObject *message_new(EndpointObject *endpoint, umx_message *message);
 
-/* The user's header of a message, as bytes. */
+/* Get the user's header of a message, as bytes. */
 PyObject *message_header(const umx_message *message);
 
-/* Done with it, by the worker's thread. Any thread. */
+/* Drop a message that was received; the worker's thread does it. Any thread. */
 void message_drop(WorkerObject *worker, umx_message *message);
 
-/* Back to its queue, by the worker's thread. Any thread. */
+/* Return a message to its queue; the worker's thread does it. Any thread. */
 void message_give_back(WorkerObject *worker, umx_message *message);
 
 extern PyType_Spec message_spec;

@@ -148,7 +148,7 @@ tell_failure(MessageListenerObject *self, PyObject *exc)
     Py_DECREF(receiver);
 }
 
-/* There will be no more bytes for what is being received. */
+/* Fail the receiver of a message whose bytes will not come. */
 static void
 fail_receiver(MessageListenerObject *self, umx_status status)
 {
@@ -158,7 +158,7 @@ fail_receiver(MessageListenerObject *self, umx_status status)
     }
 }
 
-/* There was no memory for it. */
+/* Tell the receiver why there is no memory for its message. */
 static void
 tell_no_memory(MessageListenerObject *self, umx_status status)
 {

@@ -13,17 +13,18 @@ struct MessageListenerObject {
     umx_message_listener         *umx; /* NULL once it is over */
     PyObject                     *route;
     PyObject                     *on_end;
-    MessageReceiverObject        *receiver;     /* of the message that comes */
-    PyObject                     *exception;    /* why there is no memory */
-    PyObject                     *buffers;      /* list of what it gave ... */
-    struct frames_list           *frames;       /* ... held */
+    MessageReceiverObject        *receiver;  /* of the message that comes */
+    PyObject                     *exception; /* why there is no memory */
+    PyObject                     *buffers;   /* list that the receiver gave */
+    struct frames_list           *frames;    /* `buffers`, held */
     bool                          is_scheduled; /* _run() */
     bool                          is_running;
     bool                          is_ended;
-    bool is_landed; /* told, nobody waits for the bytes any more */
+    bool is_landed; /* libumx has told: bytes of a message that nobody
+                        waits for any more have landed */
 };
 
-/* What libumx calls by event.c while it runs. */
+/* Functions that event.c calls while umx_message_listener_run() runs. */
 bool listener_route(MessageListenerObject *self, const umx_metadata *metadata);
 umx_status listener_alloc(MessageListenerObject *self,
                           const umx_frames_info *info, umx_buffer *buffers);

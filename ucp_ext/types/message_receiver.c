@@ -85,7 +85,7 @@ receiver_allocate(mod_state *st, MessageReceiverObject *self,
     return list;
 }
 
-/* Those who await it. */
+/* Wake the tasks that await the message. */
 static int
 wake(mod_state *st, MessageReceiverObject *self)
 {

@@ -11,7 +11,7 @@ struct MessageReceiverObject {
     PyObject_HEAD PyObject *metadata;
     PyObject               *allocator; /* or NULL: bytearray */
     PyObject               *result;    /* or NULL */
-    PyObject               *error;     /* the same */
+    PyObject               *error;     /* or NULL */
     PyObject               *waiters;   /* list of futures; or NULL, or None */
 };
 

@@ -172,7 +172,9 @@ hold_several(MessageSenderObject *self, RequestObject *req, PyObject *objects)
     what->count    = 0;
     what->eps      = (umx_ep **)(void *)(what->endpoints + count);
     what->statuses = (umx_status *)(void *)(what->eps + count);
-    req->sent      = what;
+
+    TAIL_OF(req, sent_tail)->sent = what;
+    request_track(req);
     for (; what->count < (size_t)count; what->count++) {
         EndpointObject *endpoint = as_endpoint(
             self, PyTuple_GET_ITEM(items, what->count));
@@ -196,6 +198,8 @@ static int
 hold_destinations(MessageSenderObject *self, RequestObject *req, PyObject *arg,
                   umx_message_out *message)
 {
+    const sent *what;
+
     if (LIKELY(PyObject_TypeCheck(arg, self->worker->st->endpoint_type))) {
         EndpointObject *endpoint = as_endpoint(self, arg);
 
@@ -210,9 +214,10 @@ hold_destinations(MessageSenderObject *self, RequestObject *req, PyObject *arg,
     if (hold_several(self, req, arg) < 0) {
         return -1;
     }
-    message->endpoints     = req->sent->eps;
-    message->num_endpoints = req->sent->count;
-    message->statuses      = req->sent->statuses;
+    what                   = TAIL_OF(req, sent_tail)->sent;
+    message->endpoints     = what->eps;
+    message->num_endpoints = what->count;
+    message->statuses      = what->statuses;
     return 0;
 }
 
@@ -226,35 +231,39 @@ hold_buffers(RequestObject *req, PyObject *buffers, umx_message_out *message)
     if (frames_hold(req, buffers, false) < 0) {
         return -1;
     }
-    message->buffers     = req->frames->buffers;
-    message->num_buffers = (size_t)req->frames->count;
+    message->buffers     = frames_of(req)->buffers;
+    message->num_buffers = (size_t)frames_of(req)->count;
     return 0;
 }
 
-PyDoc_STRVAR(
-    send_doc,
-    "send($self, destinations, metadata, buffers=())\n--\n\n"
-    "Send a message to an endpoint, or the same to several; awaitable.\n\n"
-    "Messages to one endpoint arrive in the order of these calls. One of up\n"
-    "to 4 KiB in host memory is copied: its request is done at once, and it\n"
-    "goes out with others at the end of the loop's turn. A longer one is sent\n"
-    "from the memory given, whatever the number of endpoints: do not change\n"
-    "that before the request is done. There are no acknowledgements: done\n"
-    "says that the buffers are free, not that anybody has read them.\n\n"
-    "Args:\n"
-    "    destinations: one endpoint or a sequence of them.\n"
-    "    metadata: dict of str and str, int of 64 bits, or bytes; up to 256\n"
-    "        items and 65535 bytes.\n"
-    "    buffers: as of ``send_frames``.\n\n"
-    "Raises:\n"
-    "    TypeError, ValueError: destinations, metadata or buffers that cannot\n"
-    "        be sent; nothing has been.\n"
-    "    UCXCloseError, UCXConnectionReset, ...: on awaiting: as ``send``. Of\n"
-    "        several endpoints, the first that failed; ``.results`` of the\n"
-    "        exception has None or an exception for each. The others have\n"
-    "        the message.\n\n"
-    "When cancelled, a message that waits for room is withdrawn, and buffers\n"
-    "are held until they are not needed any more.");
+PyDoc_STRVAR(send_doc,
+             "send($self, destinations, metadata, buffers=())\n--\n\n"
+             "Send a message to one endpoint, or the same message to\n"
+             "several; awaitable.\n\n"
+             "Messages to one endpoint arrive in the order of these calls. A\n"
+             "message of up to 4 KiB in host memory is copied: its request\n"
+             "is done immediately, and it is sent together with others at\n"
+             "the end of the event loop's turn. A longer message is sent\n"
+             "from the given memory to all endpoints: do not change that\n"
+             "memory before the request is done. Messages are not\n"
+             "acknowledged: a request that is done says that the buffers may\n"
+             "be reused, and not that a peer has read the message.\n\n"
+             "Args:\n"
+             "    destinations: one endpoint or a sequence of endpoints.\n"
+             "    metadata: a dict of str to str, int of 64 bits or bytes;\n"
+             "        up to 256 items and 65535 bytes.\n"
+             "    buffers: as for send_frames().\n\n"
+             "Raises:\n"
+             "    TypeError, ValueError: destinations, metadata or buffers\n"
+             "        cannot be sent; nothing has been sent.\n"
+             "    UCXCloseError, UCXConnectionReset: as send(), when the\n"
+             "        request is awaited. Of several endpoints, the\n"
+             "        exception of the first one that failed; its attribute\n"
+             "        results has None or an exception for each endpoint.\n"
+             "        The other endpoints get the message.\n\n"
+             "When cancelled, a message that waits for others to be sent is\n"
+             "withdrawn, and the buffers are referenced until they are not\n"
+             "needed any more.");
 
 static PyObject *
 sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -296,7 +305,7 @@ sender_send(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(wait_sent_doc,
              "wait_sent($self, /)\n--\n\n"
-             "Wait until all that was sent before is handed over; "
+             "Wait until every buffer that was sent may be reused;\n"
              "awaitable.");
 
 static PyObject *
@@ -320,7 +329,7 @@ sender_wait_sent(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(send_now_doc, "send_now($self, /)\n--\n\n"
-                           "Hand over small messages now.");
+                           "Send the small messages that wait for others.");
 
 static PyObject *
 sender_send_now(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -361,7 +370,8 @@ sender_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
                          stats.num_waiting, stats.num_packed, stats.num_packs);
 }
 
-PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\nTrue once it is closed.");
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True once the sender is closed.");
 
 static PyObject *
 sender_closed(PyObject *op, PyObject *Py_UNUSED(ignored))

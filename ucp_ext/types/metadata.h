@@ -7,7 +7,7 @@
 
 #include <umx/umx.h>
 
-/* A dict; -1 with an exception that names what is wrong. */
+/* Encode a dict; -1 with an exception that names the wrong item. */
 int metadata_encode(PyObject *dict, umx_metadata_builder *builder);
 
 PyObject *metadata_decode(const umx_metadata *metadata);

@@ -133,7 +133,7 @@ pool_dealloc(PyObject *op)
 /* ---- lending -------------------------------------------------------------
  */
 
-/* One that is free. NULL with an exception: it is still free. */
+/* Lend a free buffer. NULL with an exception: the buffer is still free. */
 static PyObject *
 lend(PoolObject *self)
 {
@@ -295,7 +295,7 @@ pool_acquire_nowait(PyObject *op, PyObject *Py_UNUSED(ignored))
     return lend(self);
 }
 
-/* The same with None instead of UCXBusy. */
+/* Lend a free buffer; None if there is none. */
 static PyObject *
 pool_take(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -358,8 +358,8 @@ dismiss_first(PoolObject *self)
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "Lend no more: who waits gets UCXCloseError. Buffers that "
-             "are\nlent stay valid until they come back.");
+             "End the pool: tasks that wait for a buffer get UCXCloseError.\n"
+             "Buffers that are in use stay valid until they are released.");
 
 static PyObject *
 pool_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -413,9 +413,9 @@ static PyMethodDef pool_methods[] = {
 };
 
 static PyGetSetDef pool_getset[] = {
-    {"count", get_count, NULL, "How many buffers it has.", NULL},
-    {"nbytes", get_nbytes, NULL, "Bytes of each.", NULL},
-    {"free", get_free, NULL, "How many are not in use.", NULL},
+    {"count", get_count, NULL, "Number of buffers.", NULL},
+    {"nbytes", get_nbytes, NULL, "Length of each buffer in bytes.", NULL},
+    {"free", get_free, NULL, "Number of buffers that are not in use.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -10,19 +10,20 @@
 /* Memory for `count` buffers, registered as one. */
 struct PoolObject {
     PyObject_HEAD mod_state *st;
-    umx_memh                *memh; /* NULL once closed and all are back */
-    size_t                   nbytes;
-    size_t                   stride; /* from one to the next */
-    uint32_t                 count;
-    uint32_t                 num_free;
-    uint32_t *free;    /* their numbers; the one used last is last */
+    umx_memh *memh; /* NULL once closed and all buffers are back */
+    size_t    nbytes;
+    size_t    stride; /* from one to the next */
+    uint32_t  count;
+    uint32_t  num_free;
+    uint32_t *free;    /* numbers of free buffers, the one used last at the
+                          end */
     PyObject *waiters; /* list of futures, the first is next */
     bool      is_closed;
     bool      is_serving;
     PyObject *weakrefs;
 };
 
-/* A loan is over: the next one may have its buffer. */
+/* End a loan: the next waiter may have the buffer. */
 void pool_give_back(PoolObject *pool, uint32_t number);
 
 extern PyType_Spec pool_spec;

@@ -115,8 +115,8 @@ pool_buffer_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(view))
     ((PoolBufferObject *)op)->exports--;
 }
 
-/* Who reads the address keeps the object at best: from now on the memory stays
- * until that goes. */
+/* Give the address away: a reader of it keeps the PoolBuffer at best, so from
+ * now on the memory stays until the PoolBuffer goes. */
 static PyObject *
 get_array_interface(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -236,12 +236,12 @@ static PyMethodDef pool_buffer_methods[] = {
 };
 
 static PyGetSetDef pool_buffer_getset[] = {
-    {"nbytes", get_nbytes, NULL, "Its length; 0 once released.", NULL},
+    {"nbytes", get_nbytes, NULL, "Length in bytes; 0 once released.", NULL},
     {"released", get_released, NULL, "True after release().", NULL},
-    {"__array_interface__", get_array_interface, NULL, "NumPy's view of it.",
-     NULL},
-    {"__cuda_array_interface__", get_cuda_interface, NULL, "CuPy's view of it.",
-     NULL},
+    {"__array_interface__", get_array_interface, NULL,
+     "For NumPy: address, length and type.", NULL},
+    {"__cuda_array_interface__", get_cuda_interface, NULL,
+     "For CuPy: address, length and type.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

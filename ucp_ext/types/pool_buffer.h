@@ -5,7 +5,7 @@
 
 #include "buffer/buffer.h"
 
-/* What the user has of it. */
+/* The object that the user has of a loan. */
 struct PoolBufferObject {
     PyObject_HEAD LoanObject *loan; /* NULL once released and out of use */
     Py_ssize_t                exports;
@@ -14,10 +14,10 @@ struct PoolBufferObject {
     PyObject *weakrefs;
 };
 
-/* Takes over `loan`. */
+/* Make the object of `loan`, which is taken over. */
 PyObject *pool_buffer_new(mod_state *st, LoanObject *loan);
 
-/* As buffer_acquire(); the operation holds the loan. */
+/* buffer_acquire() of a PoolBuffer: the operation holds the loan. */
 int pool_buffer_acquire(PyObject *op, buffer_hold *hold);
 
 extern PyType_Spec pool_buffer_spec;

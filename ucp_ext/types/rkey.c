@@ -64,7 +64,7 @@ remote_dealloc(PyObject *op)
 /* ---- arguments -----------------------------------------------------------
  */
 
-/* A count of bytes from the start; NULL is 0. */
+/* Parse an offset, in bytes from the start of the memory; NULL is 0. */
 static int
 parse_offset(PyObject *value, uint64_t *offset_p)
 {
@@ -117,7 +117,7 @@ new_request(RemoteObject *self, const op_type *type)
     RequestObject  *req      = request_new(endpoint->worker, endpoint, type);
 
     if (LIKELY(req != NULL)) {
-        req->remote = Py_NewRef(self);
+        TAIL_OF(req, rma_tail)->remote = Py_NewRef(self);
     }
     return req;
 }
@@ -130,14 +130,16 @@ transfer(RemoteObject *self, PyObject *buffer, PyObject *offset,
          const op_type *type)
 {
     RequestObject *req = new_request(self, type);
+    rma_tail      *tail;
 
     if (UNLIKELY(req == NULL)) {
         return NULL;
     }
-    if (UNLIKELY(parse_offset(offset, &req->offset) < 0 ||
-                 buffer_acquire(req->st, buffer, type == &op_get, &req->hold) <
-                     0 ||
-                 check_range(self, req->offset, req->hold.buf.len) < 0)) {
+    tail = TAIL_OF(req, rma_tail);
+    if (UNLIKELY(parse_offset(offset, &tail->offset) < 0 ||
+                 buffer_acquire(req->worker->st, buffer, type == &op_get,
+                                &req->hold) < 0 ||
+                 check_range(self, tail->offset, req->hold.buf.len) < 0)) {
         Py_DECREF(req);
         return NULL;
     }
@@ -160,8 +162,9 @@ parse_transfer(const char *name, PyObject *const *args, Py_ssize_t nargs,
 
 PyDoc_STRVAR(put_doc,
              "put($self, buffer, offset=0)\n--\n\n"
-             "Write all of buffer there; awaitable, done when the memory has\n"
-             "changed.");
+             "Write all of buffer to the memory, at offset bytes; awaitable.\n"
+             "The request is done when the memory has changed. IndexError:\n"
+             "the bytes do not fit into the memory.");
 
 static PyObject *
 remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -177,8 +180,9 @@ remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return transfer(self, values[0], values[1], &op_put);
 }
 
-PyDoc_STRVAR(get_doc, "get($self, buffer, offset=0)\n--\n\n"
-                      "Fill buffer from there; awaitable.");
+PyDoc_STRVAR(get_doc,
+             "get($self, buffer, offset=0)\n--\n\n"
+             "Fill buffer from the memory, from offset bytes on; awaitable.");
 
 static PyObject *
 remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -195,7 +199,7 @@ remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- lists ---------------------------------------------------------------
  */
 
-/* One (buffer, offset). */
+/* Hold the buffer of one pair (buffer, offset). */
 static int
 hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
           buffer_hold *hold, umx_rma_item *item)
@@ -215,7 +219,8 @@ hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
     return 0;
 }
 
-/* -1 with an exception; what is held by then is in `list`. */
+/* Hold the buffers of all pairs; -1 with an exception: `list` has those that
+ * are held by then. */
 static int
 hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
            rma_list *list)
@@ -242,16 +247,20 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
     PyObject      *pairs = args_items(sequence, "expected a sequence of "
                                                      "(buffer, offset)");
     RequestObject *req;
+    rma_list      *list = NULL;
 
     if (pairs == NULL) {
         return NULL;
     }
     req = new_request(self, type);
     if (req != NULL) {
-        req->list = rma_list_new(PyTuple_GET_SIZE(pairs));
+        list = rma_list_new(PyTuple_GET_SIZE(pairs));
+
+        TAIL_OF(req, rma_tail)->list = list;
+        request_track(req);
     }
-    if (req == NULL || req->list == NULL ||
-        hold_items(self, pairs, type == &op_get_many, req->list) < 0) {
+    if (list == NULL ||
+        hold_items(self, pairs, type == &op_get_many, list) < 0) {
         Py_XDECREF(req);
         Py_DECREF(pairs);
         return NULL;
@@ -262,7 +271,8 @@ transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
 
 PyDoc_STRVAR(put_many_doc,
              "put_many($self, items, /)\n--\n\n"
-             "put() for each (buffer, offset) of items; one await for all.");
+             "Call put() for each pair (buffer, offset) of items, with one\n"
+             "await for all.");
 
 static PyObject *
 remote_put_many(PyObject *op, PyObject *items)
@@ -276,7 +286,8 @@ remote_put_many(PyObject *op, PyObject *items)
 
 PyDoc_STRVAR(get_many_doc,
              "get_many($self, items, /)\n--\n\n"
-             "get() for each (buffer, offset) of items; one await for all.");
+             "Call get() for each pair (buffer, offset) of items, with one\n"
+             "await for all.");
 
 static PyObject *
 remote_get_many(PyObject *op, PyObject *items)
@@ -287,7 +298,7 @@ remote_get_many(PyObject *op, PyObject *items)
 /* ---- atomic operations ---------------------------------------------------
  */
 
-/* An int of `size` bytes, signed or not. */
+/* Parse an int of `size` bytes, signed or not. */
 static int
 parse_value(PyObject *value, unsigned size, uint64_t *value_p)
 {
@@ -346,6 +357,26 @@ check_atomic(RemoteObject *self, const umx_atomic *atomic)
     return 0;
 }
 
+/* Make a request with the operands in a block; NULL with an exception. */
+static RequestObject *
+new_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
+{
+    RequestObject *req = new_request(self, type);
+    rma_atomic    *made;
+
+    if (req == NULL) {
+        return NULL;
+    }
+    made = block_get(req->worker->st);
+    if (made == NULL) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    made->atomic                   = *atomic;
+    TAIL_OF(req, rma_tail)->atomic = made;
+    return req;
+}
+
 static PyObject *
 post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
 {
@@ -354,15 +385,11 @@ post_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
     if (check_atomic(self, atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, type);
-    if (req == NULL) {
-        return NULL;
-    }
-    req->atomic = *atomic;
-    return request_post(req);
+    req = new_atomic(self, atomic, type);
+    return (req != NULL) ? request_post(req) : NULL;
 }
 
-/* All but cswap(): (offset, value, bits=64). */
+/* Carry out any atomic operation but cswap(): (offset, value, bits=64). */
 static PyObject *
 change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
        PyObject *kwnames, umx_atomic_op which, const op_type *type)
@@ -391,9 +418,9 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
 
 #define CHANGE_DOC(name, text)                           \
 #name "($self, offset, value, bits=64)\n--\n\n" text \
-          " the number of `bits` bits at `offset`, in one step; awaitable."
+          " the number of `bits` bits at `offset`, atomically; awaitable."
 #define FETCH_DOC(name, text) \
-    CHANGE_DOC(name, text) "\nAwaits what was there, unsigned."
+    CHANGE_DOC(name, text) "\nThe result is the previous number, unsigned."
 
 CHANGE(add, CHANGE_DOC(add, "Add to"), UMX_ATOMIC_ADD, &op_atomic)
 CHANGE(and_, CHANGE_DOC(and_, "And with"), UMX_ATOMIC_AND, &op_atomic)
@@ -407,8 +434,9 @@ CHANGE(swap, FETCH_DOC(swap, "Replace"), UMX_ATOMIC_SWAP, &op_fetch)
 
 PyDoc_STRVAR(cswap_doc,
              "cswap($self, offset, compare, value, bits=64)\n--\n\n"
-             "Replace the number of `bits` bits at `offset` by value if it is\n"
-             "compare, in one step; awaits what was there, unsigned.");
+             "Replace the number of `bits` bits (32 or 64) at `offset` bytes\n"
+             "by value if it equals compare, atomically; awaitable. The\n"
+             "result is the previous number, unsigned.");
 
 static PyObject *
 remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -448,11 +476,13 @@ parse_signal_op(PyObject *op, umx_atomic_op *op_p)
     return -1;
 }
 
-PyDoc_STRVAR(put_signal_doc,
-             "put_signal($self, buffer, offset, signal, value, op='set')\n"
-             "--\n\n"
-             "put(), then set the 64-bit number at offset `signal` to value,\n"
-             "or add it: who sees that sees the bytes. Awaitable.");
+PyDoc_STRVAR(
+    put_signal_doc,
+    "put_signal($self, buffer, offset, signal, value, op='set')\n--\n\n"
+    "Write as put(), then set the 64-bit number at the offset\n"
+    "`signal` to value, or with op='add' add value to it;\n"
+    "awaitable. A program that sees the new number also sees the\n"
+    "bytes.");
 
 static PyObject *
 remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -464,6 +494,7 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     umx_atomic               atomic     = {.size = 8};
     PyObject                *values[5];
     RequestObject           *req;
+    rma_atomic              *made;
 
     if (args_parse("put_signal", args, nargs, kwnames, keywords, 5, 5, 4,
                    values) < 0 ||
@@ -473,14 +504,14 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         check_atomic(self, &atomic) < 0) {
         return NULL;
     }
-    req = new_request(self, &op_put_signal);
+    req = new_atomic(self, &atomic, &op_put_signal);
     if (req == NULL) {
         return NULL;
     }
-    req->atomic = atomic;
-    if (parse_offset(values[1], &req->offset) < 0 ||
-        buffer_acquire(req->st, values[0], false, &req->hold) < 0 ||
-        check_range(self, req->offset, req->hold.buf.len) < 0) {
+    made = TAIL_OF(req, rma_tail)->atomic;
+    if (parse_offset(values[1], &made->offset) < 0 ||
+        buffer_acquire(req->worker->st, values[0], false, &req->hold) < 0 ||
+        check_range(self, made->offset, req->hold.buf.len) < 0) {
         Py_DECREF(req);
         return NULL;
     }
@@ -507,11 +538,10 @@ remote_getbuffer(PyObject *op, Py_buffer *view, int flags)
                              umx_rkey_is_readonly(self->umx), flags);
 }
 
-PyDoc_STRVAR(
-    view_doc,
-    "view($self, offset=0, nbytes=None)\n--\n\n"
-    "The memory itself, or a part of it, as a memoryview, where it is\n"
-    "`mapped`; stays valid whatever becomes of the connection.");
+PyDoc_STRVAR(view_doc,
+             "view($self, offset=0, nbytes=None)\n--\n\n"
+             "Return the memory, or a part of it, as a memoryview, if it is\n"
+             "`mapped`. The view stays valid when the connection ends.");
 
 static PyObject *
 remote_view(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -546,23 +576,23 @@ remote_view(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 /* ---- the rest ------------------------------------------------------------
  */
 
-PyDoc_STRVAR(flush_doc, "flush($self, /)\n--\n\n"
-                        "Wait until all that was posted on the endpoint is\n"
-                        "done.");
+PyDoc_STRVAR(flush_doc,
+             "flush($self, /)\n--\n\n"
+             "Wait until all operations of the endpoint have reached the\n"
+             "peer; awaitable.");
 
 static PyObject *
 remote_flush(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     EndpointObject *endpoint = ((RemoteObject *)op)->endpoint;
-    RequestObject  *req = request_new(endpoint->worker, endpoint, &op_flush);
 
-    return (req == NULL) ? NULL : request_post(req);
+    return request_begin(endpoint->worker, endpoint, &op_flush);
 }
 
 PyDoc_STRVAR(close_doc,
              "close($self, /)\n--\n\n"
-             "No further operations. Views stay valid; the memory goes with\n"
-             "the last reference.");
+             "End the access: further operations raise UCXCloseError. Views\n"
+             "stay valid.");
 
 static PyObject *
 remote_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -650,15 +680,17 @@ static PyMethodDef remote_methods[] = {
 };
 
 static PyGetSetDef remote_getset[] = {
-    {"nbytes", get_nbytes, NULL, "Its length.", NULL},
-    {"readonly", get_readonly, NULL, "True if it cannot be written.", NULL},
+    {"nbytes", get_nbytes, NULL, "Length in bytes.", NULL},
+    {"readonly", get_readonly, NULL, "True if the memory cannot be written.",
+     NULL},
     {"mapped", get_mapped, NULL,
-     "True if it is in this process's address space: see view().", NULL},
-    {"endpoint", get_endpoint, NULL, "The Endpoint.", NULL},
+     "True if the memory is in the address space of this process, see view().",
+     NULL},
+    {"endpoint", get_endpoint, NULL, "The endpoint of the memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(remote_doc, "A peer's memory; made by Endpoint.remote().");
+PyDoc_STRVAR(remote_doc, "Memory of a peer; made by Endpoint.remote().");
 
 static PyType_Slot remote_slots[] = {
     {Py_tp_doc, (void *)remote_doc},     {Py_tp_dealloc, remote_dealloc},

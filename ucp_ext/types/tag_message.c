@@ -63,15 +63,16 @@ tag_message_dealloc(PyObject *op)
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, /)\n--\n\n"
-             "Receive the bytes into buffer, which is at least as long;\n"
-             "awaits the length. Once only: ucp_tag_msg_recv_nbx().");
+             "Receive the bytes into buffer, which must be at least as long;\n"
+             "awaitable, once only. The result is the number of bytes. UCX's\n"
+             "call is ucp_tag_msg_recv_nbx().");
 
 /* Looking at the buffer may run code that receives the message: that comes
  * before the message is looked at. */
 static int
 hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
 {
-    if (buffer_acquire(req->st, buffer, true, &req->hold) < 0) {
+    if (buffer_acquire(self->worker->st, buffer, true, &req->hold) < 0) {
         return -1;
     }
     if (self->umx == NULL) {
@@ -81,13 +82,7 @@ hold_buffer(TagMessageObject *self, PyObject *buffer, RequestObject *req)
     if (worker_check(self->worker) < 0) {
         return -1;
     }
-    if (req->hold.buf.len < self->info.length) {
-        PyErr_Format(PyExc_ValueError,
-                     "the message has %zu bytes, the buffer has room for %zu",
-                     self->info.length, req->hold.buf.len);
-        return -1;
-    }
-    return 0;
+    return buffer_check_room(&req->hold, self->info.length);
 }
 
 static PyObject *
@@ -139,8 +134,8 @@ static PyMethodDef tag_message_methods[] = {
 };
 
 static PyGetSetDef tag_message_getset[] = {
-    {"length", get_length, NULL, "Bytes.", NULL},
-    {"tag", get_tag, NULL, "64 bits.", NULL},
+    {"length", get_length, NULL, "Length in bytes.", NULL},
+    {"tag", get_tag, NULL, "The tag, an int of 64 bits.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -13,10 +13,11 @@ struct TagMessageObject {
     umx_recv_info               info;
 };
 
-/* Takes over `message`. NULL with an exception: it has not. */
+/* Make the object of `message`, which is taken over. NULL with an exception:
+ * the caller still has the message. */
 PyObject *tag_message_new(WorkerObject *worker, umx_tag_message *message);
 
-/* As message_give_back(). */
+/* Keep an unreceived message for the next receive. Any thread. */
 void tag_message_give_back(WorkerObject *worker, umx_tag_message *message);
 
 extern PyType_Spec tag_message_spec;

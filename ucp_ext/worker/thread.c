@@ -11,7 +11,7 @@
 #define _GNU_SOURCE /* ppoll */
 #include "worker/thread.h"
 
-#include "worker/worker.h"
+#include "worker/internal.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -166,4 +166,41 @@ worker_share(PyObject *op, PyObject *is_shared)
         worker_schedule_drain(self); /* the loop keeps time again */
     }
     Py_RETURN_TRUE;
+}
+
+/* ---- other threads and processes -----------------------------------------
+ */
+
+const char worker_adopt_doc[] =
+    "_adopt($self, /)\n--\n\n"
+    "Take the worker over from a thread that has ended.";
+
+PyObject *
+worker_adopt(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (self->umx != NULL && !worker_is_forked(self)) {
+        umx_worker_adopt(self->umx);
+        self->thread = compat_thread_id();
+    }
+    Py_RETURN_NONE;
+}
+
+const char worker_disown_doc[] =
+    "_disown($self, /)\n--\n\n"
+    "In a forked child: from now on this is the parent's.";
+
+PyObject *
+worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    self->thread = 0;
+    self->helper = 0;
+    if (self->wake_fd >= 0) {
+        close(self->wake_fd);
+        self->wake_fd = -1;
+    }
+    Py_RETURN_NONE;
 }

@@ -9,7 +9,7 @@
 PyObject *worker_share(PyObject *op, PyObject *is_shared);
 PyObject *worker_run(PyObject *op, PyObject *ignored);
 
-/* There is a helper: have it drain, and look at the next deadline. */
+/* Have the helper thread drain, and look at the next deadline. */
 void worker_wake_helper(WorkerObject *worker);
 
 /* Sleep without the GIL until drain is due, at most `limit_ns`; the helper also

@@ -39,7 +39,7 @@ struct WorkerObject {
     event_list         calls;     /* other calls into the program */
     RequestObject     *closers;   /* of close_all() */
     size_t             num_ended; /* callbacks told that their endpoint ended */
-    event              addressed; /* there is something to take */
+    event              addressed; /* there is an endpoint to take */
     PyObject          *on_addressed; /* or NULL */
     struct am_handler *am_handlers;
     PyObject          *am_host_allocator; /* or NULL */
@@ -57,13 +57,14 @@ struct WorkerObject {
  * set, which stays. */
 void worker_schedule_drain(WorkerObject *worker);
 
-/* The same, after a call that may have left something to be done. */
+/* worker_schedule_drain() if a call has left something to be done. */
 void worker_drain_if_due(WorkerObject *worker);
 
-/* Settle what libumx has told. After each (P) call; it may close the worker. */
+/* Settle what libumx has told, after each call that progresses the worker. May
+ * close the worker. */
 void worker_settle_told(WorkerObject *worker);
 
-/* The same, and callbacks by call_soon: from a running task. */
+/* worker_settle_told(), and run callbacks by call_soon: from a running task. */
 void worker_after_call(WorkerObject *worker);
 
 /* Keep the loop's timer in step with libumx's next deadline. */
@@ -73,7 +74,7 @@ void worker_update_timer(WorkerObject *worker);
  * may have been called. */
 void worker_call_later(WorkerObject *worker, PyObject *func, PyObject *arg);
 
-/* As event_type.call(): func(arg), or func() if `arg` is NULL. */
+/* Call func(arg), or func() if `arg` is NULL, as event_type.call() does. */
 void worker_call(WorkerObject *worker, PyObject *func, PyObject *arg,
                  bool is_direct);
 
@@ -82,21 +83,21 @@ void worker_call(WorkerObject *worker, PyObject *func, PyObject *arg,
 int worker_call_soon(WorkerObject *worker, PyObject *func, PyObject *arg,
                      PyObject *context);
 
-/* An exception nobody awaits: to the loop's exception handler, or kept if it
- * is to end the program. */
+/* Hand the exception that is set, which nobody awaits, to the loop's exception
+ * handler, or keep it if it is to end the program. */
 void worker_report_exception(WorkerObject *worker, const char *message);
 
 /* Raise the exception that was kept: -1. */
 int worker_raise_kept(WorkerObject *worker);
 
-/* Of a worker that has a loop. Clears the exception, if one is set. */
+/* Is the loop of the worker closed? It must have one. Clears an exception. */
 bool worker_loop_is_closed(WorkerObject *worker);
 
 /* -1 with RuntimeError unless this thread owns the open worker. */
 int worker_check(WorkerObject *worker);
 
-/* What is done from here to the next one has one budget. Without a loop each
- * call has its own. */
+/* Begin a turn: what is done until the next one has one budget of time. Without
+ * a loop each call has a budget of its own. */
 static inline void
 worker_begin_turn(const WorkerObject *worker)
 {

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names of ucx-py on top of ``ucp``.
+"""The API of ucx-py on top of ``ucp``.
 
 Programs of ucx-py import ``ucp``, ``ucp.core``, ``ucp.utils``, ``ucp.comm`` and
-``ucp._libs``; the modules of these names re-export what is here.
+``ucp._libs``; the modules of these names re-export the names of this package.
 """
 
 # Layout:
 #
 #   core   the functions, and the context as an object    utils  helpers
 #   comm   operations as asyncio's futures                libs   the low-level API
-#   faces  what programs look up inside an endpoint
+#   faces  the private attributes of endpoints that programs of ucx-py use

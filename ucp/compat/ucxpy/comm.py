@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucx-py's ``ucp.comm``: operations of the low-level API as asyncio's futures.
 
-Each gives a future of ``event_loop``, or of the running loop. The worker must
-make progress: that of ``ucp.create_endpoint`` does so in the event loop, a
-``ucx_api.UCXWorker`` in its ``progress()``.
+Each function returns a future of ``event_loop``, or of the running loop. The worker
+must make progress: the worker of ``ucp.create_endpoint`` does so in the event loop,
+a ``ucx_api.UCXWorker`` in its ``progress()``.
 
-``ep.send`` and the like cost less: what they return can be awaited without a
-future.
+``ep.send`` and the other methods of endpoints cost less, because their requests
+can be awaited without a future.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Endpoint = _ext.Endpoint | EndpointFace
 
 
 def _endpoint(ep: _Endpoint) -> _ext.Endpoint:
-    """What ``ep._ep`` of ``ucp.Endpoint`` stands for."""
+    """Return the endpoint for which ``ep._ep`` of ``ucp.Endpoint`` stands."""
     return ep._ep if isinstance(ep, EndpointFace) else ep
 
 
@@ -52,7 +52,7 @@ def _settle(future: asyncio.Future[Any], exc: BaseException | None, value: Any) 
 def _start(
     event_loop: _Loop, function: Callable[..., object], *args: Any, **kwargs: Any
 ) -> asyncio.Future[bool]:
-    """Call ``function``, which tells the future when it is done."""
+    """Call ``function`` and return a future that is done when the operation is."""
     future = (event_loop or get_event_loop()).create_future()
 
     def done(request: object, exc: BaseException | None) -> None:
@@ -109,7 +109,7 @@ def am_send(
 def am_recv(
     ep: _Endpoint, name: str = "am_recv", event_loop: _Loop = None
 ) -> asyncio.Future[Any]:
-    """``ucx_api.am_recv_nb``; the future's result is what was received."""
+    """``ucx_api.am_recv_nb``; the result of the future is the received message."""
     future = (event_loop or get_event_loop()).create_future()
 
     def done(message: object, exc: BaseException | None) -> None:
@@ -146,12 +146,12 @@ def stream_recv(
 
 
 def flush_worker(worker: _ext.Worker, event_loop: _Loop = None) -> asyncio.Future[bool]:
-    """Done when all that was sent is in the peers' memory."""
+    """Return a future that is done when all sends have reached the peers' memory."""
     return _flush(event_loop, _ext.Worker.flush(worker))
 
 
 def flush_ep(ep: _Endpoint, event_loop: _Loop = None) -> asyncio.Future[bool]:
-    """Done when all that was sent is in the peer's memory."""
+    """Return a future that is done when all sends have reached the peer's memory."""
     return _flush(event_loop, _ext.Endpoint.flush(_endpoint(ep)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names ucx-py programs look up in ``ucp.core``."""
+"""The module ``ucp.core`` of ucx-py."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ __all__ = [
 
 
 class ApplicationContext:
-    """The process's context and the current event loop's worker, in one object.
+    """The context of the process and the worker of the event loop, in one object.
 
-    The functions of this module do what its methods do. A process has one
-    context, so all of these objects are of that one.
+    The methods do the same as the functions of this module. A process has one
+    context, to which all objects of this class refer.
 
     Args:
         config_dict, blocking_progress_mode, connect_timeout: as for ``init``.
 
     Raises:
-        RuntimeError: arguments were given, and there is a context already.
+        RuntimeError: arguments were given, but the context exists already.
     """
 
     create_listener = staticmethod(create_listener)
@@ -108,12 +108,12 @@ class ApplicationContext:
 
     @property
     def context(self) -> _ext.Context:
-        """The process's context."""
+        """The context of the process."""
         return _context.get_context()
 
     @property
     def config(self) -> dict[str, int]:
-        """Limits and thresholds in force; ``ucp.Config`` says what they are."""
+        """Limits and thresholds in force; ``ucp.Config`` describes them."""
         return self.context.config
 
     @property
@@ -128,7 +128,7 @@ class ApplicationContext:
 
     @property
     def blocking_progress_mode(self) -> bool:
-        """True: what waits sleeps."""
+        """True: a wait sleeps."""
         return True
 
     @property
@@ -138,13 +138,13 @@ class ApplicationContext:
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds that ``create_endpoint`` waits when it is given none."""
+        """Seconds that ``create_endpoint`` waits when it is given no timeout."""
         return _context.connect_timeout()
 
     def register_am_allocator(
         self, allocator: Callable[[int], Any] | None, allocator_type: Any = "host"
     ) -> None:
-        """As the function; the type may be one of ``ucx_api.AllocatorType``."""
+        """As the function; the type may be a ``ucx_api.AllocatorType``."""
         name = getattr(allocator_type, "name", allocator_type)
         register_am_allocator(allocator, str(name).lower())
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What programs and tests of ucx-py look up inside an endpoint.
+"""Private attributes of endpoints that programs and tests of ucx-py use.
 
-There its messages are UCX's tagged ones, told apart by a tag for each endpoint;
-here they are the endpoint's own, so the faces ask the endpoint.
+In ucx-py the messages of an endpoint are UCX's tagged messages, with one tag for
+each endpoint. In ``ucp`` an endpoint has its own messages, so the objects here
+ask the endpoint.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from ...exceptions import UCXConnectionReset, UCXError, UCXPeerClosed
 
 
 def raise_on_error(ep: _ext.Endpoint) -> None:
-    """Raise UCXConnectionReset if the peer is gone, UCXError if ``ep`` failed
-    in another way."""
+    """Raise UCXConnectionReset if the peer has gone, UCXError if ``ep`` failed
+    for another reason."""
     exc = ep.error
     if exc is None:
         return
@@ -40,21 +41,21 @@ class EndpointFace:
         return self._ep._handle
 
     def is_alive(self) -> bool:
-        """False once closed or failed; always true without error handling."""
+        """False once closed or failed; always True without error handling."""
         return not self._has_error_handling or not self._ep.closed()
 
     def am_probe(self) -> bool:
-        """True if an active message has come that no receive took."""
+        """True if an active message has arrived that no receive has taken."""
         return self._ep.am_probe() is not None
 
     def raise_on_error(self) -> None:
-        """Raise why it has ended; nothing without error handling."""
+        """Raise the error of the endpoint, if it has one and handles errors."""
         if self._has_error_handling:
             raise_on_error(self._ep)
 
 
 class EndpointTag(int):
-    """Stands for the messages of one endpoint."""
+    """The tag that stands for the messages of one endpoint."""
 
     _ep: ref[_ext.Endpoint]
 
@@ -66,7 +67,7 @@ class EndpointTag(int):
         return self
 
     def has_message(self) -> bool:
-        """True if there is one without a tag that nobody has received."""
+        """True if a message without a tag waits to be received."""
         ep = self._ep()
         return ep is not None and ep.probe(None) is not None
 
@@ -78,7 +79,7 @@ class WorkerFace:
         self._worker = worker
 
     def tag_probe(self, tag: SupportsIndex) -> bool:
-        """True if a message has come that no receive took."""
+        """True if a message has arrived that no receive has taken."""
         if isinstance(tag, EndpointTag):
             return tag.has_message()
         return self._worker.tag_probe(tag) is not None

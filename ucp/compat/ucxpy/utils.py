@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What programs of ucx-py look up in ``ucp.utils``."""
+"""The module ``ucp.utils`` of ucx-py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["get_event_loop", "get_ucxpy_logger", "hash64bits", "hmean"]
 
 
 def get_event_loop() -> asyncio.AbstractEventLoop:
-    """The running event loop, or a new one."""
+    """Return the running event loop, or a new one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -23,7 +23,7 @@ def get_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def get_ucxpy_logger() -> logging.Logger:
-    """The logger ``ucx``, made to write to standard error.
+    """Return the logger ``ucx``, which writes to standard error.
 
     The environment variable ``UCXPY_LOG_LEVEL`` sets its level, ``WARNING`` by
     default.
@@ -44,10 +44,10 @@ def get_ucxpy_logger() -> logging.Logger:
 
 
 def hash64bits(*args: object) -> int:
-    """A 64-bit number from the ``repr`` of ``args``, the same in every process."""
+    """Hash the ``repr`` of ``args`` to 64 bits; the same in every process."""
     return _ext.tag_hash(repr(args).encode())
 
 
 def hmean(a: Sequence[float]) -> float:
-    """The harmonic mean; 0 of nothing."""
+    """Return the harmonic mean; 0 if there are no values."""
     return len(a) / sum(1 / x for x in a) if len(a) else 0.0

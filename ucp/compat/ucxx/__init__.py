@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """ucxx's asynchronous API: ``import ucp.compat.ucxx as ucxx``.
 
-What ucxx has as properties are properties, ``recv`` takes shorter messages,
-errors are ucxx's. Below it are ``ucp`` objects, as ``endpoint.ucp`` and
-``listener.ucp``, with which programs of both kinds talk to each other; not
-those of ucxx itself, which speaks another protocol. There are no C++ objects,
-so their addresses are not to be had, and no progress modes: the event loop
-makes progress.
+Properties of ucxx are properties here, ``recv`` accepts shorter messages, and the
+exceptions are those of ucxx. ``endpoint.ucp`` and ``listener.ucp`` are the objects
+of ``ucp`` underneath. Programs of this package and of ``ucp`` can talk to each
+other, but not to programs of ucxx itself, whose protocol differs. There are no C++
+objects, so their addresses are not available. There are no progress modes either:
+the event loop makes progress.
 
-Programs that say ``import ucxx`` get this package after ``install()``, or if
+Programs that contain ``import ucxx`` get this package after ``install()``, or when
 they are run by ``python -m ucp.compat.ucxx PROGRAM``.
 """
 
@@ -16,8 +16,8 @@ they are run by ``python -m ucp.compat.ucxx PROGRAM``.
 #
 #   core         functions and the context      _endpoint  endpoints, listeners
 #   exceptions   ucxx's tree                    types      tags
-#   utils, testing, _lib, _lib_async            where ucxx keeps some names
-#   _install, __main__                          for other people's `import ucxx`
+#   utils, testing, _lib, _lib_async            modules of ucxx
+#   _install, __main__                          for programs with `import ucxx`
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Endpoints and listeners with ucxx's names."""
+"""Endpoints and listeners with the names of ucxx."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tag = int | str | bytes | tuple[Any, ...]
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what ucp raises as an exception of ucxx."""
+    """Convert exceptions of ``ucp`` to those of ucxx."""
     try:
         yield
     except UCXBaseException as exc:
@@ -37,7 +37,7 @@ def translated() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TagProbeResult:
-    """What ``tag_probe`` has found."""
+    """The result of ``tag_probe``."""
 
     matched: bool
     sender_tag: int | None = None
@@ -52,7 +52,7 @@ class TagProbeResult:
 
 
 def _at_once(request: _ext.Request[Any]) -> Any:
-    """The result of an operation that has nothing to wait for; else None."""
+    """Return the result of an operation that is done; None if it would wait."""
     if request.done():
         return request.result()
     request.close()
@@ -60,14 +60,14 @@ def _at_once(request: _ext.Request[Any]) -> Any:
 
 
 def _array(buffer: Any) -> Any:
-    """As ucxx allocates: a NumPy array of bytes."""
+    """Allocate as ucxx does: a NumPy array of bytes."""
     import numpy
 
     return numpy.frombuffer(buffer, dtype=numpy.uint8)
 
 
 class Endpoint:
-    """A connection; ``endpoint.ucp`` is the ``ucp.Endpoint`` it stands on."""
+    """A connection; ``endpoint.ucp`` is the ``ucp.Endpoint`` underneath."""
 
     __slots__ = ("__weakref__", "ucp")
 
@@ -91,7 +91,7 @@ class Endpoint:
 
     @property
     def closed(self) -> bool:
-        """True once closed, by whichever side, or failed."""
+        """True if either side has closed the endpoint, or it has failed."""
         return self.ucp.closed()
 
     @property
@@ -119,19 +119,19 @@ class Endpoint:
     async def send(
         self, buffer: Any, tag: Tag | None = None, force_tag: bool = False
     ) -> None:
-        """Send ``buffer``; raw tags with ``force_tag``."""
+        """Send ``buffer``; with ``force_tag`` by UCX's own tags."""
         with translated():
             await self.ucp.send(buffer, tag, force_tag)
 
     async def recv(
         self, buffer: Any, tag: Tag | None = None, force_tag: bool = False
     ) -> None:
-        """Receive a message of at most ``buffer``'s length.
+        """Receive a message of at most the length of ``buffer``.
 
-        With ``force_tag`` from any peer; it fails when this endpoint does.
+        With ``force_tag`` from any peer; the receive fails when this endpoint does.
 
         Raises:
-            UCXMessageTruncatedError: it is longer.
+            UCXMessageTruncatedError: the message is longer.
         """
         with translated():
             if not force_tag:
@@ -152,7 +152,7 @@ class Endpoint:
     async def recv_obj(
         self, tag: Tag | None = None, allocator: Callable[[int], Any] = bytearray
     ) -> Any:
-        """Receive what ``send_obj`` has sent, into ``allocator(nbytes)``."""
+        """Receive a message of ``send_obj`` into ``allocator(nbytes)``."""
         with translated():
             return await self.ucp.recv_obj(tag, allocator)
 
@@ -162,7 +162,7 @@ class Endpoint:
             await self.ucp.am_send(buffer)
 
     async def am_recv(self) -> Any:
-        """The next active message, an array of bytes."""
+        """Receive the next active message as an array of bytes."""
         with translated():
             return _array(await self.ucp.am_recv())
 
@@ -174,7 +174,7 @@ class Endpoint:
     ) -> None:
         """Send several buffers as one message.
 
-        With a tag they must be in host memory, and are copied.
+        With a tag the buffers must be in host memory, and are copied.
 
         Raises:
             ValueError: ``buffers`` is neither list nor tuple.
@@ -196,7 +196,7 @@ class Endpoint:
     async def recv_multi(
         self, tag: Tag | None = None, force_tag: bool = False
     ) -> list[Any]:
-        """What ``send_multi`` has sent, as arrays of bytes."""
+        """Receive a message of ``send_multi`` as arrays of bytes."""
         with translated():
             if tag is None:
                 return [_array(frame) for frame in await self.ucp.recv_multi()]
@@ -211,7 +211,7 @@ class Endpoint:
     def tag_probe(
         self, tag: Tag | None = None, force_tag: bool = False, remove: bool = False
     ) -> TagProbeResult:
-        """Look for a message; with ``remove`` take it, for recv_with_handle."""
+        """Look for a message; with ``remove`` take it for ``recv_with_handle``."""
         with translated():
             if force_tag:
                 worker = self.ucp.worker
@@ -236,7 +236,10 @@ class Endpoint:
     # ---- the end ----
 
     async def close(self, period: int = _PERIOD_NS, max_attempts: int = 1) -> None:
-        """Close gracefully, within ``period * max_attempts`` nanoseconds."""
+        """Close in agreement with the peer, or by force after a time.
+
+        The time is ``period * max_attempts`` nanoseconds.
+        """
         try:
             with translated():
                 await self.ucp.close(period * max_attempts / 1e9)
@@ -244,7 +247,7 @@ class Endpoint:
             logger.debug("%r: closed by force: %s", self, exc)
 
     def abort(self, period: int = _PERIOD_NS, max_attempts: int = 1) -> None:
-        """Close at once; nothing is waited for."""
+        """Close immediately, without waiting."""
         self.ucp.abort()
 
     def close_after_n_recv(self, n: int, count_from_ep_creation: bool = False) -> None:
@@ -258,7 +261,7 @@ class Endpoint:
         cb_args: Sequence[Any] | None = None,
         cb_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Call it once when the endpoint has closed."""
+        """Call ``callback_func`` once when the endpoint has closed."""
         args, kwargs = tuple(cb_args or ()), dict(cb_kwargs or {})
         self.ucp.set_close_callback(lambda: callback_func(*args, **kwargs))
 
@@ -270,7 +273,7 @@ def _raw(tag: Tag | None) -> int:
 
 
 def _multi(tag: Tag, force_tag: bool) -> Tag:
-    """Multi-buffer messages have tags of their own."""
+    """Return the tag of multi-buffer messages, which have tags of their own."""
     return tag if force_tag else ("ucxx multi", tag)
 
 
@@ -296,12 +299,12 @@ class Listener:
 
     @property
     def ip(self) -> str:
-        """The address it listens on: the IPv4 one of two."""
+        """The address on which it listens; of two the IPv4 one."""
         return self.ucp.ip
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Pairs of host and port: all that it listens on."""
+        """All pairs of host and port on which it listens."""
         return self.ucp.addresses
 
     @property
@@ -316,16 +319,16 @@ class Listener:
 
     @property
     def active_clients(self) -> int:
-        """Callbacks that are running."""
+        """The number of callbacks that are running."""
         return self._clients.count
 
     def close(self) -> None:
-        """Stop listening; open endpoints live on."""
+        """Stop listening; open endpoints are not affected."""
         self.ucp.close()
 
 
 class Clients:
-    """Runs a listener's callback, and counts."""
+    """Runs the callback of a listener, and counts the running ones."""
 
     def __init__(
         self, callback: Callable[[Endpoint], Coroutine[Any, Any, object] | object]
@@ -334,7 +337,7 @@ class Clients:
         self.count = 0
 
     async def serve(self, endpoint: _Endpoint) -> None:
-        """What ucp calls with each endpoint."""
+        """Run the callback for an endpoint; ``ucp`` calls this."""
         self.count += 1
         try:
             result = self._callback(Endpoint(endpoint))

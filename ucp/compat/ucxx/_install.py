@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Have other people's ``import ucxx`` find ``ucp.compat.ucxx``."""
+"""Provide ``ucp.compat.ucxx`` to programs with ``import ucxx``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ DIRECTORY = Path(__file__).parents[1] / "alias"
 
 
 def install() -> None:
-    """From here on ``import ucxx`` gives ``ucp.compat.ucxx`` in this process.
+    """Have ``import ucxx`` import ``ucp.compat.ucxx`` in this process.
 
-    And in processes that multiprocessing starts, which get this ``sys.path``.
-    Nothing else of this package calls it: a program that has ucxx keeps it.
+    This also applies to processes that multiprocessing starts, which get this
+    ``sys.path``. The package never calls this function itself: a program that uses
+    ucxx itself is not affected.
 
     Raises:
-        RuntimeError: something else called ucxx has been imported already.
+        RuntimeError: another module called ucxx has been imported already.
     """
     package = importlib.import_module(_PACKAGE)
     if sys.modules.get(_NAME, package) is not package:

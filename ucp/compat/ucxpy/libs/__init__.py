@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The low-level API of ucx-py: operations that call a function when done.
+"""The low-level API of ucx-py: operations that call a function when they are done.
 
-Thin faces over the extension; ``ucx_api`` has it all. Programs of ucx-py import
-these modules from ``ucp._libs``.
+``ucx_api`` has the whole API, as thin classes over the extension. Programs of ucx-py
+import these modules from ``ucp._libs``.
 """
 
 # Layout:

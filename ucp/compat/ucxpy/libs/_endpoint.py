@@ -35,8 +35,8 @@ class UCXEndpoint(_ext.Endpoint):
     ) -> UCXEndpoint:
         """Connect to a listener, without waiting.
 
-        What is sent meanwhile waits. A failure shows in ``is_alive()`` and in
-        the operations.
+        Sends wait until the endpoint is connected. If connecting fails,
+        ``is_alive()`` is False and the operations fail.
         """
         address = resolve_now(ip_address, port)[0]
         endpoint = worker._start_connect(address, _context.connect_timeout())
@@ -63,9 +63,9 @@ class UCXEndpoint(_ext.Endpoint):
         conn_request: UCXEndpoint,
         endpoint_error_handling: bool,
     ) -> UCXEndpoint:
-        """Accept what a listener's callback was called with.
+        """Accept a connection request, the argument of a listener's callback.
 
-        The worker is the listener's.
+        The worker must be that of the listener.
         """
         if conn_request.worker is not worker:
             raise ValueError("the connection request is of another worker")
@@ -77,39 +77,43 @@ class UCXEndpoint(_ext.Endpoint):
         return self._handle
 
     def info(self) -> str:
-        """UCX's own description of the endpoint."""
+        """UCX's description of the endpoint."""
         return self._info()
 
     @property
     def initialized(self) -> bool:
-        """False once closed on this side."""
+        """False once this side has closed the endpoint."""
         return self.state not in ("draining", "closed")
 
     def is_alive(self) -> bool:
-        """False once it has failed or is closed, on whichever side.
+        """False once the endpoint has failed, or either side has closed it.
 
-        Always true without error handling, as in ucx-py.
+        Always True without error handling, as in ucx-py.
         """
         return not self._has_error_handling or not self.closed()
 
     def am_probe(self) -> bool:  # type: ignore[override]
-        """True if an active message has come that no receive took."""
+        """True if an active message has arrived that no receive has taken."""
         return super().am_probe() is not None
 
     def raise_on_error(self) -> None:
-        """Raise UCXConnectionReset if the peer is gone, UCXError if the
-        endpoint failed in another way; nothing without error handling."""
+        """Raise the error of the endpoint, if it has one and handles errors.
+
+        Raises:
+            UCXConnectionReset: the peer has gone.
+            UCXError: the endpoint has failed for another reason.
+        """
         if self._has_error_handling:
             raise_on_error(self)
 
     def unpack_rkey(self, rkey: PackedRemoteKey | Any) -> UCXRkey:
-        """Open a key of the peer's; nothing is sent."""
+        """Open a key of the peer; nothing is sent."""
         return UCXRkey(self, rkey)
 
     def set_close_callback(self, cb_func: Callable[[], object] | None) -> None:
-        """Call ``cb_func()`` when it has ended, for whatever reason.
+        """Call ``cb_func()`` when the endpoint has ended, for whatever reason.
 
-        ``progress()`` calls it, also if it has ended before.
+        ``progress()`` calls it, also if the endpoint has ended before.
         """
         if cb_func is None or not self.closed():
             self._on_close = cb_func
@@ -117,10 +121,10 @@ class UCXEndpoint(_ext.Endpoint):
             self.worker._submit(cb_func)
 
     def close(self) -> None:  # type: ignore[override]
-        """Close; what was sent is delivered, by ``progress()``.
+        """Close the endpoint; ``progress()`` delivers what was sent.
 
-        The worker's ``close()`` waits for it. An endpoint that is connecting
-        is waited for.
+        The ``close()`` of the worker waits for this. If the endpoint is connecting,
+        it is closed after that.
         """
         while self.state == "connecting":
             cast("UCXWorker", self.worker)._take_turn()
@@ -133,9 +137,9 @@ class UCXEndpoint(_ext.Endpoint):
         cb_args: tuple[Any, ...] | None = None,
         cb_kwargs: dict[str, Any] | None = None,
     ) -> _ext.Request[Any] | None:
-        """Call back when all that was sent is in the peer's memory.
+        """Call back when everything that was sent has reached the peer's memory.
 
-        None if it is already.
+        Returns None if it has already.
         """
         return call_when_done(super().flush(), cb_func, cb_args, cb_kwargs, "flush")
 
@@ -153,11 +157,11 @@ class UCXListener(_ext.Listener):
     """Accepts connections on a port of all IPv4 addresses.
 
     Args:
-        worker: whose ``progress()`` calls the callback.
-        port: 0 for one the system chooses.
-        cb_func: called with a connection request, ``cb_args`` and
-            ``cb_kwargs`` for each peer; the connection is dropped unless it
-            goes to ``UCXEndpoint.create_from_conn_request``.
+        worker: its ``progress()`` calls the callback.
+        port: the port; 0: a port that the system chooses.
+        cb_func: called with a connection request, ``cb_args`` and ``cb_kwargs`` for
+            each peer. The connection ends unless the program passes the request
+            to ``UCXEndpoint.create_from_conn_request``.
     """
 
     def __new__(
@@ -180,7 +184,7 @@ class UCXListener(_ext.Listener):
 
     @property
     def ip(self) -> str:
-        """The address it listens on."""
+        """The address on which it listens."""
         return self.host
 
     @property

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from ._endpoint import Callback, UCXEndpoint
     from ._worker import UCXContext, UCXWorker
 
-# What a packed key is to a program: where the memory is, and the key of it.
+# A packed key contains the address of the memory and its key.
 _WHERE = struct.Struct("<QQ")
 
 
 class UCXMemoryHandle(_ext.Memory):
-    """Memory that peers reach by a key, until the last reference is dropped."""
+    """Memory that peers access by a key, until the last reference is dropped."""
 
     @classmethod
     def alloc(cls, ctx: UCXContext, size: int) -> Self:
-        """Allocate ``size`` bytes of zeros; see ``address``."""
+        """Allocate ``size`` bytes, which are zero; ``address`` is their address."""
         return cls(ctx, nbytes=size)
 
     @classmethod
     def map(cls, ctx: UCXContext, mem: Any) -> Self:
-        """Let peers reach the memory of ``mem``, which is held."""
+        """Give peers access to the memory of ``mem``, which is referenced."""
         return cls(ctx, buffer=mem)
 
     @property
@@ -38,7 +38,7 @@ class UCXMemoryHandle(_ext.Memory):
         return self.nbytes
 
     def pack_rkey(self) -> PackedRemoteKey:
-        """What a peer needs for ``UCXEndpoint.unpack_rkey``."""
+        """Return the key for ``UCXEndpoint.unpack_rkey`` of a peer."""
         return PackedRemoteKey.from_mem_handle(self)
 
 
@@ -57,20 +57,20 @@ class PackedRemoteKey(bytes):
 
     @property
     def key(self) -> int:
-        """Where its bytes are in memory."""
+        """Address of the bytes of the key."""
         return Array(bytes(self)).ptr
 
     @property
     def length(self) -> int:
-        """How many bytes it has."""
+        """Number of bytes of the key."""
         return len(self)
 
 
 class UCXRkey:
-    """A key of the peer's, opened on an endpoint.
+    """A key of the peer, opened on an endpoint.
 
     Raises:
-        UCXError: not a key, or of another process.
+        UCXError: the bytes are not a key, or the key belongs to another process.
     """
 
     def __init__(self, ep: UCXEndpoint, rkey: PackedRemoteKey | Any) -> None:
@@ -87,7 +87,7 @@ class UCXRkey:
         return self._ep
 
     def close(self) -> None:
-        """No further operations."""
+        """End the access: no further operations are possible."""
         self._remote.close()
 
 
@@ -96,12 +96,13 @@ class RemoteMemory:
 
     Args:
         rkey: the key of the memory.
-        base: the peer's address of the range's first byte.
-        length: bytes.
+        base: address of the first byte of the range, in the peer's process.
+        length: number of bytes.
 
-    ``put_nb`` and ``get_nb`` call back or return None as all operations do;
-    ``put_nbi`` and ``get_nbi`` return True if they are done, else a flush of the
-    endpoint or worker tells. What is out of range is an IndexError.
+    ``put_nb`` and ``get_nb`` call back or return None, as all operations do.
+    ``put_nbi`` and ``get_nbi`` return True if they are done; otherwise they are done
+    after a flush of the endpoint or worker. They raise IndexError for bytes out of
+    the range.
     """
 
     def __init__(self, rkey: UCXRkey, base: int, length: int) -> None:
@@ -166,8 +167,8 @@ class UCXIO(io.RawIOBase):
     """A range of the peer's memory as a file; each call waits.
 
     Args:
-        dest: the peer's address of the first byte.
-        length: bytes.
+        dest: address of the first byte, in the peer's process.
+        length: number of bytes.
         rkey: the key of the memory.
 
     A position outside of the range is moved to its nearest end.
@@ -181,7 +182,7 @@ class UCXIO(io.RawIOBase):
         self._position = 0
 
     def seek(self, pos: int, whence: int = io.SEEK_SET) -> int:
-        """Move to ``pos``, counted from where ``whence`` says."""
+        """Move to ``pos``, relative to ``whence``; return the position."""
         origins = {
             io.SEEK_SET: 0,
             io.SEEK_CUR: self._position,
@@ -193,11 +194,11 @@ class UCXIO(io.RawIOBase):
         return self._position
 
     def readinto(self, buff: Any) -> int:
-        """Read what fits; the number of bytes."""
+        """Read as many bytes as fit; return their number."""
         return self._move(self._memory.get_nb, buff)
 
     def write(self, buff: Any) -> int:
-        """Write what fits; the number of bytes."""
+        """Write as many bytes as fit; return their number."""
         return self._move(self._memory.put_nb, buff)
 
     def _move(self, operation: Any, buff: Any) -> int:
@@ -217,7 +218,7 @@ class UCXIO(io.RawIOBase):
         return len(view)
 
     def flush(self) -> None:
-        """Does nothing: each call has waited."""
+        """Do nothing: every write has been completed."""
 
     def seekable(self) -> bool:
         return True

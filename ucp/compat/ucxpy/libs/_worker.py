@@ -22,7 +22,7 @@ _TURN_S = 0.01  # timers are looked at so often
 
 
 class Feature(enum.Enum):
-    """What a context is made for."""
+    """Features of UCX that a context has."""
 
     TAG = 1 << 0
     RMA = 1 << 1
@@ -34,7 +34,7 @@ class Feature(enum.Enum):
 
 
 class AllocatorType(enum.Enum):
-    """Kinds of memory that active messages are received in."""
+    """Kinds of memory into which active messages are received."""
 
     HOST = 0
     CUDA = 1
@@ -54,8 +54,8 @@ class UCXContext(_ext.Context):
     """A UCX context; freed when nothing refers to it.
 
     Args:
-        config_dict: UCX's options without the ``UCX_`` prefix; they win over
-            the environment.
+        config_dict: UCX's options without the prefix ``UCX_``; they override the
+            environment.
         feature_flags: operations of other features raise ValueError.
     """
 
@@ -75,7 +75,7 @@ class UCXContext(_ext.Context):
         return self
 
     def get_config(self) -> dict[str, str]:
-        """UCX's options in force, without the ``UCX_`` prefix."""
+        """Return UCX's options in force, without the prefix ``UCX_``."""
         return self._config
 
     def alloc(self, size: int) -> UCXMemoryHandle:
@@ -88,15 +88,15 @@ class UCXContext(_ext.Context):
 
     @property
     def cuda_support(self) -> bool:
-        """True if UCX may use a transport of CUDA's."""
+        """True if UCX may use a CUDA transport."""
         return "cuda" in self.info()
 
 
 class UCXWorker(_ext.Worker):
     """Moves the data of its endpoints, in ``progress()`` only.
 
-    Belongs to the thread that made it. Dropping the last reference closes it;
-    operations in flight hold one.
+    A worker belongs to the thread that made it. Dropping the last reference closes
+    it; pending operations hold a reference.
     """
 
     _endpoints: WeakSet[UCXEndpoint]
@@ -127,10 +127,10 @@ class UCXWorker(_ext.Worker):
         return not self.closed() and self._thread == threading.get_ident()
 
     def close(self) -> None:
-        """Close its endpoints and listeners, then itself.
+        """Close the endpoints and listeners of the worker, then the worker.
 
-        Waits for the peers, at most the close timeout; the thread's other
-        workers move meanwhile.
+        Waits for the peers, for at most the close timeout. The other workers of the
+        thread make progress meanwhile.
         """
         if self.closed():
             return
@@ -145,7 +145,7 @@ class UCXWorker(_ext.Worker):
             self.abort()
 
     def _settle(self, timeout: float) -> None:
-        """Wait until no close is under way."""
+        """Wait until every close has ended."""
         deadline = time.monotonic() + timeout
         self.arm()  # endpoints dropped just now start to close in this
         while self._is_closing() and time.monotonic() < deadline:
@@ -155,9 +155,9 @@ class UCXWorker(_ext.Worker):
         return not self.closed() and self._num_closing != 0
 
     def _take_turn(self) -> None:
-        """Move all workers of the thread; wait briefly if nothing happens.
+        """Make progress with all workers of the thread; wait briefly if none is made.
 
-        A peer may be under another of them.
+        A peer may be an endpoint of another one of them.
         """
         workers = {self, *_workers}
         # A callback may close any of them.
@@ -171,32 +171,35 @@ class UCXWorker(_ext.Worker):
         allocator: Callable[[int], Any] | None,
         allocator_type: AllocatorType = AllocatorType.HOST,
     ) -> None:
-        """What ``am_recv_nb`` makes its buffers with; None: bytearray.
+        """Set the function that makes the buffers of ``am_recv_nb``.
 
-        Called with a number of bytes; only what is announced by rendezvous is
-        received in memory of CUDA's.
+        It is called with a number of bytes; None: bytearray. Only messages that are
+        sent by rendezvous are received into CUDA memory.
         """
         if allocator_type not in (AllocatorType.HOST, AllocatorType.CUDA):
             raise UCXError("Allocator type not supported")
         self._set_am_allocator(allocator_type is AllocatorType.CUDA, allocator)
 
     def init_blocking_progress_mode(self) -> int:
-        """File descriptor to wait for once ``arm()`` is true."""
+        """Return the file descriptor to wait for once ``arm()`` is True."""
         return self.fileno()
 
     def request_cancel(self, req: _ext.Request[Any]) -> None:
-        """Cancel; ``progress()`` calls the callback, with UCXCanceled unless it
-        was too late."""
+        """Cancel an operation; ``progress()`` calls its callback.
+
+        The callback gets UCXCanceled, unless the operation has completed before.
+        """
         req.cancel()
 
     def tag_probe(self, tag: SupportsIndex) -> bool:  # type: ignore[override]
-        """True if a message of this tag has come that no receive took."""
+        """True if a message of this tag has arrived that no receive has taken."""
         return super().tag_probe(tag) is not None
 
     def cancel_inflight_messages(self) -> int:
-        """How many operations failed because their endpoint ended.
+        """Return how many operations have failed since the last call.
 
-        Since the last call. It cancels nothing: they fail by themselves.
+        It counts operations that failed because their endpoint ended. This call
+        cancels nothing, since such operations fail by themselves.
         """
         return self._take_num_ended()
 
@@ -206,9 +209,9 @@ class UCXWorker(_ext.Worker):
         cb_args: tuple[Any, ...] | None = None,
         cb_kwargs: dict[str, Any] | None = None,
     ) -> _ext.Request[Any] | None:
-        """Call back when all that was sent is in the peers' memory.
+        """Call back when everything that was sent has reached the peers' memory.
 
-        None if it is already.
+        Returns None if it has already.
         """
         return call_when_done(super().flush(), cb_func, cb_args, cb_kwargs, "flush")
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The low-level API: contexts, workers, endpoints, and calls that move data.
 
-A call that moves data takes ``cb_func``, ``cb_args`` and ``cb_kwargs``. If it
-is done when it returns it returns None; otherwise a UCXRequest, and the
-worker's ``progress()`` will call ``cb_func(request, exception or None,
-*cb_args, **cb_kwargs)``. Receives always call. The buffer is lent to the
-operation until then.
+A call that moves data takes ``cb_func``, ``cb_args`` and ``cb_kwargs``. If the
+operation is done when the call returns, the call returns None. Otherwise it returns
+a UCXRequest, and the worker's ``progress()`` calls ``cb_func(request, exception,
+*cb_args, **cb_kwargs)`` later, where ``exception`` is None for success. Receives
+always call back. The buffer must not change before that.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ __all__ = [
 
 
 def get_current_options() -> dict[str, str]:
-    """UCX's options as a context without a config would have them."""
+    """Return UCX's options as a context without a config would have them."""
     return _ext.config_options()

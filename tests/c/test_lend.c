@@ -15,7 +15,7 @@
 enum {
     KIB  = 1024,
     SIZE = 300 * KIB,
-    FEW  = sizeof(umi_cma_slot) /* bytes, to check */
+    FEW  = sizeof(umi_lend_slot) /* bytes, to check */
 };
 
 /* ---- the system ----------------------------------------------------------
@@ -106,7 +106,7 @@ feed(umx_worker *worker, unsigned id, const void *header, size_t len)
 }
 
 static void
-feed_note(umx_ep *ep, umi_cma_note note)
+feed_note(umx_ep *ep, umi_lend_note note)
 {
     note.endpoint = ep->base.wire_id;
     feed(ep->base.worker, UMI_AM_NOTE, &note, sizeof(note));
@@ -114,7 +114,7 @@ feed_note(umx_ep *ep, umi_cma_note note)
 
 /* The next message of channel 0, as a loan of that name. */
 static void
-feed_lent(umx_ep *ep, umi_cma_loan name)
+feed_lent(umx_ep *ep, umi_lend_loan name)
 {
     umi_header header = {.kind     = UMI_KIND_MESSAGE,
                          .flags    = UMI_FLAG_UNTAGGED,
@@ -150,16 +150,16 @@ may_read(void)
 }
 
 /* The lender's, and the reader's. */
-static umi_cma *
-client_cma(const pair *p)
+static umi_lend_agreement *
+client_agreement(const pair *p)
 {
-    return p->client->base.peer->cma;
+    return umi_lend_agreement_of(p->client->base.link);
 }
 
-static umi_cma *
-server_cma(const pair *p)
+static umi_lend_agreement *
+server_agreement(const pair *p)
 {
-    return p->server->base.peer->cma;
+    return umi_lend_agreement_of(p->server->base.link);
 }
 
 static void
@@ -170,7 +170,7 @@ open_lending_pair(pair *p)
     }
     open_pair(p);
     assert_int_equal(pass(p, out, 1, in, 1), UMX_OK);
-    PAIR_UNTIL(p, client_cma(p) != NULL && client_cma(p)->may_lend);
+    PAIR_UNTIL(p, client_agreement(p)->may_lend);
     assert_int_equal(sys.reads, 0);
 }
 
@@ -352,8 +352,8 @@ test_an_odd_address_is_no_loan(void **state)
     char bytes[2];
 
     (void)state;
-    assert_false(umi_cma_is_loan(bytes));
-    assert_false(umi_cma_is_loan(bytes + 1));
+    assert_false(umi_lend_is_loan(bytes));
+    assert_false(umi_lend_is_loan(bytes + 1));
 }
 
 static void
@@ -468,7 +468,7 @@ test_a_send_to_a_peer_that_is_gone_fails(void **state)
     op    send_op;
 
     open_lending_pair(p);
-    umi_peer_close(p->client->base.peer);
+    umi_link_close(p->client->base.link);
     lend(p, &send_op);
     assert_int_equal(op_wait(p, &send_op), UMX_ERR_CONNECTION_RESET);
 }
@@ -555,7 +555,7 @@ test_a_limit_of_0_lends_nothing(void **state)
     p->config.rndv_thresh_shm = 1;
     pair_open(p);
     check_rendezvous(p);
-    assert_int_equal(p->client->base.cma_step, UMI_CMA_NOT_ASKED);
+    assert_int_equal(p->client->base.lend->step, UMI_LEND_NOT_ASKED);
 }
 
 static void
@@ -595,8 +595,8 @@ test_over_tcp_nothing_is_lent(void **state)
     p->config.cma_max         = SIZE;
     pair_open(p);
     check_rendezvous(p);
-    feed_note(p->server, (umi_cma_note){.kind = UMI_CMA_ASK});
-    assert_null(server_cma(p));
+    feed_note(p->server, (umi_lend_note){.kind = UMI_LEND_ASK});
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
 }
 
 static void
@@ -636,11 +636,11 @@ check_refused(pair *p)
  */
 
 /* What the client has lent last. */
-static umi_cma_loan
+static umi_lend_loan
 last_loan(const pair *p)
 {
-    const umi_cma_table *table = client_cma(p)->table;
-    umi_cma_loan         name  = {.id = table->last_id, .len = SIZE};
+    const umi_lend_table *table = client_agreement(p)->table;
+    umi_lend_loan         name  = {.id = table->last_id, .len = SIZE};
 
     name.slot = table->free[table->num_free];
     assert_int_equal(table->slots[name.slot].id, name.id);
@@ -650,8 +650,8 @@ last_loan(const pair *p)
 static void
 feed_return(pair *p)
 {
-    umi_cma_loan name = last_loan(p);
-    umi_cma_note note = {.kind = UMI_CMA_RETURN};
+    umi_lend_loan name = last_loan(p);
+    umi_lend_note note = {.kind = UMI_LEND_RETURN};
 
     note.u.loan.id   = name.id;
     note.u.loan.slot = name.slot;
@@ -705,7 +705,7 @@ static op next_op;
 static void
 return_it_and_lend_again(void)
 {
-    umi_cma_loan name = last_loan(reading);
+    umi_lend_loan name = last_loan(reading);
 
     return_it_and_write();
     lend(reading, &next_op);
@@ -760,7 +760,7 @@ static void
 test_what_the_table_has_no_slot_for_goes_by_rendezvous(void **state)
 {
     enum {
-        COUNT = UMI_CMA_SLOTS + 50,
+        COUNT = UMI_LEND_SLOTS + 50,
         LEN   = 1000
     };
     pair    *p = *state;
@@ -768,14 +768,14 @@ test_what_the_table_has_no_slot_for_goes_by_rendezvous(void **state)
     uint64_t first;
 
     open_lending_pair(p);
-    first = client_cma(p)->table->last_id;
+    first = client_agreement(p)->table->last_id;
     for (unsigned round = 0; round < 5; round++) {
         memset(in, 0, SIZE);
         for (unsigned i = 0; i < COUNT; i++) {
             op_send(&sends[i], p->client, 0, pair_tag(i), out + i, LEN);
         }
-        assert_int_equal(client_cma(p)->table->num_free, 0);
-        assert_int_equal(sys.reads, round * UMI_CMA_SLOTS);
+        assert_int_equal(client_agreement(p)->table->num_free, 0);
+        assert_int_equal(sys.reads, round * UMI_LEND_SLOTS);
         for (unsigned i = 0; i < COUNT; i++) {
             op_recv(&recvs[i], p->server, 0, pair_tag(COUNT - 1 - i), in, LEN);
             assert_int_equal(op_wait(p, &recvs[i]), UMX_OK);
@@ -784,9 +784,9 @@ test_what_the_table_has_no_slot_for_goes_by_rendezvous(void **state)
         for (unsigned i = 0; i < COUNT; i++) {
             assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
         }
-        assert_int_equal(client_cma(p)->table->num_free, UMI_CMA_SLOTS);
-        assert_int_equal(client_cma(p)->table->last_id - first,
-                         (round + 1) * UMI_CMA_SLOTS);
+        assert_int_equal(client_agreement(p)->table->num_free, UMI_LEND_SLOTS);
+        assert_int_equal(client_agreement(p)->table->last_id - first,
+                         (round + 1) * UMI_LEND_SLOTS);
     }
 }
 
@@ -799,7 +799,7 @@ test_a_loan_without_terms_fails_the_endpoint(void **state)
     pair *p = *state;
 
     open_pair(p);
-    feed_lent(p->server, (umi_cma_loan){.id = 1, .len = SIZE});
+    feed_lent(p->server, (umi_lend_loan){.id = 1, .len = SIZE});
     PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
     assert_int_equal(sys.reads, 0);
@@ -809,11 +809,12 @@ test_a_loan_without_terms_fails_the_endpoint(void **state)
 static void
 test_a_loan_that_is_not_in_the_table_is_not_read(void **state)
 {
-    pair        *p = *state;
-    umi_cma_loan name;
+    pair         *p = *state;
+    umi_lend_loan name;
 
     open_lending_pair(p);
-    name = (umi_cma_loan){.id = client_cma(p)->table->last_id, .len = SIZE};
+    name = (umi_lend_loan){.id  = client_agreement(p)->table->last_id,
+                           .len = SIZE};
     feed_lent(p->server, name);
     check_refused(p);
     assert_int_equal(sys.reads, 0);
@@ -831,7 +832,7 @@ test_a_slot_that_shows_nothing_is_not_read(void **state)
     assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, SIZE), UMX_OK);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
     sys.reads = 0;
-    feed_lent(p->server, (umi_cma_loan){.id = 0, .len = SIZE});
+    feed_lent(p->server, (umi_lend_loan){.id = 0, .len = SIZE});
     check_refused(p);
     assert_int_equal(sys.reads, 0);
 }
@@ -841,18 +842,18 @@ test_a_slot_that_shows_nothing_is_not_read(void **state)
 static void
 test_a_planted_slot_is_not_looked_at(void **state)
 {
-    pair         *p    = *state;
-    umi_cma_slot *slot = malloc(sizeof(*slot));
-    umi_cma_loan  name = {.id = 42, .len = SIZE};
-    size_t        away;
+    pair          *p    = *state;
+    umi_lend_slot *slot = malloc(sizeof(*slot));
+    umi_lend_loan  name = {.id = 42, .len = SIZE};
+    size_t         away;
 
     open_lending_pair(p);
     assert_non_null(slot);
     slot->id      = name.id;
     slot->address = (uintptr_t)out;
     slot->len     = SIZE;
-    away          = (uintptr_t)slot - (uintptr_t)client_cma(p)->table->slots;
-    name.slot     = (uint32_t)(away / sizeof(*slot));
+    away      = (uintptr_t)slot - (uintptr_t)client_agreement(p)->table->slots;
+    name.slot = (uint32_t)(away / sizeof(*slot));
     feed_lent(p->server, name);
     check_refused(p);
     assert_int_equal(sys.reads, 0);
@@ -862,9 +863,9 @@ test_a_planted_slot_is_not_looked_at(void **state)
 static void
 test_a_length_that_is_not_the_tables_is_not_read(void **state)
 {
-    pair        *p = *state;
-    umi_cma_loan name;
-    op           send_op;
+    pair         *p = *state;
+    umi_lend_loan name;
+    op            send_op;
 
     open_lending_pair(p);
     lend(p, &send_op);
@@ -912,10 +913,10 @@ test_noise_does_no_harm(void **state)
 static void
 test_a_return_of_what_is_not_lent_is_ignored(void **state)
 {
-    pair        *p = *state;
-    umi_cma_loan name;
-    umi_cma_note note = {.kind = UMI_CMA_RETURN};
-    op           send_op, recv_op;
+    pair         *p = *state;
+    umi_lend_loan name;
+    umi_lend_note note = {.kind = UMI_LEND_RETURN};
+    op            send_op, recv_op;
 
     open_lending_pair(p);
     feed_note(p->server, note); /* it has never lent */
@@ -929,7 +930,7 @@ test_a_return_of_what_is_not_lent_is_ignored(void **state)
     note.u.loan.slot = name.slot;
     feed_note(p->client, note);
     note.u.loan.id   = name.id;
-    note.u.loan.slot = UMI_CMA_SLOTS;
+    note.u.loan.slot = UMI_LEND_SLOTS;
     feed_note(p->client, note);
     assert_false(op_is_done(&send_op));
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);

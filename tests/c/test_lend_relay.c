@@ -116,8 +116,8 @@ static struct {
     umx_ep       *owner_ep;                      /* of to_owner */
     umx_ep       *reader_ep;                     /* of to_reader */
     umx_ep       *reader_end;                    /* of the reader's */
-    umi_cma_note  asked;                         /* by the owner */
-    umi_cma_loan  lent;                          /* by the owner, last */
+    umi_lend_note asked;                         /* by the owner */
+    umi_lend_loan lent;                          /* by the owner, last */
 } all;
 
 static void
@@ -161,16 +161,16 @@ send_header(umx_ep *ep, unsigned id, const void *header, size_t len)
 }
 
 static void
-pass_on(umx_ep *ep, umi_cma_note note)
+pass_on(umx_ep *ep, umi_lend_note note)
 {
     note.endpoint = ep->base.remote_id;
     send_header(ep, UMI_AM_NOTE, &note, sizeof(note));
 }
 
-static umi_cma_note
+static umi_lend_note
 note_of(const umi_am_arrival *arrival)
 {
-    umi_cma_note note;
+    umi_lend_note note;
 
     memcpy(&note, arrival->header, sizeof(note));
     return note;
@@ -202,7 +202,7 @@ on_loan_of_owner(umx_worker *worker, const umi_am_arrival *arrival)
 
 /* The next message to the reader, as lent by its peer. */
 static void
-lend_to_reader(umi_cma_loan name)
+lend_to_reader(umi_lend_loan name)
 {
     umi_header header = {
         .kind     = UMI_KIND_MESSAGE,
@@ -277,10 +277,10 @@ teardown(void **state)
     return 0;
 }
 
-static umi_cma *
-cma_of(const umx_ep *ep)
+static umi_lend_agreement *
+agreement_of(const umx_ep *ep)
 {
-    return ep->base.peer->cma;
+    return umi_lend_agreement_of(ep->base.link);
 }
 
 static char in[SIZE];
@@ -323,14 +323,13 @@ static void
 test_an_invitation_that_is_passed_on_is_of_no_use(void **state)
 {
     (void)state;
-    UNTIL(all.asked.kind == UMI_CMA_ASK);
+    UNTIL(all.asked.kind == UMI_LEND_ASK);
     pass_on(all.reader_ep, all.asked);
-    UNTIL(cma_of(all.reader_end) != NULL &&
-          (cma_of(all.reader_end)->num_refused != 0 ||
-           cma_of(all.reader_end)->source.size != 0));
-    assert_int_equal(cma_of(all.reader_end)->source.size, 0);
-    assert_int_equal(cma_of(all.reader_end)->source.pid, 0);
-    lend_to_reader((umi_cma_loan){.id = 1, .len = SIZE});
+    UNTIL(agreement_of(all.reader_end)->num_refused != 0 ||
+          agreement_of(all.reader_end)->source.size != 0);
+    assert_int_equal(agreement_of(all.reader_end)->source.size, 0);
+    assert_int_equal(agreement_of(all.reader_end)->source.pid, 0);
+    lend_to_reader((umi_lend_loan){.id = 1, .len = SIZE});
     assert_int_equal(receive(all.reader_end), UMX_ERR_PROTOCOL);
     for (size_t i = 0; i < SIZE; i++) {
         assert_int_equal(in[i], 'i');
@@ -346,14 +345,14 @@ test_a_loan_that_is_passed_on_is_not_read(void **state)
     (void)state;
     op_send(&o, all.reader_ep, 0, pair_tag(1), in, 1); /* asks */
     assert_int_equal(receive(all.reader_end), UMX_OK);
-    UNTIL(cma_of(all.reader_ep) != NULL);
-    UNTIL(cma_of(all.reader_ep)->reader.fd < 0 ||
-          cma_of(all.reader_ep)->may_lend);
-    if (!cma_of(all.reader_ep)->may_lend) {
+    UNTIL(agreement_of(all.reader_ep)->table != NULL);
+    UNTIL(agreement_of(all.reader_ep)->reader.fd < 0 ||
+          agreement_of(all.reader_ep)->may_lend);
+    if (!agreement_of(all.reader_ep)->may_lend) {
         skip(); /* containers may forbid to read */
     }
     until_owner_lends();
-    assert_int_equal(cma_of(all.owner_ep)->source.pid, all.owner.pid);
+    assert_int_equal(agreement_of(all.owner_ep)->source.pid, all.owner.pid);
     lend_to_reader(all.lent);
     assert_int_equal(receive(all.reader_end), UMX_ERR_CONNECTION_RESET);
     for (size_t i = 0; i < SIZE; i++) {

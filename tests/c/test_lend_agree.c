@@ -78,16 +78,16 @@ __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 
 static char out[SIZE], in[SIZE];
 
-static umi_cma *
-client_cma(const pair *p)
+static umi_lend_agreement *
+client_agreement(const pair *p)
 {
-    return p->client->base.peer->cma;
+    return umi_lend_agreement_of(p->client->base.link);
 }
 
-static umi_cma *
-server_cma(const pair *p)
+static umi_lend_agreement *
+server_agreement(const pair *p)
 {
-    return p->server->base.peer->cma;
+    return umi_lend_agreement_of(p->server->base.link);
 }
 
 /* Containers may forbid the system call. */
@@ -160,7 +160,7 @@ check_rendezvous(pair *p)
 static void
 until_agreed(pair *p)
 {
-    PAIR_UNTIL(p, client_cma(p) != NULL && client_cma(p)->may_lend);
+    PAIR_UNTIL(p, client_agreement(p)->may_lend);
 }
 
 static void
@@ -208,8 +208,8 @@ end_beside(umx_ep *client, umx_ep *server)
 /* ---- who comes to the socket of an invitation ----------------------------
  */
 
-static umi_cma_note kept_note;
-static umi_am_fn    note_fn;
+static umi_lend_note kept_note;
+static umi_am_fn     note_fn;
 
 static int
 keep_note(umx_worker *worker, const umi_am_arrival *arrival)
@@ -228,7 +228,7 @@ open_invited_pair(pair *p)
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = keep_note;
     kept_note.kind                                = 0;
     pass(p);
-    PAIR_UNTIL(p, kept_note.kind == UMI_CMA_INVITE);
+    PAIR_UNTIL(p, kept_note.kind == UMI_LEND_INVITE);
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = note_fn;
 }
 
@@ -249,10 +249,10 @@ connect_to(const uint8_t *name)
     int                fd   = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 
     strcpy(addr.sun_path + 1, "umx-lend-");
-    for (int i = 0; i < UMI_CMA_NAME_SIZE; i++) {
+    for (int i = 0; i < UMI_LEND_NAME_SIZE; i++) {
         sprintf(addr.sun_path + 10 + 2 * i, "%02x", name[i]);
     }
-    len += 9 + 2 * UMI_CMA_NAME_SIZE;
+    len += 9 + 2 * UMI_LEND_NAME_SIZE;
     if (connect(fd, (struct sockaddr *)&addr, (socklen_t)len) != 0) {
         close(fd);
         return -1;
@@ -261,12 +261,12 @@ connect_to(const uint8_t *name)
 }
 
 /* What the client would say; its table is this. */
-static umi_cma_slot planted[1];
+static umi_lend_slot planted[1];
 
-static umi_cma_introduction
+static umi_lend_introduction
 introduction(const pair *p)
 {
-    umi_cma_introduction self = {.table = (uintptr_t)planted, .size = 1};
+    umi_lend_introduction self = {.table = (uintptr_t)planted, .size = 1};
 
     memcpy(self.nonce, kept_note.u.invite.nonce, sizeof(self.nonce));
     memcpy(self.lender, p->client_worker->key, sizeof(self.lender));
@@ -292,7 +292,7 @@ is_welcomed(int fd)
     ssize_t n      = recv(fd, &answer, sizeof(answer), MSG_DONTWAIT);
 
     if (n == sizeof(answer)) {
-        assert_int_equal(answer, UMI_CMA_WELCOME);
+        assert_int_equal(answer, UMI_LEND_WELCOME);
         return true;
     }
     assert_true(n == 0 || errno == ECONNRESET); /* it is over */
@@ -302,12 +302,12 @@ is_welcomed(int fd)
 static void
 check_is_refused(pair *p, const void *data, size_t len)
 {
-    unsigned before = server_cma(p)->num_refused;
+    unsigned before = server_agreement(p)->num_refused;
     int      fd     = call_with(data, len);
 
-    PAIR_UNTIL(p, server_cma(p)->num_refused == before + 1);
+    PAIR_UNTIL(p, server_agreement(p)->num_refused == before + 1);
     assert_false(is_welcomed(fd));
-    assert_int_equal(server_cma(p)->source.size, 0);
+    assert_int_equal(server_agreement(p)->source.size, 0);
     close(fd);
 }
 
@@ -319,7 +319,7 @@ test_the_invitation_is_for_one_lender(void **state)
     open_invited_pair(p);
     hear_invite(p);
     until_agreed(p);
-    assert_int_equal(server_cma(p)->socket.fd, -1);
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
     assert_int_equal(connect_to(kept_note.u.invite.name), -1);
     check_loan(p);
 }
@@ -327,20 +327,20 @@ test_the_invitation_is_for_one_lender(void **state)
 static void
 test_a_nonce_is_good_once(void **state)
 {
-    pair                *p = *state;
-    umi_cma_introduction self;
-    int                  first, second;
+    pair                 *p = *state;
+    umi_lend_introduction self;
+    int                   first, second;
 
     open_invited_pair(p);
     self   = introduction(p);
     first  = call_with(&self, sizeof(self));
     second = call_with(&self, sizeof(self));
-    PAIR_UNTIL(p, server_cma(p)->source.size != 0);
+    PAIR_UNTIL(p, server_agreement(p)->source.size != 0);
     assert_true(is_welcomed(first));
     assert_false(is_welcomed(second));
     close(first);
     close(second);
-    PAIR_UNTIL(p, server_cma(p)->source.size == 0);
+    PAIR_UNTIL(p, server_agreement(p)->source.size == 0);
     hear_invite(p); /* nobody is there */
     check_rendezvous(p);
 }
@@ -348,8 +348,8 @@ test_a_nonce_is_good_once(void **state)
 static void
 test_who_is_not_invited_is_refused(void **state)
 {
-    pair                *p = *state;
-    umi_cma_introduction self, lie;
+    pair                 *p = *state;
+    umi_lend_introduction self, lie;
 
     open_invited_pair(p);
     self = lie = introduction(p);
@@ -363,9 +363,9 @@ test_who_is_not_invited_is_refused(void **state)
     check_is_refused(p, &lie, sizeof(lie));
     check_is_refused(p, &self, sizeof(self) - 1);
     check_is_refused(p, &self, 0);
-    p->server->base.peer->is_proven = false; /* its key is only a claim */
+    p->server->base.link->is_proven = false; /* its key is only a claim */
     check_is_refused(p, &self, sizeof(self));
-    p->server->base.peer->is_proven = true;
+    p->server->base.link->is_proven = true;
     hear_invite(p);
     until_agreed(p);
     check_loan(p);
@@ -374,8 +374,8 @@ test_who_is_not_invited_is_refused(void **state)
 static void
 test_what_is_too_long_is_no_introduction(void **state)
 {
-    pair                *p       = *state;
-    umi_cma_introduction self[2] = {{.size = 0}};
+    pair                 *p       = *state;
+    umi_lend_introduction self[2] = {{.size = 0}};
 
     open_invited_pair(p);
     self[0] = introduction(p);
@@ -385,14 +385,14 @@ test_what_is_too_long_is_no_introduction(void **state)
 static void
 test_a_table_that_cannot_be_read_is_refused(void **state)
 {
-    pair                *p = *state;
-    umi_cma_introduction self;
+    pair                 *p = *state;
+    umi_lend_introduction self;
 
     open_invited_pair(p);
     self       = introduction(p);
     self.table = 4096;
     check_is_refused(p, &self, sizeof(self));
-    assert_int_equal(server_cma(p)->socket.fd, -1);
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
 }
 
 /* It would keep the lender out. */
@@ -404,9 +404,9 @@ test_who_says_nothing_is_dropped(void **state)
 
     open_invited_pair(p);
     fd = connect_to(kept_note.u.invite.name);
-    PAIR_UNTIL(p, server_cma(p)->lender.fd >= 0);
+    PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0);
     hear_invite(p); /* waits behind it */
-    PAIR_UNTIL(p, server_cma(p)->num_refused == 1);
+    PAIR_UNTIL(p, server_agreement(p)->num_refused == 1);
     assert_false(is_welcomed(fd));
     until_agreed(p);
     close(fd);
@@ -421,9 +421,9 @@ test_who_goes_before_it_says_anything_is_forgotten(void **state)
 
     open_invited_pair(p);
     fd = connect_to(kept_note.u.invite.name);
-    PAIR_UNTIL(p, server_cma(p)->lender.fd >= 0);
+    PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0);
     close(fd);
-    PAIR_UNTIL(p, server_cma(p)->num_refused == 1);
+    PAIR_UNTIL(p, server_agreement(p)->num_refused == 1);
     hear_invite(p);
     until_agreed(p);
 }
@@ -454,18 +454,18 @@ test_callers_cannot_take_all_descriptors(void **state)
         fds[i] = connect_to(kept_note.u.invite.name);
         assert_true(fds[i] >= 0);
     }
-    PAIR_UNTIL(p, server_cma(p)->lender.fd >= 0);
+    PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0);
     pair_settle(p);
     assert_true(num_open() <= before + CALLERS + 2); /* one, and its process */
     for (int i = 0; i < CALLERS; i++) {
-        umi_timer_start(p->server_worker, &server_cma(p)->timer, 0);
-        PAIR_UNTIL(p, server_cma(p)->num_refused == (unsigned)i + 1 ||
-                          server_cma(p)->socket.fd < 0);
-        PAIR_UNTIL(p, server_cma(p)->lender.fd >= 0 ||
-                          server_cma(p)->socket.fd < 0);
+        umi_timer_start(p->server_worker, &server_agreement(p)->timer, 0);
+        PAIR_UNTIL(p, server_agreement(p)->num_refused == (unsigned)i + 1 ||
+                          server_agreement(p)->socket.fd < 0);
+        PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0 ||
+                          server_agreement(p)->socket.fd < 0);
     }
-    assert_int_equal(server_cma(p)->socket.fd, -1); /* it is over */
-    assert_int_equal(server_cma(p)->lender.fd, -1);
+    assert_int_equal(server_agreement(p)->socket.fd, -1); /* it is over */
+    assert_int_equal(server_agreement(p)->lender.fd, -1);
     for (int i = 0; i < CALLERS; i++) {
         close(fds[i]);
     }
@@ -478,9 +478,9 @@ test_callers_cannot_take_all_descriptors(void **state)
 static void
 test_no_descriptor_is_taken_from_a_caller(void **state)
 {
-    pair                *p = *state;
-    umi_cma_introduction self;
-    struct iovec         bytes = {&self, sizeof(self)};
+    pair                 *p = *state;
+    umi_lend_introduction self;
+    struct iovec          bytes = {&self, sizeof(self)};
     union {
         struct cmsghdr header;
         char           space[CMSG_SPACE(sizeof(int))];
@@ -503,7 +503,7 @@ test_no_descriptor_is_taken_from_a_caller(void **state)
     assert_true(fd >= 0);
     assert_int_equal(sendmsg(fd, &message, MSG_NOSIGNAL), sizeof(self));
     close(ends[1]);
-    PAIR_UNTIL(p, server_cma(p)->num_refused == 1);
+    PAIR_UNTIL(p, server_agreement(p)->num_refused == 1);
     assert_int_equal(read(ends[0], &byte, 1), 0); /* the last one is closed */
     assert_false(is_welcomed(fd));
     close(ends[0]);
@@ -515,11 +515,11 @@ static void
 check_lender_is_refused(pair *p)
 {
     hear_invite(p);
-    assert_true(client_cma(p)->reader.fd >= 0);
-    PAIR_UNTIL(p, client_cma(p)->reader.fd < 0);
-    assert_int_equal(server_cma(p)->source.size, 0);
-    assert_int_equal(server_cma(p)->lender.fd, -1);
-    assert_int_equal(server_cma(p)->process.fd, -1);
+    assert_true(client_agreement(p)->reader.fd >= 0);
+    PAIR_UNTIL(p, client_agreement(p)->reader.fd < 0);
+    assert_int_equal(server_agreement(p)->source.size, 0);
+    assert_int_equal(server_agreement(p)->lender.fd, -1);
+    assert_int_equal(server_agreement(p)->process.fd, -1);
     check_rendezvous(p);
 }
 
@@ -548,7 +548,7 @@ test_a_reader_of_another_user_is_not_told(void **state)
     open_invited_pair(p);
     sys.is_stranger = true;
     hear_invite(p);
-    assert_int_equal(client_cma(p)->reader.fd, -1);
+    assert_int_equal(client_agreement(p)->reader.fd, -1);
     check_rendezvous(p);
 }
 
@@ -587,7 +587,7 @@ test_a_process_is_watched_by_its_number(void **state)
     sys.has_no_pidfd = true;
     hear_invite(p);
     until_agreed(p);
-    assert_true(server_cma(p)->process.fd >= 0);
+    assert_true(server_agreement(p)->process.fd >= 0);
     check_loan(p);
 }
 
@@ -596,8 +596,8 @@ test_a_process_is_watched_by_its_number(void **state)
 
 /* What a caller needs, from the test. */
 typedef struct call_args {
-    umi_cma_invitation   invitation;
-    umi_cma_introduction self;
+    umi_lend_invitation   invitation;
+    umi_lend_introduction self;
 } call_args;
 
 static int
@@ -643,7 +643,7 @@ test_another_user_is_refused(void **state)
     args.self       = introduction(p);
     other           = child_start("other_user", NULL);
     child_write(other.out, &args, sizeof(args));
-    PAIR_UNTIL(p, server_cma(p)->num_refused == 1);
+    PAIR_UNTIL(p, server_agreement(p)->num_refused == 1);
     assert_int_equal(child_end(&other, 0), 0);
     hear_invite(p);
     until_agreed(p); /* the one who is meant still may */
@@ -654,10 +654,10 @@ test_another_user_is_refused(void **state)
 static int
 run_leaver(const char *arg)
 {
-    static umi_cma_slot slot;
-    call_args           args;
-    uint8_t             answer;
-    int                 fd;
+    static umi_lend_slot slot;
+    call_args            args;
+    uint8_t              answer;
+    int                  fd;
 
     (void)arg;
     child_read(CHILD_IN, &args, sizeof(args));
@@ -689,10 +689,10 @@ check_is_forgotten_with_its_process(pair *p)
     args.self       = introduction(p);
     leaver          = child_start("leaver", NULL);
     child_write(leaver.out, &args, sizeof(args));
-    PAIR_UNTIL(p, server_cma(p)->source.size != 0);
-    assert_int_equal(server_cma(p)->source.pid, leaver.pid);
-    PAIR_UNTIL(p, server_cma(p)->source.size == 0);
-    assert_int_equal(server_cma(p)->source.pid, 0);
+    PAIR_UNTIL(p, server_agreement(p)->source.size != 0);
+    assert_int_equal(server_agreement(p)->source.pid, leaver.pid);
+    PAIR_UNTIL(p, server_agreement(p)->source.size == 0);
+    assert_int_equal(server_agreement(p)->source.pid, 0);
     child_write(leaver.out, &end, sizeof(end));
     assert_int_equal(child_end(&leaver, 0), 0);
 }
@@ -740,8 +740,8 @@ test_nothing_is_taken_once_the_connection_is_over(void **state)
     open_lending_pair(p);
     op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
     pair_settle(p);
-    assert_int_equal(shutdown(client_cma(p)->reader.fd, SHUT_RDWR), 0);
-    assert_int_not_equal(server_cma(p)->source.size, 0);
+    assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
+    assert_int_not_equal(server_agreement(p)->source.size, 0);
     check_loan_is_void(p, &send_op);
 }
 
@@ -756,9 +756,9 @@ test_nothing_is_taken_once_the_process_is_over(void **state)
     open_lending_pair(p);
     op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
     pair_settle(p);
-    assert_true(server_cma(p)->process.fd >= 0);
-    assert_int_equal(dup2(over, server_cma(p)->process.fd),
-                     server_cma(p)->process.fd);
+    assert_true(server_agreement(p)->process.fd >= 0);
+    assert_int_equal(dup2(over, server_agreement(p)->process.fd),
+                     server_agreement(p)->process.fd);
     check_loan_is_void(p, &send_op);
     close(over);
 }
@@ -772,11 +772,11 @@ test_the_lender_is_forgotten_when_its_connection_ends(void **state)
     open_lending_pair(p);
     op_send(&send_op, p->client, 0, pair_tag(1), out, SIZE);
     pair_settle(p);
-    assert_int_equal(shutdown(client_cma(p)->reader.fd, SHUT_RDWR), 0);
-    PAIR_UNTIL(p, server_cma(p)->source.size == 0);
-    assert_int_equal(server_cma(p)->source.pid, 0);
-    assert_int_equal(server_cma(p)->lender.fd, -1);
-    assert_int_equal(server_cma(p)->process.fd, -1);
+    assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
+    PAIR_UNTIL(p, server_agreement(p)->source.size == 0);
+    assert_int_equal(server_agreement(p)->source.pid, 0);
+    assert_int_equal(server_agreement(p)->lender.fd, -1);
+    assert_int_equal(server_agreement(p)->process.fd, -1);
     check_loan_is_void(p, &send_op); /* no protocol error: it was lent */
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
 }
@@ -787,9 +787,9 @@ test_a_lender_that_talks_is_forgotten(void **state)
     pair *p = *state;
 
     open_lending_pair(p);
-    assert_int_equal(send(client_cma(p)->reader.fd, "more", 4, 0), 4);
-    PAIR_UNTIL(p, server_cma(p)->source.size == 0);
-    PAIR_UNTIL(p, !client_cma(p)->may_lend);
+    assert_int_equal(send(client_agreement(p)->reader.fd, "more", 4, 0), 4);
+    PAIR_UNTIL(p, server_agreement(p)->source.size == 0);
+    PAIR_UNTIL(p, !client_agreement(p)->may_lend);
     check_rendezvous(p);
 }
 
@@ -797,12 +797,12 @@ static void
 test_an_answer_that_is_none_is_no_welcome(void **state)
 {
     pair   *p     = *state;
-    uint8_t other = UMI_CMA_WELCOME + 1;
+    uint8_t other = UMI_LEND_WELCOME + 1;
 
     open_lending_pair(p);
-    assert_int_equal(send(server_cma(p)->lender.fd, &other, 1, 0), 1);
-    PAIR_UNTIL(p, !client_cma(p)->may_lend);
-    assert_int_equal(client_cma(p)->reader.fd, -1);
+    assert_int_equal(send(server_agreement(p)->lender.fd, &other, 1, 0), 1);
+    PAIR_UNTIL(p, !client_agreement(p)->may_lend);
+    assert_int_equal(client_agreement(p)->reader.fd, -1);
     check_rendezvous(p);
 }
 
@@ -813,8 +813,8 @@ test_a_new_endpoint_comes_to_terms_again(void **state)
     umx_ep *client, *server;
 
     open_lending_pair(p);
-    assert_int_equal(shutdown(client_cma(p)->reader.fd, SHUT_RDWR), 0);
-    PAIR_UNTIL(p, !client_cma(p)->may_lend);
+    assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
+    PAIR_UNTIL(p, !client_agreement(p)->may_lend);
     check_rendezvous(p); /* this one has asked */
     connect_beside(p, &client, &server);
     pass(p);
@@ -827,28 +827,28 @@ test_a_new_endpoint_comes_to_terms_again(void **state)
 static void
 test_an_ask_ends_an_agreement_that_is_over(void **state)
 {
-    pair        *p   = *state;
-    umi_cma_note ask = {.kind = UMI_CMA_ASK, .endpoint = 0};
-    int          old;
+    pair         *p   = *state;
+    umi_lend_note ask = {.kind = UMI_LEND_ASK, .endpoint = 0};
+    int           old;
 
     open_lending_pair(p);
-    old          = server_cma(p)->lender.fd;
+    old          = server_agreement(p)->lender.fd;
     ask.endpoint = p->server->base.wire_id;
     assert_int_equal(
         p->server_worker->am_handlers[UMI_AM_NOTE].fn(
             p->server_worker,
             &(umi_am_arrival){.header = &ask, .header_len = sizeof(ask)}),
         UMI_AM_CONSUMED);
-    assert_int_equal(server_cma(p)->lender.fd, old); /* it is well */
-    assert_int_equal(server_cma(p)->socket.fd, -1);
-    assert_int_equal(shutdown(client_cma(p)->reader.fd, SHUT_RDWR), 0);
+    assert_int_equal(server_agreement(p)->lender.fd, old); /* it is well */
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
+    assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
     assert_int_equal(
         p->server_worker->am_handlers[UMI_AM_NOTE].fn(
             p->server_worker,
             &(umi_am_arrival){.header = &ask, .header_len = sizeof(ask)}),
         UMI_AM_CONSUMED);
-    assert_int_equal(server_cma(p)->source.size, 0);
-    assert_true(server_cma(p)->socket.fd >= 0);
+    assert_int_equal(server_agreement(p)->source.size, 0);
+    assert_true(server_agreement(p)->socket.fd >= 0);
 }
 
 static void
@@ -858,11 +858,11 @@ test_the_sockets_go_with_the_peer(void **state)
     int   fds[3];
 
     open_lending_pair(p);
-    fds[0] = client_cma(p)->reader.fd;
-    fds[1] = server_cma(p)->lender.fd;
-    fds[2] = server_cma(p)->process.fd;
-    umi_peer_close(p->client->base.peer);
-    umi_peer_close(p->server->base.peer);
+    fds[0] = client_agreement(p)->reader.fd;
+    fds[1] = server_agreement(p)->lender.fd;
+    fds[2] = server_agreement(p)->process.fd;
+    umi_link_close(p->client->base.link);
+    umi_link_close(p->server->base.link);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(fcntl(fds[i], F_GETFD), -1);
     }
@@ -875,9 +875,9 @@ test_a_peer_may_go_while_it_is_invited(void **state)
     int   fd;
 
     open_invited_pair(p);
-    fd = server_cma(p)->socket.fd;
+    fd = server_agreement(p)->socket.fd;
     assert_true(fd >= 0);
-    umi_peer_close(p->server->base.peer);
+    umi_link_close(p->server->base.link);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
@@ -895,11 +895,11 @@ test_a_first_connection_that_is_short_is_not_the_last_word(void **state)
     open_pair(p);
     connect_beside(p, &client, &server);
     op_send(&send_op, client, 0, pair_tag(1), out, SIZE);
-    assert_int_equal(client->base.cma_step, UMI_CMA_ASKED);
+    assert_int_equal(client->base.lend->step, UMI_LEND_ASKED);
     end_beside(client, server);
     (void)op_wait(p, &send_op);
     pair_settle(p);
-    assert_null(client_cma(p));
+    assert_null(client_agreement(p)->table);
     pass(p);
     until_agreed(p);
     check_loan(p);
@@ -926,7 +926,7 @@ test_endpoints_of_one_pair_of_workers_share_the_agreement(void **state)
     open_lending_pair(p);
     connect_beside(p, &client, &server);
     check_loan(p);
-    assert_int_equal(p->client->base.cma_step, UMI_CMA_NOT_ASKED);
+    assert_int_equal(p->client->base.lend->step, UMI_LEND_NOT_ASKED);
     end_beside(client, server);
 }
 
@@ -938,41 +938,41 @@ test_an_invitation_is_answered_once(void **state)
     open_invited_pair(p);
     hear_invite(p);
     until_agreed(p);
-    assert_int_equal(shutdown(client_cma(p)->reader.fd, SHUT_RDWR), 0);
-    PAIR_UNTIL(p, client_cma(p)->reader.fd < 0);
+    assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
+    PAIR_UNTIL(p, client_agreement(p)->reader.fd < 0);
     hear_invite(p);
-    assert_int_equal(client_cma(p)->reader.fd, -1);
+    assert_int_equal(client_agreement(p)->reader.fd, -1);
 }
 
 static void
 test_an_invitation_that_nobody_asked_for_is_ignored(void **state)
 {
-    pair              *p = *state;
-    umi_cma_invitation invitation;
+    pair               *p = *state;
+    umi_lend_invitation invitation;
 
     open_pair(p);
     memset(&invitation, 1, sizeof(invitation));
-    umi_cma_on_invite(&p->client->base, &invitation);
-    assert_null(client_cma(p));
+    umi_lend_on_invite(&p->client->base, &invitation);
+    assert_null(client_agreement(p)->table);
 }
 
 static void
 test_an_ask_that_comes_twice_gets_the_same_invitation(void **state)
 {
-    pair              *p = *state;
-    umi_cma_invitation first;
-    int                fd;
+    pair               *p = *state;
+    umi_lend_invitation first;
+    int                 fd;
 
     open_invited_pair(p);
-    first                                         = kept_note.u.invite;
-    fd                                            = server_cma(p)->socket.fd;
-    kept_note.kind                                = 0;
+    first          = kept_note.u.invite;
+    fd             = server_agreement(p)->socket.fd;
+    kept_note.kind = 0;
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = keep_note;
-    umi_cma_on_ask(&p->server->base);
-    PAIR_UNTIL(p, kept_note.kind == UMI_CMA_INVITE);
+    umi_lend_on_ask(&p->server->base);
+    PAIR_UNTIL(p, kept_note.kind == UMI_LEND_INVITE);
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = note_fn;
     assert_memory_equal(&kept_note.u.invite, &first, sizeof(first));
-    assert_int_equal(server_cma(p)->socket.fd, fd);
+    assert_int_equal(server_agreement(p)->socket.fd, fd);
     hear_invite(p);
     until_agreed(p);
 }
@@ -987,7 +987,7 @@ test_few_asks_are_answered(void **state)
     open_invited_pair(p);
     in_use = p->server_worker->lend->objects.in_use;
     for (int i = 0; i < 100000; i++) {
-        umi_cma_on_ask(&p->server->base);
+        umi_lend_on_ask(&p->server->base);
     }
     assert_in_range(p->server_worker->lend->objects.in_use, in_use,
                     in_use + 16);
@@ -1012,7 +1012,7 @@ without_descriptors(void (*fn)(pair *p), pair *p)
 static void
 ask(pair *p)
 {
-    umi_cma_on_ask(&p->server->base);
+    umi_lend_on_ask(&p->server->base);
 }
 
 static void
@@ -1022,9 +1022,9 @@ test_without_descriptors_nobody_is_invited(void **state)
 
     open_pair(p);
     without_descriptors(ask, p);
-    assert_int_equal(server_cma(p)->socket.fd, -1);
-    umi_cma_on_ask(&p->server->base);
-    assert_true(server_cma(p)->socket.fd >= 0);
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
+    umi_lend_on_ask(&p->server->base);
+    assert_true(server_agreement(p)->socket.fd >= 0);
 }
 
 static void
@@ -1040,14 +1040,14 @@ test_without_descriptors_nothing_is_lent(void **state)
 
     open_invited_pair(p);
     without_descriptors(hear, p);
-    assert_int_equal(client_cma(p)->reader.fd, -1);
+    assert_int_equal(client_agreement(p)->reader.fd, -1);
     check_rendezvous(p);
 }
 
 static void
 call_ready(pair *p)
 {
-    umi_watch *socket = &server_cma(p)->socket;
+    umi_watch *socket = &server_agreement(p)->socket;
 
     socket->fn(socket, EPOLLIN);
 }
@@ -1061,8 +1061,8 @@ test_without_descriptors_an_invitation_ends(void **state)
     open_invited_pair(p);
     hear_invite(p);
     without_descriptors(call_ready, p);
-    assert_int_equal(server_cma(p)->socket.fd, -1);
-    PAIR_UNTIL(p, client_cma(p)->reader.fd < 0);
+    assert_int_equal(server_agreement(p)->socket.fd, -1);
+    PAIR_UNTIL(p, client_agreement(p)->reader.fd < 0);
     check_rendezvous(p);
 }
 

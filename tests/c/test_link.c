@@ -12,20 +12,20 @@
 #include <umx/version.h>
 #include <unistd.h>
 
-static umi_peer *
-peer_of(umx_worker *worker)
+static umi_link *
+link_of(umx_worker *worker)
 {
-    assert_false(umi_list_is_empty(&worker->peers));
-    return umi_container_of(worker->peers.next, umi_peer, link);
+    assert_false(umi_list_is_empty(&worker->links));
+    return umi_container_of(worker->links.next, umi_link, node);
 }
 
 static unsigned
-count_peers(umx_worker *worker)
+count_links(umx_worker *worker)
 {
     unsigned count = 0;
 
-    UMI_LIST_FOREACH(link, &worker->peers) {
-        (void)link;
+    UMI_LIST_FOREACH(node, &worker->links) {
+        (void)node;
         count++;
     }
     return count;
@@ -113,18 +113,18 @@ test_ucxs_endpoint_waits_for_the_next_connection(void **state)
     uint64_t client_id, server_id;
 
     pair_open(p);
-    client_id = peer_of(p->client_worker)->id;
-    server_id = peer_of(p->server_worker)->id;
+    client_id = link_of(p->client_worker)->id;
+    server_id = link_of(p->server_worker)->id;
     for (int i = 0; i < 3; i++) {
         close_both(p);
         connect_again(p);
         pair_settle(p);
     }
-    assert_int_equal(peer_of(p->client_worker)->id, client_id);
-    assert_int_equal(peer_of(p->server_worker)->id, server_id);
+    assert_int_equal(link_of(p->client_worker)->id, client_id);
+    assert_int_equal(link_of(p->server_worker)->id, server_id);
     close_both(p);
-    umi_timer_start(p->client_worker, &peer_of(p->client_worker)->linger, 0);
-    PAIR_UNTIL(p, count_peers(p->client_worker) == 0); /* but not for ever */
+    umi_timer_start(p->client_worker, &link_of(p->client_worker)->linger, 0);
+    PAIR_UNTIL(p, count_links(p->client_worker) == 0); /* but not for ever */
 }
 
 static void
@@ -134,8 +134,8 @@ test_after_an_abort_ucxs_endpoint_goes(void **state)
 
     pair_open(p);
     umx_ep_abort(p->client);
-    assert_int_equal(count_peers(p->client_worker), 0);
-    PAIR_UNTIL(p, count_peers(p->server_worker) == 0);
+    assert_int_equal(count_links(p->client_worker), 0);
+    PAIR_UNTIL(p, count_links(p->server_worker) == 0);
 }
 
 /* One side has dropped its endpoint, the other's is of no use any more. */
@@ -146,14 +146,14 @@ check_stale(pair *p, bool is_client)
     pair_settle(p);
     for (int i = 0; i < 3; i++) {
         close_both(p);
-        umi_peer_close(
-            peer_of(is_client ? p->client_worker : p->server_worker));
+        umi_link_close(
+            link_of(is_client ? p->client_worker : p->server_worker));
         connect_again(p);
         pair_settle(p);
-        assert_int_equal(count_peers(p->client_worker), 1);
-        assert_int_equal(count_peers(p->server_worker), 1);
-        assert_int_equal(peer_of(p->server_worker)->id,
-                         peer_of(p->client_worker)->id);
+        assert_int_equal(count_links(p->client_worker), 1);
+        assert_int_equal(count_links(p->server_worker), 1);
+        assert_int_equal(link_of(p->server_worker)->id,
+                         link_of(p->client_worker)->id);
     }
 }
 
@@ -198,11 +198,11 @@ check_announced(pair *p, umx_ep *from, umx_ep *to)
 static void
 connect_up_to_welcome(pair *p)
 {
-    const umi_peer *peer = peer_of(p->server_worker);
+    const umi_link *link = link_of(p->server_worker);
 
     p->server = NULL;
     pair_connect(p, 0);
-    while (peer->eps.next == peer->eps.prev) {
+    while (link->eps.next == link->eps.prev) {
         umx_worker_poll(p->client_worker);
         umx_worker_poll(p->server_worker);
     }
@@ -227,7 +227,7 @@ test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
     client = p->client;
     server = p->server;
     connect_up_to_welcome(p);
-    umi_peer_close(peer_of(p->client_worker));
+    umi_link_close(link_of(p->client_worker));
     while (umx_ep_get_state(p->client) == UMX_EP_CONNECTING) {
         umx_worker_poll(p->client_worker);
     }
@@ -243,7 +243,7 @@ test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
     assert_int_equal(op_wait(p, &sending), UMX_OK);
     check_pattern(in, LEN, 1);
     check_byte(p, p->server, p->client, 'b');
-    assert_int_equal(count_peers(p->server_worker), 1);
+    assert_int_equal(count_links(p->server_worker), 1);
     umx_ep_destroy(client);
     umx_ep_destroy(server);
     free(out);
@@ -254,15 +254,15 @@ test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
 static umi_peer_claim
 forget_each_other(pair *p, umx_worker *worker)
 {
-    const umi_peer *peer  = peer_of(worker);
-    umi_peer_claim  claim = {.uuid = peer->uuid};
+    const umi_link *link  = link_of(worker);
+    umi_peer_claim  claim = {.uuid = link->uuid};
 
-    memcpy(claim.worker_id, peer->worker_id, sizeof(claim.worker_id));
-    memcpy(claim.key, peer->key, sizeof(claim.key));
-    memcpy(claim.shared, peer->shared, sizeof(claim.shared));
+    memcpy(claim.worker_id, link->worker_id, sizeof(claim.worker_id));
+    memcpy(claim.key, link->key, sizeof(claim.key));
+    memcpy(claim.shared, link->shared, sizeof(claim.shared));
     close_both(p);
-    umi_peer_close(peer_of(p->client_worker));
-    umi_peer_close(peer_of(p->server_worker));
+    umi_link_close(link_of(p->client_worker));
+    umi_link_close(link_of(p->server_worker));
     return claim;
 }
 
@@ -271,10 +271,10 @@ static void
 get_ahead(pair *p, umx_worker *worker, int num)
 {
     umi_peer_claim claim = forget_each_other(p, worker);
-    umi_ep         ep    = {.worker = worker, .engine = worker->engine};
+    umi_ep_base    ep    = {.worker = worker, .engine = worker->engine};
     umx_worker    *other = (worker == p->client_worker) ? p->server_worker :
                                                           p->client_worker;
-    umi_peer      *peer;
+    umi_link      *link;
 
     assert_int_equal(umi_engine_address(other->engine, true, &claim.address,
                                         &claim.address_len),
@@ -282,8 +282,8 @@ get_ahead(pair *p, umx_worker *worker, int num)
     for (int i = 0; i < num; i++) {
         uint64_t id = umi_engine_counted(worker->engine, claim.uuid) + 1;
 
-        assert_int_equal(umi_peer_get(&ep, &claim, id, &peer), UMX_OK);
-        umi_peer_close(peer);
+        assert_int_equal(umi_link_get(&ep, &claim, id, &link), UMX_OK);
+        umi_link_close(link);
     }
 }
 
@@ -296,8 +296,8 @@ test_who_has_made_fewer_endpoints_catches_up(void **state)
     for (int i = 0; i < 4; i++) {
         get_ahead(p, (i % 2 == 0) ? p->client_worker : p->server_worker, 2 * i);
         connect_again(p);
-        assert_int_equal(peer_of(p->server_worker)->id,
-                         peer_of(p->client_worker)->id);
+        assert_int_equal(link_of(p->server_worker)->id,
+                         link_of(p->client_worker)->id);
         check_announced(p, p->client, p->server);
     }
 }
@@ -331,7 +331,7 @@ test_connections_on_a_dropped_endpoint_fail(void **state)
     pair_settle(p);
     client = p->client;
     server = p->server;
-    umi_peer_close(peer_of(p->client_worker));
+    umi_link_close(link_of(p->client_worker));
     connect_again(p);
     pair_settle(p);
     assert_int_equal(umx_ep_get_state(client), UMX_EP_FAILED);
@@ -395,8 +395,8 @@ test_two_workers_connect_to_each_other_at_once(void **state)
     PAIR_UNTIL(p, p->server != NULL && there != NULL);
     PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN &&
                       umx_ep_get_state(back) == UMX_EP_OPEN);
-    assert_int_equal(count_peers(p->client_worker), 1);
-    assert_int_equal(count_peers(p->server_worker), 1);
+    assert_int_equal(count_links(p->client_worker), 1);
+    assert_int_equal(count_links(p->server_worker), 1);
     check_byte(p, p->client, p->server, 'a');
     check_byte(p, back, there, 'b');
     check_byte(p, there, back, 'c');
@@ -420,15 +420,15 @@ test_a_renewal_is_not_answered_by_another(void **state)
     client   = p->client;
     server   = p->server;
     listener = listen_back(p, &addr, &there);
-    umi_peer_close(peer_of(p->client_worker));
+    umi_link_close(link_of(p->client_worker));
     connect_again(p);
     pair_settle(p);
     back = connect_back(p, &addr);
     PAIR_UNTIL(p, there != NULL && umx_ep_get_state(back) == UMX_EP_OPEN);
     check_announced(p, p->client, p->server);
     check_announced(p, back, there);
-    assert_int_equal(peer_of(p->server_worker)->id,
-                     peer_of(p->client_worker)->id);
+    assert_int_equal(link_of(p->server_worker)->id,
+                     link_of(p->client_worker)->id);
     umx_ep_destroy(client);
     umx_ep_destroy(server);
     umx_ep_destroy(back);
@@ -453,7 +453,7 @@ test_a_worker_connects_to_itself(void **state)
         PAIR_UNTIL(p, p->server != NULL);
         check_byte(p, ep, p->server, 'a');
         check_byte(p, p->server, ep, 'b');
-        assert_int_equal(count_peers(p->server_worker), 1);
+        assert_int_equal(count_links(p->server_worker), 1);
         umx_ep_destroy(ep);
         umx_ep_destroy(p->server);
     }
@@ -475,7 +475,7 @@ connect_raw(pair *p, int *fd_p)
     assert_int_equal(connect(*fd_p, (void *)&addr, len), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == in_hands + 1);
     return umi_endpoint_of(
-        umi_container_of(p->server_worker->eps.prev, umi_ep, link));
+        umi_container_of(p->server_worker->eps.prev, umi_ep_base, node));
 }
 
 static void
@@ -519,7 +519,7 @@ check_victim(pair *p, op *o, const char *in)
     assert_int_equal(op_wait(p, o), UMX_OK);
     assert_int_equal(*in, 'v');
     check_byte(p, p->server, p->client, 'w');
-    assert_int_equal(count_peers(p->server_worker), 1);
+    assert_int_equal(count_links(p->server_worker), 1);
 }
 
 static void
@@ -601,10 +601,10 @@ test_a_claim_does_not_decide_where_another_is(void **state)
         claimed.address_len = (uint16_t)len;
         claim(liar, &claimed);
     }
-    assert_int_equal(count_peers(p->server_worker), 1);
+    assert_int_equal(count_links(p->server_worker), 1);
     pair_connect(p, 0);
     PAIR_UNTIL(p, p->server != NULL);
-    assert_int_equal(count_peers(p->server_worker), 2);
+    assert_int_equal(count_links(p->server_worker), 2);
     op_recv(&o, p->server, 0, pair_any, &in, 1);
     pair_settle(p);
     open_unproven(liar);
@@ -620,7 +620,7 @@ test_a_claim_does_not_end_a_peer_that_waits(void **state)
     pair     *p = *state;
     umi_where victim;
     umx_ep   *liar;
-    umi_peer *peer;
+    umi_link *link;
     op        o;
     char      in = 0;
     int       fd;
@@ -628,14 +628,14 @@ test_a_claim_does_not_end_a_peer_that_waits(void **state)
     open_victim(p, &o, &in, &victim);
     close_both(p);
     assert_int_equal(o.status, UMX_ERR_PEER_CLOSED);
-    peer = peer_of(p->server_worker);
+    link = link_of(p->server_worker);
     liar = connect_raw(p, &fd);
     claim(liar, &victim);
     open_unproven(liar);
     check_dropped(p, fd);
-    assert_ptr_equal(peer_of(p->server_worker), peer);
+    assert_ptr_equal(link_of(p->server_worker), link);
     connect_again(p);
-    assert_ptr_equal(p->server->base.peer, peer);
+    assert_ptr_equal(p->server->base.link, link);
 }
 
 /* A listener, too, can say that it is another. */
@@ -665,7 +665,7 @@ test_a_listener_that_says_it_is_another_is_refused(void **state)
                         "the listener is not the worker that it says it is");
     umx_ep_destroy(ep);
     pair_settle(p);
-    assert_int_equal(count_peers(p->client_worker), 1);
+    assert_int_equal(count_links(p->client_worker), 1);
     close(fd);
 }
 
@@ -747,7 +747,7 @@ test_a_number_that_a_connection_has_is_refused(void **state)
     open_victim(p, &o, &in, &where);
     twin = connect_raw(p, &fd);
     claim(twin, &where);
-    open.u.open.peer = peer_of(p->client_worker)->id;
+    open.u.open.peer = link_of(p->client_worker)->id;
     prove(twin, &open);
     pair_hear(twin, &open);
     check_dropped(p, fd);
@@ -891,13 +891,13 @@ test_claims_leave_nothing_behind(void **state)
             liars.address_len = victim.address_len;
             (void)claim_raw(p, &liars, &fds[i]);
         }
-        assert_int_equal(count_peers(p->server_worker), CLAIMS);
+        assert_int_equal(count_links(p->server_worker), CLAIMS);
         for (int i = 0; i < CLAIMS; i++) {
             close(fds[i]);
         }
         PAIR_UNTIL(p, p->listener->num_handshakes == 0 &&
                           p->server_worker->closes_in_ucx == 0);
-        assert_int_equal(count_peers(p->server_worker), 0);
+        assert_int_equal(count_links(p->server_worker), 0);
         if (round == 0) {
             pair_step(p);
             open_first = count_descriptors();
@@ -936,7 +936,7 @@ test_accepting_goes_on_when_there_are_descriptors_again(void **state)
     none          = limit;
     none.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    PAIR_UNTIL(p, umi_link_is_linked(&p->listener->pause.link));
+    PAIR_UNTIL(p, umi_node_is_linked(&p->listener->pause.node));
     assert_int_equal(p->listener->num_handshakes, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     PAIR_UNTIL(p, p->listener->num_handshakes == 1);

@@ -74,22 +74,22 @@ __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
 /* ---- a table, and who reads it -------------------------------------------
  */
 
-static umi_cma_table *table;
-static umi_cma_source source;
-static char           lent[SIZE], copy[SIZE];
-static umi_cma_loan   loan; /* of all of `lent` */
+static umi_lend_table *table;
+static umi_lend_source source;
+static char            lent[SIZE], copy[SIZE];
+static umi_lend_loan   loan; /* of all of `lent` */
 
 static void
 lend(void)
 {
-    assert_true(umi_cma_table_add(table, lent, SIZE, lent, &loan));
+    assert_true(umi_lend_table_add(table, lent, SIZE, lent, &loan));
 }
 
 /* Containers may forbid the system call. */
 static void
 need_reading(void)
 {
-    if (!umi_cma_source_is_readable(&source)) {
+    if (!umi_lend_source_is_readable(&source)) {
         skip();
     }
 }
@@ -101,13 +101,13 @@ setup(void **state)
     memset(&sys, 0, sizeof(sys));
     memset(lent, 'a', SIZE);
     memset(copy, 0, SIZE);
-    table = umi_cma_table_new();
+    table = umi_lend_table_new();
     if (table == NULL) {
         return -1;
     }
-    source = (umi_cma_source){.pid     = getpid(),
-                              .address = (uintptr_t)table->slots,
-                              .size    = UMI_CMA_SLOTS};
+    source = (umi_lend_source){.pid     = getpid(),
+                               .address = (uintptr_t)table->slots,
+                               .size    = UMI_LEND_SLOTS};
     return 0;
 }
 
@@ -115,7 +115,7 @@ static int
 teardown(void **state)
 {
     (void)state;
-    umi_cma_table_end(table);
+    umi_lend_table_end(table);
     return 0;
 }
 
@@ -132,45 +132,45 @@ test_an_id_is_never_used_again(void **state)
         lend();
         assert_true(loan.id > last);
         last = loan.id;
-        umi_cma_table_remove(table, loan.slot);
+        umi_lend_table_remove(table, loan.slot);
     }
 }
 
 static void
 test_the_first_id_is_random(void **state)
 {
-    umi_cma_table *other = umi_cma_table_new();
-    umi_cma_loan   first;
+    umi_lend_table *other = umi_lend_table_new();
+    umi_lend_loan   first;
 
     (void)state;
     lend();
-    assert_true(umi_cma_table_add(other, lent, SIZE, lent, &first));
+    assert_true(umi_lend_table_add(other, lent, SIZE, lent, &first));
     assert_int_not_equal(loan.id, first.id);
-    umi_cma_table_remove(table, loan.slot);
-    umi_cma_table_remove(other, first.slot);
-    umi_cma_table_end(other);
+    umi_lend_table_remove(table, loan.slot);
+    umi_lend_table_remove(other, first.slot);
+    umi_lend_table_end(other);
 }
 
 static void
 test_a_full_table_takes_no_more(void **state)
 {
-    umi_cma_loan all[UMI_CMA_SLOTS];
+    umi_lend_loan all[UMI_LEND_SLOTS];
 
     (void)state;
-    for (int i = 0; i < UMI_CMA_SLOTS; i++) {
-        assert_true(umi_cma_table_add(table, lent, SIZE, &all[i], &all[i]));
+    for (int i = 0; i < UMI_LEND_SLOTS; i++) {
+        assert_true(umi_lend_table_add(table, lent, SIZE, &all[i], &all[i]));
         for (int j = 0; j < i; j++) {
             assert_int_not_equal(all[j].slot, all[i].slot);
         }
     }
-    assert_false(umi_cma_table_add(table, lent, SIZE, &loan, &loan));
-    for (int i = 0; i < UMI_CMA_SLOTS; i++) {
-        assert_ptr_equal(umi_cma_table_find(table, all[i].slot, all[i].id),
+    assert_false(umi_lend_table_add(table, lent, SIZE, &loan, &loan));
+    for (int i = 0; i < UMI_LEND_SLOTS; i++) {
+        assert_ptr_equal(umi_lend_table_find(table, all[i].slot, all[i].id),
                          &all[i]);
-        umi_cma_table_remove(table, all[i].slot);
+        umi_lend_table_remove(table, all[i].slot);
     }
     lend();
-    umi_cma_table_remove(table, loan.slot);
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
@@ -178,28 +178,28 @@ test_a_loan_is_found_by_slot_and_id(void **state)
 {
     (void)state;
     lend();
-    assert_ptr_equal(umi_cma_table_find(table, loan.slot, loan.id), lent);
-    assert_null(umi_cma_table_find(table, loan.slot, loan.id + 1));
-    assert_null(umi_cma_table_find(table, loan.slot ^ 1, loan.id));
-    assert_null(umi_cma_table_find(table, UMI_CMA_SLOTS, loan.id));
-    umi_cma_table_remove(table, loan.slot);
-    assert_null(umi_cma_table_find(table, loan.slot, loan.id));
-    assert_null(umi_cma_table_find(table, loan.slot, 0));
+    assert_ptr_equal(umi_lend_table_find(table, loan.slot, loan.id), lent);
+    assert_null(umi_lend_table_find(table, loan.slot, loan.id + 1));
+    assert_null(umi_lend_table_find(table, loan.slot ^ 1, loan.id));
+    assert_null(umi_lend_table_find(table, UMI_LEND_SLOTS, loan.id));
+    umi_lend_table_remove(table, loan.slot);
+    assert_null(umi_lend_table_find(table, loan.slot, loan.id));
+    assert_null(umi_lend_table_find(table, loan.slot, 0));
 }
 
 static void
 test_a_table_that_is_over_goes_with_its_last_loan(void **state)
 {
-    umi_cma_table *other = umi_cma_table_new();
-    umi_cma_loan   first, second;
+    umi_lend_table *other = umi_lend_table_new();
+    umi_lend_loan   first, second;
 
     (void)state;
-    assert_true(umi_cma_table_add(other, lent, SIZE, lent, &first));
-    assert_true(umi_cma_table_add(other, lent, SIZE, lent, &second));
-    umi_cma_table_end(other);
-    umi_cma_table_remove(other, first.slot);
-    assert_ptr_equal(umi_cma_table_find(other, second.slot, second.id), lent);
-    umi_cma_table_remove(other, second.slot); /* or it is a leak */
+    assert_true(umi_lend_table_add(other, lent, SIZE, lent, &first));
+    assert_true(umi_lend_table_add(other, lent, SIZE, lent, &second));
+    umi_lend_table_end(other);
+    umi_lend_table_remove(other, first.slot);
+    assert_ptr_equal(umi_lend_table_find(other, second.slot, second.id), lent);
+    umi_lend_table_remove(other, second.slot); /* or it is a leak */
 }
 
 static void
@@ -207,10 +207,10 @@ test_no_table_without_memory_or_random_bytes(void **state)
 {
     (void)state;
     sys.has_no_memory = true;
-    assert_null(umi_cma_table_new());
+    assert_null(umi_lend_table_new());
     sys.has_no_memory = false;
     sys.has_no_random = true;
-    assert_null(umi_cma_table_new());
+    assert_null(umi_lend_table_new());
 }
 
 /* ---- reading -------------------------------------------------------------
@@ -222,9 +222,9 @@ test_what_is_lent_can_be_read(void **state)
     (void)state;
     need_reading();
     lend();
-    assert_true(umi_cma_source_read(&source, &loan, copy));
+    assert_true(umi_lend_source_read(&source, &loan, copy));
     assert_memory_equal(copy, lent, SIZE);
-    umi_cma_table_remove(table, loan.slot);
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
@@ -237,15 +237,15 @@ test_the_system_may_read_in_parts(void **state)
     for (int i = 0; i < SIZE; i++) {
         lent[i] = (char)(i * 7);
     }
-    assert_true(umi_cma_source_read(&source, &loan, copy));
+    assert_true(umi_lend_source_read(&source, &loan, copy));
     assert_memory_equal(copy, lent, SIZE);
-    umi_cma_table_remove(table, loan.slot);
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
 test_what_is_not_in_the_table_is_not_read(void **state)
 {
-    umi_cma_loan lies[4];
+    umi_lend_loan lies[4];
 
     (void)state;
     need_reading();
@@ -256,10 +256,10 @@ test_what_is_not_in_the_table_is_not_read(void **state)
     lies[2].slot ^= 1;
     lies[3].slot = UINT32_MAX;
     for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
-        assert_false(umi_cma_source_read(&source, &lies[i], copy));
+        assert_false(umi_lend_source_read(&source, &lies[i], copy));
         assert_int_equal(copy[0], 0);
     }
-    umi_cma_table_remove(table, loan.slot);
+    umi_lend_table_remove(table, loan.slot);
 }
 
 /* A free slot shows the place and the length of what was lent last. */
@@ -269,10 +269,10 @@ test_what_was_lent_is_not_read(void **state)
     (void)state;
     need_reading();
     lend();
-    umi_cma_table_remove(table, loan.slot);
-    assert_false(umi_cma_source_read(&source, &loan, copy));
+    umi_lend_table_remove(table, loan.slot);
+    assert_false(umi_lend_source_read(&source, &loan, copy));
     loan.id = 0;
-    assert_false(umi_cma_source_read(&source, &loan, copy));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
     assert_int_equal(copy[0], 0);
 }
 
@@ -283,34 +283,34 @@ test_a_slot_beyond_the_table_is_not_looked_at(void **state)
     (void)state;
     need_reading();
     source.size = 4;
-    loan        = (umi_cma_loan){.id = 5, .len = SIZE, .slot = 4};
+    loan        = (umi_lend_loan){.id = 5, .len = SIZE, .slot = 4};
     atomic_store(&table->slots[4].id, 5);
     atomic_store(&table->slots[4].address, (uintptr_t)lent);
     atomic_store(&table->slots[4].len, SIZE);
     sys.num_calls = 0;
-    assert_false(umi_cma_source_read(&source, &loan, copy));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
     assert_int_equal(sys.num_calls, 0);
     loan.slot   = 3;
     source.size = 0; /* of nobody */
-    assert_false(umi_cma_source_read(&source, &loan, copy));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
     assert_int_equal(sys.num_calls, 0);
 }
 
 static void
 end_it(void)
 {
-    umi_cma_table_remove(table, loan.slot);
+    umi_lend_table_remove(table, loan.slot);
     memset(lent, 'b', SIZE);
 }
 
 static void
 end_it_and_lend_again(void)
 {
-    umi_cma_loan other;
+    umi_lend_loan other;
 
     sys.before_bytes = NULL;
     end_it();
-    assert_true(umi_cma_table_add(table, lent, SIZE, lent, &other));
+    assert_true(umi_lend_table_add(table, lent, SIZE, lent, &other));
     assert_int_equal(other.slot, loan.slot);
 }
 
@@ -321,7 +321,7 @@ test_a_loan_that_ends_while_it_is_read_is_refused(void **state)
     need_reading();
     lend();
     sys.before_bytes = end_it;
-    assert_false(umi_cma_source_read(&source, &loan, copy));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
 }
 
 static void
@@ -331,8 +331,8 @@ test_a_slot_that_is_used_again_while_it_is_read_is_refused(void **state)
     need_reading();
     lend();
     sys.before_bytes = end_it_and_lend_again;
-    assert_false(umi_cma_source_read(&source, &loan, copy));
-    umi_cma_table_remove(table, loan.slot);
+    assert_false(umi_lend_source_read(&source, &loan, copy));
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
@@ -342,9 +342,9 @@ test_memory_that_is_gone_is_not_read(void **state)
 
     (void)state;
     need_reading();
-    assert_true(umi_cma_table_add(table, nowhere, SIZE, lent, &loan));
-    assert_false(umi_cma_source_read(&source, &loan, copy));
-    umi_cma_table_remove(table, loan.slot);
+    assert_true(umi_lend_table_add(table, nowhere, SIZE, lent, &loan));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
@@ -354,9 +354,9 @@ test_a_process_that_is_gone_cannot_be_read(void **state)
     need_reading();
     lend();
     source.pid = -1;
-    assert_false(umi_cma_source_is_readable(&source));
-    assert_false(umi_cma_source_read(&source, &loan, copy));
-    umi_cma_table_remove(table, loan.slot);
+    assert_false(umi_lend_source_is_readable(&source));
+    assert_false(umi_lend_source_read(&source, &loan, copy));
+    umi_lend_table_remove(table, loan.slot);
 }
 
 static void
@@ -364,7 +364,7 @@ test_a_table_without_slots_is_none(void **state)
 {
     (void)state;
     source.size = 0;
-    assert_false(umi_cma_source_is_readable(&source));
+    assert_false(umi_lend_source_is_readable(&source));
 }
 
 /* ---- both at a time ------------------------------------------------------
@@ -376,14 +376,14 @@ enum {
 
 static struct {
     pthread_mutex_t lock; /* of the message that names the loan */
-    umi_cma_loan    loan;
+    umi_lend_loan   loan;
     char            value;
     bool            is_over;
 } told = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* False once the reader has seen enough. */
 static bool
-tell(const umi_cma_loan *name, char value)
+tell(const umi_lend_loan *name, char value)
 {
     bool is_over;
 
@@ -396,7 +396,7 @@ tell(const umi_cma_loan *name, char value)
 }
 
 static void
-hear(umi_cma_loan *name, char *value, bool is_over)
+hear(umi_lend_loan *name, char *value, bool is_over)
 {
     pthread_mutex_lock(&told.lock);
     *name        = told.loan;
@@ -409,19 +409,19 @@ hear(umi_cma_loan *name, char *value, bool is_over)
 static void *
 run_lender(void *arg)
 {
-    umi_cma_loan name;
-    bool         goes_on = true;
+    umi_lend_loan name;
+    bool          goes_on = true;
 
     (void)arg;
     for (unsigned i = 0; goes_on; i++) {
         memset(lent, (int)i, SIZE);
-        if (!umi_cma_table_add(table, lent, SIZE, lent, &name)) {
+        if (!umi_lend_table_add(table, lent, SIZE, lent, &name)) {
             abort();
         }
         goes_on = tell(&name, (char)i);
         for (volatile unsigned left = i * 37 % 3000; left > 0; left--) {
         }
-        umi_cma_table_remove(table, name.slot);
+        umi_lend_table_remove(table, name.slot);
     }
     return NULL;
 }
@@ -430,10 +430,10 @@ run_lender(void *arg)
 static void
 test_what_is_read_is_whole_or_refused(void **state)
 {
-    pthread_t    lender;
-    umi_cma_loan name;
-    char         value;
-    unsigned     num_read = 0, num_refused = 0;
+    pthread_t     lender;
+    umi_lend_loan name;
+    char          value;
+    unsigned      num_read = 0, num_refused = 0;
 
     (void)state;
     need_reading();
@@ -441,7 +441,7 @@ test_what_is_read_is_whole_or_refused(void **state)
     while (num_read + num_refused < ROUNDS || num_read == 0 ||
            num_refused == 0) {
         hear(&name, &value, false);
-        if (!umi_cma_source_read(&source, &name, copy)) {
+        if (!umi_lend_source_read(&source, &name, copy)) {
             num_refused++;
             continue;
         }

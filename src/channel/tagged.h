@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tagged.h: the parts of a channel whose receives take messages by their tags.
+ * Thread: the worker's owner. */
+#ifndef UMI_CHANNEL_TAGGED_H
+#define UMI_CHANNEL_TAGGED_H
+
+#include "channel/channel.h"
+
+/* The phases of a receive. */
+enum umi_recv_phase {
+    UMI_RECV_QUEUED,   /* in channel->posted */
+    UMI_RECV_CLAIMING, /* waits for a message that lands elsewhere */
+    UMI_RECV_LANDING,  /* UCX writes into its buffer */
+    UMI_RECV_COMPLETE
+};
+
+/* The receive of a message. */
+extern const umi_request_ops umi_tagged_recv_ops;
+
+/* True if umx_ep_close_after_recv() counts receives on `channel`. */
+static inline bool
+umi_tagged_is_counted(const umi_channel *channel)
+{
+    return channel->id == UMI_CHANNEL_0 || channel->id == UMI_CHANNEL_PLAIN_AM;
+}
+
+/* Count a receive that has got a message. */
+static inline void
+umi_tagged_count(umi_channel *channel)
+{
+    if (umi_tagged_is_counted(channel)) {
+        channel->ep->recv_count++;
+        umi_close_check_count(channel->ep);
+    }
+}
+
+/* Count a receive's message back: it is given back. */
+static inline void
+umi_tagged_uncount(umi_channel *channel)
+{
+    if (umi_tagged_is_counted(channel)) {
+        channel->ep->recv_count--;
+    }
+}
+
+/* Hand `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: its
+ * bytes land. */
+umx_status umi_tagged_deliver(umi_channel *channel, umx_message *message,
+                              umx_request *req);
+
+/* ---- give_back.c ---------------------------------------------------------
+ */
+
+/* Give back the message of a receive that was cancelled between completion and
+ * report. If there is no memory for it, the cancellation has come too late. */
+void umi_tagged_return_received(umx_request *req);
+
+/* Give back the message that lands in the buffer of a cancelled receive: it
+ * takes its place in the queue now, so that later receives see it in order. */
+void umi_tagged_return_landing(umx_request *req);
+
+/* Move the bytes of such a message, which are in, out of the lent buffer. */
+void umi_tagged_return_landed(umx_request *req);
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tagged_recv.c: posting receives of messages by their tags, and probes. */
+#include "channel/match.h"
+#include "channel/tagged.h"
+#include "util/hash.h"
+
+static umx_message *
+find_unexpected(const umi_channel *channel, const umx_match *match)
+{
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        umx_message *message = umi_message_at(node);
+
+        if (message->claimant == NULL &&
+            umi_match(match->tag, match->mask, match->flags, &message->info)) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+umx_status
+umi_channel_end_recv(umx_request *req, umx_status status)
+{
+    status = umi_land_unstage(req, status, req->info.length);
+    umi_request_free(req);
+    return status;
+}
+
+umx_request *
+umi_channel_new_recv(umi_channel *channel, const umx_match *match,
+                     uint32_t flags, const umx_buffer *buf,
+                     const umx_op_params *params)
+{
+    umx_ep      *ep  = channel->ep;
+    umx_request *req = umi_request_new(ep->base.worker, &ep->base,
+                                       &umi_tagged_recv_ops, params);
+
+    if (req == NULL) {
+        return NULL;
+    }
+    umi_request_hold_buffer(req, buf);
+    req->info.length          = 0;
+    umi_recv_of(req)->tag     = match->tag;
+    umi_recv_of(req)->mask    = match->mask;
+    umi_recv_of(req)->flags   = flags;
+    umi_recv_of(req)->message = NULL;
+    umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
+    if (!umi_landing_init(req, channel)) {
+        umi_request_free(req);
+        return NULL;
+    }
+    return req;
+}
+
+/* A receive that meets a message which must land, or is landing elsewhere. */
+static umx_status
+recv_later(umi_channel *channel, umx_message *message, umx_request *req)
+{
+    if (message->storage == UMI_STORAGE_LANDING) {
+        message->claimant         = req;
+        umi_recv_of(req)->phase   = UMI_RECV_CLAIMING;
+        umi_recv_of(req)->message = message;
+        return UMX_INPROGRESS;
+    }
+    umi_channel_unqueue(channel, message);
+    return umi_tagged_deliver(channel, message, req);
+}
+
+static umx_status
+recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p, umx_recv_info *info)
+{
+    umx_request *req;
+    umx_status   status;
+
+    if (umi_message_is_at_hand(message)) {
+        *info = message->info;
+        umi_channel_unqueue(channel, message);
+        umi_tagged_count(channel);
+        return umi_channel_copy_out(channel, message, buf, match->flags);
+    }
+    req = umi_channel_new_recv(channel, match, match->flags, buf, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = recv_later(channel, message, req);
+    if (status != UMX_INPROGRESS) {
+        *info = req->info;
+        return umi_channel_end_recv(req, status);
+    }
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
+                 const umx_buffer *buf, const umx_op_params *params,
+                 umx_request **req_p, umx_recv_info *info)
+{
+    umi_channel *channel;
+    umx_message *message;
+    umx_request *req;
+    umx_status   status = umi_channel_check_recv(
+          ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_endpoint_check_buffer(buf);
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umi_list_is_empty(&channel->unexpected) && umi_endpoint_may_read(ep)) {
+        message = find_unexpected(channel, match);
+        if (message != NULL) {
+            return recv_queued(channel, message, match, buf, params, req_p,
+                               info);
+        }
+    }
+    status = umi_endpoint_recv_status(ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    req = umi_channel_new_recv(channel, match, match->flags, buf, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_list_append(&channel->posted, &req->node);
+    *req_p = req;
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
+                         const umx_buffer *small, const umx_op_params *params,
+                         umx_request **req_p, umx_message **message_p)
+{
+    static const umx_buffer nothing;
+
+    umi_channel *channel;
+    umx_message *message = NULL;
+    umx_request *req;
+    umx_status   status = umi_channel_check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (umi_endpoint_may_read(ep)) {
+        message = find_unexpected(channel, match);
+    }
+    if (message == NULL) {
+        status = umi_endpoint_recv_status(ep);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    req = umi_channel_new_recv(channel, match,
+                               match->flags | UMI_MATCH_WANT_MESSAGE,
+                               small != NULL ? small : &nothing, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (message == NULL) {
+        umi_list_append(&channel->posted, &req->node);
+        status = UMX_INPROGRESS;
+    } else {
+        status = recv_later(channel, message, req);
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = req;
+    } else {
+        *message_p = umi_recv_of(req)->message;
+        umi_request_free(req);
+    }
+    return status;
+}
+
+umx_status
+umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
+                         const umx_op_params *params, umx_request **req_p,
+                         umx_message **message_p)
+{
+    return umi_channel_recv_message(ep,
+                                    umi_channel_id(UMI_KIND_MESSAGE, number),
+                                    match, NULL, params, req_p, message_p);
+}
+
+umx_status
+umi_channel_probe(umx_ep *ep, uint32_t id, const umx_match *match,
+                  umx_recv_info *info)
+{
+    umi_channel *channel;
+    umx_message *message;
+    umx_status   status = umi_channel_check_recv(ep, id, &channel);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    message = umi_endpoint_may_read(ep) ? find_unexpected(channel, match) :
+                                          NULL;
+    if (message == NULL) {
+        return UMX_ERR_NO_MESSAGE;
+    }
+    *info = message->info;
+    return UMX_OK;
+}
+
+umx_status
+umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
+                  umx_recv_info *info)
+{
+    return umi_channel_probe(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
+                             match, info);
+}
+
+uint64_t
+umx_tag_hash(const void *data, size_t len)
+{
+    return umi_siphash(data, len);
+}

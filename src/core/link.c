@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/link.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* Making UCX's endpoint anew costs a millisecond at each side. */
+    LINGER_MS = 2000,
+    /* How often UCX's tcp is asked whether all is out that it has begun to
+     * send, and how often it must say so to be believed. */
+    QUIET_FIRST  = 2,
+    QUIET_SECOND = 20,
+    QUIET_NS     = 5 * 1000000,
+    /* How many endpoints are made for a peer whose number is far ahead. */
+    MAX_SKIPS = 2048
+};
+
+const umi_link *
+umi_link_with_key(const umx_worker *worker, const uint8_t *key)
+{
+    UMI_LIST_FOREACH(node, &worker->links) {
+        const umi_link *link = umi_container_of(node, umi_link, node);
+
+        if (link->is_proven && memcmp(link->key, key, UMI_X25519_SIZE) == 0) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+static bool
+has_address(const umi_link *link, const umi_peer_claim *claim)
+{
+    uint8_t hash[UMI_SHA256_SIZE];
+
+    umi_sha256(claim->address, claim->address_len, hash);
+    return memcmp(link->address_hash, hash, UMI_SHA256_SIZE) == 0;
+}
+
+/* A link that was made for the same claim by another handshake will do: if one
+ * of the two claims is true, so is the other. */
+umi_link *
+umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim)
+{
+    UMI_LIST_FOREACH(node, &ep->worker->links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
+
+        if (!link->is_failed && link->engine == ep->engine &&
+            link->uuid == claim->uuid &&
+            memcmp(link->key, claim->key, UMI_X25519_SIZE) == 0 &&
+            (link->is_proven || has_address(link, claim))) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+static void
+unlink_ep(umi_ep_base *ep)
+{
+    umi_node_remove(&ep->link_node);
+    ep->link   = NULL;
+    ep->handle = NULL;
+}
+
+/* ---- UCX's endpoint ------------------------------------------------------
+ */
+
+static void
+on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
+{
+    umi_link *link = arg;
+
+    (void)handle;
+    if (link->is_failed) {
+        return;
+    }
+    link->is_failed = true;
+    UMI_LIST_FOREACH_SAFE(node, &link->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, link_node);
+
+        if (ep->is_bound) {
+            ep->ucx_error = umi_ep_status(status);
+            umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
+        } else {
+            unlink_ep(ep); /* its handshake gets another */
+        }
+    }
+    if (umi_list_is_empty(&link->eps)) {
+        umi_timer_start(link->worker, &link->linger, 0);
+    }
+}
+
+static umx_status
+open_handle(umi_link *link, const void *address)
+{
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address     = address,
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_ucx_error, .arg = link},
+    };
+
+    link->worker->is_armed = false;
+    link->id               = umi_engine_count(link->engine, link->uuid);
+    if (link->id == 0) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return (umx_status)ucp_ep_create(link->engine->ucp, &params, &link->handle);
+}
+
+/* Make endpoints that nobody uses, until the next one has the number `id`. */
+static umx_status
+skip_to(umi_link *link, const void *address, uint64_t id)
+{
+    uint64_t made = umi_engine_counted(link->engine, link->uuid);
+
+    for (int i = 0; made + 1 < id; i++, made++) {
+        umx_status status = (i < MAX_SKIPS) ? open_handle(link, address) :
+                                              UMX_ERR_CONNECTION_RESET;
+
+        if (status != UMX_OK) {
+            return status;
+        }
+        umi_engine_close(link->engine, link->handle);
+        (void)ucp_worker_progress(link->engine->ucp); /* close descriptors */
+    }
+    return UMX_OK;
+}
+
+static void
+note_transport(const char *transport, const char *device, void *arg)
+{
+    umi_link *link = arg;
+
+    (void)device;
+    if (umi_transport_is_shm(transport)) {
+        link->has_shm = true;
+    }
+    if (strcmp(transport, "tcp") == 0) {
+        link->has_tcp = true;
+    }
+    if (strncmp(transport, "rc_", 3) == 0 ||
+        strncmp(transport, "dc_", 3) == 0) {
+        link->has_rdma = true;
+    }
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void free_link(umi_link *link);
+
+static void look_if_quiet(umi_link *link);
+
+static void
+on_linger(umi_timer *timer)
+{
+    umi_link *link = umi_container_of(timer, umi_link, linger);
+
+    if (link->is_failed && link->is_ending) {
+        free_link(link);
+    } else if (link->is_ending) {
+        look_if_quiet(link);
+    } else {
+        umi_link_close(link);
+    }
+}
+
+static bool
+is_anothers(const umx_worker *worker, const umi_peer_claim *claim)
+{
+    UMI_LIST_FOREACH(node, &worker->links) {
+        const umi_link *link = umi_container_of(node, umi_link, node);
+
+        if (claim->uuid != 0 && link->is_proven && !link->is_failed &&
+            link->uuid == claim->uuid &&
+            memcmp(link->key, claim->key, UMI_X25519_SIZE) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static umx_status
+link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
+         umi_link **link_p)
+{
+    umx_worker *worker = ep->worker;
+    umi_link   *link;
+    umx_status  status;
+
+    if (is_anothers(worker, claim)) {
+        return UMX_ERR_REJECTED;
+    }
+    link = calloc(1, sizeof(*link) + worker->hooks->link_size);
+    if (link == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    link->worker = worker;
+    link->engine = ep->engine;
+    memcpy(link->worker_id, claim->worker_id, UMI_WORKER_ID_SIZE);
+    memcpy(link->key, claim->key, UMI_X25519_SIZE);
+    memcpy(link->shared, claim->shared, UMI_X25519_SIZE);
+    umi_sha256(claim->address, claim->address_len, link->address_hash);
+    link->uuid = claim->uuid;
+    umi_list_init(&link->eps);
+    umi_timer_init(&link->linger, on_linger);
+    status = skip_to(link, claim->address, id);
+    if (status == UMX_OK) {
+        status = open_handle(link, claim->address);
+    }
+    if (status != UMX_OK) {
+        explicit_bzero(link->shared, sizeof(link->shared));
+        free(link);
+        return status;
+    }
+    umi_engine_hold(link->engine);
+    (void)!umi_transports(link->handle, note_transport, link);
+    umi_list_append(&worker->links, &link->node);
+    worker->hooks->init_link(link);
+    *link_p = link;
+    return UMX_OK;
+}
+
+static void
+forget_link(umi_link *link)
+{
+    umi_node_remove(&link->node);
+    umi_engine_release(link->engine);
+    free(link);
+}
+
+/* Close UCX's endpoint. What UCX has begun may end later: on_drained(). */
+static void
+free_link(umi_link *link)
+{
+    bool is_draining = link->is_draining;
+
+    umi_timer_stop(&link->linger);
+    explicit_bzero(link->shared, sizeof(link->shared));
+    link->is_closed = true;
+    umi_engine_close(link->engine, link->handle);
+    if (!is_draining) {
+        forget_link(link);
+    }
+}
+
+static void
+on_drained(void *request, ucs_status_t status, void *arg)
+{
+    umi_link *link = arg;
+
+    (void)status;
+    ucp_request_free(request);
+    link->worker->closes_in_ucx--;
+    link->is_draining = false;
+    if (link->is_closed) {
+        forget_link(link);
+    } else {
+        umi_timer_start(link->worker, &link->linger, QUIET_NS);
+    }
+}
+
+/* Tell how many flushes in a row must be done at once. The two sides need
+ * different numbers, so that one closes first. */
+static unsigned
+quiet_needed(const umi_link *link)
+{
+    bool is_first = memcmp(link->worker->key, link->key, UMI_X25519_SIZE) <= 0;
+
+    return is_first ? QUIET_FIRST : QUIET_SECOND;
+}
+
+/* A flush that UCX has done at once says that nothing is in its hands now. */
+static void
+look_if_quiet(umi_link *link)
+{
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send   = on_drained,
+        .user_data = link,
+    };
+    ucs_status_ptr_t request = ucp_ep_flush_nbx(link->handle, &params);
+
+    link->worker->is_armed = false;
+    link->num_quiet++;
+    if (UCS_PTR_IS_PTR(request)) {
+        link->is_draining = true;
+        link->num_quiet   = 0;
+        link->worker->closes_in_ucx++;
+    } else if (UCS_PTR_IS_ERR(request) ||
+               link->num_quiet >= quiet_needed(link)) {
+        free_link(link);
+    } else {
+        umi_timer_start(link->worker, &link->linger, QUIET_NS);
+    }
+}
+
+/* UCX's tcp (1.22) may not be closed while it sends, and not by both sides at
+ * once. It owes the peer a goodbye (uct_tcp_ep_destroy). What it has begun to
+ * send without a copy is cut off, and it waits for its end for ever; where it
+ * was a copy, it waits until the socket takes it. If the peer's own goodbye
+ * comes meanwhile, UCX frees its endpoint for that and goes on to use it for
+ * the other (uct_tcp_iface_handle_events). To who has had the other's goodbye,
+ * it owes none. So an endpoint is closed when what has begun is out, by one of
+ * the two sides first; a peer that takes nothing is waited for until it goes,
+ * or the worker does, which polls its sockets no more. */
+static void
+end_link(umi_link *link)
+{
+    umx_worker *worker = link->worker;
+
+    if (!link->has_tcp || !link->is_proven || link->is_failed ||
+        worker->is_ending) {
+        free_link(link);
+        return;
+    }
+    link->is_ending = true;
+    umi_node_remove(&link->node);
+    umi_list_append(&worker->ending_links, &link->node);
+    look_if_quiet(link);
+}
+
+void
+umi_link_close(umi_link *link)
+{
+    while (!umi_list_is_empty(&link->eps)) {
+        umi_ep_base *ep = umi_container_of(link->eps.next, umi_ep_base,
+                                           link_node);
+
+        unlink_ep(ep);
+        ep->ucx_error = UMX_ERR_CONNECTION_RESET;
+        umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
+    }
+    link->worker->hooks->fini_link(link);
+    end_link(link);
+}
+
+void
+umi_link_fail(umi_link *link, const char *reason)
+{
+    UMI_LIST_FOREACH(node, &link->eps) {
+        umi_container_of(node, umi_ep_base, link_node)->reason = reason;
+    }
+    umi_link_close(link);
+}
+
+/* Replace `old`, whose counterpart is gone, by `link`. The connections that are
+ * not bound yet go over. */
+static void
+supersede(umi_link *old, umi_link *link)
+{
+    UMI_LIST_FOREACH_SAFE(node, &old->eps) {
+        umi_ep_base *ep = umi_container_of(node, umi_ep_base, link_node);
+
+        if (!ep->is_bound) {
+            unlink_ep(ep);
+            umi_link_attach(link, ep);
+        }
+    }
+    umi_link_close(old);
+}
+
+umx_status
+umi_link_claim(const umi_ep_base *ep, const umi_peer_claim *claim,
+               umi_link **link_p)
+{
+    *link_p = umi_link_find(ep, claim);
+    return (*link_p != NULL) ?
+               UMX_OK :
+               link_new(ep, claim,
+                        umi_engine_counted(ep->engine, claim->uuid) + 1,
+                        link_p);
+}
+
+umx_status
+umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
+             umi_link **link_p)
+{
+    umi_link  *old = umi_link_find(ep, claim);
+    umx_status status;
+
+    if (old != NULL && old->id == id) {
+        old->is_proven = true;
+        *link_p        = old;
+        return UMX_OK;
+    }
+    if (id <= umi_engine_counted(ep->engine, claim->uuid)) {
+        return UMX_ERR_CONNECTION_RESET;
+    }
+    status = link_new(ep, claim, id, link_p);
+    if (status != UMX_OK) {
+        return status;
+    }
+    (*link_p)->is_proven = true;
+    if (old != NULL) {
+        supersede(old, *link_p);
+    }
+    return UMX_OK;
+}
+
+void
+umi_link_attach(umi_link *link, umi_ep_base *ep)
+{
+    ep->link   = link;
+    ep->handle = link->handle;
+    umi_list_append(&link->eps, &ep->link_node);
+    umi_timer_stop(&link->linger);
+}
+
+void
+umi_link_detach(umi_ep_base *ep, bool is_graceful)
+{
+    umi_link *link    = ep->link;
+    bool      is_well = is_graceful || !ep->is_bound;
+
+    ep->is_cut = !is_graceful;
+    if (link == NULL) {
+        return;
+    }
+    unlink_ep(ep);
+    if (!umi_list_is_empty(&link->eps)) {
+        return;
+    }
+    if (is_well && link->is_proven && !link->is_failed) {
+        umi_timer_start(link->worker, &link->linger,
+                        LINGER_MS * UINT64_C(1000000));
+    } else {
+        umi_link_close(link);
+    }
+}
+
+void
+umi_links_free(umx_worker *worker)
+{
+    while (!umi_list_is_empty(&worker->links)) {
+        umi_link_close(umi_container_of(worker->links.next, umi_link, node));
+    }
+    UMI_LIST_FOREACH_SAFE(node, &worker->ending_links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
+
+        if (!link->is_closed) {
+            free_link(link);
+        }
+    }
+}
+
+void
+umi_links_fini(umx_worker *worker)
+{
+    umi_node *node;
+
+    while ((node = umi_list_pop(&worker->ending_links)) != NULL) {
+        free(umi_container_of(node, umi_link, node));
+    }
+}

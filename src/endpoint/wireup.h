@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wireup.h: the parts of a handshake. wireup.c has its messages. Thread: the
+ * worker's owner. */
+#ifndef UMI_WIREUP_H
+#define UMI_WIREUP_H
+
+#include "endpoint/endpoint.h"
+
+static inline const umx_config *
+umi_endpoint_config(const umx_ep *ep)
+{
+    return &umi_endpoint_worker(ep)->context->config;
+}
+
+/* ---- where.c -------------------------------------------------------------
+ */
+
+/* Write who and where this side is. */
+umx_status umi_where_fill(umx_ep *ep, umi_where *where);
+
+/* Keep who and where the peer says it is, as the handshake's claim. A status
+ * and its reason. */
+umx_status umi_where_keep(umx_ep *ep, const umi_where *where,
+                          const char **reason_p);
+
+/* ---- proof.c -------------------------------------------------------------
+ */
+
+/* Make the HMAC of AUTH: the connecting side knows the token. */
+void umi_proof_of_token(const umx_ep *ep, uint8_t *mac);
+
+/* Make the HMAC of WELCOME, which is all at `welcome` but for the HMAC: the
+ * listening side has the secret key to the public one it names, and the token.
+ */
+void umi_proof_of_server(const umx_ep *ep, const uint8_t *welcome, size_t len,
+                         uint8_t *mac);
+
+/* Make the HMAC of OPEN: the connecting side has its secret key, and the token;
+ * `link` is the number that it has chosen. */
+void umi_proof_of_client(const umx_ep *ep, uint64_t link, uint8_t *mac);
+
+/* ---- peer_address.c ------------------------------------------------------
+ */
+
+/* Check that UCX can be given the address in `where`. If so UCX's number of the
+ * peer's worker goes into the handshake's claim. A status and its reason. */
+umx_status umi_peer_address_check(umx_ep *ep, const umi_where *where,
+                                  const char **reason_p);
+
+/* Check that UCX may map the memory that the peer's address names. That takes
+ * as long as the rest of a handshake, and is done only if UCX is going to be
+ * given the address: not where the link `id` (0: any) to that worker is there.
+ * A status and its reason. */
+umx_status umi_peer_address_check_memory(umx_ep *ep, uint64_t id,
+                                         const char **reason_p);
+
+/* ---- connect.c -----------------------------------------------------------
+ */
+
+/* Tell what the peer sent instead of a message, as far as it can be shown. */
+const char *umi_handshake_name_foreign(umx_ep *ep);
+
+#endif

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""docs/hacking.md: what it names exists, and what it tells to do works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/hacking.md").read_text()
+EXAMPLE = PAGE[PAGE.index("## To add") : PAGE.index("## Find a fault")]
+
+STEP = re.compile(r"^\| \d+\. .* \| `(.+)` \| `(\w+)` \|$", re.MULTILINE)
+NEW_FILE = re.compile(
+    r", as `([\w/.]+)`[.:][^`]*```(?:c|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+CHANGE = re.compile(r"^```diff\n\+\+\+ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def new_files() -> dict[str, str]:
+    return dict(NEW_FILE.findall(EXAMPLE))
+
+
+def changes() -> Iterator[tuple[str, list[str], list[str]]]:
+    """File, the lines that it has, and the lines that follow these as new ones."""
+    for name, body in CHANGE.findall(EXAMPLE):
+        lines = body.splitlines()
+        there = [line[1:] for line in lines if line[0] == " "]
+        added = [line[1:] for line in lines if line[0] == "+"]
+        assert lines == [f" {line}" for line in there] + [f"+{line}" for line in added]
+        yield name, there, added
+
+
+def apply_example(tree: Path) -> None:
+    for name, text in new_files().items():
+        assert not (tree / name).exists()
+        (tree / name).write_text(text)
+    for name, there, added in changes():
+        text = (tree / name).read_text()
+        before = "\n".join(there) + "\n"
+        assert text.count(before) == 1, f"{name} has not once: {before}"
+        after = "\n".join(there + added) + "\n"
+        (tree / name).write_text(text.replace(before, after))
+
+
+def test_every_room_is_in_the_table():
+    rooms = {f"src/{path.parent.name}" for path in ROOT.glob("src/*/*.c")}
+    rooms |= {f"ucp_ext/{path.parent.name}" for path in ROOT.glob("ucp_ext/*/*.c")}
+    listed = set(re.findall(r"^\| `([\w/]+)` \|", PAGE, re.MULTILINE))
+    assert rooms <= listed
+    assert [room for room in listed if not (ROOT / room).is_dir()] == []
+
+
+@pytest.mark.parametrize(("name", "function"), STEP.findall(PAGE))
+def test_a_message_takes_the_way_that_is_told(name, function):
+    text = (ROOT / name).read_text()
+    assert re.search(rf"^(?:.* )?{function}(?:\(|\[| = )", text, re.MULTILINE)
+
+
+def test_targets_of_make_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"(?:`|^    |&& )make ([a-z][\w-]*)", PAGE, re.M))
+    assert len(targets) > 8
+    assert [t for t in targets if f"\n{t}:" not in makefile] == []
+
+
+def test_the_example_is_as_short_as_it_says():
+    files = [name for name in new_files() if name.startswith("ucp_ext/")]
+    in_c = [(name, added) for name, _, added in changes() if name[:7] == "ucp_ext"]
+    assert len(files) == 1
+    lines = [line for _, added in in_c for line in added if line]
+    assert (len(lines), len(in_c)) == (2, 2)
+    assert "one new file and two lines in two others" in EXAMPLE
+
+
+def library() -> Path:
+    """libumx as ``make -C src`` has built it, if it is up to date."""
+    built = ROOT / "src/build/release/libumx.a"
+    patterns = ("src/*/*.[ch]", "include/umx/*.h")
+    sources = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    newest = max(path.stat().st_mtime for path in sources)
+    if not built.exists() or built.stat().st_mtime < newest:
+        pytest.skip("make -C src has not been run")
+    return built
+
+
+def run(tree: Path, *command: str | Path, **env: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=tree,
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_example_is_laid_out_as_the_rest(tmp_path):
+    tools = Path(sys.executable).parent
+    if not (tools / "ruff").exists() or not (tools / "clang-format").exists():
+        pytest.skip("no ruff, or no clang-format")
+    changed = [name for name, _, _ in changes()]
+    # ruff takes modules for this project's if they are there.
+    shutil.copytree(ROOT / "ucp", tmp_path / "ucp")
+    for name in ("pyproject.toml", ".clang-format", *changed):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in new_files():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    apply_example(tmp_path)
+    names = [*new_files(), *changed]
+    in_c = [name for name in names if name.startswith("ucp_ext/")]
+    in_python = [name for name in names if name.endswith((".py", ".pyi"))]
+    run(tmp_path, tools / "clang-format", "--dry-run", "-Werror", *in_c)
+    run(tmp_path, tools / "ruff", "check", *in_python)
+    run(tmp_path, tools / "ruff", "format", "--check", *in_python)
+
+
+# Half a minute of one core: the extension is compiled, libumx is not.
+@pytest.mark.timeout(300)
+def test_the_example_builds_and_passes_its_test(tmp_path):
+    pytest.importorskip("setuptools", "77")
+    libumx = library()
+    tree = tmp_path / "tree"
+    skipped = shutil.ignore_patterns(
+        ".*", "build", "*.egg-info", "__pycache__", "src", "corpus", "*.so"
+    )
+    shutil.copytree(ROOT, tree, ignore=skipped)
+    apply_example(tree)
+    build = ("setup.py", "build_ext", "--inplace", f"--link-objects={libumx}")
+    python = (sys.executable, "-P")
+    run(tree, *python, *build, UCP_DEBUG="1")
+    reference = "every_public_name_of_a_class_is_in_the_reference and Endpoint"
+    for tests in (["tests/test_noop.py"], ["tests/test_docs.py", "-k", reference]):
+        output = run(tree, *python, "-m", "pytest", "-q", *tests, PYTHONPATH=str(tree))
+        assert re.search(r"^[2-9] passed", output, re.MULTILINE), output

@@ -1,0 +1,880 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m ucp run``: ranks on this host, what they print, how all end."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import pty
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from script import run_script
+
+from ucp import _launcher
+
+RUN = [sys.executable, "-P", "-m", "ucp", "run"]
+
+# How long a launcher may take that should end by itself.
+LIMIT = 40
+
+# What each rank says when it is up: its process and its children's.
+UP = """
+import os, signal, subprocess, sys, time
+rank = int(os.environ["UCP_RANK"])
+def up(*pids):
+    print("up", os.getpid(), *pids)
+def child(source):
+    return subprocess.Popen(
+        [sys.executable, "-c", source + "; import time; print(flush=True); "
+         "time.sleep(100)"],
+        stdout=subprocess.PIPE, start_new_session=True)
+def wait():
+    time.sleep(100)
+"""
+
+
+def run(*arguments, text=True, **options):
+    """Run ranks; the launcher when it has ended."""
+    return subprocess.run(
+        [*RUN, *arguments], capture_output=True, text=text, timeout=LIMIT, **options
+    )
+
+
+def run_code(ranks, code, *options, **more):
+    return run("-n", str(ranks), *options, "-c", UP + code, **more)
+
+
+@contextlib.contextmanager
+def started(ranks, code, *options, **more):
+    """A launcher whose ranks are up, and the processes that they named."""
+    launcher = subprocess.Popen(
+        [*RUN, "-n", str(ranks), *options, "-c", UP + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+    try:
+        pids = {}
+        while len(pids) < ranks:
+            rank, word, *numbers = launcher.stdout.readline().split()
+            if word == "up":
+                pids[int(rank[1:-1])] = [*map(int, numbers)]
+        yield launcher, [pid for rank in sorted(pids) for pid in pids[rank]]
+    finally:
+        launcher.kill()
+        launcher.communicate(timeout=LIMIT)  # until nobody has its output
+
+
+def end_of(launcher):
+    """The status and standard error of a launcher that ends by itself."""
+    _, err = launcher.communicate(timeout=LIMIT)
+    return launcher.returncode, err
+
+
+def supervisor_of(launcher):
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+    return int(children.read_text())
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def await_end(pids):
+    """Who adopted them may still have to take their status."""
+    while any(is_there(pid) for pid in pids):
+        time.sleep(0.01)
+
+
+def by_rank(output):
+    """The lines of each rank, in order."""
+    lines = {}
+    for line in output.splitlines():
+        rank, text = re.fullmatch(r"\[(\d+)\] (.*)", line).groups()
+        lines.setdefault(int(rank), []).append(text)
+    return lines
+
+
+# ---- the environment ---------------------------------------------------------
+
+ENVIRONMENT = """
+print(*(os.environ.get(name, "-") for name in
+      ("UCP_RANK", "UCP_SIZE", "UCP_ROOT", "UCP_TOKEN", "UCP_TOKEN_FILE")))
+"""
+
+
+def environments(ranks, **env):
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("UCP_TOKEN")}
+    done = run_code(ranks, ENVIRONMENT, env=environ | env)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = by_rank(done.stdout)
+    return [line.split() for rank in range(ranks) for line in lines[rank]]
+
+
+def test_each_rank_has_its_number_and_all_the_same_size_root_and_token():
+    ranks = environments(3)
+    assert [rank[:2] for rank in ranks] == [["0", "3"], ["1", "3"], ["2", "3"]]
+    ((root, token, token_file),) = {tuple(rank[2:]) for rank in ranks}
+    host, port = root.split(":")
+    assert host == "127.0.0.1" and 1024 <= int(port) <= 65535
+    assert len(token) == 64 and token_file == "-"
+
+
+def test_each_run_has_a_token_of_its_own():
+    assert environments(1)[0][3] != environments(1)[0][3]
+
+
+@pytest.mark.parametrize("name", ["UCP_TOKEN", "UCP_TOKEN_FILE"])
+def test_a_token_that_is_there_is_left(name):
+    (rank,) = environments(1, **{name: "mine"})
+    assert sorted(rank[3:]) == ["-", "mine"]
+
+
+MEET = """
+import asyncio, ucp
+from ucp import _ranks
+
+async def root(host, port, size):
+    async with ucp.create_listener(host=host, port=port) as listener:
+        for _ in range(1, size):
+            ep = await listener.accept()
+            await ep.send_obj(b"hello " + await ep.recv_obj())
+            await ep.close()
+
+async def other(host, port, rank):
+    while True:
+        try:
+            ep = await ucp.connect(host, port)
+        except ucp.exceptions.UCXNotConnected:
+            continue  # rank 0 does not listen yet
+        await ep.send_obj(b"%d" % rank)
+        print((await ep.recv_obj()).decode())
+        await ep.close()
+        return
+
+ranks = _ranks.from_environment()
+host, port = ranks.root.removeprefix("tcp://").split(":")
+if ranks.rank == 0:
+    asyncio.run(root(host, int(port), ranks.size))
+else:
+    asyncio.run(other(host, int(port), ranks.rank))
+"""
+
+
+def test_rank_0_listens_at_the_root_and_the_others_connect():
+    done = run("-n", "3", "-c", MEET)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert by_rank(done.stdout) == {1: ["hello 1"], 2: ["hello 2"]}
+
+
+def test_who_has_no_token_does_not_get_in():
+    code = "import os\nif os.environ['UCP_RANK'] == '1': del os.environ['UCP_TOKEN']\n"
+    done = run("-n", "2", "-c", code + MEET)
+    assert done.returncode == 1
+    assert "UCXAuthError" in done.stderr
+    assert "ucp run: rank 1 exited with status 1; ending 1 more" in done.stderr
+
+
+@pytest.fixture
+def reserved_port():
+    with _launcher._reserve_port() as root:
+        yield root.getsockname()[1]
+
+
+@pytest.fixture
+def only_that_port(reserved_port):
+    """A socket for which the system has to choose the reserved port."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ip_local_port_range = 51
+        try:
+            sock.setsockopt(
+                socket.IPPROTO_IP,
+                ip_local_port_range,
+                struct.pack("I", reserved_port << 16 | reserved_port),
+            )
+        except OSError:
+            pytest.skip("Linux 6.3 chooses from a range of the program's")
+        yield sock
+
+
+def test_the_reserved_port_is_given_to_nobody_who_asks_for_any(only_that_port):
+    with pytest.raises(OSError) as raised:
+        only_that_port.bind(("127.0.0.1", 0))
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+def test_the_reserved_port_is_given_to_no_connection(only_that_port):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with pytest.raises(OSError) as raised:
+            only_that_port.connect(server.getsockname())
+    assert raised.value.errno == errno.EADDRNOTAVAIL
+
+
+def test_the_reserved_port_refuses_connections_until_somebody_listens(reserved_port):
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", reserved_port))
+    with socket.create_server(("127.0.0.1", reserved_port)):
+        socket.create_connection(("127.0.0.1", reserved_port)).close()
+
+
+# ---- output ------------------------------------------------------------------
+
+
+def test_lines_are_whole_and_in_order():
+    code = """
+for n in range(200):
+    for part in (f"line {n} ", "x" * (n * 50), f" of {rank}\\n"):
+        sys.stdout.write(part)  # each is written by itself
+"""
+    done = run_code(4, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = by_rank(done.stdout)
+    for rank in range(4):
+        assert lines[rank] == [f"line {n} {'x' * n * 50} of {rank}" for n in range(200)]
+
+
+def test_lines_are_whole_where_both_outputs_are_one_file():
+    code = """
+for n in range(200):
+    for file in (sys.stdout, sys.stderr):
+        file.write(f"{file.name} ")
+        file.write("x" * 5000 + "\\n")
+"""
+    done = subprocess.run(
+        [*RUN, "-n", "2", "-c", UP + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0
+    for lines in by_rank(done.stdout).values():
+        for name in ("<stdout>", "<stderr>"):
+            assert lines.count(f"{name} {'x' * 5000}") == 200
+
+
+def test_a_line_appears_while_its_rank_goes_on():
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with started(2, "up(); wait()", env=env) as (launcher, _):
+        assert launcher.poll() is None
+
+
+def test_standard_error_stays_standard_error():
+    done = run_code(2, "print('out', rank); print('err', rank, file=sys.stderr)")
+    assert by_rank(done.stdout) == {0: ["out 0"], 1: ["out 1"]}
+    assert by_rank(done.stderr) == {0: ["err 0"], 1: ["err 1"]}
+
+
+def test_a_last_line_without_a_newline_is_a_line():
+    done = run_code(3, "sys.stdout.write(f'a{rank}\\nend of {rank}')")
+    assert by_rank(done.stdout) == {n: [f"a{n}", f"end of {n}"] for n in range(3)}
+
+
+def test_empty_lines_and_carriage_returns_stay():
+    done = run_code(1, r"sys.stdout.write('\n\n10%\r20%\n')", text=False)
+    assert done.stdout == b"[0] \n[0] \n[0] 10%\r20%\n"
+
+
+def test_bytes_are_not_decoded():
+    data = bytes(range(256)).replace(b"\n", b"") * 2
+    done = run_code(
+        1, f"sys.stdout.buffer.write({data!r}); sys.stdout.flush()", text=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"[0] " + data + b"\n")
+
+
+def test_without_prefix_the_bytes_are_the_programs():
+    code = "import random; data = random.Random(1).randbytes(1_000_000)"
+    scope = {}
+    exec(code, scope)
+    done = run_code(
+        1, code + "; sys.stdout.buffer.write(data)", "--no-prefix", text=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, scope["data"], b"")
+
+
+def test_without_prefix_lines_are_whole_too():
+    code = (
+        "for _ in range(99): sys.stdout.write(f'{rank}' * 30); sys.stdout.write('\\n')"
+    )
+    done = run_code(3, code + "\nsys.stdout.write(f'end of {rank}')", "--no-prefix")
+    lines = done.stdout.splitlines()
+    expected = [line for n in range(3) for line in [f"{n}" * 30] * 99 + [f"end of {n}"]]
+    assert sorted(lines) == sorted(expected)
+
+
+def test_one_file_for_both_outputs_has_whole_lines_without_prefix():
+    code = "import sys; sys.stdout.write('a'); sys.stderr.write('b')"
+    done = subprocess.run(
+        [*RUN, "-n", "1", "--no-prefix", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT,
+    )
+    assert done.stdout in (b"a\nb", b"b\na")
+
+
+def test_what_a_rank_has_printed_comes_before_what_is_said_of_it():
+    printed = run_script("""
+import os, threading
+from ucp._rank_output import Relay
+ended = threading.Event()
+os.dup2(1, 2)
+relay = Relay(prefix=True, timestamps=False, on_end=ended.set)
+for rank in range(3):
+    reader, writer = os.pipe()
+    relay.add(reader, rank, 1)
+    os.write(writer, b"x" * 50_000 + b"\\n")
+relay.say("the end of all")
+relay.start()
+relay.finish()
+ended.wait()
+""")
+    *lines, last = printed.splitlines()
+    assert sorted(lines) == [f"[{rank}] {'x' * 50_000}" for rank in range(3)]
+    assert last == "ucp run: the end of all"
+
+
+def test_timestamps_are_the_time_of_day():
+    out = run_code(1, "print('a')", "--timestamps").stdout
+    assert re.fullmatch(r"\[0\] [0-2]\d:[0-5]\d:[0-5]\d\.\d{3} a\n", out)
+    out = run_code(1, "print('a')", "--timestamps", "--no-prefix").stdout
+    assert re.fullmatch(r"[0-2]\d:[0-5]\d:[0-5]\d\.\d{3} a\n", out)
+
+
+def test_a_hundred_million_bytes_come_through():
+    code = """
+line = f"{rank}" * 999 + "\\n"
+for _ in range(500): sys.stdout.write(line * 100)
+"""
+    found = [hashlib.sha256(), hashlib.sha256()]
+    launcher = subprocess.Popen(
+        [*RUN, "-n", "2", "-c", UP + code], stdout=subprocess.PIPE
+    )
+    with launcher:
+        for line in launcher.stdout:
+            found[int(line[1:2])].update(line[4:])
+    assert launcher.returncode == 0
+    for rank in range(2):
+        expected = hashlib.sha256((b"%d" % rank * 999 + b"\n") * 50_000)
+        assert found[rank].hexdigest() == expected.hexdigest()
+
+
+def test_ranks_that_have_closed_their_output_go_on():
+    done = run_code(2, "os.close(1); os.close(2); sys.exit(3 * rank)", "--grace", "0.1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("ucp run: rank 1 exited with status 3")
+
+
+def test_ranks_whose_output_nobody_reads_end_as_without_a_launcher():
+    with started(2, "up()\nwhile True: print('x' * 1000)") as (launcher, pids):
+        launcher.stdout.close()
+        launcher.stdout = None
+        status, err = end_of(launcher)
+        assert status == 1
+        assert "BrokenPipeError" in err
+        assert not any(map(is_there, pids))
+
+
+def test_ranks_wait_for_who_reads_their_output():
+    code = "up()\nfor n in range(100): print(n, 'x' * 10_000)"
+    with started(1, code) as (launcher, pids):
+        assert is_there(pids[0])  # a million bytes fill every pipe
+        assert len(launcher.stdout.readlines()) == 100
+        assert end_of(launcher) == (0, "")
+
+
+def test_output_that_nobody_takes_does_not_keep_an_interrupted_launcher():
+    code = "up()\nwhile True: print('x' * 1000)"
+    with started(2, code, "--grace", "0.5") as (launcher, pids):
+        launcher.terminate()
+        assert launcher.wait(LIMIT) == -signal.SIGTERM
+        assert not any(map(is_there, pids))
+
+
+def test_standard_files_may_be_closed():
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 0<&- 1>&- 2>&-', "sh", *RUN, "-n", "2", "-c", UP],
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0
+
+
+# ---- input -------------------------------------------------------------------
+
+
+def test_rank_0_has_the_input_and_the_others_nothing():
+    done = run_code(3, "print(repr(sys.stdin.read()))", input="a\nb")
+    assert by_rank(done.stdout) == {0: ["'a\\nb'"], 1: ["''"], 2: ["''"]}
+
+
+# Becomes a program of the foreground of its standard input's terminal.
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@contextlib.contextmanager
+def in_terminal(*command):
+    """A program, and the other end of its terminal."""
+    master, terminal = pty.openpty()
+    with (
+        open(master, "r+b", buffering=0) as master_file,
+        open(terminal, "r+b", 0) as end,
+    ):
+        process = subprocess.Popen(
+            [sys.executable, "-c", IN_TERMINAL, *command],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+        )
+        try:
+            yield process, master_file
+        finally:
+            process.kill()
+            process.wait()
+
+
+def read_until(master, what):
+    seen = b""
+    while what not in seen:
+        seen += os.read(master.fileno(), 1000)
+    return seen
+
+
+def test_rank_0_reads_from_a_terminal_and_ctrl_c_there_ends_all():
+    code = "print(input(f'from {rank}? ')) if rank == 0 else None; up(); wait()"
+    with in_terminal(*RUN, "-n", "2", "-c", UP + code) as (launcher, master):
+        master.write(b"typed\n")
+        seen = read_until(master, b"from 0? typed\r\n")
+        while len(pids := re.findall(rb" up (\d+)\r", seen)) < 2:
+            seen += os.read(master.fileno(), 1000)
+        master.write(b"\x03")
+        assert launcher.wait(LIMIT) == -signal.SIGINT
+        assert not any(is_there(int(pid)) for pid in pids)
+
+
+# ---- the program -------------------------------------------------------------
+
+SHOW = "import sys; print(sys.argv)"
+
+
+def shown(*arguments, **options):
+    done = run("-n", "1", *arguments, **options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.removeprefix("[0] ").removesuffix("\n")
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "prog.py"
+    path.write_text(SHOW)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["-n", "7", "--help", "--", "-m"], ["--", "-c", "a b", "", "*"]],
+)
+def test_what_follows_the_program_is_its_own(program, arguments):
+    assert shown(program, *arguments) == repr([program, *arguments])
+    assert shown("-c", SHOW, *arguments) == repr(["-c", *arguments])
+    assert shown("--", program, *arguments) == repr([program, *arguments])
+
+
+def test_a_module_runs_as_python_runs_it(program, tmp_path):
+    path = str(tmp_path)
+    env = os.environ | {"PYTHONPATH": path}
+    assert shown("-m", "prog", "-n", "2", env=env) == repr([program, "-n", "2"])
+
+
+def test_a_directory_with_main_runs(tmp_path):
+    (tmp_path / "__main__.py").write_text(SHOW)
+    assert shown(str(tmp_path), "a") == repr([str(tmp_path), "a"])
+
+
+def test_another_program_runs_as_it_is(tmp_path):
+    path = tmp_path / "prog"
+    path.write_text('#!/bin/sh\necho "$UCP_RANK $@"\n')
+    path.chmod(0o700)
+    assert shown(str(path), "-n", "b") == "0 -n b"
+    assert shown("./prog", cwd=tmp_path) == "0 "
+    assert shown("sh", "-c", "echo $UCP_SIZE") == "1"
+
+
+def test_options_of_python_are_the_ranks_too():
+    code = "import sys; print(sys.flags, sys.warnoptions, sys._xoptions)"
+    python = [sys.executable, "-P", "-O", "-W", "error", "-X", "dev"]
+    alone, rank = (
+        subprocess.run(
+            [*python, *command, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        ).stdout
+        for command in ([], [*RUN[2:], "-n", "1"])
+    )
+    assert rank == f"[0] {alone}"
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        ("0", "at least one rank, not 0"),
+        ("-3", "at least one rank, not -3"),
+        ("two", "not a number: 'two'"),
+        ("1.5", "not a number: '1.5'"),
+        ("", "not a number: ''"),
+    ],
+)
+def test_a_number_of_ranks_that_is_none_is_refused(number, error):
+    done = run("-n", number, "-c", "print()")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"error: argument -n/--ranks: {error}\n")
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
+def test_a_time_of_grace_that_is_none_is_refused(seconds):
+    done = run("-n", "1", "--grace", seconds, "-c", "print()")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: argument --grace: not a number" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (["-c", "print()"], 2, "the following arguments are required: -n/--ranks"),
+        (["-n"], 2, "argument -n/--ranks: expected one argument"),
+        (["-n", "1"], 2, "ucp run: no program (see python -m ucp run --help)"),
+        (["-n", "1", "--"], 2, "ucp run: no program (see python -m ucp run --help)"),
+        (["-n", "1", "-m"], 2, "ucp run: -m without a module"),
+        (["-n", "1", "-c"], 2, "ucp run: -c without code"),
+        (["-n", "1", "--no-such", "x"], 2, "unrecognized arguments: --no-such"),
+        (["-n", "1", "nosuch.py"], 127, "ucp run: no program 'nosuch.py'"),
+        (["-n", "1", "nosuch"], 127, "ucp run: no program 'nosuch'"),
+        (["-n", "1", "./nosuch"], 127, "ucp run: no program './nosuch'"),
+        (
+            ["-n", "1", "plain"],
+            126,
+            "ucp run: 'plain' is neither executable nor a .py file",
+        ),
+        (
+            ["-n", "1", "tool"],
+            127,
+            "ucp run: no program 'tool' in PATH; the one here is ./tool",
+        ),
+        (
+            ["-n", "2", "./tool"],
+            126,
+            "ucp run: rank 0 cannot be started: [Errno 8] Exec format error: './tool'",
+        ),
+    ],
+)
+def test_what_cannot_be_started_is_said(tmp_path, arguments, status, error):
+    (tmp_path / "plain").write_text("")
+    (tmp_path / "tool").write_text("neither ELF nor a script\n")
+    (tmp_path / "tool").chmod(0o700)
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.endswith(f"{error}\n")
+
+
+def test_the_program_of_the_page_prints_what_the_page_says(tmp_path):
+    page = (Path(__file__).parents[1] / "docs/run.md").read_text()
+    program = re.search(r"^```python\n(# hello.py\n.*?)^```$", page, re.M | re.S)[1]
+    (tmp_path / "hello.py").write_text(program)
+    printed = re.search(r"^    \$ python -m ucp run (.*)\n((?:    .*\n)+)", page, re.M)
+    done = run(*printed[1].split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [line.strip() for line in printed[2].splitlines()]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+def test_the_subcommand_is_listed():
+    done = subprocess.run(
+        [*RUN[:-1], "--help"], capture_output=True, text=True, timeout=LIMIT
+    )
+    assert re.search(
+        r"^ +run +start ranks of a program on this host$", done.stdout, re.M
+    )
+    assert "python -m ucp run -n RANKS [options] -m module" in run("--help").stdout
+
+
+# ---- the end -----------------------------------------------------------------
+
+
+def test_ranks_that_succeed_are_success():
+    done = run_code(4, "time.sleep(rank / 50)")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_many_ranks():
+    done = run("-n", "64", "sh", "-c", "echo $UCP_RANK of $UCP_SIZE")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert by_rank(done.stdout) == {n: [f"{n} of 64"] for n in range(64)}
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"),
+    [
+        ("sys.exit(7)", 7, "exited with status 7"),
+        ("raise ValueError('why')", 1, "exited with status 1"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "was killed by SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", 165, "was killed by signal 37"),
+    ],
+)
+def test_a_rank_that_fails_ends_all_and_is_named(how, status, said):
+    code = f"up()\nif rank == 0: sys.stdin.read(); {how}\nwait()"
+    with started(3, code, stdin=subprocess.PIPE) as (launcher, pids):
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert launcher.wait(LIMIT) == status
+        *before, said_last = launcher.stderr.read().splitlines()
+        assert said_last == f"ucp run: rank 0 {said}; ending 2 more"
+        assert bool(before) == ("why" in how)  # the traceback comes first
+        assert not any(map(is_there, pids))
+
+
+def test_the_first_that_fails_has_the_status():
+    code = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+up()
+if rank == 0: sys.stdin.read(); sys.exit(5)
+wait()
+"""
+    with started(3, code, stdin=subprocess.PIPE) as (launcher, _):
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert launcher.wait(LIMIT) == 5
+        assert launcher.stderr.read() == (
+            "ucp run: rank 0 exited with status 5; ending 2 more\n"
+        )
+
+
+def test_ranks_may_end_one_after_the_other():
+    done = run_code(3, "sys.exit(4 if rank == 2 else 0)")
+    assert done.returncode == 4
+    assert re.fullmatch(
+        r"ucp run: rank 2 exited with status 4(; ending [12] more)?\n", done.stderr
+    )
+
+
+def test_ranks_get_sigterm_first():
+    code = """
+def clean(*_):
+    print("clean")
+    sys.exit()
+signal.signal(signal.SIGTERM, clean)
+up()
+if rank == 0: sys.exit(sys.stdin.read() or 3)
+wait()
+"""
+    with started(2, code, stdin=subprocess.PIPE) as (launcher, _):
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert launcher.wait(LIMIT) == 3
+        assert launcher.stdout.read() == "[1] clean\n"
+
+
+def test_ranks_that_ignore_sigterm_are_killed_after_the_time_of_grace():
+    code = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+up()
+if rank == 0: sys.exit(sys.stdin.read() or 3)
+wait()
+"""
+    more = {"stdin": subprocess.PIPE}
+    with started(3, code, "--grace", "0.3", **more) as (launcher, pids):
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert launcher.wait(LIMIT) == 3
+        assert launcher.stderr.read().splitlines() == [
+            "ucp run: rank 0 exited with status 3; ending 2 more",
+            "ucp run: rank 1 did not end in 0.3 s: SIGKILL",
+            "ucp run: rank 2 did not end in 0.3 s: SIGKILL",
+        ]
+        assert not any(map(is_there, pids))
+
+
+# A child in a session of its own that ignores SIGTERM, and one whose parent has
+# ended.
+FAMILY = """
+one = child("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+one.stdout.readline()
+grandchild, writer = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(100)
+    os.write(writer, str(pid).encode())
+    os._exit(0)
+os.wait()
+up(one.pid, int(os.read(grandchild, 100)))
+"""
+LEFT_BEHIND = "ucp run: what ranks have left behind did not end in 0.3 s: SIGKILL\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_launcher_ends_all_and_dies_by_that_signal(signum):
+    code = FAMILY + "wait()"
+    with started(2, code, "--grace", "0.3") as (launcher, pids):
+        assert len(pids) == 6 and all(map(is_there, pids))
+        launcher.send_signal(signum)
+        assert end_of(launcher) == (-signum, LEFT_BEHIND)
+        assert not any(map(is_there, pids))
+
+
+def test_ctrl_c_twice_kills_at_once():
+    code = "signal.signal(signal.SIGTERM, lambda *_: print('told')); up(); wait()"
+    with started(2, code, "--grace", "1000") as (launcher, pids):
+        launcher.send_signal(signal.SIGINT)
+        told = {launcher.stdout.readline() for _ in pids}
+        assert told == {"[0] told\n", "[1] told\n"}
+        launcher.send_signal(signal.SIGINT)
+        assert end_of(launcher)[0] == -signal.SIGINT
+        assert not any(map(is_there, pids))
+
+
+def test_an_ignored_signal_stays_ignored():
+    code = "up(); sys.stdin.read()"
+    with contextlib.ExitStack() as stack:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+        try:
+            launcher, _ = stack.enter_context(started(1, code, stdin=subprocess.PIPE))
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        launcher.send_signal(signal.SIGHUP)
+        launcher.stdin.close()
+        launcher.stdin = None
+        assert end_of(launcher) == (0, "")
+
+
+def test_ranks_have_the_signals_of_a_program_that_a_shell_starts():
+    code = """
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+      *(signal.getsignal(n) == signal.SIG_DFL for n in (15, signal.SIGCHLD, 31, 1)))
+"""
+    out = run_code(1, code).stdout
+    assert "[0] set() True True True True\n" in out
+    # Python itself ignores SIGPIPE and SIGXFSZ, which is not the ranks'.
+    blocked = run("-n", "1", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+    assert re.findall(r"\t(\w+)$", blocked.stdout, re.M) == ["0" * 16] * 2
+
+
+@pytest.mark.parametrize("which", ["launcher", "supervisor"])
+def test_nothing_is_left_when_a_process_of_the_launcher_is_killed(which):
+    code = FAMILY + "wait()"
+    with started(2, code, "--grace", "0.3") as (launcher, pids):
+        assert len(pids) == 6 and all(map(is_there, pids))
+        if which == "launcher":
+            launcher.kill()
+            assert end_of(launcher) == (-signal.SIGKILL, LEFT_BEHIND)
+        else:
+            os.kill(supervisor_of(launcher), signal.SIGKILL)
+            status, err = end_of(launcher)
+            assert status == 128 + signal.SIGKILL
+            assert err == (
+                "ucp run: the supervisor was killed by SIGKILL, and all ranks with it\n"
+            )
+        await_end(pids)
+
+
+def test_ranks_end_when_both_processes_of_the_launcher_are_killed():
+    with started(2, "up(); wait()") as (launcher, pids):
+        supervisor = supervisor_of(launcher)
+        launcher.send_signal(signal.SIGSTOP)  # it is to have no time for anything
+        os.kill(supervisor, signal.SIGKILL)
+        launcher.kill()
+        await_end(pids)
+
+
+def test_what_a_rank_has_left_behind_ends_with_the_last_rank():
+    with started(2, FAMILY, "--grace", "0.3") as (launcher, pids):
+        assert end_of(launcher) == (0, LEFT_BEHIND)
+        assert not any(map(is_there, pids))
+
+
+def test_a_process_that_never_stays_does_not_escape():
+    # Each generation ends once it has started the next.
+    code = """
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while os.fork() == 0: pass
+    os._exit(0)
+up()
+wait()
+"""
+    with started(1, code, "--grace", "0.1") as (launcher, _pids):
+        launcher.terminate()
+        # Standard output ends with the last process that has it.
+        assert launcher.stdout.read() == ""
+        assert end_of(launcher)[0] == -signal.SIGTERM
+
+
+def test_a_rank_that_is_stopped_is_named_and_ended():
+    with started(2, "up(); wait()") as (launcher, pids):
+        os.kill(pids[1], signal.SIGSTOP)
+        assert launcher.stderr.readline() == "ucp run: rank 1 was stopped by SIGSTOP\n"
+        os.kill(pids[1], signal.SIGCONT)
+        assert launcher.stderr.readline() == "ucp run: rank 1 was continued\n"
+        os.kill(pids[1], signal.SIGSTOP)
+        assert launcher.stderr.readline() == "ucp run: rank 1 was stopped by SIGSTOP\n"
+        os.kill(pids[0], signal.SIGKILL)
+        assert launcher.wait(LIMIT) == 128 + signal.SIGKILL
+        assert launcher.stderr.read() == (
+            "ucp run: rank 0 was killed by SIGKILL; ending 1 more\n"
+        )
+        assert not any(map(is_there, pids))
+
+
+def test_too_many_ranks_for_the_limit_of_files_end():
+    limited = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *RUN]
+    done = subprocess.run(
+        [*limited, "-n", "60", "sh", "-c", "echo $$; sleep 100"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 126
+    assert re.search(
+        r"^ucp run: rank \d+ cannot be started: \[Errno 24\] Too many open files; "
+        r"ending \d+ more$",
+        done.stderr,
+        re.M,
+    )
+    pids = [int(pid) for lines in by_rank(done.stdout).values() for pid in lines]
+    assert not any(map(is_there, pids))
+
+
+def test_a_launcher_within_a_rank_ends_with_it():
+    inner = [*RUN, "-n", "2", "--no-prefix", "-c", UP + "up(); wait()"]
+    code = f"""
+inner = subprocess.Popen({inner!r}, stdout=subprocess.PIPE, text=True)
+pids = [word for _ in "ab" for word in inner.stdout.readline().split()[1:]]
+up(inner.pid, *pids)
+wait()
+"""
+    with started(1, code) as (launcher, pids):
+        assert len(pids) == 4 and all(map(is_there, pids))
+        launcher.terminate()
+        assert end_of(launcher) == (-signal.SIGTERM, "")
+        assert not any(map(is_there, pids))

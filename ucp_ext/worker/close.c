@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* close.c: the end of a worker, and the wait for what is closing. */
+#include "worker/internal.h"
+
+#include "args.h"
+#include "errors.h"
+#include "op/close.h"
+#include "request/request.h"
+#include "worker/thread.h"
+
+void
+worker_settle_closers(WorkerObject *worker)
+{
+    if (worker->umx != NULL && umx_worker_num_closing(worker->umx) != 0) {
+        return;
+    }
+    while (worker->closers != NULL) {
+        RequestObject *req = worker->closers;
+
+        worker->closers = req->next;
+        req->next       = NULL;
+        if (!req->is_settled) {
+            request_settle(req, UMX_OK);
+        }
+        Py_DECREF(req);
+    }
+}
+
+void
+worker_shut(WorkerObject *self)
+{
+    umx_worker *umx = self->umx;
+
+    if (umx == NULL || self->is_shutting) {
+        return;
+    }
+    self->is_shutting = true; /* the loop's code may close it again */
+    worker_remove_reader(self);
+    if (self->loop != NULL && worker_loop_is_closed(self)) {
+        Py_CLEAR(self->call_soon);
+    }
+    self->in_callback = true; /* collect what completes */
+    umx_worker_destroy(umx);
+    self->umx = NULL;
+    worker_settle_told(self);
+    worker_settle_closers(self);
+    self->in_callback = false;
+    worker_queue_wakes(self);
+    worker_run_calls(self, false);
+    self->st->num_workers--;
+    Py_CLEAR(self->call_soon);
+    Py_CLEAR(self->drain_call);
+}
+
+static int
+check_not_shared(WorkerObject *self)
+{
+    if (worker_check(self) < 0) {
+        return -1;
+    }
+    if (self->wake_fd >= 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the worker runs in a thread");
+        return -1;
+    }
+    return 0;
+}
+
+const char worker_abort_doc[] =
+    "abort($self, /)\n--\n\n"
+    "Destroy the worker and all under it: listeners stop, endpoints\n"
+    "are closed by force, pending requests are cancelled.";
+
+PyObject *
+worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    WorkerObject *self = (WorkerObject *)op;
+
+    if (self->umx == NULL || worker_is_forked(self)) {
+        Py_RETURN_NONE;
+    }
+    if (check_not_shared(self) < 0) {
+        return NULL;
+    }
+    worker_shut(self);
+    return (worker_raise_kept(self) < 0) ? NULL : Py_NewRef(Py_None);
+}
+
+const char worker_close_all_doc[] =
+    "_close_all($self, timeout, /)\n--\n\n"
+    "Wait, `timeout` seconds at most, until no close is under way.";
+
+PyObject *
+worker_close_all(PyObject *op, PyObject *timeout)
+{
+    WorkerObject  *self = (WorkerObject *)op;
+    RequestObject *req;
+    PyObject      *expire, *handle = NULL;
+
+    req = request_new(self, NULL, &op_close_all);
+    if (req == NULL) {
+        return NULL;
+    }
+    if (worker_check(self) < 0) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    if (umx_worker_num_closing(self->umx) == 0) {
+        request_settle(req, UMX_OK);
+        return (PyObject *)req;
+    }
+    if (self->loop != NULL) {
+        expire = PyObject_GetAttrString((PyObject *)req, "_expire");
+        if (expire != NULL) {
+            handle = PyObject_CallMethodObjArgs(
+                self->loop, NAME(self->st, call_later), timeout, expire, NULL);
+            Py_DECREF(expire);
+        }
+        if (handle == NULL) {
+            Py_DECREF(req);
+            return NULL;
+        }
+        Py_DECREF(handle);
+        if (self->umx == NULL) { /* the loop's code, or the timeout's, did it */
+            request_settle(req, UMX_OK);
+            return (PyObject *)req;
+        }
+        worker_schedule_drain(self);
+    }
+    req->next     = self->closers;
+    self->closers = (RequestObject *)Py_NewRef(req);
+    return (PyObject *)req;
+}
+
+enum {
+    SIGNALS_NS = 500000000 /* between two looks for signals */
+};
+
+const char worker_run_until_closed_doc[] =
+    "_run_until_closed($self, timeout, /)\n--\n\n"
+    "Block, `timeout` seconds at most, until no close is under way.";
+
+PyObject *
+worker_run_until_closed(PyObject *op, PyObject *timeout)
+{
+    WorkerObject *self = (WorkerObject *)op;
+    uint64_t      timeout_ns, start = compat_clock_ns(), now = start;
+    umx_status    status;
+
+    if (args_timeout(timeout, 0, &timeout_ns) < 0 ||
+        check_not_shared(self) < 0) {
+        return NULL;
+    }
+    if (self->loop != NULL && worker_loop_is_closed(self)) {
+        Py_CLEAR(self->call_soon);
+    }
+    if (self->umx == NULL) {
+        Py_RETURN_NONE; /* the loop's code closed it */
+    }
+    /* Endpoints dropped just now start to close in this. */
+    worker_begin_turn(self);
+    status = umx_worker_drain(self->umx);
+    worker_after_call(self);
+    while (status >= 0 && self->umx != NULL &&
+           umx_worker_num_closing(self->umx) != 0 && now - start < timeout_ns) {
+        uint64_t left = timeout_ns - (now - start);
+
+        /* Not for long: a signal may have come just before. */
+        worker_sleep(self, (left < SIGNALS_NS) ? left : SIGNALS_NS);
+        if (PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+        if (self->umx == NULL) {
+            Py_RETURN_NONE; /* a signal's handler closed it */
+        }
+        worker_begin_turn(self);
+        status = umx_worker_drain(self->umx);
+        worker_after_call(self);
+        if (self->umx == NULL) {
+            Py_RETURN_NONE; /* so did a callback */
+        }
+        now = compat_clock_ns();
+    }
+    if (status < 0) {
+        return errors_raise(self->st, status, "run_until_closed", NULL);
+    }
+    Py_RETURN_NONE;
+}

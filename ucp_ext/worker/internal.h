@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* internal.h: what the files of this room share. */
+#ifndef UCP_EXT_WORKER_INTERNAL_H
+#define UCP_EXT_WORKER_INTERNAL_H
+
+#include "worker/worker.h"
+
+/* ---- calls.c ---- */
+
+/* Is something due in the worker's thread? */
+static inline bool
+worker_has_due(const WorkerObject *worker)
+{
+    return !event_list_is_empty(&worker->wakes) ||
+           !event_list_is_empty(&worker->calls);
+}
+
+/* Keep `exc`, whose reference is taken over, to be raised when C has returned
+ * to Python. */
+void worker_keep_exception(WorkerObject *worker, PyObject *exc);
+
+/* Does an exception end the program, and not only a callback? */
+bool worker_ends_program(PyObject *exc);
+
+/* Hand the callbacks of all requests to the loop. */
+void worker_queue_wakes(WorkerObject *worker);
+
+/* Run as many callbacks of requests as the loop's turn has time for. */
+void worker_run_wakes(WorkerObject *worker);
+
+/* Run the other calls that are due. */
+void worker_run_calls(WorkerObject *worker, bool is_direct);
+
+/* worker_after_call() after a call of progress: callbacks run even in drive(),
+ * as a task that it has resumed may poll without returning to the loop. */
+void worker_after_progress(WorkerObject *worker);
+
+PyObject *worker_submit_call(PyObject *op, PyObject *callable);
+
+/* ---- loop.c ---- */
+
+/* Bind the worker to its loop, which calls it from now on. -1 with an
+ * exception. */
+int worker_add_reader(WorkerObject *self);
+
+void worker_remove_reader(WorkerObject *self);
+
+PyObject *worker_on_readable(PyObject *op, PyObject *ignored);
+PyObject *worker_on_drain(PyObject *op, PyObject *ignored);
+PyObject *worker_fileno(PyObject *op, PyObject *ignored);
+PyObject *worker_progress(PyObject *op, PyObject *ignored);
+PyObject *worker_poll(PyObject *op, PyObject *ignored);
+PyObject *worker_arm(PyObject *op, PyObject *ignored);
+PyObject *worker_overslept(PyObject *op, PyObject *ignored);
+
+/* ---- close.c ---- */
+
+/* Settle the requests of close_all() once nothing is closing any more. */
+void worker_settle_closers(WorkerObject *worker);
+
+/* Destroy what libumx has of the worker. */
+void worker_shut(WorkerObject *self);
+
+PyObject *worker_abort(PyObject *op, PyObject *ignored);
+PyObject *worker_close_all(PyObject *op, PyObject *timeout);
+PyObject *worker_run_until_closed(PyObject *op, PyObject *timeout);
+
+/* ---- thread.c ---- */
+
+PyObject *worker_adopt(PyObject *op, PyObject *ignored);
+PyObject *worker_disown(PyObject *op, PyObject *ignored);
+
+/* Docstrings of the methods above. */
+extern const char worker_submit_doc[], worker_fileno_doc[],
+    worker_progress_doc[], worker_poll_doc[], worker_arm_doc[],
+    worker_overslept_doc[], worker_abort_doc[], worker_close_all_doc[],
+    worker_run_until_closed_doc[], worker_adopt_doc[], worker_disown_doc[];
+
+#endif
