@@ -257,7 +257,7 @@ def refused(function, *arguments):
     try:
         function(*arguments)
     except ucp.UCXNoMemory as exc:
-        assert exc.status == -215
+        assert exc.status == -216
         return str(exc)
     raise AssertionError("not refused")
 

@@ -27,6 +27,9 @@ BELOW["endpoint"] = BELOW["lend"] | {"lend"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
 BELOW["library"] = set(BELOW)
+# Libraries on top: they call what is public, and include no other room.
+BELOW["comm"] = BELOW["library"] | {"library"}
+ON_TOP = {"comm"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -36,6 +39,7 @@ CIRCLES = {
     "endpoint": "the states of a connection: each step may end it",
     "channel": "a message goes to the receives of its kind, which may give it back",
     "rma": "an operation goes to the peer, or by UCX's own, and both to flushes",
+    "comm": "a rank that ends ends the operations, which end at ranks",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -64,6 +68,18 @@ def layer_errors(path: Path) -> Iterator[str]:
             yield f"src/{layer}/{path.name} includes UCX's {header}"
         if first in PYTHON:
             yield f"src/{layer}/{path.name} includes Python's {header}"
+
+
+def test_libraries_on_top_include_public_headers():
+    files = sources(*(f"src/{room}/*.[ch]" for room in ON_TOP))
+    assert files
+    wrong = [
+        f"src/{path.parent.name}/{path.name} includes {header}"
+        for path in files
+        for header, first in includes(path)
+        if first in MAY_INCLUDE and first not in {path.parent.name, "util"}
+    ]
+    assert wrong == []
 
 
 def test_every_directory_of_src_is_a_known_layer():

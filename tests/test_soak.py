@@ -19,6 +19,7 @@ COUNTS = {
     "floods": 300,
     "pools": 3000,
     "heaps": 3000,
+    "waits": 4000,
 }
 
 

@@ -134,7 +134,7 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
 
 /** The memory itself where it is mapped, else NULL; until `rkey` is destroyed,
  * whatever becomes of the endpoint, the worker, and the owner. For any thread.
- */
+ * Stores there are told by umx_rkey_notify() to who waits for them. */
 UMX_API void *umx_rkey_pointer(const umx_rkey *rkey);
 
 /** Close a key: no further operations. Those under way go on. */
@@ -224,6 +224,17 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p);
+
+/**
+ * The same, with the signal in another memory of the same peer: `signal_rkey`
+ * has been opened on the endpoint of `rkey`.
+ *
+ * @return UMX_ERR_INVALID_PARAM: it has not
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
+                      umx_rkey *signal_rkey, const umx_atomic *signal,
+                      const umx_op_params *params, umx_request **req_p);
 
 /** Operations on `ep` that come later are executed after those before.
  * Thread: the worker's owner. */

@@ -54,7 +54,8 @@ extern "C" {
     X(UMX_ERR_ENDPOINT_TIMEOUT, -80, "endpoint timeout")                     \
     X(UMX_ERR_CLOSED, -200, "endpoint closed")                               \
     X(UMX_ERR_PEER_CLOSED, -201, "endpoint closed by the peer")              \
-    X(UMX_ERR_WRONG_THREAD, -202, "called from a thread that is not the owner") \
+    X(UMX_ERR_WRONG_THREAD, -202,                                            \
+      "called from a thread that is not the owner")                          \
     X(UMX_ERR_PROTOCOL, -203, "peer sent a malformed message")               \
     X(UMX_ERR_VERSION, -204, "peer speaks an incompatible protocol version") \
     X(UMX_ERR_AUTH, -205, "peer failed authentication")                      \
@@ -72,7 +73,8 @@ extern "C" {
       "(UCX_POSIX_SEG_SIZE, UCX_SYSV_SEG_SIZE, UCX_XPMEM_SEG_SIZE, "         \
       "UCX_MM_SEG_SIZE): UCX counts its bytes in 16 bits, and damages "      \
       "messages")                                                            \
-    X(UMX_ERR_SEGMENT_LIMIT, -215,                                           \
+    X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")    \
+    X(UMX_ERR_SEGMENT_LIMIT, -216,                                           \
       "the system's limit on shared memory segments is reached")
 
 typedef enum umx_status {
@@ -89,8 +91,8 @@ UMX_API const char *umx_status_string(umx_status status);
  *
  * A call that fails because the system refused something gives a status that
  * tells what the program can do about it. The number tells the rest: it is the
- * last one that a call of libumx in this thread met, or 0. To know that it is of
- * a certain call, take it before that call, too.
+ * last one that a call of libumx in this thread met, or 0. To know that it is
+ * of a certain call, take it before that call, too.
  *
  * Thread: any; each has its own.
  */

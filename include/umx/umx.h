@@ -7,11 +7,14 @@
 #include <umx/am.h>
 #include <umx/buffer.h>
 #include <umx/channel.h>
+#include <umx/collective.h>
+#include <umx/comm.h>
 #include <umx/context.h>
 #include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/frames.h>
 #include <umx/heap.h>
+#include <umx/layer.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
@@ -22,6 +25,7 @@
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>
+#include <umx/wait.h>
 #include <umx/worker.h>
 
 #endif

@@ -84,7 +84,7 @@ umi_am_init(umx_worker *worker, umi_am *am)
 }
 
 static umi_am_user *
-find_user(umx_worker *worker, uint16_t id)
+find_user(const umx_worker *worker, uint16_t id)
 {
     UMI_LIST_FOREACH(node, &worker->am->users) {
         umi_am_user *user = umi_container_of(node, umi_am_user, node);
@@ -97,7 +97,7 @@ find_user(umx_worker *worker, uint16_t id)
 }
 
 umi_am_user *
-umi_am_user_find(umx_worker *worker, uint32_t channel)
+umi_am_user_find(const umx_worker *worker, uint32_t channel)
 {
     return (channel >> 16 == UMI_KIND_AM) ?
                find_user(worker, (uint16_t)channel) :

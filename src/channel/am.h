@@ -25,7 +25,7 @@ typedef struct umi_am {
 void umi_am_init(umx_worker *worker, umi_am *am);
 
 /* The handler for a new channel; NULL if there is none or it is not of AMs. */
-umi_am_user *umi_am_user_find(umx_worker *worker, uint32_t channel);
+umi_am_user *umi_am_user_find(const umx_worker *worker, uint32_t channel);
 
 /* Hand over what waits for handlers of `ep`. Not inside UCX's callbacks. */
 void umi_am_run(umx_ep *ep);

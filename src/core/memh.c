@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
+#include "core/wait.h"
 #include "mem/cuda.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
@@ -164,6 +165,7 @@ memh_new(umx_context *context)
         atomic_init(&memh->refs, 1);
         memh->context     = context;
         memh->buf.memtype = UMX_MEMTYPE_HOST;
+        memh->waiters     = &memh->own_waiters;
     }
     return memh;
 }
@@ -191,9 +193,11 @@ memh_open(umx_memh *memh, int segment_number)
         goto unmap;
     }
     if (memh->segment != NULL) {
+        memh->waiters = &memh->segment->waiters;
         umi_segment_publish(memh->segment, memh->context->id, memh->id,
                             data_offset(memh), memh->buf.len);
     }
+    memh->number = memh->id;
     umi_context_hold(memh->context);
     return UMX_OK;
 
@@ -433,6 +437,10 @@ umx_memh_close(umx_memh *memh)
     remove_from_context(memh);
     if (memh->segment != NULL) {
         umi_segment_close(memh->segment);
+    }
+    if (!atomic_exchange_explicit(&memh->is_closed, true,
+                                  memory_order_acq_rel)) {
+        umi_waits_wake(memh->context, memh->number, NULL);
     }
 }
 

@@ -13,14 +13,18 @@
 struct umx_memh {
     umx_context *context; /* held */
     atomic_uint  refs;
-    uint64_t     id; /* in context->memhs; 0: not, or no longer */
+    uint64_t     id;     /* in context->memhs; 0: not, or no longer */
+    uint64_t     number; /* what `id` was at first */
+    atomic_bool  is_closed;
     umx_buffer   buf;
     bool         is_readonly;
     bool         is_lent;      /* of umx_memh_register() */
     bool         is_of_driver; /* of umx_memh_alloc_cuda() */
-    umi_segment *segment; /* its header in a segment; NULL: it is in none */
-    umi_block   *block;   /* of a heap; NULL: the segment is its own */
-    ucp_mem_h    ucp;     /* NULL: nothing to register */
+    umi_segment *segment;     /* its header in a segment; NULL: it is in none */
+    umi_block   *block;       /* of a heap; NULL: the segment is its own */
+    umi_waiters *waiters;     /* the segment's, or ... */
+    umi_waiters  own_waiters; /* ... this one */
+    ucp_mem_h    ucp;         /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;
     void (*on_free)(void *arg);
@@ -32,6 +36,13 @@ static inline void
 umi_memh_hold(umx_memh *memh)
 {
     atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+}
+
+/* True if its user has closed it. */
+static inline bool
+umi_memh_is_closed(const umx_memh *memh)
+{
+    return atomic_load_explicit(&memh->is_closed, memory_order_acquire);
 }
 
 /* True if the registration covers `buf`. */

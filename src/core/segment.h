@@ -24,7 +24,7 @@
 
 #include "core/key.h"
 
-#define UMI_SEGMENT_MAGIC UINT64_C(0x31544e454d474553) /* "SEGMENT1" */
+#define UMI_SEGMENT_MAGIC UINT64_C(0x32544e454d474553) /* "SEGMENT2" */
 #define UMI_SLAB_MAGIC UINT64_C(0x3130303042414c53)    /* "SLAB0001" */
 
 enum {
@@ -34,7 +34,10 @@ enum {
     UMI_SLAB_TABLE     = UMI_SLAB_CELL * UMI_SLAB_CELLS
 };
 
-/* Of a memory. */
+/* Who waits for a memory: wait.h says what is in it. */
+typedef _Atomic(uint64_t) umi_waiters;
+
+/* The header of a memory. */
 typedef struct umi_segment {
     uint64_t    magic;
     uint64_t    context; /* as in the key */
@@ -42,6 +45,7 @@ typedef struct umi_segment {
     uint64_t    length; /* bytes of data */
     uint64_t    offset; /* of the data, from the segment's start */
     atomic_uint is_closed;
+    umi_waiters waiters; /* beside what every operation reads */
 } umi_segment;
 
 _Static_assert(sizeof(umi_segment) <= UMI_SLAB_CELL, "room");

@@ -99,6 +99,13 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     }
 }
 
+static void
+take_ep(umi_addressed *addressed, umx_ep *ep)
+{
+    unlink_ep(addressed, ep);
+    umi_endpoint_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
+}
+
 umx_ep *
 umx_worker_take_addressed(umx_worker *worker)
 {
@@ -109,9 +116,24 @@ umx_worker_take_addressed(umx_worker *worker)
         return NULL;
     }
     ep = ep_of(addressed->waiting.next);
-    unlink_ep(addressed, ep);
-    umi_endpoint_due(ep, UMI_DUE_HANDLERS); /* its messages have waited, too */
+    take_ep(addressed, ep);
     return ep;
+}
+
+bool
+umi_addressed_claim(umx_ep *ep)
+{
+    umi_addressed *addressed;
+
+    if (ep->base.worker == NULL || !umi_node_is_linked(&ep->untaken_node)) {
+        return false;
+    }
+    addressed = addressed_of(ep);
+    if (addressed == NULL || ep->accepted_by != addressed->listener) {
+        return false; /* in the queue of a listener of the program's */
+    }
+    take_ep(addressed, ep);
+    return true;
 }
 
 /* ---- the address ---------------------------------------------------------

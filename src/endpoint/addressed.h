@@ -18,6 +18,9 @@ typedef struct umi_addressed {
     uint8_t          bytes[UMX_ADDRESS_MAX];
 } umi_addressed;
 
+/* umx_ep_claim(). */
+bool umi_addressed_claim(umx_ep *ep);
+
 /* umi_worker_destroy(): drop what was not taken. */
 void umi_addressed_abort(umx_worker *worker);
 void umi_addressed_fini(umx_worker *worker);

@@ -19,6 +19,7 @@ import heaps
 import kills
 import messages
 import pools
+import waits
 from flat import Flat
 
 import ucp
@@ -31,6 +32,7 @@ _SUBJECTS = {
     "floods": floods.run,
     "pools": pools.run,
     "heaps": heaps.run,
+    "waits": waits.run,
 }
 
 

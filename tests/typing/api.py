@@ -59,6 +59,10 @@ async def words(
     assert_type(await listener.wait_closed(), None)
     assert_type(await sender.wait_sent(), None)
     assert_type(sender.send_now(), None)
+    assert_type(await memory.wait_until(0, ">=", 1, bits=32), None)
+    assert_type(memory.notify(), None)
+    assert_type(await remote.put_signal(b"", 0, 0, 1, signal_memory=remote), None)
+    assert_type(remote.notify(), None)
     assert_type(worker.arm(), bool)
     assert_type(worker.abort(), None)
 

@@ -4,8 +4,10 @@
 #include "event.h"
 #include "buffer/dlpack_export.h"
 #include "buffer/memory_kind.h"
+#include "op/wait.h"
 #include "types/context.h"
 #include "types/heap.h"
+#include "worker/worker.h"
 
 void
 memory_release_freed(void)
@@ -275,6 +277,74 @@ memory_check_open(PyObject *op)
     return 0;
 }
 
+/* The number is in the memory, where the CPU reaches it at once. */
+static int
+check_number(const MemoryObject *self, const umx_condition *until)
+{
+    const umx_buffer *buf = umx_memh_buffer(self->umx);
+
+    if (memory_check_host(buf->memtype) < 0) {
+        return -1;
+    }
+    if (until->offset > buf->len || until->size > buf->len - until->offset) {
+        PyErr_Format(PyExc_IndexError,
+                     "%u bytes at offset %llu are out of the memory's %zu",
+                     until->size, until->offset, buf->len);
+        return -1;
+    }
+    if (((uintptr_t)buf->data + until->offset) % until->size != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "the number of %u bytes at offset %llu is not aligned",
+                     until->size, until->offset);
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(wait_until_doc,
+             "_wait_until($self, worker, offset, cmp, value, bits=64, /)\n"
+             "--\n\n"
+             "Wait until the number of `bits` bits at `offset` compares so to\n"
+             "value; awaitable, in the worker's event loop.");
+
+static PyObject *
+memory_wait_until(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    MemoryObject *self = (MemoryObject *)op;
+    umx_condition until;
+
+    if (nargs != 4 && nargs != 5) {
+        PyErr_Format(PyExc_TypeError,
+                     "_wait_until expected 4 or 5 arguments, got %zd", nargs);
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(args[0], self->st->worker_type)) {
+        PyErr_Format(PyExc_TypeError, "expected a Worker, not %.200s",
+                     Py_TYPE(args[0])->tp_name);
+        return NULL;
+    }
+    if (wait_parse(&until, args[1], args[2], args[3],
+                   (nargs == 5) ? args[4] : NULL) < 0 ||
+        memory_check_open(op) < 0 || check_number(self, &until) < 0) {
+        return NULL;
+    }
+    return wait_post((WorkerObject *)args[0], op, &until);
+}
+
+PyDoc_STRVAR(notify_doc,
+             "notify($self, /)\n--\n\n"
+             "Wake who waits for the memory, after stores of this process.");
+
+static PyObject *
+memory_notify(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    if (memory_check_open(op) < 0) {
+        return NULL;
+    }
+    umx_memh_notify(((MemoryObject *)op)->umx);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 get_key(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -353,6 +423,9 @@ get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
     {"closed", memory_closed, METH_NOARGS, closed_doc},
+    {"_wait_until", (PyCFunction)(void (*)(void))memory_wait_until,
+     METH_FASTCALL, wait_until_doc},
+    {"notify", memory_notify, METH_NOARGS, notify_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
      METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
     {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file collective.h  Operations that every rank of a communicator calls, in
+ * the same order. Several may be under way: the order of the calls decides
+ * which belong together. Thread: the worker's owner.
+ *
+ * Counts and displacements are bytes, arrays with an entry for each rank, and
+ * read during the call. Memory is lent until completion. Buffers that are
+ * written must not overlap those that are read, but for UMX_IN_PLACE where it
+ * is named.
+ *
+ * All return UMX_OK, UMX_INPROGRESS; UMX_ERR_INVALID_PARAM,
+ * UMX_ERR_OUT_OF_RANGE (a root that is no rank, a piece that does not lie in
+ * its buffer); UMX_ERR_UNSUPPORTED (a type or an operation on it, a layout);
+ * UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY. A collective
+ * operation that is cancelled revokes the communicator.
+ */
+#ifndef UMX_COLLECTIVE_H
+#define UMX_COLLECTIVE_H
+
+#include <umx/comm.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Instead of the buffer to send: what this rank contributes lies in the buffer
+ * that is received into, where its own part goes. */
+#define UMX_IN_PLACE ((const umx_buffer *)0)
+
+/** Complete when every rank has called it. */
+UMX_API UMX_MUST_CHECK umx_status umx_barrier(umx_comm            *comm,
+                                              const umx_op_params *params,
+                                              umx_request        **req_p);
+
+/** The root's bytes to every rank, which all give as many bytes of memory. */
+UMX_API UMX_MUST_CHECK umx_status umx_bcast(umx_comm *comm, int root,
+                                            const umx_buffer    *buf,
+                                            const umx_op_params *params,
+                                            umx_request        **req_p);
+
+/** Pieces of one buffer. `displs` NULL: one after the other. */
+typedef struct umx_pieces {
+    const size_t *counts;
+    const size_t *displs;
+} umx_pieces;
+
+/**
+ * Every rank's `send` to the root, rank r's at piece r of `recv`. On other
+ * ranks `recv` and `pieces` are not read. UMX_IN_PLACE on the root.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_gatherv(
+    umx_comm *comm, int root, const umx_buffer *send, const umx_buffer *recv,
+    const umx_pieces *pieces, const umx_op_params *params, umx_request **req_p);
+
+/** Piece r of the root's `send` to `recv` of rank r. On other ranks `send` and
+ * `pieces` are not read. The root may give NULL for `recv`: its piece stays. */
+UMX_API UMX_MUST_CHECK umx_status umx_scatterv(
+    umx_comm *comm, int root, const umx_buffer *send, const umx_pieces *pieces,
+    const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
+
+/** umx_gatherv() to every rank. UMX_IN_PLACE. */
+UMX_API UMX_MUST_CHECK umx_status umx_allgatherv(
+    umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
+    const umx_pieces *pieces, const umx_op_params *params, umx_request **req_p);
+
+/** Piece r of `send` to rank r, which has it at the piece of this rank in its
+ * `recv`. */
+UMX_API UMX_MUST_CHECK umx_status umx_alltoallv(
+    umx_comm *comm, const umx_buffer *send, const umx_pieces *send_pieces,
+    const umx_buffer *recv, const umx_pieces *recv_pieces,
+    const umx_op_params *params, umx_request **req_p);
+
+typedef enum umx_dtype {
+    UMX_INT8,
+    UMX_INT16,
+    UMX_INT32,
+    UMX_INT64,
+    UMX_UINT8,
+    UMX_UINT16,
+    UMX_UINT32,
+    UMX_UINT64,
+    UMX_FLOAT32,
+    UMX_FLOAT64,
+    UMX_COMPLEX64,  /* two of FLOAT32; no MIN, no MAX */
+    UMX_COMPLEX128, /* two of FLOAT64; no MIN, no MAX */
+    UMX_BOOL        /* bytes of 0 and 1: SUM and MAX are or, PROD and MIN and */
+} umx_dtype;
+
+/** Integers wrap. MIN and MAX of a NaN and anything are a NaN. */
+typedef enum umx_reduce_op {
+    UMX_SUM,
+    UMX_PROD,
+    UMX_MIN,
+    UMX_MAX
+} umx_reduce_op;
+
+/** Bytes of an item; 0: no such type. */
+UMX_API size_t umx_dtype_size(umx_dtype dtype);
+
+/** What is computed. */
+typedef struct umx_reduction {
+    umx_dtype     dtype;
+    umx_reduce_op op;
+} umx_reduction;
+
+/**
+ * Combine the arrays of all ranks item by item, in the order of the ranks:
+ * ((x0 op x1) op x2) op ... So the result is the same bits on every rank and in
+ * every run. Host memory. `recv` as long as `send`; of the root only.
+ * UMX_IN_PLACE on the root.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_reduce(
+    umx_comm *comm, int root, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
+
+/** umx_reduce() whose result every rank gets. UMX_IN_PLACE. */
+UMX_API UMX_MUST_CHECK umx_status umx_allreduce(
+    umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+    const umx_buffer *recv, const umx_op_params *params, umx_request **req_p);
+
+/**
+ * Make communicators of the ranks that give the same color, in the order of
+ * their keys and then of their ranks. Collective. A color below 0: none, and
+ * `*comm_p` is NULL. The communicator is there when the request has completed
+ * with UMX_OK; until then `*comm_p` is only good for umx_comm_destroy().
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_split(umx_comm *comm, int color,
+                                                 int                  key,
+                                                 const umx_op_params *params,
+                                                 umx_comm           **comm_p,
+                                                 umx_request        **req_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

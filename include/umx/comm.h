@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file comm.h  A communicator: processes with ranks 0 to size - 1.
+ *
+ * Ranks send each other tagged messages here, and call collective operations
+ * (umx/collective.h) in the same order. Thread: the worker's owner.
+ *
+ * A communicator fails as a whole: when a rank ends, leaves an operation, or
+ * calls another one than the others, the communicator is revoked on every rank.
+ * Operations under way, and all later ones, end with UMX_ERR_RANK_FAILED then,
+ * and umx_comm_failure() says which rank failed, in what, and why.
+ */
+#ifndef UMX_COMM_H
+#define UMX_COMM_H
+
+#include <umx/request.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sockaddr;
+
+typedef struct umx_comm umx_comm;
+
+enum {
+    UMX_RANK_ANY      = -1, /* bootstrap: the root assigns one */
+    UMX_ANY_SOURCE    = -1,
+    UMX_COMM_SIZE_MAX = 65536,
+    UMX_COMM_NAME_MAX = 63 /* bytes */
+};
+
+enum umx_comm_field {
+    UMX_COMM_FIELD_TIMEOUT   = 1u << 0, /* absent: 60 s */
+    UMX_COMM_FIELD_NAME      = 1u << 1, /* absent: "" */
+    UMX_COMM_FIELD_HEARTBEAT = 1u << 2  /* absent: 10 s */
+};
+
+/** How the ranks find each other: all connect to the root, which is rank 0. */
+typedef struct umx_comm_params {
+    uint64_t field_mask;
+    int      rank; /* 0 to size - 1, or UMX_RANK_ANY */
+    int      size;
+    /* The root listens here, and the others connect to it. NULL: the ranks know
+     * the worker address of the root. */
+    const struct sockaddr *addr;
+    size_t                 addr_len;
+    const void            *root; /* worker address, if `addr` is NULL */
+    size_t                 root_len;
+    uint64_t               timeout_ns; /* until all ranks have come */
+    /* Ranks with different names do not meet. */
+    const char *name;
+    /* A rank that has not been heard of for one and a half of it has failed; 0:
+     * ranks may be stopped for any time. */
+    uint64_t heartbeat_ns;
+} umx_comm_params;
+
+/**
+ * Make a communicator of `size` processes. Complete when all have come.
+ *
+ * Ownership: the caller's reference, which umx_comm_destroy() gives back, also
+ *            if the request fails.
+ * Completion: UMX_OK; UMX_ERR_TIMED_OUT, UMX_ERR_REJECTED and others, with
+ *             umx_comm_reason()
+ * @return UMX_INPROGRESS; UMX_OK if size is 1; UMX_ERR_INVALID_PARAM,
+ *         UMX_ERR_OUT_OF_RANGE (rank, size), UMX_ERR_INVALID_ADDR;
+ * UMX_ERR_BUSY: the root's address is in use; UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_create(umx_worker            *worker,
+                                                  const umx_comm_params *params,
+                                                  const umx_op_params   *op,
+                                                  umx_comm             **comm_p,
+                                                  umx_request          **req_p);
+
+/** Why it was not made, or has been revoked, for people; "" if neither. */
+UMX_API const char *umx_comm_reason(const umx_comm *comm);
+
+/** -1 until the communicator is made. */
+UMX_API int         umx_comm_rank(const umx_comm *comm);
+UMX_API int         umx_comm_size(const umx_comm *comm);
+UMX_API const char *umx_comm_name(const umx_comm *comm);
+
+/** While it is being made on the root: how many ranks have come. */
+UMX_API int umx_comm_num_arrived(const umx_comm *comm);
+
+/** What ended a communicator. */
+typedef struct umx_comm_failure {
+    int         rank;  /* of the communicator; -1: no rank's fault */
+    const char *op;    /* the operation here that was under way; or "" */
+    uint64_t    op_id; /* its number; 0: none */
+    umx_status  cause;
+} umx_comm_failure;
+
+/** True if it is revoked; then `*failure` says why. `op` lasts as long as the
+ * communicator. */
+UMX_API bool umx_comm_get_failure(const umx_comm   *comm,
+                                  umx_comm_failure *failure);
+
+/** Revoke it on every rank, with a reason (or NULL) for people. */
+UMX_API void umx_comm_abort(umx_comm *comm, const char *reason);
+
+/**
+ * Leave it: the other ranks finish what this one has taken part in, and later
+ * operations that need it name it as gone. No operations after this.
+ */
+UMX_API void umx_comm_close(umx_comm *comm);
+
+/** Give it back. One that is not closed and has other ranks in it is aborted;
+ * operations under way complete in the background. */
+UMX_API void umx_comm_destroy(umx_comm *comm);
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+/** What a receive has got. */
+typedef struct umx_comm_status {
+    int      source;
+    uint64_t tag;
+    size_t   length; /* bytes of the message, also if it was longer than the
+                        buffer */
+} umx_comm_status;
+
+/**
+ * Send `buf` to a rank, this one included. Messages of one rank to another are
+ * matched in their order, whatever their tags.
+ * @return UMX_OK; UMX_INPROGRESS; UMX_ERR_OUT_OF_RANGE: no such rank;
+ *         UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_isend(umx_comm *comm, int dest,
+                                                 uint64_t             tag,
+                                                 const umx_buffer    *buf,
+                                                 const umx_op_params *params,
+                                                 umx_request        **req_p);
+
+/**
+ * Receive the next message of `source`, or of any rank, whose tag is `tag` in
+ * the bits of `mask`. A longer message is consumed, and ends with
+ * UMX_ERR_MESSAGE_TRUNCATED. A cancelled receive takes no message.
+ *
+ * @param[out] result  written on UMX_OK and UMX_ERR_MESSAGE_TRUNCATED; else
+ *                     umx_comm_result()
+ * @return as umx_comm_isend()
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_irecv(umx_comm *comm, int source,
+                                                 uint64_t tag, uint64_t mask,
+                                                 const umx_buffer    *buf,
+                                                 const umx_op_params *params,
+                                                 umx_request        **req_p,
+                                                 umx_comm_status     *result);
+
+/** What a completed request of umx_comm_irecv() or umx_comm_wait_message() has
+ * got; in and after `on_done`. */
+UMX_API const umx_comm_status *umx_comm_result(const umx_request *req);
+
+/** Look for a message that no receive has taken: UMX_OK or UMX_ERR_NO_MESSAGE.
+ * Takes nothing. */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_iprobe(umx_comm *comm, int source,
+                                                  uint64_t tag, uint64_t mask,
+                                                  umx_comm_status *result);
+
+/** Wait until umx_comm_iprobe() has something to see. */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_wait_message(
+    umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+    const umx_op_params *params, umx_request **req_p, umx_comm_status *result);
+
+/** A message that has been taken off the queue without its bytes. */
+typedef struct umx_comm_message umx_comm_message;
+
+/** umx_comm_iprobe() that takes the message, for umx_comm_mrecv(). */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_improbe(umx_comm *comm, int source,
+                                                   uint64_t tag, uint64_t mask,
+                                                   umx_comm_message **message_p,
+                                                   umx_comm_status   *result);
+
+/**
+ * Receive its bytes.
+ * @param[in,out] message_p  set to NULL if the call has taken the message over
+ * @return as umx_comm_irecv(); UMX_ERR_BUFFER_TOO_SMALL
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_mrecv(umx_comm_message   **message_p,
+                                                 const umx_buffer    *buf,
+                                                 const umx_op_params *params,
+                                                 umx_request        **req_p);
+
+/** Put it back where it was in the queue. Consumes the handle. */
+UMX_API void umx_comm_message_return(umx_comm_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

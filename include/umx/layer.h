@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/**
+ * @file layer.h  What a library on top of libumx needs beside the other
+ * headers: requests, timers and messages of its own.
+ *
+ * Thread: the worker's owner.
+ */
+#ifndef UMX_LAYER_H
+#define UMX_LAYER_H
+
+#include <umx/am.h>
+#include <umx/endpoint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- requests ------------------------------------------------------------
+ */
+
+enum {
+    UMX_REQUEST_STATE_SIZE = 56 /* bytes */
+};
+
+/** A kind of operation. */
+typedef struct umx_request_class {
+    const char *name;
+    /* umx_request_cancel() has been called, once, on a request that is not
+     * complete: complete it now or later, with any status. NULL: it cannot be
+     * cancelled. */
+    void (*cancel)(umx_request *req);
+} umx_request_class;
+
+/**
+ * Make a request that is in progress, for a posting call that returns
+ * UMX_INPROGRESS. `params` are the user's, or NULL.
+ *
+ * Ownership: the caller's until umx_request_complete() or
+ * umx_request_discard().
+ * @return the request; NULL: out of memory
+ */
+UMX_API umx_request *umx_request_create(umx_worker              *worker,
+                                        const umx_request_class *cls,
+                                        const umx_op_params     *params);
+
+/** UMX_REQUEST_STATE_SIZE bytes of the layer's, aligned for a pointer, with
+ * zeros at first. They last as long as the request, so after `on_done` as well
+ * if it is kept. */
+UMX_API void *umx_request_state(const umx_request *req);
+
+/** The class that `req` was made of; NULL: it is no layer's. */
+UMX_API const umx_request_class *umx_request_get_class(const umx_request *req);
+
+/** Has umx_request_cancel() been called? */
+UMX_API bool umx_request_is_cancelled(const umx_request *req);
+
+/** The operation is over. `on_done` runs in the (P) call that is under way, or
+ * else in the next. */
+UMX_API void umx_request_complete(umx_request *req, umx_status status);
+
+/** Report the operation as lost: umx_op_params.on_lost. It completes later. */
+UMX_API void umx_request_lose(umx_request *req, umx_status status);
+
+/** Free a request that its posting call does not return. */
+UMX_API void umx_request_discard(umx_request *req);
+
+/* ---- timers --------------------------------------------------------------
+ */
+
+/** A timer, in memory of the layer's. All members are the library's. */
+typedef struct umx_timer {
+    void    *link[2];
+    uint64_t deadline_ns;
+    void (*fn)(struct umx_timer *timer);
+} umx_timer;
+
+UMX_API void umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer));
+
+/** Call `fn` in a (P) call, once, `timeout_ns` from now; a timer that runs is
+ * started again. */
+UMX_API void umx_timer_start(umx_worker *worker, umx_timer *timer,
+                             uint64_t timeout_ns);
+
+/** Stop it, if it runs. */
+UMX_API void umx_timer_stop(umx_timer *timer);
+
+/* ---- the worker's end ----------------------------------------------------
+ */
+
+/** Something that cannot go on without the worker. Members but `on_destroy` are
+ * the library's. */
+typedef struct umx_dependent {
+    void *link[2];
+    /* umx_worker_destroy() has begun: operations on endpoints complete after
+     * this has returned. Called once. */
+    void (*on_destroy)(struct umx_dependent *dependent);
+} umx_dependent;
+
+UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);
+UMX_API void umx_worker_detach(umx_dependent *dependent);
+
+/* ---- active messages of layers -------------------------------------------
+ */
+
+enum {
+    UMX_AM_ID_LAYER_MIN = 8, /* to 15: ids of layers */
+    UMX_AM_ID_COMM      = 8  /* umx/comm.h */
+};
+
+/** umx_am_send() for ids of layers, whose channels count against no limit. */
+UMX_API UMX_MUST_CHECK umx_status umx_layer_am_send(
+    umx_ep *ep, uint16_t id, const void *header, size_t header_len,
+    const umx_buffer *buf, const umx_op_params *params, umx_request **req_p);
+
+/**
+ * umx_worker_set_am_handler() for ids of layers. `fn` is called for messages on
+ * endpoints that the program has not taken yet, too.
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_worker_set_layer(umx_worker *worker,
+                                                       uint16_t    id,
+                                                       umx_am_fn fn, void *arg);
+
+/** The `arg` of umx_worker_set_layer(); NULL: it has not been called. */
+UMX_API void *umx_worker_get_layer(const umx_worker *worker, uint16_t id);
+
+/**
+ * Take an endpoint that a peer has made from the worker's address, as
+ * umx_worker_take_addressed() does, wherever it is in the queue.
+ * @return true: the caller has a reference; false: it is not in the queue
+ */
+UMX_API bool umx_ep_claim(umx_ep *ep);
+
+enum {
+    UMX_WORKER_ID_SIZE = 16 /* bytes */
+};
+
+/** The number of the peer's worker, which the handshake has proved to be the
+ * peer's. False: `ep` is not open. */
+UMX_API bool umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id);
+
+/** The number of the worker whose address it is. False: it is no address. */
+UMX_API bool umx_address_worker_id(const void *address, size_t len,
+                                   uint8_t *id);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

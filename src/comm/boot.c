@@ -1,0 +1,946 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* boot.c: how the processes of a group meet.
+ *
+ *   root                                 each other process
+ *   listens                              connects, again until somebody listens
+ *                     <---- HELLO ----   rank, size, name, worker address
+ *   has it all?       --- PENDING --->   who is missing, for its own error
+ *   yes               ---- TABLE ---->   its rank, all addresses: made
+ *   no, for a reason  --- REFUSE ---->   the reason: failed
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/socket.h>
+
+#include "comm/comm.h"
+#include "util/bytes.h"
+#include "util/clock.h"
+#include "util/hash.h"
+
+#define MILLISECOND_NS UINT64_C(1000000)
+#define SECOND_NS UINT64_C(1000000000)
+
+enum {
+    RETRY_MIN_MS      = 5,
+    RETRY_MAX_MS      = 250,
+    GRACE_MS          = 500, /* the root says more than the others know */
+    MAX_PENDING_RANKS = 64,  /* that PENDING names */
+    TEXT_MAX          = 160
+};
+
+/* A connection on the root. */
+typedef struct umi_guest {
+    umi_node  node; /* boot->guests, in the order of their HELLOs */
+    umi_boot *boot;
+    umx_ep   *ep;
+    int       rank; /* UMX_RANK_ANY: the root assigns it */
+    bool      has_hello;
+    void     *address;
+    size_t    address_len;
+} umi_guest;
+
+struct umi_boot {
+    umi_group   *group;
+    umx_comm    *comm; /* held */
+    umx_request *req;
+    uint64_t     timeout_ns;
+    uint64_t     deadline_ns;
+    umx_timer    timer;
+    /* on the root */
+    umx_listener *listener; /* NULL: guests use the worker's address */
+    umi_list      guests;
+    int           num_guests; /* with a HELLO */
+    /* elsewhere */
+    umx_ep                 *ep; /* to the root */
+    umx_timer               retry;
+    unsigned                retry_ms;
+    struct sockaddr_storage addr;
+    size_t                  addr_len;
+    void                   *root; /* address; NULL: `addr` */
+    size_t                  root_len;
+    char                    missing[TEXT_MAX]; /* ranks, as the root says */
+    char                    last_error[TEXT_MAX];
+};
+
+static bool
+is_root(const umi_boot *boot)
+{
+    return boot->group->rank == 0;
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+static void
+free_guest(umi_guest *guest)
+{
+    umi_node_remove(&guest->node);
+    if (guest->ep != NULL) {
+        umx_ep_set_on_state(guest->ep, NULL, NULL);
+        umx_ep_destroy(guest->ep);
+    }
+    free(guest->address);
+    free(guest);
+}
+
+/* The endpoints that the group has taken over are NULL. */
+static void
+free_boot(umi_boot *boot)
+{
+    umx_comm *comm = boot->comm;
+
+    boot->group->boot = NULL;
+    umx_timer_stop(&boot->timer);
+    umx_timer_stop(&boot->retry);
+    if (boot->listener != NULL) {
+        umx_listener_destroy(boot->listener);
+    }
+    while (!umi_list_is_empty(&boot->guests)) {
+        free_guest(umi_container_of(boot->guests.next, umi_guest, node));
+    }
+    if (boot->ep != NULL) {
+        umx_ep_set_on_state(boot->ep, NULL, NULL);
+        umx_ep_destroy(boot->ep);
+    }
+    free(boot->root);
+    free(boot);
+    umi_comm_put(comm);
+}
+
+static void
+end(umi_boot *boot, umx_status status)
+{
+    umx_request *req = boot->req;
+
+    boot->req = NULL;
+    free_boot(boot);
+    if (req != NULL) {
+        umx_request_complete(req, status);
+    }
+}
+
+static void __attribute__((format(printf, 3, 4)))
+fail(umi_boot *boot, umx_status status, const char *format, ...)
+{
+    umi_comm_header header = {.kind = UMI_COMM_REFUSE};
+    char            text[UMI_REASON_MAX];
+    va_list         args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    header.number = (uint64_t)(int64_t)status;
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (guest->has_hello) {
+            umi_ep_send_control(guest->ep, &header, text, strlen(text));
+        }
+    }
+    umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
+    end(boot, status);
+}
+
+void
+umi_boot_cancel(umi_group *group, umx_status status)
+{
+    fail(group->boot, status, "the communicator was given up by rank %d",
+         group->rank);
+}
+
+/* ---- the root ------------------------------------------------------------
+ */
+
+static umi_guest *
+guest_with_rank(const umi_boot *boot, int rank)
+{
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (guest->has_hello && guest->rank == rank) {
+            return guest;
+        }
+    }
+    return NULL;
+}
+
+/* "2, 3, 7" */
+static unsigned
+write_missing(const umi_boot *boot, uint32_t *ranks, unsigned max)
+{
+    unsigned count = 0;
+
+    for (int rank = 1; rank < boot->group->size && count < max; rank++) {
+        if (guest_with_rank(boot, rank) == NULL) {
+            ranks[count++] = (uint32_t)rank;
+        }
+    }
+    return count;
+}
+
+static void
+name_ranks(char *text, size_t size, const uint32_t *ranks, unsigned count,
+           unsigned total)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (unsigned i = 0; i < count && used + 24 < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%u",
+                                 (i == 0) ? "" : ", ", ranks[i]);
+    }
+    if (count < total) {
+        (void)snprintf(text + used, size - used, " and others");
+    }
+}
+
+/* Tell those who have come whom they wait for. */
+static void
+send_pending(umi_boot *boot)
+{
+    umi_comm_header header = {.kind = UMI_COMM_PENDING};
+    uint32_t        ranks[1 + MAX_PENDING_RANKS];
+    unsigned        count = write_missing(boot, ranks + 1, MAX_PENDING_RANKS);
+
+    ranks[0] = (uint32_t)(boot->group->size - 1 - boot->num_guests);
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (guest->has_hello) {
+            umi_ep_send_control(guest->ep, &header, ranks,
+                                (1 + count) * sizeof(*ranks));
+        }
+    }
+}
+
+/* Ranks for those that have none, in the order in which they came. */
+static void
+assign_ranks(umi_boot *boot)
+{
+    int next = 1;
+
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (!guest->has_hello || guest->rank != UMX_RANK_ANY) {
+            continue;
+        }
+        while (guest_with_rank(boot, next) != NULL) {
+            next++;
+        }
+        guest->rank = next;
+    }
+}
+
+/* The endpoints become the group's. */
+static bool
+take_guests(umi_boot *boot)
+{
+    umi_group *group = boot->group;
+
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (!guest->has_hello) {
+            continue;
+        }
+        if (!umi_member_set_address(&group->members[guest->rank],
+                                    guest->address, guest->address_len)) {
+            return false;
+        }
+        umi_member_add_ep(&group->members[guest->rank], guest->ep, false);
+        guest->ep = NULL;
+    }
+    return true;
+}
+
+static bool
+send_table(umi_boot *boot)
+{
+    umi_group      *group  = boot->group;
+    umi_comm_header header = {.kind = UMI_COMM_TABLE, .comm = group->id};
+    size_t          size   = 8;
+    uint8_t        *table;
+    umi_writer      w;
+
+    for (int i = 0; i < group->size; i++) {
+        size += 2 + group->members[i].address_len;
+    }
+    table = malloc(size);
+    if (table == NULL) {
+        return false;
+    }
+    umi_writer_init(&w, table + 4, size - 4);
+    umi_write_u32(&w, (uint32_t)group->size);
+    for (int i = 0; i < group->size; i++) {
+        umi_write_u16(&w, (uint16_t)group->members[i].address_len);
+        umi_write_bytes(&w, group->members[i].address,
+                        group->members[i].address_len);
+    }
+    for (int i = 1; i < group->size; i++) {
+        uint32_t rank = (uint32_t)i;
+
+        memcpy(table, &rank, sizeof(rank));
+        umi_ep_send_control(group->members[i].out, &header, table, size);
+    }
+    free(table);
+    return true;
+}
+
+/* The world's ranks are the group's. */
+static umx_status
+make_world(umi_boot *boot)
+{
+    umi_group   *group = boot->group;
+    umi_member **all   = malloc((size_t)group->size * sizeof(*all));
+    bool         is_ok;
+
+    if (all == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < group->size; i++) {
+        all[i] = &group->members[i];
+    }
+    is_ok = umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size,
+                               all);
+    free(all);
+    if (!is_ok) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_group_start(group);
+    umi_comm_register(boot->comm);
+    return UMX_OK;
+}
+
+static umx_status
+set_own_address(umi_boot *boot)
+{
+    umi_group  *group = boot->group;
+    const void *address;
+    size_t      len;
+    umx_status  status = umx_worker_get_address(group->hub->worker, &address,
+                                                &len);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    return umi_member_set_address(&group->members[group->rank], address, len) ?
+               UMX_OK :
+               UMX_ERR_NO_MEMORY;
+}
+
+/* All have come. */
+static void
+finish_root(umi_boot *boot)
+{
+    umi_group *group = boot->group;
+    umx_status status;
+
+    assign_ranks(boot);
+    do {
+        if (!umi_random_bytes(&group->id, sizeof(group->id))) {
+            fail(boot, UMX_ERR_IO_ERROR, "the system gives no random numbers");
+            return;
+        }
+    } while (group->id == 0);
+    status = set_own_address(boot);
+    if (status == UMX_OK) {
+        status = (take_guests(boot) && send_table(boot)) ? make_world(boot) :
+                                                           UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK) {
+        fail(boot, status, "the root: %s", umx_status_string(status));
+        return;
+    }
+    end(boot, UMX_OK);
+}
+
+static void
+on_guest_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    umi_guest *guest = arg;
+    umi_boot  *boot  = guest->boot;
+
+    (void)ep;
+    (void)status;
+    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        return;
+    }
+    if (guest->has_hello) {
+        boot->num_guests--; /* its place is free again */
+    }
+    free_guest(guest);
+}
+
+static umi_guest *
+add_guest(umi_boot *boot, umx_ep *ep)
+{
+    umi_guest *guest = calloc(1, sizeof(*guest));
+
+    if (guest != NULL) {
+        guest->boot = boot;
+        guest->ep   = ep;
+        umi_list_append(&boot->guests, &guest->node);
+        umx_ep_set_on_state(ep, on_guest_state, guest);
+    }
+    return guest;
+}
+
+static void
+on_accept(umx_listener *listener, umx_ep *ep, void *arg)
+{
+    (void)listener;
+    if (add_guest(arg, ep) == NULL) {
+        umx_ep_destroy(ep);
+    }
+}
+
+static void
+refuse(umx_ep *ep, umx_status status, const char *text)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
+                              .number = (uint64_t)(int64_t)status};
+
+    umi_ep_send_control(ep, &header, text, strlen(text));
+}
+
+/* What is wrong with it; false: nothing is. */
+static bool
+check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
+            char *text, size_t size)
+{
+    int     ranks = boot->group->size;
+    uint8_t id[UMX_WORKER_ID_SIZE], proved[UMX_WORKER_ID_SIZE];
+
+    if (hello->size != (uint32_t)ranks) {
+        (void)snprintf(text, size,
+                       "rank %d says that there are %u ranks, the root %d",
+                       hello->rank, hello->size, ranks);
+    } else if (hello->rank < UMX_RANK_ANY || hello->rank >= ranks) {
+        (void)snprintf(text, size, "rank %d is not one of %d ranks",
+                       hello->rank, ranks);
+    } else if (hello->rank == 0 ||
+               (hello->rank > 0 &&
+                guest_with_rank(boot, hello->rank) != NULL)) {
+        (void)snprintf(text, size, "two processes say that they are rank %d",
+                       hello->rank);
+    } else if (!umx_address_worker_id(hello->address.data, hello->address.len,
+                                      id) ||
+               !umx_ep_peer_worker_id(ep, proved) ||
+               memcmp(id, proved, sizeof(id)) != 0) {
+        (void)snprintf(text, size,
+                       "rank %d sent an address that is not its own",
+                       hello->rank);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void
+take_hello(umi_guest *guest, const umi_comm_hello *hello)
+{
+    umi_boot *boot = guest->boot;
+    char      text[UMI_REASON_MAX];
+
+    if (check_hello(boot, hello, guest->ep, text, sizeof(text))) {
+        refuse(guest->ep, UMX_ERR_REJECTED, text);
+        fail(boot, UMX_ERR_REJECTED, "%s", text);
+        return;
+    }
+    guest->address = malloc(hello->address.len);
+    if (guest->address == NULL) {
+        fail(boot, UMX_ERR_NO_MEMORY, "the root: out of memory");
+        return;
+    }
+    memcpy(guest->address, hello->address.data, hello->address.len);
+    guest->address_len = hello->address.len;
+    guest->rank        = hello->rank;
+    guest->has_hello   = true;
+    umi_node_remove(&guest->node);
+    umi_list_append(&boot->guests, &guest->node);
+    if (++boot->num_guests == boot->group->size - 1) {
+        finish_root(boot);
+    } else {
+        send_pending(boot);
+    }
+}
+
+static bool
+has_name(const umi_boot *boot, const umi_comm_text *name)
+{
+    return strlen(boot->comm->name) == name->len &&
+           memcmp(boot->comm->name, name->data, name->len) == 0;
+}
+
+/* The guest that has this endpoint. */
+static umi_guest *
+find_guest(umi_hub *hub, umx_ep *ep)
+{
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+
+        if (boot == NULL) {
+            continue;
+        }
+        UMI_LIST_FOREACH(at, &boot->guests) {
+            umi_guest *guest = umi_container_of(at, umi_guest, node);
+
+            if (guest->ep == ep) {
+                return guest;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* A root that waits for ranks of that name at the worker's address. */
+static umi_boot *
+find_boot(umi_hub *hub, const umi_comm_text *name)
+{
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+
+        if (boot != NULL && is_root(boot) && boot->listener == NULL &&
+            has_name(boot, name)) {
+            return boot;
+        }
+    }
+    return NULL;
+}
+
+bool
+umi_boot_on_hello(umi_hub *hub, umx_ep *ep, umx_message *message)
+{
+    umi_comm_hello hello;
+    umi_guest     *guest = find_guest(hub, ep);
+    umi_boot      *boot;
+
+    if (!umi_comm_hello_decode(&hello, umx_message_data(message),
+                               umx_message_info(message)->length)) {
+        umx_message_drop(message);
+        return true;
+    }
+    if (guest == NULL) {
+        boot = find_boot(hub, &hello.name);
+        if (boot == NULL || !umx_ep_claim(ep)) {
+            return false;
+        }
+        guest = add_guest(boot, ep);
+        if (guest == NULL) {
+            umx_message_drop(message);
+            umx_ep_destroy(ep);
+            return true;
+        }
+    }
+    if (!has_name(guest->boot, &hello.name)) {
+        refuse(ep, UMX_ERR_REJECTED, "another communicator is being made here");
+    } else if (!guest->has_hello) {
+        take_hello(guest, &hello);
+    }
+    umx_message_drop(message);
+    return true;
+}
+
+/* ---- elsewhere -----------------------------------------------------------
+ */
+
+static void
+say_hello(umi_boot *boot)
+{
+    umi_comm_header header = {.kind = UMI_COMM_HELLO};
+    umi_comm_hello  hello  = {.rank = boot->group->rank,
+                              .size = (uint32_t)boot->group->size};
+    uint8_t         data[64 + UMX_COMM_NAME_MAX + 1024];
+    const void     *address;
+    size_t          len;
+    umx_status      status = umx_worker_get_address(boot->group->hub->worker,
+                                                    &address, &len);
+
+    if (status != UMX_OK) {
+        fail(boot, status, "the worker has no address: %s",
+             umx_status_string(status));
+        return;
+    }
+    hello.name.data    = (const uint8_t *)boot->comm->name;
+    hello.name.len     = strlen(boot->comm->name);
+    hello.address.data = address;
+    hello.address.len  = len;
+    len                = umi_comm_hello_encode(&hello, data, sizeof(data));
+    umi_ep_send_control(boot->ep, &header, data, len);
+}
+
+/* Does it help to try again? */
+static bool
+may_retry(umx_status status)
+{
+    return status == UMX_ERR_NOT_CONNECTED || status == UMX_ERR_UNREACHABLE ||
+           status == UMX_ERR_WORKER_GONE || status == UMX_ERR_TIMED_OUT;
+}
+
+static void
+on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    umi_boot *boot = arg;
+
+    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        say_hello(boot);
+        return;
+    }
+    if (state != UMX_EP_OPEN && may_retry(status)) {
+        (void)snprintf(boot->last_error, sizeof(boot->last_error), "%.*s",
+                       TEXT_MAX - 1, umx_ep_reason(ep));
+        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_ep_destroy(ep);
+        boot->ep = NULL;
+        umx_timer_start(boot->group->hub->worker, &boot->retry,
+                        boot->retry_ms * MILLISECOND_NS);
+        boot->retry_ms = (boot->retry_ms < RETRY_MAX_MS / 2) ?
+                             boot->retry_ms * 2 :
+                             RETRY_MAX_MS;
+        return;
+    }
+    if (state == UMX_EP_OPEN || status == UMX_OK) {
+        status = UMX_ERR_PEER_CLOSED;
+    }
+    fail(boot, status, "the root, rank 0, has ended: %s",
+         (umx_ep_reason(ep)[0] != '\0') ? umx_ep_reason(ep) :
+                                          umx_status_string(status));
+}
+
+static umx_status
+connect_root(umi_boot *boot)
+{
+    umx_connect_params params = {
+        .field_mask = UMX_CONNECT_FIELD_TIMEOUT | UMX_CONNECT_FIELD_ON_STATE,
+        .addr       = (const struct sockaddr *)&boot->addr,
+        .addr_len   = boot->addr_len,
+        .timeout_ns = SECOND_NS * 5,
+        .on_state   = on_root_state,
+        .arg        = boot,
+    };
+    umx_worker *worker = boot->group->hub->worker;
+
+    return (boot->root != NULL) ?
+               umx_ep_connect_address(worker, boot->root, boot->root_len,
+                                      &params, &boot->ep) :
+               umx_ep_connect(worker, &params, &boot->ep);
+}
+
+static void
+on_retry(umx_timer *timer)
+{
+    umi_boot  *boot   = umi_container_of(timer, umi_boot, retry);
+    umx_status status = connect_root(boot);
+
+    if (status != UMX_OK) {
+        fail(boot, status, "connecting to the root: %s",
+             umx_status_string(status));
+    }
+}
+
+static bool
+read_table(umi_boot *boot, umi_reader *r)
+{
+    umi_group *group = boot->group;
+    uint32_t   rank  = umi_read_u32(r);
+    uint32_t   size  = umi_read_u32(r);
+
+    if (r->is_bad || size != (uint32_t)group->size || rank == 0 ||
+        rank >= size ||
+        (group->rank != UMX_RANK_ANY && (uint32_t)group->rank != rank)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        size_t         len     = umi_read_u16(r);
+        const uint8_t *address = umi_read_bytes(r, len);
+
+        if (address == NULL ||
+            !umi_member_set_address(&group->members[i], address, len)) {
+            return false;
+        }
+    }
+    group->rank = (int)rank;
+    return r->pos == r->end;
+}
+
+static void
+on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
+         size_t len)
+{
+    umi_group *group = boot->group;
+    umi_reader r;
+    umx_status status;
+
+    umi_reader_init(&r, data, len);
+    if (header->comm == 0 || !read_table(boot, &r)) {
+        fail(boot, UMX_ERR_PROTOCOL, "the root's table of ranks is damaged");
+        return;
+    }
+    group->id = header->comm;
+    umi_member_add_ep(&group->members[0], boot->ep, true);
+    boot->ep = NULL;
+    status   = make_world(boot);
+    if (status != UMX_OK) {
+        fail(boot, status, "%s", umx_status_string(status));
+        return;
+    }
+    end(boot, UMX_OK);
+}
+
+static void
+on_pending(umi_boot *boot, const void *data, size_t len)
+{
+    uint32_t   ranks[MAX_PENDING_RANKS];
+    umi_reader r;
+    uint32_t   total;
+    unsigned   count = 0;
+
+    umi_reader_init(&r, data, len);
+    total = umi_read_u32(&r);
+    while (count < MAX_PENDING_RANKS && r.pos < r.end) {
+        ranks[count++] = umi_read_u32(&r);
+    }
+    if (!r.is_bad) {
+        name_ranks(boot->missing, sizeof(boot->missing), ranks, count, total);
+    }
+}
+
+bool
+umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
+                   const void *data, size_t len)
+{
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_boot *boot = umi_container_of(node, umi_group, node)->boot;
+
+        if (boot == NULL || boot->ep != ep) {
+            continue;
+        }
+        if (header->kind == UMI_COMM_TABLE) {
+            on_table(boot, header, data, len);
+        } else if (header->kind == UMI_COMM_PENDING) {
+            on_pending(boot, data, len);
+        } else {
+            umx_status status = (umx_status)(int64_t)header->number;
+
+            fail(boot, (status < 0) ? status : UMX_ERR_REJECTED, "%.*s",
+                 (int)((len < UMI_REASON_MAX) ? len : UMI_REASON_MAX - 1),
+                 (const char *)data);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* ---- the beginning -------------------------------------------------------
+ */
+
+static void
+on_timeout(umx_timer *timer)
+{
+    umi_boot *boot    = umi_container_of(timer, umi_boot, timer);
+    double    seconds = (double)boot->timeout_ns / (double)SECOND_NS;
+    uint32_t  ranks[MAX_PENDING_RANKS];
+    unsigned  count;
+
+    if (is_root(boot)) {
+        count = write_missing(boot, ranks, MAX_PENDING_RANKS);
+        name_ranks(boot->missing, sizeof(boot->missing), ranks, count, count);
+        fail(boot, UMX_ERR_TIMED_OUT,
+             "%d of %d ranks have come within %g s; not: %s",
+             boot->num_guests + 1, boot->group->size, seconds, boot->missing);
+    } else if (boot->missing[0] != '\0') {
+        fail(boot, UMX_ERR_TIMED_OUT,
+             "not all of %d ranks have come within %g s; not: %s",
+             boot->group->size, seconds, boot->missing);
+    } else {
+        fail(boot, UMX_ERR_TIMED_OUT,
+             "the root, rank 0, has not answered within %g s%s%s", seconds,
+             (boot->last_error[0] != '\0') ? ": " : "", boot->last_error);
+    }
+}
+
+static void
+cancel_create(umx_request *req)
+{
+    umi_boot *boot = *(umi_boot **)umx_request_state(req);
+
+    if (boot != NULL) {
+        umi_boot_cancel(boot->group, UMX_ERR_CANCELED);
+    }
+}
+
+static const umx_request_class create_class = {
+    .name   = "comm_create",
+    .cancel = cancel_create,
+};
+
+static umx_status
+listen_or_connect(umi_boot *boot, const umx_comm_params *params)
+{
+    umx_listener_params listen = {.addr      = params->addr,
+                                  .addr_len  = params->addr_len,
+                                  .on_accept = on_accept,
+                                  .arg       = boot};
+
+    if (is_root(boot)) {
+        return (params->addr == NULL) ?
+                   UMX_OK :
+                   umx_listener_create(boot->group->hub->worker, &listen,
+                                       &boot->listener);
+    }
+    if (params->addr != NULL) {
+        memcpy(&boot->addr, params->addr, params->addr_len);
+        boot->addr_len = params->addr_len;
+    } else {
+        boot->root = malloc(params->root_len);
+        if (boot->root == NULL) {
+            return UMX_ERR_NO_MEMORY;
+        }
+        memcpy(boot->root, params->root, params->root_len);
+        boot->root_len = params->root_len;
+    }
+    return connect_root(boot);
+}
+
+static umx_status
+begin(umx_comm *comm, const umx_comm_params *params, const umx_op_params *op,
+      umx_request **req_p)
+{
+    umi_group  *group  = comm->group;
+    umx_worker *worker = group->hub->worker;
+    umi_boot   *boot   = calloc(1, sizeof(*boot));
+    umx_status  status;
+
+    if (boot == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    boot->group = group;
+    boot->comm  = comm;
+    umi_comm_hold(comm);
+    umi_list_init(&boot->guests);
+    umx_timer_init(&boot->timer, on_timeout);
+    umx_timer_init(&boot->retry, on_retry);
+    boot->retry_ms   = RETRY_MIN_MS;
+    boot->timeout_ns = (params->field_mask & UMX_COMM_FIELD_TIMEOUT) ?
+                           params->timeout_ns :
+                           60 * SECOND_NS;
+    group->boot      = boot;
+    boot->req        = umx_request_create(worker, &create_class, op);
+    status           = (boot->req == NULL) ? UMX_ERR_NO_MEMORY :
+                                             listen_or_connect(boot, params);
+    if (status != UMX_OK) {
+        if (boot->req != NULL) {
+            umx_request_discard(boot->req);
+        }
+        free_boot(boot);
+        return status;
+    }
+    *(umi_boot **)umx_request_state(boot->req) = boot;
+    *req_p                                     = boot->req;
+    if (boot->timeout_ns != UMX_TIMEOUT_INFINITE) {
+        umx_timer_start(worker, &boot->timer,
+                        boot->timeout_ns +
+                            (is_root(boot) ? 0 : GRACE_MS * MILLISECOND_NS));
+    }
+    umi_hub_adopt(group->hub); /* HELLOs that came before */
+    return UMX_INPROGRESS;
+}
+
+static umx_status
+check_params(const umx_comm_params *params)
+{
+    size_t      len;
+    const char *why;
+
+    if (params->size < 1 || params->size > UMX_COMM_SIZE_MAX ||
+        params->rank < UMX_RANK_ANY || params->rank >= params->size) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    if ((params->field_mask & UMX_COMM_FIELD_NAME) &&
+        (params->name == NULL || strlen(params->name) > UMX_COMM_NAME_MAX)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (params->size == 1) {
+        return UMX_OK;
+    }
+    if (params->addr != NULL) {
+        return (params->addr_len <= sizeof(struct sockaddr_storage)) ?
+                   UMX_OK :
+                   UMX_ERR_INVALID_PARAM;
+    }
+    if (params->rank == 0) {
+        return UMX_OK;
+    }
+    return (params->root == NULL) ?
+               UMX_ERR_INVALID_PARAM :
+               umx_address_check(params->root, params->root_len, &len, &why);
+}
+
+static umx_status
+begin_alone(umx_comm *comm)
+{
+    umi_boot boot = {.group = comm->group, .comm = comm};
+
+    comm->group->rank = 0;
+    return umi_random_bytes(&comm->group->id, sizeof(comm->group->id)) ?
+               make_world(&boot) :
+               UMX_ERR_IO_ERROR;
+}
+
+umx_status
+umx_comm_create(umx_worker *worker, const umx_comm_params *params,
+                const umx_op_params *op, umx_comm **comm_p, umx_request **req_p)
+{
+    umx_status status = check_params(params);
+    umi_hub   *hub;
+    umi_group *group;
+    umx_comm  *comm = NULL;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (!umx_worker_is_owner(worker)) {
+        return UMX_ERR_WRONG_THREAD;
+    }
+    hub = umi_hub_get(worker);
+    if (hub == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    group = umi_group_new(hub, params->rank, params->size);
+    if (group != NULL) {
+        group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
+                                  params->heartbeat_ns :
+                                  10 * SECOND_NS;
+        comm = umi_comm_new(group, (params->field_mask & UMX_COMM_FIELD_NAME) ?
+                                       params->name :
+                                       "");
+        umi_group_put(group);
+    }
+    umi_hub_put(hub);
+    if (comm == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = (params->size == 1) ? begin_alone(comm) :
+                                   begin(comm, params, op, req_p);
+    if (status < 0) {
+        umi_comm_put(comm);
+        return status;
+    }
+    *comm_p = comm;
+    return status;
+}
+
+int
+umx_comm_num_arrived(const umx_comm *comm)
+{
+    const umi_boot *boot = comm->group->boot;
+
+    if (comm->ranks != NULL) {
+        return comm->size;
+    }
+    return (boot != NULL && is_root(boot)) ? boot->num_guests + 1 : 1;
+}

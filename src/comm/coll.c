@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coll.c: collective operations: what all of them do.
+ *
+ * An operation goes round by round: its type posts the messages of a round, and
+ * when all are complete the next. Messages are matched by the number of the
+ * operation, the round and the rank; one that comes before its operation has
+ * begun here, or its receive been posted, waits in `early`. Each says which
+ * operation its sender is in, so that ranks that call different ones find out.
+ */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How long an operation waits before it says what it waits in. */
+#define STATE_NS UINT64_C(500000000)
+
+/* A message that no receive waits for yet. */
+typedef struct umi_early {
+    umi_node        node; /* comm->early */
+    umi_comm_header header;
+    umx_message    *message;
+} umi_early;
+
+static const char *const names[] = {
+    [UMI_COLL_BARRIER] = "barrier",     [UMI_COLL_BCAST] = "bcast",
+    [UMI_COLL_GATHER] = "gather",       [UMI_COLL_SCATTER] = "scatter",
+    [UMI_COLL_ALLGATHER] = "allgather", [UMI_COLL_ALLTOALL] = "alltoall",
+    [UMI_COLL_REDUCE] = "reduce",       [UMI_COLL_ALLREDUCE] = "allreduce",
+    [UMI_COLL_SPLIT] = "split",
+};
+
+const char *
+umi_coll_name(unsigned kind)
+{
+    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_SPLIT) ?
+               names[kind] :
+               "an unknown operation";
+}
+
+void
+umi_coll_describe_first(const umx_comm *comm, const char **name_p,
+                        uint64_t *number_p)
+{
+    const umi_coll *coll;
+
+    if (umi_list_is_empty(&comm->colls)) {
+        *name_p   = "";
+        *number_p = 0;
+        return;
+    }
+    coll      = umi_container_of(comm->colls.next, umi_coll, node);
+    *name_p   = umi_coll_name(coll->type->kind);
+    *number_p = coll->number;
+}
+
+bool
+umi_coll_needs(const umx_comm *comm, uint64_t number)
+{
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        if (umi_container_of(node, umi_coll, node)->number >= number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the end of an operation ---------------------------------------------
+ */
+
+static void
+end(umi_coll *coll)
+{
+    umx_comm    *comm   = coll->comm;
+    umx_request *req    = coll->req;
+    umx_status   status = coll->status;
+
+    umi_node_remove(&coll->node);
+    umx_timer_stop(&coll->timer);
+    if (coll->type->fini != NULL) {
+        coll->type->fini(coll, status);
+    }
+    if (req != NULL) {
+        *(umi_coll **)umx_request_state(req) = NULL;
+        umx_request_complete(req, status);
+    }
+    free(coll->xfers);
+    free(coll);
+    umi_comm_put(comm);
+}
+
+/* It cannot go on: receives that wait for nothing any more go, what is with UCX
+ * is waited for. */
+static void
+withdraw(umi_coll *coll)
+{
+    while (!umi_list_is_empty(&coll->recvs)) {
+        umi_xfer *xfer = umi_container_of(coll->recvs.next, umi_xfer, node);
+
+        umi_node_remove(&xfer->node);
+        xfer->is_used = false;
+        coll->num_pending--;
+    }
+    for (size_t i = 0; i < coll->max_xfers; i++) {
+        if (coll->xfers[i].is_used && coll->xfers[i].sub != NULL) {
+            umx_request_cancel(coll->xfers[i].sub);
+        }
+    }
+}
+
+/* The operation fails, and with it the communicator. */
+static void
+fail(umi_coll *coll, int rank, umx_status status, const char *why)
+{
+    umi_comm_revoke(coll->comm, rank, status, false, "%s (operation %llu)%s%s",
+                    umi_coll_name(coll->type->kind),
+                    (unsigned long long)coll->number,
+                    (why[0] != '\0') ? ": " : "", why);
+}
+
+/* Post rounds until one has to be waited for. True: it has ended. */
+static bool
+move(umi_coll *coll)
+{
+    umx_status status;
+
+    if (coll->is_moving) {
+        return false; /* the call that is under way sees it */
+    }
+    coll->is_moving = true;
+    while (coll->num_pending == 0 && coll->status == UMX_INPROGRESS) {
+        status = coll->type->next(coll);
+        coll->round++;
+        if (status == UMX_OK && coll->num_pending == 0) {
+            coll->status = UMX_OK;
+        } else if (status < 0 && coll->status == UMX_INPROGRESS) {
+            fail(coll, coll->comm->rank, status, umx_status_string(status));
+            coll->status = (coll->status == UMX_INPROGRESS) ? status :
+                                                              coll->status;
+            withdraw(coll);
+        }
+    }
+    coll->is_moving = false;
+    return coll->num_pending == 0 && coll->status != UMX_INPROGRESS;
+}
+
+static void
+advance(umi_coll *coll)
+{
+    if (move(coll)) {
+        end(coll);
+    }
+}
+
+void
+umi_coll_fail_all(umx_comm *comm)
+{
+    umi_list failed;
+
+    umi_list_init(&failed);
+    umi_list_splice(&failed, &comm->colls);
+    while (!umi_list_is_empty(&failed)) {
+        umi_coll *coll = umi_container_of(failed.next, umi_coll, node);
+
+        umi_node_remove(&coll->node);
+        umi_list_append(&comm->colls, &coll->node);
+        coll->status = UMX_ERR_RANK_FAILED;
+        withdraw(coll);
+        if (coll->num_pending == 0 && !coll->is_moving) {
+            end(coll);
+        }
+    }
+    while (!umi_list_is_empty(&comm->early)) {
+        umi_early *early = umi_container_of(comm->early.next, umi_early, node);
+
+        umi_node_remove(&early->node);
+        umx_message_drop(early->message);
+        free(early);
+    }
+}
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+static umi_xfer *
+new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+{
+    for (size_t i = 0; i < coll->max_xfers; i++) {
+        umi_xfer *xfer = &coll->xfers[i];
+
+        if (!xfer->is_used) {
+            umi_node_init(&xfer->node);
+            xfer->is_used = true;
+            xfer->coll    = coll;
+            xfer->sub     = NULL;
+            xfer->rank    = rank;
+            xfer->round   = (uint16_t)round;
+            xfer->buf     = *buf;
+            return xfer;
+        }
+    }
+    return NULL;
+}
+
+static void
+on_xfer(umx_request *sub, umx_status status, void *arg)
+{
+    umi_xfer *xfer = arg;
+    umi_coll *coll = xfer->coll;
+
+    (void)sub;
+    xfer->sub     = NULL;
+    xfer->is_used = false;
+    coll->num_pending--;
+    umi_comm_hold(coll->comm);
+    if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
+        umx_comm *comm = coll->comm;
+
+        umi_member_fail(comm->ranks[xfer->rank].member, status,
+                        umx_status_string(status));
+        /* That has ended the operation, unless its rank had left. */
+        if (!comm->is_revoked) {
+            fail(coll, xfer->rank, status, umx_status_string(status));
+        }
+        umi_comm_put(comm);
+        return;
+    }
+    {
+        umx_comm *comm = coll->comm;
+
+        advance(coll);
+        umi_comm_put(comm);
+    }
+}
+
+static void
+on_xfer_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umi_coll *coll = ((umi_xfer *)arg)->coll;
+
+    (void)sub;
+    (void)status;
+    if (coll->req != NULL && coll->status != UMX_INPROGRESS) {
+        umx_request_lose(coll->req, coll->status);
+    }
+}
+
+static umx_op_params
+xfer_params(umi_xfer *xfer)
+{
+    return (umx_op_params){
+        .field_mask = UMX_OP_FIELD_ON_DONE | UMX_OP_FIELD_ON_LOST,
+        .on_done    = on_xfer,
+        .on_lost    = on_xfer_lost,
+        .arg        = xfer,
+    };
+}
+
+umx_status
+umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+{
+    umx_comm       *comm   = coll->comm;
+    umi_comm_header header = {.kind   = UMI_COMM_COLLECTIVE,
+                              .op     = (uint8_t)coll->type->kind,
+                              .round  = (uint16_t)round,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = coll->number,
+                              .what   = coll->what,
+                              .bytes  = coll->bytes};
+    uint8_t         bytes[UMI_COMM_HEADER_MAX];
+    umx_op_params   params;
+    umi_xfer       *xfer;
+    umx_ep         *ep;
+    umx_status      status = umi_member_ep(comm->ranks[rank].member, &ep);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    xfer = new_xfer(coll, rank, round, buf);
+    if (xfer == NULL) {
+        return UMX_ERR_NO_RESOURCE;
+    }
+    params = xfer_params(xfer);
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes,
+                               umi_comm_header_encode(&header, bytes), buf,
+                               &params, &xfer->sub);
+    if (status == UMX_INPROGRESS) {
+        coll->num_pending++;
+        return UMX_OK;
+    }
+    xfer->sub     = NULL;
+    xfer->is_used = false;
+    return status;
+}
+
+/* The message is the receive's: UMX_INPROGRESS if its bytes come. Any other
+ * status ends the receive. */
+static umx_status
+take(umi_xfer *xfer, umx_message *message)
+{
+    umi_coll     *coll = xfer->coll;
+    umx_comm     *comm = coll->comm;
+    size_t        len  = umx_message_info(message)->length;
+    umx_op_params params;
+    umx_status    status;
+    char          text[UMI_REASON_MAX];
+
+    if (len != xfer->buf.len) {
+        umx_message_drop(message);
+        xfer->is_used = false;
+        (void)snprintf(text, sizeof(text),
+                       "rank %d sends %zu bytes, rank %d expects %zu",
+                       xfer->rank, len, comm->rank, xfer->buf.len);
+        fail(coll, xfer->rank, UMX_ERR_INVALID_PARAM, text);
+        return UMX_ERR_INVALID_PARAM;
+    }
+    params = xfer_params(xfer);
+    status = umx_message_recv(&message, &xfer->buf, &params, &xfer->sub);
+    if (status == UMX_INPROGRESS) {
+        return status;
+    }
+    xfer->sub     = NULL;
+    xfer->is_used = false;
+    if (message != NULL) {
+        umx_message_drop(message);
+    }
+    return status;
+}
+
+static bool
+is_same(const umi_coll *coll, const umi_comm_header *header)
+{
+    return header->op == coll->type->kind && header->what == coll->what &&
+           header->bytes == coll->bytes;
+}
+
+/* Ranks are in different operations. */
+static void
+fail_different(umi_coll *coll, int rank, unsigned op, uint64_t what,
+               uint64_t bytes)
+{
+    char text[UMI_REASON_MAX];
+
+    if (op != coll->type->kind) {
+        (void)snprintf(text, sizeof(text), "rank %d has called %s, rank %d %s",
+                       rank, umi_coll_name(op), coll->comm->rank,
+                       umi_coll_name(coll->type->kind));
+    } else if ((uint32_t)what != (uint32_t)coll->what) {
+        (void)snprintf(text, sizeof(text),
+                       "the root is %d on rank %d, and %d on rank %d",
+                       (int)(uint32_t)what, rank, (int)(uint32_t)coll->what,
+                       coll->comm->rank);
+    } else if (what != coll->what) {
+        (void)snprintf(text, sizeof(text),
+                       "rank %d reduces another type, or otherwise, than rank "
+                       "%d",
+                       rank, coll->comm->rank);
+    } else {
+        (void)snprintf(text, sizeof(text),
+                       "rank %d gives %llu bytes, rank %d %llu", rank,
+                       (unsigned long long)bytes, coll->comm->rank,
+                       (unsigned long long)coll->bytes);
+    }
+    fail(coll, rank, UMX_ERR_INVALID_PARAM, text);
+}
+
+umx_status
+umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+{
+    umi_xfer  *xfer = new_xfer(coll, rank, round, buf);
+    umx_status status;
+
+    if (xfer == NULL) {
+        return UMX_ERR_NO_RESOURCE;
+    }
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        umi_early *early = umi_container_of(node, umi_early, node);
+
+        if (early->header.number != coll->number ||
+            early->header.source != (uint32_t)rank ||
+            early->header.round != round) {
+            continue;
+        }
+        umi_node_remove(&early->node);
+        status = take(xfer, early->message);
+        free(early);
+        if (status == UMX_INPROGRESS) {
+            coll->num_pending++;
+            status = UMX_OK;
+        }
+        return status;
+    }
+    umi_list_append(&coll->recvs, &xfer->node);
+    coll->num_pending++;
+    return UMX_OK;
+}
+
+static umi_coll *
+find(const umx_comm *comm, uint64_t number)
+{
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        umi_coll *coll = umi_container_of(node, umi_coll, node);
+
+        if (coll->number == number) {
+            return coll;
+        }
+    }
+    return NULL;
+}
+
+static void
+keep(umx_comm *comm, const umi_comm_header *header, umx_message *message)
+{
+    umi_early *early = malloc(sizeof(*early));
+
+    if (early == NULL) {
+        umx_message_drop(message);
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory for a message", comm->rank);
+        return;
+    }
+    early->header  = *header;
+    early->message = message;
+    umi_list_append(&comm->early, &early->node);
+}
+
+static umi_xfer *
+find_recv(const umi_coll *coll, const umi_comm_header *header)
+{
+    UMI_LIST_FOREACH(node, &coll->recvs) {
+        umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
+
+        if (xfer->rank == (int)header->source && xfer->round == header->round) {
+            return xfer;
+        }
+    }
+    return NULL;
+}
+
+void
+umi_coll_arrive(umx_comm *comm, const umi_comm_header *header,
+                umx_message *message)
+{
+    umi_coll  *coll = find(comm, header->number);
+    umi_xfer  *xfer;
+    umx_status status;
+
+    if (comm->is_revoked || comm->is_closed) {
+        umx_message_drop(message);
+        return;
+    }
+    if (coll == NULL) {
+        if (header->number < comm->next_number) { /* it is over here */
+            umx_message_drop(message);
+        } else {
+            keep(comm, header, message);
+        }
+        return;
+    }
+    if (!is_same(coll, header)) {
+        umx_message_drop(message);
+        fail_different(coll, (int)header->source, header->op, header->what,
+                       header->bytes);
+        return;
+    }
+    xfer = find_recv(coll, header);
+    if (xfer == NULL) {
+        keep(comm, header, message);
+        return;
+    }
+    umi_node_remove(&xfer->node);
+    coll->num_pending--;
+    umi_comm_hold(comm);
+    coll->is_moving = true; /* fail() must not free it */
+    status          = take(xfer, message);
+    coll->is_moving = false;
+    if (status == UMX_INPROGRESS) {
+        coll->num_pending++;
+    } else if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
+        coll->is_moving = true;
+        fail(coll, (int)header->source, status, umx_status_string(status));
+        coll->is_moving = false;
+    }
+    advance(coll);
+    umi_comm_put(comm);
+}
+
+/* ---- waiting -------------------------------------------------------------
+ */
+
+/* Ranks that call different operations may wait for each other, with nothing
+ * sent: say what this one waits in. */
+static void
+say_state(umx_timer *timer)
+{
+    umi_coll       *coll   = umi_container_of(timer, umi_coll, timer);
+    umx_comm       *comm   = coll->comm;
+    umi_comm_header header = {.kind   = UMI_COMM_STATE,
+                              .op     = (uint8_t)coll->type->kind,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = coll->number};
+    uint64_t        what   = coll->what;
+
+    UMI_LIST_FOREACH(node, &coll->recvs) {
+        const umi_xfer *xfer = umi_container_of(node, umi_xfer, node);
+
+        umi_member_send(comm->ranks[xfer->rank].member, &header, &what,
+                        sizeof(what));
+    }
+}
+
+/* ---- the beginning -------------------------------------------------------
+ */
+
+static void
+cancel(umx_request *req)
+{
+    umi_coll *coll = *(umi_coll **)umx_request_state(req);
+    char      text[64];
+
+    if (coll != NULL && coll->status == UMX_INPROGRESS) {
+        (void)snprintf(text, sizeof(text), "cancelled by rank %d",
+                       coll->comm->rank);
+        fail(coll, coll->comm->rank, UMX_ERR_CANCELED, text);
+    }
+}
+
+static const umx_request_class coll_class = {
+    .name   = "comm_collective",
+    .cancel = cancel,
+};
+
+umx_status
+umi_coll_new(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
+             umi_coll **coll_p)
+{
+    umx_status status = umi_comm_status(comm);
+    umi_coll  *coll;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    coll = calloc(1, type->size);
+    if (coll == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    coll->xfers = calloc(max_xfers + 1, sizeof(*coll->xfers));
+    if (coll->xfers == NULL) {
+        free(coll);
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_node_init(&coll->node);
+    umi_list_init(&coll->recvs);
+    umx_timer_init(&coll->timer, say_state);
+    coll->max_xfers = max_xfers;
+    coll->type      = type;
+    coll->comm      = comm;
+    coll->root      = -1;
+    coll->what      = UINT32_MAX;
+    coll->status    = UMX_INPROGRESS;
+    umi_comm_hold(comm);
+    *coll_p = coll;
+    return UMX_OK;
+}
+
+/* What has come for it says that it is the same operation everywhere. */
+static bool
+check_early(umi_coll *coll)
+{
+    UMI_LIST_FOREACH(node, &coll->comm->early) {
+        const umi_early *early = umi_container_of(node, umi_early, node);
+        umi_comm_header  header;
+
+        if (early->header.number != coll->number ||
+            is_same(coll, &early->header)) {
+            continue;
+        }
+        header = early->header; /* it goes with the communicator */
+        fail_different(coll, (int)header.source, header.op, header.what,
+                       header.bytes);
+        return false;
+    }
+    return true;
+}
+
+/* A rank has left that it needs. */
+static int
+find_gone(const umx_comm *comm)
+{
+    for (int i = 0; i < comm->size; i++) {
+        if (comm->ranks[i].is_gone) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+umx_status
+umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
+{
+    umx_comm    *comm = coll->comm;
+    umx_status   status;
+    umx_request *req = umx_request_create(comm->group->hub->worker, &coll_class,
+                                          params);
+    int          gone = find_gone(comm);
+
+    if (req == NULL) {
+        coll->status = UMX_ERR_NO_MEMORY;
+        end(coll);
+        return UMX_ERR_NO_MEMORY;
+    }
+    coll->number = comm->next_number++;
+    umi_list_append(&comm->colls, &coll->node);
+    coll->is_moving = true;
+    if (gone >= 0) {
+        umi_comm_revoke(comm, gone, UMX_ERR_PEER_CLOSED, false,
+                        "rank %d has left the communicator", gone);
+    }
+    (void)(coll->status == UMX_INPROGRESS && check_early(coll));
+    coll->is_moving = false;
+    if (!move(coll)) {
+        coll->req                            = req;
+        *(umi_coll **)umx_request_state(req) = coll;
+        *req_p                               = req;
+        umx_timer_start(comm->group->hub->worker, &coll->timer, STATE_NS);
+        return UMX_INPROGRESS;
+    }
+    status = coll->status;
+    end(coll);
+    umx_request_discard(req);
+    return status;
+}
+
+void
+umi_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
+                  uint64_t what)
+{
+    umi_coll *coll = find(comm, header->number);
+
+    if (coll == NULL || comm->is_revoked || comm->is_closed) {
+        return;
+    }
+    if (header->op != coll->type->kind || what != coll->what) {
+        fail_different(coll, rank, header->op, what, coll->bytes);
+    }
+}

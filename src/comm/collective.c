@@ -1,0 +1,817 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* collective.c: operations that move bytes. Schedules:
+ *
+ *   barrier     dissemination: in round k to rank + 2^k, from rank - 2^k
+ *   bcast       from the root to everybody, above FLAT_RANKS by a binomial tree
+ *   gather, scatter   between the root and everybody
+ *   allgather   everybody to everybody, above WINDOW ranks round a ring
+ *   alltoall    everybody to everybody, WINDOW ranks at a time
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+enum {
+    FLAT_RANKS = 4,
+    WINDOW     = 32
+};
+
+/* An operation on buffers. */
+typedef struct umi_move {
+    umi_coll   base;
+    umx_buffer send; /* data NULL: in place */
+    umx_buffer recv;
+    size_t    *send_counts; /* of malloc, with room for all four; or NULL */
+    size_t    *send_displs;
+    size_t    *recv_counts;
+    size_t    *recv_displs;
+    bool       is_in_place;
+    umx_comm  *made;  /* split: held; or NULL */
+    int32_t    color; /* split, like the next */
+    int32_t    key;
+    int32_t   *pairs; /* color and key of each rank */
+} umi_move;
+
+static umi_move *
+move_of(umi_coll *coll)
+{
+    return (umi_move *)(void *)coll;
+}
+
+static void
+fini(umi_coll *coll, umx_status status)
+{
+    (void)status;
+    free(move_of(coll)->send_counts);
+}
+
+static umx_buffer
+part(const umx_buffer *buf, size_t displ, size_t count)
+{
+    umx_buffer piece = *buf;
+
+    piece.data = (count == 0) ? NULL : (char *)buf->data + displ;
+    piece.len  = count;
+    return piece;
+}
+
+static umx_status
+check_buffer(const umx_buffer *buf)
+{
+    if (buf->layout != NULL) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
+}
+
+static bool
+overlaps(const umx_buffer *a, const umx_buffer *b)
+{
+    const char *first = a->data, *second = b->data;
+
+    return a->len != 0 && b->len != 0 && first < second + b->len &&
+           second < first + a->len;
+}
+
+/* This rank's own part. */
+static umx_status
+copy(const umx_buffer *to, const umx_buffer *from)
+{
+    if (to->len != from->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (to->len != 0 && to->data != from->data) {
+        memcpy(to->data, from->data, to->len);
+    }
+    return UMX_OK;
+}
+
+static umx_status
+new_move(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
+         umi_move **move_p)
+{
+    umi_coll  *coll;
+    umx_status status = umi_coll_new(comm, type, max_xfers, &coll);
+
+    if (status == UMX_OK) {
+        *move_p = move_of(coll);
+    }
+    return status;
+}
+
+/* One that does not begin. */
+static umx_status
+give_up(umi_move *move, umx_status status)
+{
+    umx_comm *comm = move->base.comm;
+
+    free(move->send_counts);
+    free(move->base.xfers);
+    free(move);
+    umi_comm_put(comm);
+    return status;
+}
+
+/* Copies of pieces: counts, and displacements from them if there are none.
+ * Every piece lies in `buf`. */
+static umx_status
+set_pieces(const umx_comm *comm, const umx_buffer *buf,
+           const umx_pieces *pieces, size_t *counts, size_t *displs)
+{
+    size_t next = 0;
+
+    if (pieces == NULL || pieces->counts == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        counts[i] = pieces->counts[i];
+        displs[i] = (pieces->displs != NULL) ? pieces->displs[i] : next;
+        if (displs[i] > buf->len || counts[i] > buf->len - displs[i]) {
+            return UMX_ERR_OUT_OF_RANGE;
+        }
+        next = displs[i] + counts[i];
+    }
+    return UMX_OK;
+}
+
+static bool
+alloc_pieces(umi_move *move)
+{
+    size_t  size = (size_t)move->base.comm->size;
+    size_t *all  = calloc(4 * size, sizeof(*all));
+
+    if (all == NULL) {
+        return false;
+    }
+    move->send_counts = all;
+    move->send_displs = all + size;
+    move->recv_counts = all + 2 * size;
+    move->recv_displs = all + 3 * size;
+    return true;
+}
+
+static umx_buffer
+send_piece(const umi_move *move, int rank)
+{
+    return part(&move->send, move->send_displs[rank], move->send_counts[rank]);
+}
+
+static umx_buffer
+recv_piece(const umi_move *move, int rank)
+{
+    return part(&move->recv, move->recv_displs[rank], move->recv_counts[rank]);
+}
+
+/* ---- barrier -------------------------------------------------------------
+ */
+
+static umx_status
+barrier_next(umi_coll *coll)
+{
+    static const umx_buffer none = {.memtype = UMX_MEMTYPE_HOST};
+
+    int        size = coll->comm->size;
+    int        step = 1 << coll->round;
+    umx_status status;
+
+    if (step >= size || coll->round > 16) {
+        return UMX_OK;
+    }
+    status = umi_coll_send(coll, (coll->comm->rank + step) % size, coll->round,
+                           &none);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = umi_coll_recv(coll, (coll->comm->rank - step + size) % size,
+                           coll->round, &none);
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type barrier_type = {
+    .kind = UMI_COLL_BARRIER,
+    .size = sizeof(umi_move),
+    .next = barrier_next,
+};
+
+umx_status
+umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
+{
+    umi_move  *move;
+    umx_status status = new_move(comm, &barrier_type, 2, &move);
+
+    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
+                                status;
+}
+
+/* ---- bcast ---------------------------------------------------------------
+ */
+
+/* The rank that is `number` steps from the root. */
+static int
+rank_from_root(const umi_coll *coll, int number)
+{
+    return (number + coll->root) % coll->comm->size;
+}
+
+static int
+distance_from_root(const umi_coll *coll)
+{
+    return (coll->comm->rank - coll->root + coll->comm->size) %
+           coll->comm->size;
+}
+
+/* Children of `number` have its bits and one more, below its lowest one. */
+static umx_status
+send_to_children(umi_coll *coll, int number, const umx_buffer *buf)
+{
+    int        size    = coll->comm->size;
+    bool       is_flat = size <= FLAT_RANKS;
+    umx_status status  = UMX_OK;
+
+    if (is_flat) {
+        for (int i = 1; i < size && number == 0 && status == UMX_OK; i++) {
+            status = umi_coll_send(coll, rank_from_root(coll, i), 0, buf);
+        }
+        return status;
+    }
+    for (int bit = 1; bit < size && (number & bit) == 0; bit <<= 1) {
+        if (number + bit < size && status == UMX_OK) {
+            status = umi_coll_send(coll, rank_from_root(coll, number + bit), 0,
+                                   buf);
+        }
+    }
+    return status;
+}
+
+static umx_status
+bcast_next(umi_coll *coll)
+{
+    umi_move *move   = move_of(coll);
+    int       number = distance_from_root(coll);
+    int parent = (coll->comm->size <= FLAT_RANKS) ? 0 : number & (number - 1);
+    umx_status status;
+
+    if (coll->round == 0 && number != 0) {
+        status = umi_coll_recv(coll, rank_from_root(coll, parent), 0,
+                               &move->recv);
+    } else if (coll->round == (number != 0)) {
+        status = send_to_children(coll, number, &move->recv);
+    } else {
+        return UMX_OK;
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type bcast_type = {
+    .kind = UMI_COLL_BCAST,
+    .size = sizeof(umi_move),
+    .next = bcast_next,
+};
+
+static umx_status
+check_root(const umx_comm *comm, int root)
+{
+    umx_status status = umi_comm_status(comm);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    return (root >= 0 && root < comm->size) ? UMX_OK : UMX_ERR_OUT_OF_RANGE;
+}
+
+static void
+set_root(umi_coll *coll, int root)
+{
+    coll->root = root;
+    coll->what = (uint32_t)root;
+}
+
+umx_status
+umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
+          const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = check_root(comm, root);
+    umi_move  *move;
+
+    if (status == UMX_OK) {
+        status = check_buffer(buf);
+    }
+    if (status == UMX_OK) {
+        status = new_move(comm, &bcast_type, (size_t)comm->size, &move);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    set_root(&move->base, root);
+    move->base.bytes = buf->len;
+    move->recv       = *buf;
+    return umi_coll_start(&move->base, params, req_p);
+}
+
+/* ---- gather and scatter --------------------------------------------------
+ */
+
+static umx_status
+gather_next(umi_coll *coll)
+{
+    umi_move  *move = move_of(coll);
+    umx_comm  *comm = coll->comm;
+    umx_buffer piece;
+    umx_status status = UMX_OK;
+
+    if (coll->round != 0) {
+        return UMX_OK;
+    }
+    if (comm->rank != coll->root) {
+        status = umi_coll_send(coll, coll->root, 0, &move->send);
+        return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    }
+    for (int i = 0; i < comm->size && status == UMX_OK; i++) {
+        piece = recv_piece(move, i);
+        if (i != comm->rank) {
+            status = umi_coll_recv(coll, i, 0, &piece);
+        } else if (!move->is_in_place) {
+            status = copy(&piece, &move->send);
+        }
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type gather_type = {
+    .kind = UMI_COLL_GATHER,
+    .size = sizeof(umi_move),
+    .next = gather_next,
+    .fini = fini,
+};
+
+umx_status
+umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
+            const umx_buffer *recv, const umx_pieces *pieces,
+            const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = check_root(comm, root);
+    bool       is_root;
+    umi_move  *move;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    is_root = comm->rank == root;
+    if (send == UMX_IN_PLACE && !is_root) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (send != UMX_IN_PLACE && (status = check_buffer(send)) != UMX_OK) {
+        return status;
+    }
+    if (is_root &&
+        (recv == NULL || (send != UMX_IN_PLACE && overlaps(send, recv)))) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = new_move(comm, &gather_type, is_root ? (size_t)comm->size : 1,
+                      &move);
+    if (status != UMX_OK) {
+        return status;
+    }
+    set_root(&move->base, root);
+    move->is_in_place = send == UMX_IN_PLACE;
+    if (!move->is_in_place) {
+        move->send = *send;
+    }
+    if (is_root) {
+        move->recv = *recv;
+        if (!alloc_pieces(move)) {
+            return give_up(move, UMX_ERR_NO_MEMORY);
+        }
+        status = check_buffer(recv);
+        if (status == UMX_OK) {
+            status = set_pieces(comm, recv, pieces, move->recv_counts,
+                                move->recv_displs);
+        }
+        if (status == UMX_OK && !move->is_in_place &&
+            move->recv_counts[root] != send->len) {
+            status = UMX_ERR_INVALID_PARAM;
+        }
+        if (status != UMX_OK) {
+            return give_up(move, status);
+        }
+    }
+    return umi_coll_start(&move->base, params, req_p);
+}
+
+static umx_status
+scatter_next(umi_coll *coll)
+{
+    umi_move  *move = move_of(coll);
+    umx_comm  *comm = coll->comm;
+    umx_buffer piece;
+    umx_status status = UMX_OK;
+
+    if (coll->round != 0) {
+        return UMX_OK;
+    }
+    if (comm->rank != coll->root) {
+        status = umi_coll_recv(coll, coll->root, 0, &move->recv);
+        return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    }
+    for (int i = 0; i < comm->size && status == UMX_OK; i++) {
+        piece = send_piece(move, i);
+        if (i != comm->rank) {
+            status = umi_coll_send(coll, i, 0, &piece);
+        } else if (!move->is_in_place) {
+            status = copy(&move->recv, &piece);
+        }
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type scatter_type = {
+    .kind = UMI_COLL_SCATTER,
+    .size = sizeof(umi_move),
+    .next = scatter_next,
+    .fini = fini,
+};
+
+umx_status
+umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
+             const umx_pieces *pieces, const umx_buffer *recv,
+             const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = check_root(comm, root);
+    bool       is_root;
+    umi_move  *move;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    is_root = comm->rank == root;
+    if ((recv == NULL && !is_root) || (is_root && send == NULL)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (recv != NULL && (status = check_buffer(recv)) != UMX_OK) {
+        return status;
+    }
+    if (is_root && recv != NULL && overlaps(send, recv)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    status = new_move(comm, &scatter_type, is_root ? (size_t)comm->size : 1,
+                      &move);
+    if (status != UMX_OK) {
+        return status;
+    }
+    set_root(&move->base, root);
+    move->is_in_place = recv == NULL;
+    if (recv != NULL) {
+        move->recv = *recv;
+    }
+    if (is_root) {
+        move->send = *send;
+        if (!alloc_pieces(move)) {
+            return give_up(move, UMX_ERR_NO_MEMORY);
+        }
+        status = check_buffer(send);
+        if (status == UMX_OK) {
+            status = set_pieces(comm, send, pieces, move->send_counts,
+                                move->send_displs);
+        }
+        if (status == UMX_OK && recv != NULL &&
+            move->send_counts[root] != recv->len) {
+            status = UMX_ERR_INVALID_PARAM;
+        }
+        if (status != UMX_OK) {
+            return give_up(move, status);
+        }
+    }
+    return umi_coll_start(&move->base, params, req_p);
+}
+
+/* ---- allgather -----------------------------------------------------------
+ */
+
+static umx_status
+allgather_all(umi_coll *coll)
+{
+    umi_move  *move   = move_of(coll);
+    umx_comm  *comm   = coll->comm;
+    umx_buffer own    = recv_piece(move, comm->rank);
+    umx_status status = UMX_OK;
+
+    for (int i = 1; i < comm->size && status == UMX_OK; i++) {
+        int        from  = (comm->rank - i + comm->size) % comm->size;
+        umx_buffer piece = recv_piece(move, from);
+
+        status = umi_coll_recv(coll, from, 0, &piece);
+        if (status == UMX_OK) {
+            status = umi_coll_send(coll, (comm->rank + i) % comm->size, 0,
+                                   &own);
+        }
+    }
+    return status;
+}
+
+/* In round r the piece of rank - r goes on to the next rank. */
+static umx_status
+allgather_ring(umi_coll *coll)
+{
+    umi_move  *move = move_of(coll);
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    int        round = (int)coll->round;
+    int        prev  = (rank - 1 + size) % size;
+    umx_buffer out   = recv_piece(move, (rank - round + size) % size);
+    umx_buffer in    = recv_piece(move, (rank - round - 1 + 2 * size) % size);
+    umx_status status;
+
+    status = umi_coll_recv(coll, prev, coll->round, &in);
+    return (status == UMX_OK) ?
+               umi_coll_send(coll, (rank + 1) % size, coll->round, &out) :
+               status;
+}
+
+static umx_status
+allgather_next(umi_coll *coll)
+{
+    umi_move  *move   = move_of(coll);
+    int        size   = coll->comm->size;
+    unsigned   rounds = (size <= WINDOW) ? 1 : (unsigned)size - 1;
+    umx_status status = UMX_OK;
+
+    if (coll->round == 0 && !move->is_in_place) {
+        umx_buffer own = recv_piece(move, coll->comm->rank);
+
+        status = copy(&own, &move->send);
+    }
+    if (status != UMX_OK || size == 1 || coll->round == rounds) {
+        return status;
+    }
+    status = (size <= WINDOW) ? allgather_all(coll) : allgather_ring(coll);
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type allgather_type = {
+    .kind = UMI_COLL_ALLGATHER,
+    .size = sizeof(umi_move),
+    .next = allgather_next,
+    .fini = fini,
+};
+
+umx_status
+umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
+               const umx_pieces *pieces, const umx_op_params *params,
+               umx_request **req_p)
+{
+    umx_status status = umi_comm_status(comm);
+    umi_move  *move;
+
+    if (status == UMX_OK && send != UMX_IN_PLACE) {
+        status = overlaps(send, recv) ? UMX_ERR_INVALID_PARAM :
+                                        check_buffer(send);
+    }
+    if (status == UMX_OK) {
+        status = check_buffer(recv);
+    }
+    if (status == UMX_OK) {
+        status = new_move(comm, &allgather_type, 2 * (size_t)comm->size, &move);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    move->is_in_place = send == UMX_IN_PLACE;
+    move->recv        = *recv;
+    if (!alloc_pieces(move)) {
+        return give_up(move, UMX_ERR_NO_MEMORY);
+    }
+    status = set_pieces(comm, recv, pieces, move->recv_counts,
+                        move->recv_displs);
+    if (status == UMX_OK && !move->is_in_place) {
+        move->send = *send;
+        if (move->recv_counts[comm->rank] != send->len) {
+            status = UMX_ERR_INVALID_PARAM;
+        }
+    }
+    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
+                                give_up(move, status);
+}
+
+/* ---- alltoall ------------------------------------------------------------
+ */
+
+static umx_status
+alltoall_next(umi_coll *coll)
+{
+    umi_move  *move = move_of(coll);
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    int        first  = 1 + (int)coll->round * WINDOW;
+    umx_status status = UMX_OK;
+
+    if (coll->round == 0) {
+        umx_buffer in = recv_piece(move, rank), out = send_piece(move, rank);
+
+        status = copy(&in, &out);
+    }
+    if (status != UMX_OK || first >= size) {
+        return status;
+    }
+    for (int i = first; i < size && i < first + WINDOW && status == UMX_OK;
+         i++) {
+        int        from = (rank - i + size) % size, to = (rank + i) % size;
+        umx_buffer in = recv_piece(move, from), out = send_piece(move, to);
+
+        status = umi_coll_recv(coll, from, 0, &in);
+        if (status == UMX_OK) {
+            status = umi_coll_send(coll, to, 0, &out);
+        }
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type alltoall_type = {
+    .kind = UMI_COLL_ALLTOALL,
+    .size = sizeof(umi_move),
+    .next = alltoall_next,
+    .fini = fini,
+};
+
+umx_status
+umx_alltoallv(umx_comm *comm, const umx_buffer *send,
+              const umx_pieces *send_pieces, const umx_buffer *recv,
+              const umx_pieces *recv_pieces, const umx_op_params *params,
+              umx_request **req_p)
+{
+    umx_status status = umi_comm_status(comm);
+    umi_move  *move;
+
+    if (status == UMX_OK) {
+        status = (send == NULL || overlaps(send, recv)) ?
+                     UMX_ERR_INVALID_PARAM :
+                     check_buffer(send);
+    }
+    if (status == UMX_OK) {
+        status = check_buffer(recv);
+    }
+    if (status == UMX_OK) {
+        status = new_move(comm, &alltoall_type, 2 * (size_t)comm->size, &move);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    move->send = *send;
+    move->recv = *recv;
+    if (!alloc_pieces(move)) {
+        return give_up(move, UMX_ERR_NO_MEMORY);
+    }
+    status = set_pieces(comm, send, send_pieces, move->send_counts,
+                        move->send_displs);
+    if (status == UMX_OK) {
+        status = set_pieces(comm, recv, recv_pieces, move->recv_counts,
+                            move->recv_displs);
+    }
+    if (status == UMX_OK &&
+        move->send_counts[comm->rank] != move->recv_counts[comm->rank]) {
+        status = UMX_ERR_INVALID_PARAM;
+    }
+    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
+                                give_up(move, status);
+}
+
+/* ---- split ---------------------------------------------------------------
+ */
+
+/* Before `other` in the new communicator? */
+static bool
+is_before(const int32_t *pairs, int rank, int other)
+{
+    int32_t key = pairs[2 * rank + 1], others = pairs[2 * other + 1];
+
+    return key < others || (key == others && rank < other);
+}
+
+/* The same number on every rank of the color, and on no other. */
+static uint64_t
+split_id(const umi_coll *coll, int32_t color)
+{
+    uint64_t words[3] = {coll->comm->id, coll->number, (uint32_t)color};
+    uint64_t id       = umx_tag_hash(words, sizeof(words));
+
+    return (id != 0) ? id : 1;
+}
+
+static umx_status
+make_split(umi_coll *coll)
+{
+    umi_move    *move = move_of(coll);
+    umx_comm    *comm = coll->comm;
+    umi_member **chosen;
+    int          size = 0, own = 0;
+    bool         is_ok;
+
+    if (move->color < 0) {
+        return UMX_OK;
+    }
+    chosen = malloc((size_t)comm->size * sizeof(*chosen));
+    if (chosen == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        int place = 0;
+
+        if (move->pairs[2 * i] != move->color) {
+            continue;
+        }
+        for (int j = 0; j < comm->size; j++) {
+            place += move->pairs[2 * j] == move->color &&
+                     is_before(move->pairs, j, i);
+        }
+        chosen[place] = comm->ranks[i].member;
+        own           = (i == comm->rank) ? place : own;
+        size++;
+    }
+    is_ok = umi_comm_set_ranks(move->made, split_id(coll, move->color), own,
+                               size, chosen);
+    free(chosen);
+    if (!is_ok) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    umi_comm_register(move->made);
+    return UMX_OK;
+}
+
+static umx_status
+split_next(umi_coll *coll)
+{
+    umx_status status = allgather_next(coll);
+
+    return (status == UMX_OK) ? make_split(coll) : status;
+}
+
+static void
+split_fini(umi_coll *coll, umx_status status)
+{
+    umi_move *move = move_of(coll);
+
+    free(move->pairs);
+    if (move->made != NULL) {
+        if (status != UMX_OK) {
+            umi_comm_revoke(move->made, -1, status, true, "%s",
+                            coll->comm->reason);
+        }
+        umi_comm_put(move->made);
+    }
+    fini(coll, status);
+}
+
+static const umi_coll_type split_type = {
+    .kind = UMI_COLL_SPLIT,
+    .size = sizeof(umi_move),
+    .next = split_next,
+    .fini = split_fini,
+};
+
+umx_status
+umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
+               umx_comm **comm_p, umx_request **req_p)
+{
+    umi_move  *move;
+    umx_status status = new_move(comm, &split_type, 2 * (size_t)comm->size,
+                                 &move);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    move->pairs = calloc((size_t)comm->size, 2 * sizeof(*move->pairs));
+    if (color >= 0) {
+        move->made = umi_comm_new(comm->group, comm->name);
+    }
+    if (move->pairs == NULL || !alloc_pieces(move) ||
+        (color >= 0 && move->made == NULL)) {
+        if (move->made != NULL) {
+            umi_comm_put(move->made);
+        }
+        free(move->pairs);
+        return give_up(move, UMX_ERR_NO_MEMORY);
+    }
+    move->color                     = color;
+    move->key                       = key;
+    move->is_in_place               = true;
+    move->pairs[2 * comm->rank]     = color;
+    move->pairs[2 * comm->rank + 1] = key;
+    move->recv                      = umx_host_buffer(move->pairs,
+                                                      (size_t)comm->size * 2 * sizeof(*move->pairs));
+    for (int i = 0; i < comm->size; i++) {
+        move->recv_counts[i] = 2 * sizeof(*move->pairs);
+        move->recv_displs[i] = (size_t)i * 2 * sizeof(*move->pairs);
+    }
+    *comm_p = move->made;
+    if (move->made != NULL) {
+        umi_comm_hold(move->made); /* the operation's; the user has the other */
+    }
+    status = umi_coll_start(&move->base, params, req_p);
+    if (status < 0 && *comm_p != NULL) {
+        umi_comm_put(*comm_p);
+        *comm_p = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* comm.c: the life of a communicator, and its end by failure.
+ *
+ *   being made ---> usable ---> closed    umx_comm_close(), or given back
+ *        |             |
+ *        +-------------+------> revoked   a rank has failed, here or elsewhere
+ *
+ * Who finds a failure revokes the communicator on its own rank and tells the
+ * root, which tells everybody. */
+#include "comm/comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/bytes.h"
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+umx_comm *
+umi_comm_new(umi_group *group, const char *name)
+{
+    umx_comm *comm = calloc(1, sizeof(*comm));
+
+    if (comm == NULL) {
+        return NULL;
+    }
+    umi_node_init(&comm->node);
+    umi_list_init(&comm->posted);
+    umi_list_init(&comm->unexpected);
+    umi_list_init(&comm->sends);
+    umi_list_init(&comm->colls);
+    umi_list_init(&comm->early);
+    (void)snprintf(comm->name, sizeof(comm->name), "%s", name);
+    comm->group        = group;
+    comm->rank         = -1;
+    comm->size         = group->size;
+    comm->refs         = 1;
+    comm->next_number  = 1;
+    comm->failure.rank = -1;
+    comm->failure.op   = "";
+    group->refs++;
+    umi_list_append(&group->comms, &comm->group_node);
+    return comm;
+}
+
+void
+umi_comm_hold(umx_comm *comm)
+{
+    comm->refs++;
+}
+
+void
+umi_comm_put(umx_comm *comm)
+{
+    if (--comm->refs != 0) {
+        return;
+    }
+    if (umi_node_is_linked(&comm->node)) {
+        umi_hub *hub = comm->group->hub;
+
+        umi_node_remove(&comm->node);
+        hub->past[hub->num_past++ % UMI_PAST_COMMS] = comm->id;
+    }
+    umi_node_remove(&comm->group_node);
+    umi_group_put(comm->group);
+    free(comm->ranks);
+    free(comm);
+}
+
+bool
+umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
+                   umi_member *const *members)
+{
+    umi_rank *ranks = calloc((size_t)size, sizeof(*ranks));
+
+    if (ranks == NULL) {
+        return false;
+    }
+    for (int i = 0; i < size; i++) {
+        ranks[i].member = members[i];
+    }
+    comm->id    = id;
+    comm->rank  = rank;
+    comm->size  = size;
+    comm->ranks = ranks;
+    return true;
+}
+
+void
+umi_comm_register(umx_comm *comm)
+{
+    umi_list_append(&comm->group->hub->comms, &comm->node);
+    for (int i = 0; i < comm->size; i++) {
+        if (comm->ranks[i].member->is_dead) {
+            umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
+            return;
+        }
+    }
+    umi_hub_adopt(comm->group->hub);
+}
+
+umx_comm *
+umi_comm_find(umi_hub *hub, uint64_t id)
+{
+    UMI_LIST_FOREACH(node, &hub->comms) {
+        umx_comm *comm = umi_container_of(node, umx_comm, node);
+
+        if (comm->id == id) {
+            if (node != hub->comms.next) { /* the next message is its, too */
+                umi_node_remove(node);
+                umi_list_prepend(&hub->comms, node);
+            }
+            return comm;
+        }
+    }
+    return NULL;
+}
+
+int
+umi_comm_rank_of(const umx_comm *comm, const umi_member *member)
+{
+    for (int i = 0; comm->ranks != NULL && i < comm->size; i++) {
+        if (comm->ranks[i].member == member) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+umx_status
+umi_comm_status(const umx_comm *comm)
+{
+    if (comm->group->hub->worker == NULL) {
+        return UMX_ERR_CLOSED;
+    }
+    if (comm->is_revoked) {
+        return UMX_ERR_RANK_FAILED;
+    }
+    return (comm->is_closed || comm->ranks == NULL) ? UMX_ERR_CLOSED : UMX_OK;
+}
+
+int
+umx_comm_rank(const umx_comm *comm)
+{
+    return comm->rank;
+}
+
+int
+umx_comm_size(const umx_comm *comm)
+{
+    return comm->size;
+}
+
+const char *
+umx_comm_name(const umx_comm *comm)
+{
+    return comm->name;
+}
+
+const char *
+umx_comm_reason(const umx_comm *comm)
+{
+    return comm->reason;
+}
+
+/* ---- failure -------------------------------------------------------------
+ */
+
+bool
+umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
+{
+    if (comm->is_revoked) {
+        *failure = comm->failure;
+    }
+    return comm->is_revoked;
+}
+
+/* The root of the group, if it takes part in `comm`; or -1. */
+static int
+root_of(const umx_comm *comm)
+{
+    return umi_comm_rank_of(comm, &comm->group->members[0]);
+}
+
+/* Does this rank have to tell rank `i` itself what happens? The root tells
+ * everybody, and is told by everybody, as long as it is there. */
+static bool
+is_told_by(const umx_comm *comm, int i)
+{
+    const umi_member *member  = comm->ranks[i].member;
+    int               root    = root_of(comm);
+    bool              is_here = root >= 0 && !comm->ranks[root].is_gone &&
+                   !comm->ranks[root].member->is_dead;
+
+    return i != comm->rank && !member->is_dead &&
+           (!is_here || root == comm->rank || i == root || member->out != NULL);
+}
+
+/* Tell the others that it is revoked. */
+static void
+tell(umx_comm *comm, const umi_member *except)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_FAILED,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id};
+    umi_comm_failed failed = {
+        .rank   = comm->failure.rank,
+        .cause  = comm->failure.cause,
+        .number = comm->failure.op_id,
+        .reason = {(const uint8_t *)comm->reason, strlen(comm->reason)}};
+    uint8_t data[32 + UMI_REASON_MAX];
+    size_t  len = umi_comm_failed_encode(&failed, data, sizeof(data));
+
+    if (comm->ranks == NULL || comm->group->hub->worker == NULL) {
+        return;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        umi_member *member = comm->ranks[i].member;
+
+        if (member != except && !comm->ranks[i].is_gone &&
+            is_told_by(comm, i)) {
+            umi_member_send(member, &header, data, len);
+        }
+    }
+}
+
+static void
+revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
+       bool is_told)
+{
+    comm->is_revoked    = true;
+    comm->failure.rank  = rank;
+    comm->failure.cause = cause;
+    umi_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
+    umi_comm_hold(comm);
+    if (!is_told) {
+        tell(comm, except);
+    }
+    umi_match_end(comm, UMX_ERR_RANK_FAILED);
+    umi_coll_fail_all(comm);
+    umi_comm_put(comm);
+}
+
+void
+umi_comm_revoke(umx_comm *comm, int rank, umx_status cause, bool is_told,
+                const char *format, ...)
+{
+    va_list args;
+
+    if (comm->is_revoked) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(comm->reason, sizeof(comm->reason), format, args);
+    va_end(args);
+    revoke(comm, rank, cause, NULL, is_told);
+}
+
+void
+umi_comm_on_failed(umx_comm *comm, umi_member *from,
+                   const umi_comm_failed *failed)
+{
+    size_t len = failed->reason.len;
+    int rank = (failed->rank >= 0 && failed->rank < comm->size) ? failed->rank :
+                                                                  -1;
+
+    if (comm->is_revoked || comm->is_closed) {
+        return;
+    }
+    if (len > sizeof(comm->reason) - 1) {
+        len = sizeof(comm->reason) - 1;
+    }
+    if (len != 0) {
+        memcpy(comm->reason, failed->reason.data, len);
+    }
+    comm->reason[len] = '\0';
+    revoke(comm, rank,
+           (failed->cause < 0) ? (umx_status)failed->cause :
+                                 UMX_ERR_RANK_FAILED,
+           from, comm->group->rank != 0);
+}
+
+void
+umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
+{
+    int         rank = umi_comm_rank_of(comm, member);
+    const char *text = umx_status_string(member->cause);
+
+    if (rank < 0 || comm->is_closed || comm->ranks[rank].is_gone) {
+        return;
+    }
+    umi_comm_revoke(comm, rank, member->cause, false,
+                    "rank %d has ended: %s%s%s", rank, text,
+                    (why != NULL && why[0] != '\0') ? ": " : "",
+                    (why != NULL) ? why : "");
+}
+
+void
+umx_comm_abort(umx_comm *comm, const char *reason)
+{
+    if (comm->is_closed || comm->is_revoked) {
+        return;
+    }
+    if (comm->ranks == NULL) {
+        if (comm->group->boot != NULL) {
+            umi_boot_cancel(comm->group, UMX_ERR_CANCELED);
+        }
+        return;
+    }
+    umi_comm_revoke(comm, comm->rank, UMX_ERR_CANCELED, false,
+                    "rank %d has aborted the communicator%s%s", comm->rank,
+                    (reason != NULL) ? ": " : "",
+                    (reason != NULL) ? reason : "");
+}
+
+/* ---- leaving -------------------------------------------------------------
+ */
+
+/* What each rank needs to know: how much has been sent to it says when nothing
+ * more can come. */
+static void
+say_goodbye(umx_comm *comm)
+{
+    size_t          size   = (size_t)comm->size;
+    umi_comm_header header = {.kind   = UMI_COMM_BYE,
+                              .round  = (uint16_t)comm->rank,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = comm->next_number};
+    uint64_t       *sent   = malloc(size * sizeof(*sent));
+
+    if (sent == NULL) {
+        return; /* its end tells, too */
+    }
+    for (size_t i = 0; i < size; i++) {
+        sent[i] = comm->ranks[i].num_sent;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        if (is_told_by(comm, i)) {
+            umi_member_send(comm->ranks[i].member, &header, sent,
+                            size * sizeof(*sent));
+        }
+    }
+    free(sent);
+}
+
+/* The root passes it on. */
+static void
+pass_on(umx_comm *comm, int rank, const umi_comm_header *header,
+        const void *data, size_t len)
+{
+    umi_comm_header own = *header;
+
+    own.source = (uint32_t)comm->rank;
+    for (int i = 0; i < comm->size; i++) {
+        if (i != rank && i != comm->rank && !comm->ranks[i].is_gone &&
+            !comm->ranks[i].member->is_dead) {
+            umi_member_send(comm->ranks[i].member, &own, data, len);
+        }
+    }
+}
+
+void
+umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
+                size_t len)
+{
+    int       rank = header->round;
+    umi_rank *from;
+
+    if (rank >= comm->size || rank == comm->rank ||
+        len != (size_t)comm->size * sizeof(uint64_t) ||
+        (rank != (int)header->source && root_of(comm) != (int)header->source) ||
+        comm->ranks[rank].is_gone) {
+        return;
+    }
+    from          = &comm->ranks[rank];
+    from->is_gone = true;
+    from->gone_at = header->number;
+    memcpy(&from->num_expected,
+           (const uint8_t *)data + (size_t)comm->rank * sizeof(uint64_t),
+           sizeof(from->num_expected));
+    if (root_of(comm) == comm->rank) {
+        pass_on(comm, rank, header, data, len);
+    }
+    if (comm->is_revoked || comm->is_closed) {
+        return;
+    }
+    if (umi_coll_needs(comm, from->gone_at)) {
+        umi_comm_revoke(comm, rank, UMX_ERR_PEER_CLOSED, false,
+                        "rank %d has left the communicator", rank);
+    } else if (from->num_received == from->num_expected) {
+        umi_match_rank_gone(comm, rank);
+    }
+}
+
+void
+umx_comm_close(umx_comm *comm)
+{
+    if (comm->is_closed) {
+        return;
+    }
+    if (comm->ranks == NULL) {
+        umx_comm_abort(comm, NULL);
+    } else if (!comm->is_revoked && comm->group->hub->worker != NULL) {
+        if (!umi_list_is_empty(&comm->colls)) {
+            umx_comm_abort(comm, "closed with operations under way");
+        } else {
+            say_goodbye(comm);
+        }
+    }
+    comm->is_closed = true;
+    umi_match_end(comm, UMX_ERR_CANCELED);
+}
+
+static bool
+is_alone(const umx_comm *comm)
+{
+    for (int i = 0; i < comm->size; i++) {
+        if (i != comm->rank && !comm->ranks[i].is_gone) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+umx_comm_destroy(umx_comm *comm)
+{
+    if (!comm->is_closed) {
+        if (comm->ranks == NULL || !is_alone(comm)) {
+            umx_comm_abort(comm, "given back without being closed");
+        }
+        umx_comm_close(comm);
+    }
+    comm->is_dropped = true;
+    umi_comm_put(comm);
+}

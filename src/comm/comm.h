@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* comm.h: what the files of this room share. Thread: the worker's owner.
+ *
+ *   hub      one for each worker: where messages of ranks arrive
+ *   group    the processes that met in one umx_comm_create(), and the endpoints
+ *            between them; communicators that are split off share it
+ *   comm     ranks, messages and operations
+ *   coll     one collective operation under way */
+#ifndef UMI_COMM_H
+#define UMI_COMM_H
+
+#include <umx/address.h>
+#include <umx/buffer.h>
+#include <umx/channel.h>
+#include <umx/collective.h>
+#include <umx/layer.h>
+#include <umx/listener.h>
+#include <umx/worker.h>
+
+#include "comm/wire.h"
+#include "util/list.h"
+
+enum {
+    UMI_REASON_MAX = 256, /* bytes */
+    UMI_PAST_COMMS = 256
+};
+
+typedef struct umi_hub   umi_hub;
+typedef struct umi_group umi_group;
+typedef struct umi_boot  umi_boot;
+typedef struct umi_coll  umi_coll;
+
+/* ---- hub.c ---------------------------------------------------------------
+ */
+
+struct umi_hub {
+    umx_dependent dependent;
+    umx_worker   *worker; /* NULL: it is being destroyed */
+    umi_list      groups; /* umi_group.node */
+    umi_list      comms;  /* umx_comm.node */
+    umi_list      orphans;
+    unsigned      num_orphans;
+    uint64_t      past[UMI_PAST_COMMS]; /* ids of those that are no more */
+    unsigned      num_past;
+    unsigned      refs;
+};
+
+/* The worker's, made with the first call; NULL: out of memory. The caller has
+ * a reference. */
+umi_hub *umi_hub_get(umx_worker *worker);
+void     umi_hub_put(umi_hub *hub);
+
+/* A communicator has been made, or waits for ranks: messages that came too
+ * early may be its. */
+void umi_hub_adopt(umi_hub *hub);
+
+/* ---- group.c -------------------------------------------------------------
+ */
+
+/* A process. */
+typedef struct umi_member {
+    umi_group *group;
+    int        rank; /* in the group */
+    void      *address;
+    size_t     address_len;
+    uint8_t    worker_id[UMX_WORKER_ID_SIZE];
+    umx_ep    *out;  /* one of the next two: all that is sent to it goes here */
+    umx_ep    *mine; /* made here, held; or NULL */
+    umx_ep    *theirs; /* made there, held; or NULL */
+    bool       is_dead;
+    umx_status cause; /* of that */
+    uint64_t   heard_ns;
+} umi_member;
+
+struct umi_group {
+    umi_node    node; /* hub->groups */
+    umi_hub    *hub;  /* held */
+    uint64_t    id;   /* 0: it is being made */
+    int         rank; /* or UMX_RANK_ANY */
+    int         size;
+    umi_member *members;
+    umi_list    comms; /* umx_comm.group_node */
+    umi_boot   *boot;  /* NULL: made */
+    umx_timer   heartbeat;
+    uint64_t    heartbeat_ns; /* 0: none */
+    uint64_t    next_beat_ns;
+    unsigned    refs; /* one of each comm */
+};
+
+umi_group *umi_group_new(umi_hub *hub, int rank, int size);
+void       umi_group_put(umi_group *group);
+
+/* All have met: it has an id and addresses. */
+void umi_group_start(umi_group *group);
+
+/* `address` becomes the member's; false: out of memory, or no address. */
+bool umi_member_set_address(umi_member *member, const void *address,
+                            size_t len);
+
+/* Endpoints of the member; their ends are the member's. */
+void umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine);
+
+/* Where to send; makes an endpoint if there is none. */
+umx_status umi_member_ep(umi_member *member, umx_ep **ep_p);
+
+/* Did it come from that member? Takes an endpoint over that its process has
+ * made.
+ */
+bool umi_member_has_ep(umi_member *member, umx_ep *ep);
+
+/* It has ended, or is taken to have: revoke what it takes part in. */
+void umi_member_fail(umi_member *member, umx_status cause, const char *why);
+
+/* Send a control message; one that cannot be sent is dropped. */
+void umi_member_send(umi_member *member, const umi_comm_header *header,
+                     const void *data, size_t len);
+void umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
+                         const void *data, size_t len);
+
+/* ---- boot.c --------------------------------------------------------------
+ */
+
+/* A control message of the bootstrap. False: it is for nobody here. */
+bool umi_boot_on_hello(umi_hub *hub, umx_ep *ep, umx_message *message);
+bool umi_boot_on_answer(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
+                        const void *data, size_t len);
+
+/* Give up: the worker, or the user, goes. */
+void umi_boot_cancel(umi_group *group, umx_status status);
+
+/* ---- comm.c --------------------------------------------------------------
+ */
+
+/* A rank of a communicator. */
+typedef struct umi_rank {
+    umi_member *member;
+    bool        is_gone;  /* it has said goodbye */
+    uint64_t    gone_at;  /* the first operation without it */
+    uint64_t    num_sent; /* messages */
+    uint64_t    num_received;
+    uint64_t    num_expected; /* is_gone: it has sent so many */
+    unsigned    num_kept;     /* unexpected messages that use up its credit */
+} umi_rank;
+
+struct umx_comm {
+    umi_node         node;       /* hub->comms, once it has an id */
+    umi_node         group_node; /* group->comms */
+    umi_group       *group;      /* held */
+    uint64_t         id;
+    int              rank; /* -1: it is being made */
+    int              size;
+    umi_rank        *ranks; /* NULL: it is being made */
+    char             name[UMX_COMM_NAME_MAX + 1];
+    unsigned         refs; /* the user, and each thing under way */
+    bool             is_closed;
+    bool             is_dropped; /* by the user */
+    bool             is_revoked;
+    umx_comm_failure failure;
+    char             reason[UMI_REASON_MAX];
+    /* messages */
+    umi_list posted;     /* umi_recv.node: receives, and those that look */
+    umi_list unexpected; /* umx_comm_message.node */
+    umi_list sends;      /* umi_send.node: in progress */
+    uint64_t num_came;
+    /* collective operations */
+    uint64_t next_number;
+    umi_list colls; /* umi_coll.node */
+    umi_list early; /* umi_early.node */
+};
+
+void umi_comm_hold(umx_comm *comm);
+void umi_comm_put(umx_comm *comm);
+
+umx_comm *umi_comm_new(umi_group *group, const char *name);
+
+/* It has an id and ranks: `members`, of which this process is `rank`. */
+bool umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
+                        umi_member *const *members);
+void umi_comm_register(umx_comm *comm);
+
+umx_comm *umi_comm_find(umi_hub *hub, uint64_t id);
+
+/* The rank of a process in it, or -1. */
+int umi_comm_rank_of(const umx_comm *comm, const umi_member *member);
+
+/* Why no operation can begin; UMX_OK if it can. */
+umx_status umi_comm_status(const umx_comm *comm);
+
+/* End it here; `is_told`: the others know. */
+void umi_comm_revoke(umx_comm *comm, int rank, umx_status cause, bool is_told,
+                     const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+void umi_comm_on_failed(umx_comm *comm, umi_member *from,
+                        const umi_comm_failed *failed);
+void umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header,
+                     const void *data, size_t len);
+
+/* A member has died. */
+void umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why);
+
+/* ---- match.c -------------------------------------------------------------
+ */
+
+/* One that no receive has taken. */
+struct umx_comm_message {
+    umi_node         node;
+    umx_comm        *comm; /* held once it is taken */
+    umx_comm_status  info;
+    uint64_t         order;      /* of arrival */
+    umx_message     *message;    /* the peer's; or ... */
+    struct umi_send *send;       /* ... a send to oneself that waits; or */
+    void            *data;       /* ... a copy, ... */
+    umx_request     *sub;        /* ... which comes from the sender; or NULL */
+    struct umi_recv *waiter;     /* gets it then; or NULL */
+    bool             is_dropped; /* nobody wants what comes */
+    bool             is_kept;    /* counted in umi_rank.num_kept */
+};
+
+/* A message has come; it is taken over. */
+void umi_match_arrive(umx_comm *comm, int source, uint64_t tag,
+                      umx_message *message);
+
+/* Nothing more comes of that rank: receives of it alone fail. */
+void umi_match_rank_gone(umx_comm *comm, int rank);
+
+/* It is revoked, or closed: end it all with `status`. */
+void umi_match_end(umx_comm *comm, umx_status status);
+
+/* ---- coll.c --------------------------------------------------------------
+ */
+
+typedef enum umi_coll_kind {
+    UMI_COLL_BARRIER = 1,
+    UMI_COLL_BCAST,
+    UMI_COLL_GATHER,
+    UMI_COLL_SCATTER,
+    UMI_COLL_ALLGATHER,
+    UMI_COLL_ALLTOALL,
+    UMI_COLL_REDUCE,
+    UMI_COLL_ALLREDUCE,
+    UMI_COLL_SPLIT
+} umi_coll_kind;
+
+/* "barrier"; "an unknown operation". */
+const char *umi_coll_name(unsigned kind);
+
+typedef struct umi_coll_type {
+    umi_coll_kind kind;
+    size_t        size; /* of a struct that begins with umi_coll */
+    /* Post the next round: UMX_INPROGRESS. UMX_OK: that was the last. A failure
+     * revokes the communicator. */
+    umx_status (*next)(umi_coll *coll);
+    /* Before the request completes: free what it has. May be NULL. */
+    void (*fini)(umi_coll *coll, umx_status status);
+} umi_coll_type;
+
+/* A message of an operation. */
+typedef struct umi_xfer {
+    umi_node     node; /* coll->recvs, or by itself */
+    umi_coll    *coll;
+    umx_request *sub; /* or NULL */
+    umx_buffer   buf;
+    int          rank;
+    uint16_t     round;
+    bool         is_used;
+} umi_xfer;
+
+struct umi_coll {
+    umi_node             node; /* comm->colls */
+    const umi_coll_type *type;
+    umx_comm            *comm; /* held */
+    umx_request         *req;  /* NULL until the call returns */
+    uint64_t             number;
+    int                  root;  /* or -1 */
+    uint64_t             what;  /* the same on every rank */
+    uint64_t             bytes; /* that too, if not 0 */
+    unsigned             round;
+    unsigned             num_pending; /* xfers */
+    umx_status           status;
+    bool                 is_moving; /* in umi_coll_move() */
+    umi_list             recvs;     /* umi_xfer.node: that wait for messages */
+    umi_xfer            *xfers;
+    size_t               max_xfers;
+    umx_timer            timer; /* says what is waited in */
+};
+
+/* A new operation, with the next number; `max_xfers` are under way at a time.
+ */
+umx_status umi_coll_new(umx_comm *comm, const umi_coll_type *type,
+                        size_t max_xfers, umi_coll **coll_p);
+
+/* Begin: what the posting call returns. */
+umx_status umi_coll_start(umi_coll *coll, const umx_op_params *params,
+                          umx_request **req_p);
+
+/* In next(): a message of this round, or another. */
+umx_status umi_coll_send(umi_coll *coll, int rank, unsigned round,
+                         const umx_buffer *buf);
+umx_status umi_coll_recv(umi_coll *coll, int rank, unsigned round,
+                         const umx_buffer *buf);
+
+/* A message has come; it is taken over. */
+void umi_coll_arrive(umx_comm *comm, const umi_comm_header *header,
+                     umx_message *message);
+
+/* What rank `rank` says that it waits in. */
+void umi_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
+                       uint64_t what);
+
+/* The communicator is revoked. */
+void umi_coll_fail_all(umx_comm *comm);
+
+/* A rank has left before operation `number`: those from then on cannot end. */
+bool umi_coll_needs(const umx_comm *comm, uint64_t number);
+
+/* The first operation under way; its name and number, or "" and 0. */
+void umi_coll_describe_first(const umx_comm *comm, const char **name_p,
+                             uint64_t *number_p);
+
+#endif

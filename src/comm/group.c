@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* group.c: processes, and the endpoints between them.
+ *
+ * Each process has an endpoint to the root, by which it is known to be alive.
+ * The others are made when there is something to send; two processes may make
+ * one at the same time, and then each sends on one of them only, since messages
+ * keep their order on an endpoint. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "util/clock.h"
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void beat(umx_timer *timer);
+
+umi_group *
+umi_group_new(umi_hub *hub, int rank, int size)
+{
+    umi_group *group = calloc(1, sizeof(*group));
+
+    if (group == NULL) {
+        return NULL;
+    }
+    group->members = calloc((size_t)size, sizeof(*group->members));
+    if (group->members == NULL) {
+        free(group);
+        return NULL;
+    }
+    for (int i = 0; i < size; i++) {
+        group->members[i].group = group;
+        group->members[i].rank  = i;
+    }
+    umi_list_init(&group->comms);
+    umx_timer_init(&group->heartbeat, beat);
+    group->hub  = hub;
+    group->rank = rank;
+    group->size = size;
+    group->refs = 1;
+    hub->refs++;
+    umi_list_append(&hub->groups, &group->node);
+    return group;
+}
+
+/* Endpoints are closed in the background: what was sent still arrives. */
+static void
+release_ep(umx_ep **ep_p)
+{
+    umx_ep *ep = *ep_p;
+
+    *ep_p = NULL;
+    if (ep != NULL) {
+        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_ep_destroy(ep);
+    }
+}
+
+static void
+release_eps(umi_member *member)
+{
+    member->out = NULL;
+    release_ep(&member->mine);
+    release_ep(&member->theirs);
+}
+
+void
+umi_group_put(umi_group *group)
+{
+    if (--group->refs != 0) {
+        return;
+    }
+    if (group->hub->worker != NULL) {
+        umx_timer_stop(&group->heartbeat);
+    }
+    umi_node_remove(&group->node);
+    for (int i = 0; i < group->size; i++) {
+        release_eps(&group->members[i]);
+        free(group->members[i].address);
+    }
+    umi_hub_put(group->hub);
+    free(group->members);
+    free(group);
+}
+
+void
+umi_group_start(umi_group *group)
+{
+    uint64_t now = umi_clock_ns();
+
+    for (int i = 0; i < group->size; i++) {
+        group->members[i].heard_ns = now;
+    }
+    if (group->heartbeat_ns != 0 && group->size > 1) {
+        group->next_beat_ns = now + group->heartbeat_ns / 2;
+        umx_timer_start(group->hub->worker, &group->heartbeat,
+                        group->heartbeat_ns / 2);
+    }
+}
+
+/* ---- members -------------------------------------------------------------
+ */
+
+bool
+umi_member_set_address(umi_member *member, const void *address, size_t len)
+{
+    void *copy;
+
+    if (!umx_address_worker_id(address, len, member->worker_id)) {
+        return false;
+    }
+    copy = malloc(len);
+    if (copy == NULL) {
+        return false;
+    }
+    memcpy(copy, address, len);
+    free(member->address);
+    member->address     = copy;
+    member->address_len = len;
+    return true;
+}
+
+static void
+on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
+{
+    umi_member *member = arg;
+
+    if (state == UMX_EP_OPEN && !umx_ep_is_peer_closed(ep)) {
+        return;
+    }
+    if (state == UMX_EP_OPEN) {
+        status = UMX_ERR_PEER_CLOSED;
+    }
+    umi_member_fail(member, status, umx_ep_reason(ep));
+}
+
+void
+umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine)
+{
+    if (is_mine) {
+        member->mine = ep;
+    } else {
+        member->theirs = ep;
+    }
+    if (member->out == NULL) {
+        member->out = ep;
+    }
+    umx_ep_set_on_state(ep, on_state, member);
+}
+
+umx_status
+umi_member_ep(umi_member *member, umx_ep **ep_p)
+{
+    umx_worker        *worker = member->group->hub->worker;
+    umx_connect_params params = {.field_mask = UMX_CONNECT_FIELD_ON_STATE,
+                                 .on_state   = on_state,
+                                 .arg        = member};
+    umx_status         status;
+
+    if (member->is_dead) {
+        return UMX_ERR_RANK_FAILED;
+    }
+    if (member->out == NULL) {
+        if (worker == NULL) {
+            return UMX_ERR_CLOSED;
+        }
+        status = umx_ep_connect_address(worker, member->address,
+                                        member->address_len, &params,
+                                        &member->mine);
+        if (status != UMX_OK) {
+            return status;
+        }
+        member->out = member->mine;
+    }
+    *ep_p = member->out;
+    return UMX_OK;
+}
+
+bool
+umi_member_has_ep(umi_member *member, umx_ep *ep)
+{
+    uint8_t id[UMX_WORKER_ID_SIZE];
+
+    if (ep == member->theirs || ep == member->mine) {
+        return true;
+    }
+    /* Which process has made it the handshake has shown. */
+    if (member->theirs != NULL || member->is_dead ||
+        !umx_ep_peer_worker_id(ep, id) ||
+        memcmp(id, member->worker_id, sizeof(id)) != 0 || !umx_ep_claim(ep)) {
+        return false;
+    }
+    umi_member_add_ep(member, ep, false);
+    return true;
+}
+
+/* ---- failure -------------------------------------------------------------
+ */
+
+void
+umi_member_fail(umi_member *member, umx_status cause, const char *why)
+{
+    umi_group *group = member->group;
+
+    if (member->is_dead) {
+        return;
+    }
+    member->is_dead = true;
+    member->cause   = cause;
+    group->refs++;
+    UMI_LIST_FOREACH_SAFE(node, &group->comms) {
+        umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+
+        umi_comm_hold(comm);
+        umi_comm_lose(comm, member, why);
+        umi_comm_put(comm);
+    }
+    if (member->out != NULL) {
+        if (member->mine != NULL) {
+            umx_ep_abort(member->mine);
+        }
+        if (member->theirs != NULL) {
+            umx_ep_abort(member->theirs);
+        }
+        release_eps(member);
+    }
+    umi_group_put(group);
+}
+
+/* ---- control messages ----------------------------------------------------
+ */
+
+static void
+on_sent(umx_request *req, umx_status status, void *arg)
+{
+    (void)req;
+    (void)status;
+    free(arg);
+}
+
+void
+umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
+                    size_t len)
+{
+    uint8_t       bytes[UMI_COMM_HEADER_MAX];
+    size_t        header_len = umi_comm_header_encode(header, bytes);
+    void         *copy       = malloc(len + 1); /* lent until it has gone */
+    umx_buffer    buf        = {copy, len, UMX_MEMTYPE_HOST, NULL, NULL};
+    umx_op_params params     = {
+            .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = copy};
+    umx_request *req;
+
+    if (copy == NULL) {
+        return;
+    }
+    if (len != 0) {
+        memcpy(copy, data, len);
+    }
+    if (umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf, &params,
+                          &req) != UMX_INPROGRESS) {
+        free(copy);
+    }
+}
+
+void
+umi_member_send(umi_member *member, const umi_comm_header *header,
+                const void *data, size_t len)
+{
+    umx_ep *ep;
+
+    if (umi_member_ep(member, &ep) == UMX_OK) {
+        umi_ep_send_control(ep, header, data, len);
+    }
+}
+
+/* ---- heartbeats ----------------------------------------------------------
+ */
+
+static void
+check(umi_member *member, uint64_t now)
+{
+    umi_group      *group  = member->group;
+    umi_comm_header header = {.kind   = UMI_COMM_PING,
+                              .source = (uint32_t)group->rank,
+                              .comm   = group->id};
+
+    if (member->is_dead || member->rank == group->rank) {
+        return;
+    }
+    if (now - member->heard_ns > group->heartbeat_ns * 3 / 2) {
+        umi_member_fail(member, UMX_ERR_TIMED_OUT, "no sign of life");
+    } else {
+        umi_member_send(member, &header, NULL, 0);
+    }
+}
+
+/* The root and each other process tell each other that they are alive. */
+static void
+beat(umx_timer *timer)
+{
+    umi_group *group = umi_container_of(timer, umi_group, heartbeat);
+    uint64_t   now   = umi_clock_ns();
+
+    group->refs++;
+    /* A process that has been stopped has heard nothing; what was sent to it
+     * meanwhile comes now. */
+    if (now - group->next_beat_ns > group->heartbeat_ns / 2 &&
+        now > group->next_beat_ns) {
+        for (int i = 0; i < group->size; i++) {
+            group->members[i].heard_ns = now;
+        }
+    }
+    if (group->rank != 0) {
+        check(&group->members[0], now);
+    } else {
+        for (int i = 1; i < group->size; i++) {
+            check(&group->members[i], now);
+        }
+    }
+    group->next_beat_ns = now + group->heartbeat_ns / 2;
+    umx_timer_start(group->hub->worker, timer, group->heartbeat_ns / 2);
+    umi_group_put(group);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hub.c: where messages of ranks arrive, and whose they are. */
+#include <stdlib.h>
+
+#include "comm/comm.h"
+#include "util/bytes.h"
+#include "util/clock.h"
+
+enum {
+    /* Messages of communicators that are not known here, yet or any more. They
+     * keep their credit, so each endpoint has a limit beside this one. */
+    MAX_ORPHANS = 4096
+};
+
+typedef struct umi_orphan {
+    umi_node     node; /* hub->orphans */
+    umx_ep      *ep;   /* of the message, which holds it */
+    umx_message *message;
+} umi_orphan;
+
+static void
+drop_orphan(umi_hub *hub, umi_orphan *orphan)
+{
+    umi_node_remove(&orphan->node);
+    hub->num_orphans--;
+    umx_message_drop(orphan->message);
+    free(orphan);
+}
+
+static void
+keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
+{
+    umi_orphan *orphan;
+
+    if (hub->num_orphans >= MAX_ORPHANS) {
+        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
+    }
+    orphan = malloc(sizeof(*orphan));
+    if (orphan == NULL) {
+        umx_message_drop(message);
+        return;
+    }
+    orphan->ep      = ep;
+    orphan->message = message;
+    umi_list_append(&hub->orphans, &orphan->node);
+    hub->num_orphans++;
+}
+
+/* ---- arrival -------------------------------------------------------------
+ */
+
+/* The communicator of a message, and the rank that it says it is from, if its
+ * endpoint is that rank's. */
+static umx_comm *
+find_comm(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
+{
+    umx_comm   *comm = umi_comm_find(hub, header->comm);
+    umi_member *member;
+
+    if (comm == NULL || header->source >= (uint32_t)comm->size) {
+        return NULL;
+    }
+    member = comm->ranks[header->source].member;
+    if (!umi_member_has_ep(member, ep)) {
+        return NULL;
+    }
+    member->heard_ns = umi_clock_ns();
+    return comm;
+}
+
+static void
+on_control(umx_comm *comm, const umi_comm_header *header, const void *data,
+           size_t len)
+{
+    int             rank = (int)header->source;
+    umi_comm_failed failed;
+    umi_reader      r;
+
+    switch (header->kind) {
+    case UMI_COMM_FAILED:
+        if (umi_comm_failed_decode(&failed, data, len)) {
+            umi_comm_on_failed(comm, comm->ranks[rank].member, &failed);
+        }
+        return;
+    case UMI_COMM_BYE:
+        umi_comm_on_bye(comm, header, data, len);
+        return;
+    case UMI_COMM_STATE:
+        umi_reader_init(&r, data, len);
+        umi_coll_on_state(comm, rank, header, umi_read_u64(&r));
+        return;
+    default:
+        return;
+    }
+}
+
+/* A sign of life; `source` is the rank in the group. */
+static void
+on_ping(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
+{
+    UMI_LIST_FOREACH(node, &hub->groups) {
+        umi_group *group = umi_container_of(node, umi_group, node);
+
+        if (group->id == header->comm && group->boot == NULL &&
+            header->source < (uint32_t)group->size &&
+            umi_member_has_ep(&group->members[header->source], ep)) {
+            group->members[header->source].heard_ns = umi_clock_ns();
+        }
+    }
+}
+
+static bool
+is_past(const umi_hub *hub, uint64_t id)
+{
+    for (unsigned i = 0; i < UMI_PAST_COMMS; i++) {
+        if (hub->past[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* False: whose it is is not known. */
+static bool
+dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
+{
+    size_t          header_len;
+    const void     *bytes = umx_message_header(message, &header_len);
+    const void     *data  = umx_message_data(message);
+    size_t          len   = umx_message_info(message)->length;
+    umi_comm_header header;
+    umx_comm       *comm;
+
+    if (!umi_comm_header_decode(&header, bytes, header_len) ||
+        (header.kind >= UMI_COMM_HELLO && data == NULL && len != 0)) {
+        umx_message_drop(message); /* not a rank's */
+        return true;
+    }
+    if (header.kind == UMI_COMM_HELLO) {
+        return umi_boot_on_hello(hub, ep, message);
+    }
+    if (header.kind >= UMI_COMM_TABLE && header.kind <= UMI_COMM_PENDING) {
+        (void)umi_boot_on_answer(hub, ep, &header, data, len);
+        umx_message_drop(message);
+        return true;
+    }
+    if (header.kind == UMI_COMM_PING) {
+        on_ping(hub, ep, &header);
+        umx_message_drop(message);
+        return true;
+    }
+    comm = find_comm(hub, ep, &header);
+    if (comm == NULL) {
+        if (!is_past(hub, header.comm)) {
+            return false;
+        }
+        umx_message_drop(message);
+        return true;
+    }
+    switch (header.kind) {
+    case UMI_COMM_MESSAGE:
+        umi_match_arrive(comm, (int)header.source, header.number, message);
+        return true;
+    case UMI_COMM_COLLECTIVE:
+        umi_coll_arrive(comm, &header, message);
+        return true;
+    default:
+        on_control(comm, &header, data, len);
+        umx_message_drop(message);
+        return true;
+    }
+}
+
+static void
+on_message(umx_ep *ep, umx_message *message, void *arg)
+{
+    umi_hub *hub = arg;
+
+    if (!dispatch(hub, ep, message)) {
+        keep_orphan(hub, ep, message);
+    }
+}
+
+void
+umi_hub_adopt(umi_hub *hub)
+{
+    umi_list again;
+
+    umi_list_init(&again);
+    umi_list_splice(&again, &hub->orphans);
+    while (!umi_list_is_empty(&again)) {
+        umi_orphan *orphan = umi_container_of(again.next, umi_orphan, node);
+
+        umi_node_remove(&orphan->node);
+        if (dispatch(hub, orphan->ep, orphan->message)) {
+            hub->num_orphans--;
+            free(orphan);
+        } else {
+            umi_list_append(&hub->orphans, &orphan->node);
+        }
+    }
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+on_destroy(umx_dependent *dependent)
+{
+    umi_hub *hub = (umi_hub *)(void *)dependent;
+
+    (void)!umx_worker_set_layer(hub->worker, UMX_AM_ID_COMM, NULL, NULL);
+    while (!umi_list_is_empty(&hub->orphans)) {
+        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
+    }
+    UMI_LIST_FOREACH_SAFE(node, &hub->groups) {
+        umi_group *group = umi_container_of(node, umi_group, node);
+
+        if (group->boot != NULL) {
+            umi_boot_cancel(group, UMX_ERR_CANCELED);
+        }
+        umx_timer_stop(&group->heartbeat);
+    }
+    UMI_LIST_FOREACH_SAFE(node, &hub->comms) {
+        umi_comm_revoke(umi_container_of(node, umx_comm, node), -1,
+                        UMX_ERR_CLOSED, true, "the worker is gone");
+    }
+    hub->worker = NULL;
+    umi_hub_put(hub);
+}
+
+umi_hub *
+umi_hub_get(umx_worker *worker)
+{
+    umi_hub *hub = umx_worker_get_layer(worker, UMX_AM_ID_COMM);
+
+    if (hub != NULL) {
+        hub->refs++;
+        return hub;
+    }
+    hub = calloc(1, sizeof(*hub));
+    if (hub == NULL) {
+        return NULL;
+    }
+    umi_list_init(&hub->groups);
+    umi_list_init(&hub->comms);
+    umi_list_init(&hub->orphans);
+    hub->worker               = worker;
+    hub->refs                 = 2; /* the worker's, and the caller's */
+    hub->dependent.on_destroy = on_destroy;
+    if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, hub) !=
+        UMX_OK) {
+        free(hub);
+        return NULL;
+    }
+    umx_worker_attach(worker, &hub->dependent);
+    return hub;
+}
+
+void
+umi_hub_put(umi_hub *hub)
+{
+    if (--hub->refs == 0) {
+        free(hub);
+    }
+}

@@ -1,0 +1,886 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* match.c: messages between ranks, and the receives that they are for.
+ *
+ * A receive takes the first message, in the order of arrival, whose source and
+ * tag it asks for; a message goes to the first receive that asks for it, in the
+ * order of posting. Messages that no receive waits for are kept in
+ * `unexpected`. Their bytes stay where they are, at the sender or in the
+ * channel's memory, while there are few; then they are brought here, so that
+ * what a rank does not want yet never keeps back what it waits for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+enum {
+    /* Unexpected messages of one rank that use up its credit. */
+    MAX_KEPT        = 32,
+    EAGER_SELF_SIZE = 64 * 1024 /* bytes: a send to oneself copies them */
+};
+
+/* A receive, one that looks, or the receive of a message that was taken. */
+typedef struct umi_recv {
+    umi_node          node; /* comm->posted; or by itself: bytes are coming */
+    umx_comm         *comm; /* held */
+    umx_request      *req;  /* NULL until the call returns */
+    int               source;
+    uint64_t          tag;
+    uint64_t          mask;
+    umx_buffer        buf;
+    bool              is_probe;
+    umx_request      *sub;  /* whose bytes are coming; or NULL */
+    umx_comm_message *from; /* which has its bytes coming; or NULL */
+    uint64_t          order;
+    umx_comm_status   got;
+} umi_recv;
+
+/* What a request keeps after the umi_recv is gone. */
+typedef struct umi_recv_state {
+    umi_recv       *recv; /* NULL once it is over */
+    umx_comm_status got;
+} umi_recv_state;
+
+_Static_assert(sizeof(umi_recv_state) <= UMX_REQUEST_STATE_SIZE, "no room");
+
+/* A send that is under way. */
+typedef struct umi_send {
+    umi_node          node; /* comm->sends */
+    umx_comm         *comm; /* held */
+    umx_request      *req;
+    umx_request      *sub;     /* NULL: to oneself */
+    umx_comm_message *message; /* to oneself: it waits in `unexpected` */
+    umx_buffer        buf;
+    int               dest;
+} umi_send;
+
+/* ---- receives ------------------------------------------------------------
+ */
+
+static umi_recv_state *
+state_of(const umx_request *req)
+{
+    return umx_request_state(req);
+}
+
+const umx_comm_status *
+umx_comm_result(const umx_request *req)
+{
+    return &state_of(req)->got;
+}
+
+/* It is over: the request completes, and the receive goes. */
+static void
+end_recv(umi_recv *recv, umx_status status)
+{
+    umx_comm    *comm = recv->comm;
+    umx_request *req  = recv->req;
+
+    umi_node_remove(&recv->node);
+    if (req != NULL) {
+        state_of(req)->recv = NULL;
+        state_of(req)->got  = recv->got;
+        umx_request_complete(req, status);
+    }
+    free(recv);
+    umi_comm_put(comm);
+}
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+/* It uses up no credit any more. */
+static void
+unkeep(umx_comm_message *message)
+{
+    if (message->is_kept) {
+        message->is_kept = false;
+        message->comm->ranks[message->info.source].num_kept--;
+    }
+}
+
+static void
+free_message(umx_comm_message *message)
+{
+    umi_node_remove(&message->node);
+    unkeep(message);
+    if (message->sub != NULL) { /* on_copied() frees it */
+        message->is_dropped = true;
+        message->waiter     = NULL;
+        umx_request_cancel(message->sub);
+        return;
+    }
+    if (message->message != NULL) {
+        umx_message_drop(message->message);
+    }
+    free(message->data);
+    free(message);
+}
+
+static void
+end_send(umi_send *send, umx_status status)
+{
+    umx_comm    *comm = send->comm;
+    umx_request *req  = send->req;
+
+    umi_node_remove(&send->node);
+    if (req != NULL) {
+        *(umi_send **)umx_request_state(req) = NULL;
+        umx_request_complete(req, status);
+    }
+    free(send);
+    umi_comm_put(comm);
+}
+
+/* Into its place: messages that were put back are older than others. */
+static void
+insert(umx_comm *comm, umx_comm_message *message)
+{
+    umi_node *pos = comm->unexpected.prev;
+
+    while (pos != &comm->unexpected &&
+           umi_container_of(pos, umx_comm_message, node)->order >
+               message->order) {
+        pos = pos->prev;
+    }
+    umi_node_insert_before(pos->next, &message->node);
+}
+
+static bool
+is_for(const umx_comm_status *info, int source, uint64_t tag, uint64_t mask)
+{
+    return (source == UMX_ANY_SOURCE || source == info->source) &&
+           ((info->tag ^ tag) & mask) == 0;
+}
+
+static umx_comm_message *
+find_message(const umx_comm *comm, int source, uint64_t tag, uint64_t mask)
+{
+    UMI_LIST_FOREACH(node, &comm->unexpected) {
+        umx_comm_message *message = umi_container_of(node, umx_comm_message,
+                                                     node);
+
+        if (is_for(&message->info, source, tag, mask)) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+static umx_comm_message *
+new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
+{
+    umx_comm_message *message = calloc(1, sizeof(*message));
+
+    if (message != NULL) {
+        umi_node_init(&message->node);
+        message->comm        = comm;
+        message->info.source = source;
+        message->info.tag    = tag;
+        message->info.length = len;
+        message->order       = comm->num_came++;
+    }
+    return message;
+}
+
+/* ---- a message meets a receive -------------------------------------------
+ */
+
+static bool offer(umx_comm *comm, umx_comm_message *message);
+
+/* A receive was cancelled after its message had begun to come: put it back. */
+static umx_status
+put_back(umi_recv *recv)
+{
+    umx_comm_message *message = new_message(recv->comm, recv->got.source,
+                                            recv->got.tag, recv->got.length);
+
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    recv->comm->num_came--;
+    message->order = recv->order;
+    message->data  = malloc(recv->got.length + 1);
+    if (message->data == NULL) {
+        free_message(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    if (recv->got.length != 0) {
+        memcpy(message->data, recv->buf.data, recv->got.length);
+    }
+    if (!offer(recv->comm, message)) {
+        insert(recv->comm, message);
+    }
+    return UMX_OK;
+}
+
+static bool
+is_host(const umx_buffer *buf)
+{
+    return buf->memtype <= UMX_MEMTYPE_HOST && buf->layout == NULL;
+}
+
+static void
+on_bytes(umx_request *sub, umx_status status, void *arg)
+{
+    umi_recv *recv = arg;
+
+    (void)sub;
+    recv->sub = NULL;
+    if (recv->req != NULL && umx_request_is_cancelled(recv->req) &&
+        status == UMX_OK && is_host(&recv->buf) && !recv->comm->is_revoked &&
+        !recv->comm->is_closed && put_back(recv) == UMX_OK) {
+        status = UMX_ERR_CANCELED;
+    } else if (status != UMX_OK && recv->comm->is_revoked) {
+        status = UMX_ERR_RANK_FAILED;
+    }
+    end_recv(recv, status);
+}
+
+/* Its bytes come straight to the buffer. UMX_INPROGRESS: on_bytes() follows. */
+static umx_status
+receive(umi_recv *recv, umx_message **message_p)
+{
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_bytes, .arg = recv};
+    umx_buffer buf = recv->buf;
+    umx_status status;
+
+    status = umx_message_recv(message_p, &buf, &params, &recv->sub);
+    if (status != UMX_INPROGRESS) {
+        recv->sub = NULL;
+        if (*message_p != NULL) {
+            umx_message_drop(*message_p);
+            *message_p = NULL;
+        }
+    }
+    return status;
+}
+
+static umx_status
+copy_to(const umx_buffer *buf, const void *data, size_t len)
+{
+    if (!is_host(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len != 0) {
+        memcpy(buf->data, data, len);
+    }
+    return UMX_OK;
+}
+
+/* `message` is the receive's; it is freed. UMX_INPROGRESS: its bytes come. */
+static umx_status
+deliver(umi_recv *recv, umx_comm_message *message)
+{
+    umx_status status = UMX_OK;
+
+    recv->got   = message->info;
+    recv->order = message->order;
+    if (recv->got.length > recv->buf.len) {
+        status = UMX_ERR_MESSAGE_TRUNCATED;
+    } else if (message->message != NULL) {
+        status = receive(recv, &message->message);
+    } else if (message->send != NULL) {
+        status = copy_to(&recv->buf, message->send->buf.data, recv->got.length);
+    } else if (message->sub != NULL) {
+        message->waiter = recv;
+        recv->from      = message;
+        return UMX_INPROGRESS;
+    } else {
+        status = copy_to(&recv->buf, message->data, recv->got.length);
+    }
+    if (message->send != NULL) {
+        end_send(message->send, UMX_OK);
+        message->send = NULL;
+    }
+    free_message(message);
+    return status;
+}
+
+/* The first receive that it is for gets it. Those that look are told, and take
+ * nothing. False: none. */
+static bool
+offer(umx_comm *comm, umx_comm_message *message)
+{
+    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+        umi_recv  *recv = umi_container_of(node, umi_recv, node);
+        umx_status status;
+
+        if (!is_for(&message->info, recv->source, recv->tag, recv->mask)) {
+            continue;
+        }
+        if (recv->is_probe) {
+            recv->got = message->info;
+            end_recv(recv, UMX_OK);
+            continue;
+        }
+        umi_node_remove(&recv->node);
+        status = deliver(recv, message);
+        if (status != UMX_INPROGRESS) {
+            end_recv(recv, status);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The bytes of a message have come into memory of ours. */
+static void
+on_copied(umx_request *sub, umx_status status, void *arg)
+{
+    umx_comm_message *message = arg;
+    umx_comm         *comm    = message->comm;
+    umi_recv         *recv    = message->waiter;
+
+    (void)sub;
+    message->sub = NULL;
+    if (recv != NULL) {
+        recv->from = NULL;
+        if (status == UMX_OK) {
+            status = copy_to(&recv->buf, message->data, message->info.length);
+        }
+        end_recv(recv, status);
+        free_message(message);
+    } else if (message->is_dropped || status != UMX_OK) {
+        bool is_lost = !message->is_dropped;
+
+        free_message(message);
+        if (is_lost) {
+            umi_comm_revoke(comm, comm->rank, status, false,
+                            "rank %d has lost a message: %s", comm->rank,
+                            umx_status_string(status));
+        }
+    }
+    umi_comm_put(comm);
+}
+
+/* Bring the bytes of a message here. */
+static void
+copy_here(umx_comm_message *message)
+{
+    const void   *bytes  = umx_message_data(message->message);
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = on_copied,
+                            .arg        = message};
+    umx_buffer    buf;
+    umx_status    status;
+
+    message->data = malloc(message->info.length + 1);
+    if (message->data == NULL) {
+        return; /* it stays where it is */
+    }
+    if (bytes != NULL) {
+        memcpy(message->data, bytes, message->info.length);
+        umx_message_drop(message->message);
+        message->message = NULL;
+        unkeep(message);
+        return;
+    }
+    buf    = umx_host_buffer(message->data, message->info.length);
+    status = umx_message_recv(&message->message, &buf, &params, &message->sub);
+    if (status == UMX_INPROGRESS) {
+        umi_comm_hold(message->comm); /* on_copied() lets it go */
+        unkeep(message);
+        return;
+    }
+    message->sub = NULL;
+    if (message->message != NULL) {
+        free(message->data);
+        message->data = NULL;
+    } else if (status != UMX_OK) {
+        umx_comm *comm = message->comm;
+
+        free_message(message);
+        umi_comm_revoke(comm, comm->rank, status, false,
+                        "rank %d has lost a message: %s", comm->rank,
+                        umx_status_string(status));
+    }
+}
+
+void
+umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
+{
+    umi_rank         *rank = &comm->ranks[source];
+    umx_comm_message *message;
+
+    rank->num_received++;
+    if (comm->is_revoked || comm->is_closed) {
+        umx_message_drop(came);
+        return;
+    }
+    message = new_message(comm, source, tag, umx_message_info(came)->length);
+    if (message == NULL) {
+        umx_message_drop(came);
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory for a message", comm->rank);
+        return;
+    }
+    message->message = came;
+    if (!offer(comm, message)) {
+        umi_list_append(&comm->unexpected, &message->node);
+        message->is_kept = true;
+        if (++rank->num_kept > MAX_KEPT) {
+            copy_here(message);
+        }
+    }
+    if (rank->is_gone && rank->num_received == rank->num_expected) {
+        umi_match_rank_gone(comm, source);
+    }
+}
+
+/* ---- umx_comm_irecv() ----------------------------------------------------
+ */
+
+static void
+cancel_recv(umx_request *req)
+{
+    umi_recv *recv = state_of(req)->recv;
+
+    if (recv != NULL && recv->from != NULL) {
+        recv->from->waiter = NULL;
+        if (!offer(recv->comm, recv->from)) {
+            insert(recv->comm, recv->from);
+        }
+        recv->from = NULL;
+        end_recv(recv, UMX_ERR_CANCELED);
+    } else if (recv != NULL && recv->sub == NULL) {
+        end_recv(recv, UMX_ERR_CANCELED);
+    } /* else it ends when its bytes have come */
+}
+
+static const umx_request_class recv_class = {
+    .name   = "comm_recv",
+    .cancel = cancel_recv,
+};
+
+static umi_recv *
+new_recv(umx_comm *comm, const umx_request_class *cls,
+         const umx_op_params *params)
+{
+    umi_recv *recv = calloc(1, sizeof(*recv));
+
+    if (recv == NULL) {
+        return NULL;
+    }
+    recv->req = umx_request_create(comm->group->hub->worker, cls, params);
+    if (recv->req == NULL) {
+        free(recv);
+        return NULL;
+    }
+    umi_node_init(&recv->node);
+    state_of(recv->req)->recv = recv;
+    recv->comm                = comm;
+    umi_comm_hold(comm);
+    return recv;
+}
+
+/* One that ends in its posting call. */
+static umx_status
+end_now(umi_recv *recv, umx_status status, umx_comm_status *result)
+{
+    umx_request *req = recv->req;
+
+    if (result != NULL) {
+        *result = recv->got;
+    }
+    recv->req = NULL;
+    end_recv(recv, status);
+    umx_request_discard(req);
+    return status;
+}
+
+/* Why nothing can come of that source any more. */
+static umx_status
+source_status(const umx_comm *comm, int source)
+{
+    const umi_rank *rank;
+
+    if (source == UMX_ANY_SOURCE) {
+        return UMX_OK;
+    }
+    rank = &comm->ranks[source];
+    return (rank->is_gone && rank->num_received == rank->num_expected) ?
+               UMX_ERR_RANK_FAILED :
+               UMX_OK;
+}
+
+static umx_status
+check_source(const umx_comm *comm, int source)
+{
+    umx_status status = umi_comm_status(comm);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    return (source >= UMX_ANY_SOURCE && source < comm->size) ?
+               UMX_OK :
+               UMX_ERR_OUT_OF_RANGE;
+}
+
+umx_status
+umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+               const umx_buffer *buf, const umx_op_params *params,
+               umx_request **req_p, umx_comm_status *result)
+{
+    umx_status        status = check_source(comm, source);
+    umi_recv         *recv;
+    umx_comm_message *message;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    message = find_message(comm, source, tag, mask);
+    if (message == NULL) {
+        status = source_status(comm, source);
+        if (status != UMX_OK) {
+            return status;
+        }
+    }
+    recv = new_recv(comm, &recv_class, params);
+    if (recv == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    recv->source = source;
+    recv->tag    = tag;
+    recv->mask   = mask;
+    recv->buf    = *buf;
+    *req_p       = recv->req;
+    if (message == NULL) {
+        umi_list_append(&comm->posted, &recv->node);
+        return UMX_INPROGRESS;
+    }
+    umi_node_remove(&message->node);
+    status = deliver(recv, message);
+    return (status == UMX_INPROGRESS) ? status : end_now(recv, status, result);
+}
+
+/* ---- looking -------------------------------------------------------------
+ */
+
+umx_status
+umx_comm_iprobe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+                umx_comm_status *result)
+{
+    umx_status              status = check_source(comm, source);
+    const umx_comm_message *message;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    message = find_message(comm, source, tag, mask);
+    if (message == NULL) {
+        status = source_status(comm, source);
+        return (status == UMX_OK) ? UMX_ERR_NO_MESSAGE : status;
+    }
+    *result = message->info;
+    return UMX_OK;
+}
+
+umx_status
+umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+                      const umx_op_params *params, umx_request **req_p,
+                      umx_comm_status *result)
+{
+    umx_status status = umx_comm_iprobe(comm, source, tag, mask, result);
+    umi_recv  *recv;
+
+    if (status != UMX_ERR_NO_MESSAGE) {
+        return status;
+    }
+    recv = new_recv(comm, &recv_class, params);
+    if (recv == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    recv->source   = source;
+    recv->tag      = tag;
+    recv->mask     = mask;
+    recv->is_probe = true;
+    *req_p         = recv->req;
+    umi_list_append(&comm->posted, &recv->node);
+    return UMX_INPROGRESS;
+}
+
+umx_status
+umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
+                 umx_comm_message **message_p, umx_comm_status *result)
+{
+    umx_status        status = umx_comm_iprobe(comm, source, tag, mask, result);
+    umx_comm_message *message;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    message = find_message(comm, source, tag, mask);
+    umi_node_remove(&message->node);
+    umi_comm_hold(comm);
+    *message_p = message;
+    return UMX_OK;
+}
+
+void
+umx_comm_message_return(umx_comm_message *message)
+{
+    umx_comm *comm = message->comm;
+
+    if (comm->is_revoked || comm->is_closed) {
+        free_message(message);
+    } else if (!offer(comm, message)) {
+        insert(comm, message);
+    }
+    umi_comm_put(comm);
+}
+
+umx_status
+umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
+               const umx_op_params *params, umx_request **req_p)
+{
+    umx_comm_message *message = *message_p;
+    umx_comm         *comm    = message->comm;
+    umx_status        status  = umi_comm_status(comm);
+    umi_recv         *recv;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (message->info.length > buf->len) {
+        return UMX_ERR_BUFFER_TOO_SMALL;
+    }
+    recv = new_recv(comm, &recv_class, params);
+    if (recv == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    recv->buf  = *buf;
+    *req_p     = recv->req;
+    *message_p = NULL;
+    umi_comm_put(comm); /* the message's; the receive has its own */
+    status = deliver(recv, message);
+    return (status == UMX_INPROGRESS) ? status : end_now(recv, status, NULL);
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static void
+cancel_send(umx_request *req)
+{
+    umi_send *send = *(umi_send **)umx_request_state(req);
+
+    if (send == NULL) {
+        return;
+    }
+    if (send->sub != NULL) {
+        umx_request_cancel(send->sub);
+    } else if (send->message != NULL) {
+        send->message->send = NULL;
+        free_message(send->message);
+        end_send(send, UMX_ERR_CANCELED);
+    }
+}
+
+static const umx_request_class send_class = {
+    .name   = "comm_send",
+    .cancel = cancel_send,
+};
+
+static umi_send *
+new_send(umx_comm *comm, int dest, const umx_buffer *buf,
+         const umx_op_params *params)
+{
+    umi_send *send = calloc(1, sizeof(*send));
+
+    if (send == NULL) {
+        return NULL;
+    }
+    send->req = umx_request_create(comm->group->hub->worker, &send_class,
+                                   params);
+    if (send->req == NULL) {
+        free(send);
+        return NULL;
+    }
+    *(umi_send **)umx_request_state(send->req) = send;
+    umi_list_append(&comm->sends, &send->node);
+    send->comm = comm;
+    send->dest = dest;
+    send->buf  = *buf;
+    umi_comm_hold(comm);
+    return send;
+}
+
+static void
+discard_send(umi_send *send)
+{
+    umx_request *req = send->req;
+
+    send->req = NULL;
+    end_send(send, UMX_OK);
+    umx_request_discard(req);
+}
+
+static umx_status
+send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
+             const umx_op_params *params, umx_request **req_p)
+{
+    umx_comm_message *message;
+
+    if (!is_host(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    message = new_message(comm, comm->rank, tag, buf->len);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    /* A receive that waits copies from the buffer. */
+    message->send = new_send(comm, comm->rank, buf, params);
+    if (message->send == NULL) {
+        free_message(message);
+        return UMX_ERR_NO_MEMORY;
+    }
+    *req_p = message->send->req;
+    if (offer(comm, message)) {
+        return UMX_INPROGRESS; /* complete already, but for on_done */
+    }
+    if (buf->len > EAGER_SELF_SIZE ||
+        (message->data = malloc(buf->len + 1)) == NULL) {
+        message->send->message = message;
+        umi_list_append(&comm->unexpected, &message->node);
+        return UMX_INPROGRESS;
+    }
+    if (buf->len != 0) {
+        memcpy(message->data, buf->data, buf->len);
+    }
+    discard_send(message->send);
+    message->send = NULL;
+    umi_list_append(&comm->unexpected, &message->node);
+    return UMX_OK;
+}
+
+static void
+on_sent(umx_request *sub, umx_status status, void *arg)
+{
+    umi_send *send = arg;
+    umx_comm *comm = send->comm;
+
+    (void)sub;
+    send->sub = NULL;
+    if (status == UMX_ERR_CANCELED) {
+        comm->ranks[send->dest].num_sent--;
+    }
+    if (status != UMX_OK && !comm->is_revoked && !comm->is_closed &&
+        !umx_request_is_cancelled(send->req)) {
+        umi_member_fail(comm->ranks[send->dest].member, status,
+                        umx_status_string(status));
+    }
+    if (status != UMX_OK && comm->is_revoked) {
+        status = UMX_ERR_RANK_FAILED;
+    }
+    end_send(send, status);
+}
+
+static void
+on_send_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umi_send *send = arg;
+
+    (void)sub;
+    if (send->req != NULL) {
+        umx_request_lose(send->req, status);
+    }
+}
+
+umx_status
+umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
+               const umx_op_params *params, umx_request **req_p)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_MESSAGE,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = tag};
+    uint8_t         bytes[UMI_COMM_HEADER_MAX];
+    umx_op_params   sub_params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+                                                UMX_OP_FIELD_ON_LOST,
+                                  .on_done = on_sent,
+                                  .on_lost = on_send_lost};
+    umx_status      status     = umi_comm_status(comm);
+    umi_send       *send;
+    umx_ep         *ep;
+    size_t          len;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (dest < 0 || dest >= comm->size) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    if (dest == comm->rank) {
+        return send_to_self(comm, tag, buf, params, req_p);
+    }
+    if (comm->ranks[dest].is_gone) {
+        return UMX_ERR_RANK_FAILED;
+    }
+    status = umi_member_ep(comm->ranks[dest].member, &ep);
+    if (status != UMX_OK) {
+        return status;
+    }
+    send = new_send(comm, dest, buf, params);
+    if (send == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    sub_params.arg = send;
+    len            = umi_comm_header_encode(&header, bytes);
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, len, buf, &sub_params,
+                               &send->sub);
+    if (status >= 0) {
+        comm->ranks[dest].num_sent++;
+    }
+    if (status == UMX_INPROGRESS) {
+        *req_p = send->req;
+        return status;
+    }
+    send->sub = NULL;
+    discard_send(send);
+    return status;
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+void
+umi_match_rank_gone(umx_comm *comm, int rank)
+{
+    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+        umi_recv *recv = umi_container_of(node, umi_recv, node);
+
+        if (recv->source == rank) {
+            end_recv(recv, UMX_ERR_RANK_FAILED);
+        }
+    }
+}
+
+void
+umi_match_end(umx_comm *comm, umx_status status)
+{
+    umi_comm_hold(comm);
+    while (!umi_list_is_empty(&comm->posted)) {
+        end_recv(umi_container_of(comm->posted.next, umi_recv, node), status);
+    }
+    while (!umi_list_is_empty(&comm->unexpected)) {
+        umx_comm_message *message = umi_container_of(comm->unexpected.next,
+                                                     umx_comm_message, node);
+
+        if (message->send != NULL) {
+            end_send(message->send, status);
+            message->send = NULL;
+        }
+        free_message(message);
+    }
+    if (comm->is_revoked) { /* nobody receives them */
+        UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
+            umi_send *send = umi_container_of(node, umi_send, node);
+
+            if (send->sub != NULL) {
+                umx_request_cancel(send->sub);
+            }
+        }
+    }
+    umi_comm_put(comm);
+}

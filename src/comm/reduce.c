@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* reduce.c: arithmetic on what ranks have.
+ *
+ * Ranks share the work: each combines one block of the items of all ranks, and
+ * sends it to those that want it. Little data goes whole to who wants it, who
+ * combines all of it. Either way items are combined in the order of the ranks,
+ * so that the result does not depend on which way was taken. */
+#include <complex.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+enum {
+    WHOLE_MAX = 32 * 1024, /* bytes of each rank that go whole */
+    CHUNK     = 4096       /* bytes that are combined at a time */
+};
+
+/* ---- arithmetic ----------------------------------------------------------
+ */
+
+typedef void (*combine_fn)(void *to, const void *from, size_t count);
+
+#define DEFINE_COMBINE(name, type, expression)                 \
+    static void name(void *to, const void *from, size_t count) \
+    {                                                          \
+        type       *a = to;                                    \
+        const type *b = from;                                  \
+                                                               \
+        for (size_t i = 0; i < count; i++) {                   \
+            type x = a[i], y = b[i];                           \
+                                                               \
+            a[i] = (type)(expression);                         \
+        }                                                      \
+    }
+
+/* Integers wrap: they are computed without a sign. */
+#define DEFINE_INTEGER(name, type, unsigned_type)                         \
+    DEFINE_COMBINE(sum_##name, type, (unsigned_type)x + (unsigned_type)y) \
+    DEFINE_COMBINE(prod_##name, type,                                     \
+                   (uint64_t)(unsigned_type)x *(unsigned_type)y)          \
+    DEFINE_COMBINE(min_##name, type, (y < x) ? y : x)                     \
+    DEFINE_COMBINE(max_##name, type, (y > x) ? y : x)
+
+#define DEFINE_FLOAT(name, type)                                \
+    DEFINE_COMBINE(sum_##name, type, x + y)                     \
+    DEFINE_COMBINE(prod_##name, type, x *y)                     \
+    DEFINE_COMBINE(min_##name, type, (x != x || x < y) ? x : y) \
+    DEFINE_COMBINE(max_##name, type, (x != x || x > y) ? x : y)
+
+DEFINE_INTEGER(i8, int8_t, uint8_t)
+DEFINE_INTEGER(i16, int16_t, uint16_t)
+DEFINE_INTEGER(i32, int32_t, uint32_t)
+DEFINE_INTEGER(i64, int64_t, uint64_t)
+DEFINE_INTEGER(u8, uint8_t, uint8_t)
+DEFINE_INTEGER(u16, uint16_t, uint16_t)
+DEFINE_INTEGER(u32, uint32_t, uint32_t)
+DEFINE_INTEGER(u64, uint64_t, uint64_t)
+DEFINE_FLOAT(f32, float)
+DEFINE_FLOAT(f64, double)
+DEFINE_COMBINE(sum_c64, float complex, x + y)
+DEFINE_COMBINE(prod_c64, float complex, x *y)
+DEFINE_COMBINE(sum_c128, double complex, x + y)
+DEFINE_COMBINE(prod_c128, double complex, x *y)
+DEFINE_COMBINE(any_bool, uint8_t, x != 0 || y != 0)
+DEFINE_COMBINE(all_bool, uint8_t, x != 0 && y != 0)
+
+#define ALL(name)                                       \
+    {                                                   \
+        sum_##name, prod_##name, min_##name, max_##name \
+    }
+
+typedef struct dtype_info {
+    size_t     size;
+    combine_fn fns[4]; /* by umx_reduce_op */
+} dtype_info;
+
+static const dtype_info dtypes[] = {
+    [UMX_INT8]       = {1, ALL(i8)},
+    [UMX_INT16]      = {2, ALL(i16)},
+    [UMX_INT32]      = {4, ALL(i32)},
+    [UMX_INT64]      = {8, ALL(i64)},
+    [UMX_UINT8]      = {1, ALL(u8)},
+    [UMX_UINT16]     = {2, ALL(u16)},
+    [UMX_UINT32]     = {4, ALL(u32)},
+    [UMX_UINT64]     = {8, ALL(u64)},
+    [UMX_FLOAT32]    = {4, ALL(f32)},
+    [UMX_FLOAT64]    = {8, ALL(f64)},
+    [UMX_COMPLEX64]  = {8, {sum_c64, prod_c64, NULL, NULL}},
+    [UMX_COMPLEX128] = {16, {sum_c128, prod_c128, NULL, NULL}},
+    [UMX_BOOL]       = {1, {any_bool, all_bool, all_bool, any_bool}},
+};
+
+size_t
+umx_dtype_size(umx_dtype dtype)
+{
+    return ((size_t)dtype < sizeof(dtypes) / sizeof(*dtypes)) ?
+               dtypes[dtype].size :
+               0;
+}
+
+static combine_fn
+combine_of(const umx_reduction *what)
+{
+    return (umx_dtype_size(what->dtype) != 0 && (unsigned)what->op < 4) ?
+               dtypes[what->dtype].fns[what->op] :
+               NULL;
+}
+
+/* ---- operations ----------------------------------------------------------
+ */
+
+typedef struct umi_reduce {
+    umi_coll    base;
+    combine_fn  combine;
+    size_t      item;  /* bytes */
+    const char *in;    /* this rank's */
+    char       *out;   /* NULL: it gets no result */
+    size_t      len;   /* bytes of either */
+    char       *tmp;   /* what others send */
+    char       *block; /* a block for others, or NULL */
+    bool        is_whole;
+} umi_reduce;
+
+static umi_reduce *
+reduce_of(umi_coll *coll)
+{
+    return (umi_reduce *)(void *)coll;
+}
+
+static void
+fini(umi_coll *coll, umx_status status)
+{
+    (void)status;
+    free(reduce_of(coll)->tmp);
+    free(reduce_of(coll)->block);
+}
+
+/* Where block `i` of the items begins. */
+static size_t
+block_start(const umi_reduce *reduce, int i)
+{
+    size_t items = reduce->len / reduce->item;
+    size_t size  = (size_t)reduce->base.comm->size;
+    size_t whole = items / size, rest = items % size;
+    size_t at = whole * (size_t)i + (((size_t)i < rest) ? (size_t)i : rest);
+
+    return at * reduce->item;
+}
+
+static size_t
+block_len(const umi_reduce *reduce, int i)
+{
+    return block_start(reduce, i + 1) - block_start(reduce, i);
+}
+
+static umx_buffer
+host(const void *data, size_t len)
+{
+    return (umx_buffer){(void *)(uintptr_t)data, len, UMX_MEMTYPE_HOST, NULL,
+                        NULL};
+}
+
+/* What rank `i` has sent, of `len` bytes each. */
+static const char *
+part_of(const umi_reduce *reduce, int i, const char *own, size_t len)
+{
+    int rank = reduce->base.comm->rank;
+
+    if (i == rank) {
+        return own;
+    }
+    return reduce->tmp + (size_t)(i - (i > rank)) * len;
+}
+
+/* Combine `len` bytes of every rank into `to`, which may be `own`. */
+static void
+combine_all(const umi_reduce *reduce, char *to, const char *own, size_t len)
+{
+    _Alignas(64) char sum[CHUNK];
+
+    for (size_t at = 0; at < len; at += CHUNK) {
+        size_t n = (len - at < CHUNK) ? len - at : CHUNK;
+
+        memcpy(sum, part_of(reduce, 0, own, len) + at, n);
+        for (int i = 1; i < reduce->base.comm->size; i++) {
+            reduce->combine(sum, part_of(reduce, i, own, len) + at,
+                            n / reduce->item);
+        }
+        memcpy(to + at, sum, n);
+    }
+}
+
+/* Receive `len` bytes of every other rank. */
+static umx_status
+receive_all(umi_coll *coll, size_t len)
+{
+    umi_reduce *reduce = reduce_of(coll);
+    umx_status  status = UMX_OK;
+
+    for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
+        umx_buffer buf = host(part_of(reduce, i, NULL, len), len);
+
+        if (i != coll->comm->rank) {
+            status = umi_coll_recv(coll, i, 0, &buf);
+        }
+    }
+    return status;
+}
+
+static bool
+wants_result(const umi_coll *coll, int rank)
+{
+    return coll->root < 0 || coll->root == rank;
+}
+
+/* All of it, to those that want the result. */
+static umx_status
+exchange_whole(umi_coll *coll)
+{
+    umi_reduce *reduce = reduce_of(coll);
+    int         rank = coll->comm->rank, size = coll->comm->size;
+    umx_buffer  own    = host(reduce->in, reduce->len);
+    umx_status  status = UMX_OK;
+
+    if (wants_result(coll, rank)) {
+        status = receive_all(coll, reduce->len);
+    }
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int to = (rank + i) % size;
+
+        if (wants_result(coll, to)) {
+            status = umi_coll_send(coll, to, 0, &own);
+        }
+    }
+    return status;
+}
+
+/* To each rank its block. */
+static umx_status
+exchange_blocks(umi_coll *coll)
+{
+    umi_reduce *reduce = reduce_of(coll);
+    int         rank = coll->comm->rank, size = coll->comm->size;
+    umx_status  status = receive_all(coll, block_len(reduce, rank));
+
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int        to  = (rank + i) % size;
+        umx_buffer buf = host(reduce->in + block_start(reduce, to),
+                              block_len(reduce, to));
+
+        status = umi_coll_send(coll, to, 0, &buf);
+    }
+    return status;
+}
+
+/* The results of the blocks, to those that want them. */
+static umx_status
+spread_blocks(umi_coll *coll)
+{
+    umi_reduce *reduce = reduce_of(coll);
+    int         rank = coll->comm->rank, size = coll->comm->size;
+    size_t      start = block_start(reduce, rank);
+    size_t      len   = block_len(reduce, rank);
+    char      *to = (reduce->out != NULL) ? reduce->out + start : reduce->block;
+    umx_buffer own    = host(to, len);
+    umx_status status = UMX_OK;
+
+    combine_all(reduce, to, reduce->in + start, len);
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int from = (rank - i + size) % size, dest = (rank + i) % size;
+
+        if (wants_result(coll, rank)) {
+            umx_buffer buf = host(reduce->out + block_start(reduce, from),
+                                  block_len(reduce, from));
+
+            status = umi_coll_recv(coll, from, 1, &buf);
+        }
+        if (status == UMX_OK && wants_result(coll, dest)) {
+            status = umi_coll_send(coll, dest, 1, &own);
+        }
+    }
+    return status;
+}
+
+static umx_status
+reduce_next(umi_coll *coll)
+{
+    umi_reduce *reduce = reduce_of(coll);
+    umx_status  status;
+
+    if (coll->round == 0) {
+        status = reduce->is_whole ? exchange_whole(coll) :
+                                    exchange_blocks(coll);
+    } else if (coll->round == 1 && reduce->is_whole) {
+        if (wants_result(coll, coll->comm->rank)) {
+            combine_all(reduce, reduce->out, reduce->in, reduce->len);
+        }
+        return UMX_OK;
+    } else if (coll->round == 1) {
+        status = spread_blocks(coll);
+    } else {
+        return UMX_OK;
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type reduce_type = {
+    .kind = UMI_COLL_REDUCE,
+    .size = sizeof(umi_reduce),
+    .next = reduce_next,
+    .fini = fini,
+};
+
+static const umi_coll_type allreduce_type = {
+    .kind = UMI_COLL_ALLREDUCE,
+    .size = sizeof(umi_reduce),
+    .next = reduce_next,
+    .fini = fini,
+};
+
+static umx_status
+check_host(const umx_buffer *buf)
+{
+    if (buf->layout != NULL || buf->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
+}
+
+static bool
+overlap(const umx_buffer *a, const umx_buffer *b)
+{
+    const char *first = a->data, *second = b->data;
+
+    return a->len != 0 && b->len != 0 && first < second + b->len &&
+           second < first + a->len;
+}
+
+static umx_status
+check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
+{
+    umx_status status = check_host(send);
+
+    if (combine_of(what) == NULL) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (status == UMX_OK && recv != NULL) {
+        status = check_host(recv);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (send->len % umx_dtype_size(what->dtype) != 0 ||
+        (recv != NULL && recv->len != send->len) ||
+        (recv != NULL && send != recv && overlap(send, recv))) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return UMX_OK;
+}
+
+static umx_status
+give_up(umi_reduce *reduce, umx_status status)
+{
+    umx_comm *comm = reduce->base.comm;
+
+    free(reduce->base.xfers);
+    free(reduce);
+    umi_comm_put(comm);
+    return status;
+}
+
+static umx_status
+start(umx_comm *comm, const umi_coll_type *type, int root,
+      const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv,
+      const umx_op_params *params, umx_request **req_p)
+{
+    umi_coll   *coll;
+    umi_reduce *reduce;
+    size_t      need;
+    umx_status  status = check(what, send, recv);
+
+    if (status == UMX_OK) {
+        status = umi_coll_new(comm, type, 2 * (size_t)comm->size, &coll);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    reduce           = reduce_of(coll);
+    reduce->combine  = combine_of(what);
+    reduce->item     = umx_dtype_size(what->dtype);
+    reduce->in       = send->data;
+    reduce->out      = (recv != NULL) ? recv->data : NULL;
+    reduce->len      = send->len;
+    reduce->is_whole = send->len <= WHOLE_MAX;
+    coll->root       = root;
+    coll->bytes      = send->len;
+    coll->what = (uint64_t)(uint32_t)root | ((uint64_t)what->dtype + 1) << 32 |
+                 ((uint64_t)what->op + 1) << 48;
+    need = (reduce->is_whole ?
+                (wants_result(coll, comm->rank) ? send->len : 0) :
+                block_len(reduce, comm->rank)) *
+           (size_t)(comm->size - 1);
+    reduce->tmp = malloc(need + 1);
+    if (reduce->tmp == NULL) {
+        return give_up(reduce, UMX_ERR_NO_MEMORY);
+    }
+    if (reduce->out == NULL && !reduce->is_whole) {
+        reduce->block = malloc(block_len(reduce, comm->rank) + 1);
+        if (reduce->block == NULL) {
+            free(reduce->tmp);
+            return give_up(reduce, UMX_ERR_NO_MEMORY);
+        }
+    }
+    return umi_coll_start(coll, params, req_p);
+}
+
+umx_status
+umx_reduce(umx_comm *comm, int root, const umx_reduction *what,
+           const umx_buffer *send, const umx_buffer *recv,
+           const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = umi_comm_status(comm);
+    bool       is_root;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (root < 0 || root >= comm->size) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    is_root = root == comm->rank;
+    if ((is_root && recv == NULL) || (!is_root && send == UMX_IN_PLACE)) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return start(comm, &reduce_type, root, what,
+                 (send == UMX_IN_PLACE) ? recv : send, is_root ? recv : NULL,
+                 params, req_p);
+}
+
+umx_status
+umx_allreduce(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
+              const umx_buffer *recv, const umx_op_params *params,
+              umx_request **req_p)
+{
+    umx_status status = umi_comm_status(comm);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (recv == NULL) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return start(comm, &allreduce_type, -1, what,
+                 (send == UMX_IN_PLACE) ? recv : send, recv, params, req_p);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wire.h: encode and decode what ranks send each other. Bytes only. Numbers are
+ * little-endian.
+ *
+ * Messages are active messages of UMX_AM_ID_COMM. Their header:
+ *
+ *   kind u8 | op u8 | round u16 | source u32 | communicator u64 | number u64
+ *   and for collective operations: what u64 | bytes u64
+ *
+ * `number` is the tag of a message, or the number of the operation. `what` and
+ * `bytes` describe the operation: ranks that call different ones find out by
+ * them. Of control messages `communicator` is that of the group, or of the one
+ * communicator that is meant, and the payload is:
+ *
+ *   HELLO    magic u32 | rank i32 | size u32 | name | address    (texts: length
+ *            u16, bytes)
+ *   TABLE    rank u32 | size u32 | size x address
+ *   REFUSE   reason
+ *   PENDING  count u32 | count x rank u32: the ranks that have not come
+ *   FAILED   rank i32 | cause i32 | number u64 | reason
+ *   BYE      size x messages sent u64: rank `round` has left, and takes no part
+ *            in operation `number`
+ *   PING     nothing
+ *   STATE    what u64: of the operation `number`, an `op`, in which `source`
+ *            waits
+ */
+#ifndef UMI_COMM_WIRE_H
+#define UMI_COMM_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <umx/comm.h>
+
+#define UMI_COMM_MAGIC 0x4f434d55u /* "UMCO" */
+
+enum {
+    UMI_COMM_HEADER_MAX = 40 /* bytes */
+};
+
+typedef enum umi_comm_kind {
+    UMI_COMM_MESSAGE    = 1, /* of umx_comm_isend() */
+    UMI_COMM_COLLECTIVE = 2,
+    /* control: */
+    UMI_COMM_HELLO   = 16, /* to the root: a rank has come */
+    UMI_COMM_TABLE   = 17, /* from the root: all have */
+    UMI_COMM_REFUSE  = 18, /* from the root: there will be no communicator */
+    UMI_COMM_PENDING = 19, /* from the root */
+    UMI_COMM_FAILED  = 20, /* to and from the root: revoke it */
+    UMI_COMM_BYE     = 21, /* from a rank that leaves, or by the root */
+    UMI_COMM_PING    = 22,
+    UMI_COMM_STATE   = 23
+} umi_comm_kind;
+
+typedef struct umi_comm_header {
+    uint8_t  kind; /* umi_comm_kind */
+    uint8_t  op;   /* umi_coll_kind */
+    uint16_t round;
+    uint32_t source;
+    uint64_t comm;
+    uint64_t number;
+    uint64_t what; /* collective operations, like the next */
+    uint64_t bytes;
+} umi_comm_header;
+
+/* Write `header` to UMI_COMM_HEADER_MAX bytes; the length. */
+size_t umi_comm_header_encode(const umi_comm_header *header, uint8_t *data);
+
+/* False if it is none. */
+bool umi_comm_header_decode(umi_comm_header *header, const void *data,
+                            size_t len);
+
+/* Bytes with a length, not terminated. */
+typedef struct umi_comm_text {
+    const uint8_t *data;
+    size_t         len;
+} umi_comm_text;
+
+typedef struct umi_comm_hello {
+    int32_t       rank;
+    uint32_t      size;
+    umi_comm_text name;
+    umi_comm_text address;
+} umi_comm_hello;
+
+/* Bytes of the payload; 0 if it does not fit into `size`. */
+size_t umi_comm_hello_encode(const umi_comm_hello *hello, uint8_t *data,
+                             size_t size);
+bool umi_comm_hello_decode(umi_comm_hello *hello, const void *data, size_t len);
+
+typedef struct umi_comm_failed {
+    int32_t       rank;
+    int32_t       cause;
+    uint64_t      number;
+    umi_comm_text reason;
+} umi_comm_failed;
+
+size_t umi_comm_failed_encode(const umi_comm_failed *failed, uint8_t *data,
+                              size_t size);
+bool   umi_comm_failed_decode(umi_comm_failed *failed, const void *data,
+                              size_t len);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* layer.c: umx/layer.h. Libraries above see sizes and functions here, and
+ * nothing of what lies behind them. */
+#include <umx/layer.h>
+
+#include <string.h>
+
+#include "channel/am.h"
+#include "codec/address.h"
+#include "core/request.h"
+#include "core/worker.h"
+#include "endpoint/addressed.h"
+
+/* ---- requests ------------------------------------------------------------
+ */
+
+typedef struct umi_layer_op {
+    const umx_request_class *cls;
+    _Alignas(8) unsigned char state[UMX_REQUEST_STATE_SIZE];
+} umi_layer_op;
+
+UMI_REQUEST_TAIL(umi_layer_op, layer_op_of);
+
+static void
+cancel(umx_request *req)
+{
+    const umx_request_class *cls = layer_op_of(req)->cls;
+
+    if (cls->cancel != NULL) {
+        cls->cancel(req);
+    }
+}
+
+static const umi_request_ops layer_ops = {
+    .name   = "layer",
+    .cancel = cancel,
+};
+
+umx_request *
+umx_request_create(umx_worker *worker, const umx_request_class *cls,
+                   const umx_op_params *params)
+{
+    umx_request *req = umi_request_new(worker, NULL, &layer_ops, params);
+
+    if (req != NULL) {
+        memset(layer_op_of(req), 0, sizeof(umi_layer_op));
+        memset(&req->info, 0, sizeof(req->info));
+        layer_op_of(req)->cls = cls;
+    }
+    return req;
+}
+
+void *
+umx_request_state(const umx_request *req)
+{
+    return layer_op_of(req)->state;
+}
+
+const umx_request_class *
+umx_request_get_class(const umx_request *req)
+{
+    return (req->ops == &layer_ops) ? layer_op_of(req)->cls : NULL;
+}
+
+bool
+umx_request_is_cancelled(const umx_request *req)
+{
+    return req->is_cancelled;
+}
+
+void
+umx_request_complete(umx_request *req, umx_status status)
+{
+    umi_request_complete(req, status);
+}
+
+void
+umx_request_lose(umx_request *req, umx_status status)
+{
+    umi_request_lose(req, status);
+}
+
+void
+umx_request_discard(umx_request *req)
+{
+    umi_request_free(req);
+}
+
+/* ---- timers --------------------------------------------------------------
+ */
+
+_Static_assert(sizeof(umx_timer) == sizeof(umi_timer) &&
+                   offsetof(umx_timer, deadline_ns) ==
+                       offsetof(umi_timer, deadline_ns) &&
+                   offsetof(umx_timer, fn) == offsetof(umi_timer, fn),
+               "umx_timer is umi_timer, without its types");
+
+static umi_timer *
+timer_of(umx_timer *timer)
+{
+    return (umi_timer *)(void *)timer;
+}
+
+void
+umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer))
+{
+    umi_timer_init(timer_of(timer), (umi_timer_fn)fn);
+}
+
+void
+umx_timer_start(umx_worker *worker, umx_timer *timer, uint64_t timeout_ns)
+{
+    umi_timer_start(worker, timer_of(timer), timeout_ns);
+}
+
+void
+umx_timer_stop(umx_timer *timer)
+{
+    umi_timer_stop(timer_of(timer));
+}
+
+/* ---- the worker's end ----------------------------------------------------
+ */
+
+_Static_assert(sizeof(umx_dependent) == sizeof(umi_dependent) &&
+                   offsetof(umx_dependent, on_destroy) ==
+                       offsetof(umi_dependent, end),
+               "umx_dependent is umi_dependent, without its types");
+
+void
+umx_worker_attach(umx_worker *worker, umx_dependent *dependent)
+{
+    umi_list_append(&worker->dependents,
+                    &((umi_dependent *)(void *)dependent)->node);
+}
+
+void
+umx_worker_detach(umx_dependent *dependent)
+{
+    umi_node_remove(&((umi_dependent *)(void *)dependent)->node);
+}
+
+/* ---- active messages -----------------------------------------------------
+ */
+
+static bool
+is_layers(uint16_t id)
+{
+    return id >= UMX_AM_ID_LAYER_MIN && id < UMX_AM_ID_MIN;
+}
+
+umx_status
+umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
+                  size_t header_len, const umx_buffer *buf,
+                  const umx_op_params *params, umx_request **req_p)
+{
+    return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
+                                               params, req_p) :
+                           UMX_ERR_OUT_OF_RANGE;
+}
+
+umx_status
+umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+{
+    return is_layers(id) ? umi_am_set_user(worker, id, fn, arg) :
+                           UMX_ERR_OUT_OF_RANGE;
+}
+
+void *
+umx_worker_get_layer(const umx_worker *worker, uint16_t id)
+{
+    const umi_am_user *user = umi_am_user_find(worker,
+                                               umi_channel_id(UMI_KIND_AM, id));
+
+    return (user != NULL) ? user->arg : NULL;
+}
+
+/* ---- who the peer is -----------------------------------------------------
+ */
+
+_Static_assert((int)UMX_WORKER_ID_SIZE == (int)UMI_WORKER_ID_SIZE &&
+                   (int)UMX_WORKER_ID_SIZE == (int)UMI_WHERE_ID_SIZE,
+               "one number");
+
+bool
+umx_ep_claim(umx_ep *ep)
+{
+    return umi_addressed_claim(ep);
+}
+
+bool
+umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id)
+{
+    if (ep->base.link == NULL || !ep->base.is_bound) {
+        return false;
+    }
+    memcpy(id, ep->base.link->worker_id, UMX_WORKER_ID_SIZE);
+    return true;
+}
+
+bool
+umx_address_worker_id(const void *address, size_t len, uint8_t *id)
+{
+    umi_address decoded;
+    size_t      used;
+    const char *why;
+
+    if (!umi_address_decode(&decoded, address, len, &used, &why)) {
+        return false;
+    }
+    memcpy(id, decoded.worker_id, UMX_WORKER_ID_SIZE);
+    return true;
+}

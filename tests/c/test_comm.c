@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link: pair world */
+#include "world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LARGE = 300000
+};
+
+/* ---- messages ------------------------------------------------------------
+ */
+
+static void
+send_to(world *w, int from, int to, uint64_t tag, const void *data, size_t len,
+        job *j)
+{
+    umx_op_params params = job_params(j);
+    umx_buffer    buf    = umx_host_buffer(data, len);
+    umx_request  *req    = NULL;
+
+    job_posted(j, umx_comm_isend(w->comms[from], to, tag, &buf, &params, &req),
+               &req);
+}
+
+typedef struct receipt {
+    job             j;
+    umx_comm_status got;
+} receipt;
+
+static void
+on_received(umx_request *req, umx_status status, void *arg)
+{
+    receipt *r = arg;
+
+    r->got      = *umx_comm_result(req);
+    r->j.status = status;
+    r->j.req    = NULL;
+    r->j.calls++;
+}
+
+static void
+recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
+          void *data, size_t len, receipt *r)
+{
+    umx_op_params params = job_params(&r->j);
+    umx_buffer    buf    = umx_host_buffer(data, len);
+    umx_request  *req    = NULL;
+
+    params.on_done = on_received;
+    params.arg     = r;
+    job_posted(&r->j,
+               umx_comm_irecv(w->comms[rank], source, tag, mask, &buf, &params,
+                              &req, &r->got),
+               &req);
+}
+
+static void
+test_messages_of_every_rank_to_every_rank(void **state)
+{
+    static const size_t sizes[] = {0, 1, 1000, LARGE};
+
+    world *w = *state;
+
+    world_open(w, 3);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
+        char   *out = malloc(sizes[s] + 1), *in = malloc(sizes[s] + 1);
+        job     sent;
+        receipt r;
+
+        for (int from = 0; from < 3; from++) {
+            for (int to = 0; to < 3; to++) {
+                memset(out, 'a' + 3 * from + to, sizes[s]);
+                memset(in, 0, sizes[s]);
+                send_to(w, from, to, 7, out, sizes[s], &sent);
+                recv_from(w, to, from, 7, UINT64_MAX, in, sizes[s], &r);
+                assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+                assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+                assert_memory_equal(in, out, sizes[s]);
+                assert_int_equal(r.got.source, from);
+                assert_int_equal(r.got.tag, 7);
+                assert_int_equal(r.got.length, sizes[s]);
+            }
+        }
+        free(out);
+        free(in);
+    }
+}
+
+static void
+test_any_source_takes_them_in_their_order(void **state)
+{
+    world  *w = *state;
+    job     sent[30];
+    int     next[3] = {0};
+    int     values[30];
+    receipt r;
+
+    world_open(w, 3);
+    for (int i = 0; i < 30; i++) {
+        values[i] = i / 3;
+        send_to(w, i % 3, 2, (uint64_t)i, &values[i], sizeof(int), &sent[i]);
+    }
+    for (int i = 0; i < 30; i++) {
+        int value = -1;
+
+        recv_from(w, 2, UMX_ANY_SOURCE, 0, 0, &value, sizeof(value), &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+        assert_int_equal(value, next[r.got.source]++);
+    }
+    world_wait(w, sent, 30, UMX_OK);
+}
+
+static void
+test_tags_choose(void **state)
+{
+    world  *w = *state;
+    job     sent[2];
+    receipt r;
+    char    byte = 0;
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, "x", 1, &sent[0]);
+    send_to(w, 0, 1, 2, "y", 1, &sent[1]);
+    recv_from(w, 1, 0, 2, UINT64_MAX, &byte, 1, &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(byte, 'y');
+    recv_from(w, 1, 0, 1, UINT64_MAX, &byte, 1, &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(byte, 'x');
+    world_wait(w, sent, 2, UMX_OK);
+}
+
+/* What is not wanted yet never keeps back what is waited for. */
+static void
+test_a_flood_of_other_tags(void **state)
+{
+    enum {
+        COUNT = 3000,
+        SIZE  = 4000
+    };
+
+    world  *w    = *state;
+    job    *sent = calloc(COUNT + 1, sizeof(*sent));
+    char   *data = malloc((size_t)COUNT * SIZE);
+    char    in[SIZE];
+    receipt r;
+
+    world_open(w, 2);
+    for (int i = 0; i < COUNT; i++) {
+        memset(data + i * SIZE, i % 251, SIZE);
+        send_to(w, 0, 1, 1, data + i * SIZE, SIZE, &sent[i]);
+    }
+    send_to(w, 0, 1, 2, "last", 4, &sent[COUNT]);
+    recv_from(w, 1, 0, 2, UINT64_MAX, in, 4, &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_memory_equal(in, "last", 4);
+    for (int i = 0; i < COUNT; i++) {
+        recv_from(w, 1, 0, 1, UINT64_MAX, in, SIZE, &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+        assert_int_equal((unsigned char)in[SIZE - 1], i % 251);
+    }
+    for (int i = 0; i <= COUNT; i++) {
+        assert_int_equal(world_wait_one(w, &sent[i]), UMX_OK);
+    }
+    free(data);
+    free(sent);
+}
+
+static void
+test_a_longer_message_is_truncated(void **state)
+{
+    world  *w = *state;
+    job     sent;
+    receipt r;
+    char    small[4];
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, "too long", 8, &sent);
+    recv_from(w, 1, 0, 1, UINT64_MAX, small, sizeof(small), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_MESSAGE_TRUNCATED);
+    assert_int_equal(r.got.length, 8);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+}
+
+static void
+test_a_cancelled_receive_takes_nothing(void **state)
+{
+    world  *w = *state;
+    job     sent;
+    receipt r;
+    char    in[8] = "";
+
+    world_open(w, 2);
+    recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, in, sizeof(in), &r);
+    umx_request_cancel(r.j.req);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);
+    send_to(w, 0, 1, 1, "message", 8, &sent);
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, sizeof(in), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_string_equal(in, "message");
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+}
+
+static void
+test_a_receive_cancelled_while_bytes_come(void **state)
+{
+    world  *w   = *state;
+    char   *out = malloc(LARGE), *in = malloc(LARGE);
+    job     sent;
+    receipt r;
+
+    memset(out, 'x', LARGE);
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, out, LARGE, &sent);
+    for (int i = 0; i < 50; i++) {
+        world_step(w);
+    }
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r);
+    if (r.j.req != NULL) {
+        umx_request_cancel(r.j.req);
+    }
+    if (world_wait_one(w, &r.j) == UMX_ERR_CANCELED) {
+        memset(in, 0, LARGE);
+        recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    }
+    assert_memory_equal(in, out, LARGE);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
+test_probes(void **state)
+{
+    world            *w = *state;
+    umx_comm_status   found;
+    umx_comm_message *message;
+    umx_op_params     params;
+    umx_request      *req = NULL;
+    umx_buffer        buf;
+    receipt           r;
+    job               sent, j;
+    char              in[5] = "";
+
+    world_open(w, 2);
+    assert_int_equal(umx_comm_iprobe(w->comms[1], UMX_ANY_SOURCE, 0, 0, &found),
+                     UMX_ERR_NO_MESSAGE);
+    params         = job_params(&r.j);
+    params.on_done = on_received;
+    params.arg     = &r;
+    job_posted(&r.j,
+               umx_comm_wait_message(w->comms[1], UMX_ANY_SOURCE, 0, 0, &params,
+                                     &req, &r.got),
+               &req);
+    send_to(w, 0, 1, 3, "hello", 5, &sent);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(r.got.length, 5);
+    assert_int_equal(
+        umx_comm_improbe(w->comms[1], 0, 3, UINT64_MAX, &message, &found),
+        UMX_OK);
+    assert_int_equal(umx_comm_iprobe(w->comms[1], UMX_ANY_SOURCE, 0, 0, &found),
+                     UMX_ERR_NO_MESSAGE);
+    umx_comm_message_return(message);
+    assert_int_equal(
+        umx_comm_improbe(w->comms[1], 0, 3, UINT64_MAX, &message, &found),
+        UMX_OK);
+    buf = umx_host_buffer(in, 4);
+    assert_int_equal(umx_comm_mrecv(&message, &buf, NULL, &req),
+                     UMX_ERR_BUFFER_TOO_SMALL);
+    buf    = umx_host_buffer(in, 5);
+    params = job_params(&j);
+    job_posted(&j, umx_comm_mrecv(&message, &buf, &params, &req), &req);
+    assert_int_equal(world_wait_one(w, &j), UMX_OK);
+    assert_null(message);
+    assert_memory_equal(in, "hello", 5);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+static void
+test_a_rank_that_leaves_is_named(void **state)
+{
+    world  *w = *state;
+    receipt waiting, later;
+    job     sent;
+    char    byte = 0;
+
+    world_open(w, 3);
+    send_to(w, 2, 1, 5, "z", 1, &sent);
+    recv_from(w, 1, 2, 6, UINT64_MAX, &byte, 1, &waiting);
+    umx_comm_close(w->comms[2]);
+    assert_int_equal(world_wait_one(w, &waiting.j), UMX_ERR_RANK_FAILED);
+    recv_from(w, 1, 2, 5, UINT64_MAX, &byte, 1, &later);
+    assert_int_equal(world_wait_one(w, &later.j), UMX_OK);
+    assert_int_equal(byte, 'z');
+    send_to(w, 0, 1, 5, "y", 1, &sent); /* the others go on */
+    recv_from(w, 1, 0, 5, UINT64_MAX, &byte, 1, &later);
+    assert_int_equal(world_wait_one(w, &later.j), UMX_OK);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+}
+
+static void
+expect_failure(world *w, int rank, int failed)
+{
+    umx_comm_failure failure;
+
+    assert_true(umx_comm_get_failure(w->comms[rank], &failure));
+    if (failure.rank != failed) {
+        print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
+    }
+    assert_int_equal(failure.rank, failed);
+}
+
+static void
+test_a_rank_that_dies_ends_it_for_all(void **state)
+{
+    world  *w = *state;
+    receipt waiting[3];
+    char    bytes[3];
+
+    for (int dead = 0; dead < 3; dead++) {
+        world_open(w, 3);
+        for (int i = 0; i < 3; i++) {
+            recv_from(w, i, (i + 1) % 3, 1, UINT64_MAX, &bytes[i], 1,
+                      &waiting[i]);
+        }
+        umx_worker_destroy(w->workers[dead]);
+        w->workers[dead] = NULL;
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(world_wait_one(w, &waiting[i].j),
+                             UMX_ERR_RANK_FAILED);
+            if (i != dead) {
+                expect_failure(w, i, dead);
+            }
+        }
+        for (int i = 0; i < 3; i++) {
+            umx_comm_destroy(w->comms[i]);
+            w->comms[i] = NULL;
+            if (w->workers[i] != NULL) {
+                umx_worker_destroy(w->workers[i]);
+                w->workers[i] = NULL;
+            }
+        }
+        if (dead < 2) {
+            umx_context_release(w->context);
+            w->port = 0;
+        }
+    }
+}
+
+static void
+test_abort_says_why(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    char    byte;
+
+    world_open(w, 3);
+    recv_from(w, 2, 0, 1, UINT64_MAX, &byte, 1, &r);
+    umx_comm_abort(w->comms[1], "no more");
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 2, 1);
+    assert_non_null(strstr(umx_comm_reason(w->comms[2]), "no more"));
+}
+
+static void
+test_a_stopped_rank_is_missed(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    job     jobs[3];
+    char    byte;
+
+    world_workers(w, 3);
+    for (int i = 0; i < 3; i++) {
+        umx_comm_params params = world_params(w, i);
+        umx_op_params   how    = job_params(&jobs[i]);
+        umx_request    *req    = NULL;
+
+        params.field_mask |= UMX_COMM_FIELD_HEARTBEAT;
+        params.heartbeat_ns = SECOND_NS / 5;
+        job_posted(
+            &jobs[i],
+            umx_comm_create(w->workers[i], &params, &how, &w->comms[i], &req),
+            &req);
+    }
+    world_wait(w, jobs, 3, UMX_OK);
+    recv_from(w, 1, 0, 1, UINT64_MAX, &byte, 1, &r);
+    w->is_stopped[2] = true;
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 2);
+    w->is_stopped[2] = false;
+}
+
+/* ---- the beginning -------------------------------------------------------
+ */
+
+static umx_status
+create(world *w, int rank, const umx_comm_params *params, job *j)
+{
+    umx_op_params how = job_params(j);
+    umx_request  *req = NULL;
+    umx_status    status;
+
+    status = umx_comm_create(w->workers[rank], params, &how, &w->comms[rank],
+                             &req);
+    job_posted(j, status, &req);
+    return status;
+}
+
+static void
+test_the_root_assigns_ranks(void **state)
+{
+    world *w = *state;
+    job    jobs[4];
+    bool   is_taken[4] = {false};
+
+    world_workers(w, 4);
+    for (int i = 3; i >= 0; i--) { /* the root comes last */
+        umx_comm_params params = world_params(w, i);
+
+        params.rank = (i == 0 || i == 2) ? i : UMX_RANK_ANY;
+        create(w, i, &params, &jobs[i]);
+    }
+    world_wait(w, jobs, 4, UMX_OK);
+    for (int i = 0; i < 4; i++) {
+        int rank = umx_comm_rank(w->comms[i]);
+
+        assert_in_range(rank, 0, 3);
+        assert_false(is_taken[rank]);
+        is_taken[rank] = true;
+    }
+    assert_int_equal(umx_comm_rank(w->comms[2]), 2);
+}
+
+static void
+test_worker_addresses(void **state)
+{
+    world      *w = *state;
+    job         jobs[3];
+    const void *address;
+    size_t      len;
+
+    world_workers(w, 3);
+    assert_int_equal(umx_worker_get_address(w->workers[0], &address, &len),
+                     UMX_OK);
+    for (int i = 2; i >= 0; i--) {
+        umx_comm_params params = {
+            .rank = i, .size = 3, .root = address, .root_len = len};
+
+        create(w, i, &params, &jobs[i]);
+        for (int k = 0; k < 20; k++) {
+            world_step(w);
+        }
+    }
+    world_wait(w, jobs, 3, UMX_OK);
+}
+
+static void
+expect_reason(world *w, int rank, const char *text)
+{
+    if (strstr(umx_comm_reason(w->comms[rank]), text) == NULL) {
+        print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
+    }
+    assert_non_null(strstr(umx_comm_reason(w->comms[rank]), text));
+}
+
+static void
+test_two_with_one_rank(void **state)
+{
+    world *w = *state;
+    job    jobs[3];
+
+    world_workers(w, 3);
+    for (int i = 0; i < 3; i++) {
+        umx_comm_params params = world_params(w, (i == 2) ? 1 : i);
+
+        create(w, i, &params, &jobs[i]);
+    }
+    world_wait(w, jobs, 3, UMX_ERR_REJECTED);
+    for (int i = 0; i < 3; i++) {
+        expect_reason(w, i, "two processes say that they are rank 1");
+    }
+}
+
+static void
+test_another_size(void **state)
+{
+    world *w = *state;
+    job    jobs[2];
+
+    world_workers(w, 2);
+    for (int i = 0; i < 2; i++) {
+        umx_comm_params params = world_params(w, i);
+
+        params.size = 2 + i;
+        create(w, i, &params, &jobs[i]);
+    }
+    world_wait(w, jobs, 2, UMX_ERR_REJECTED);
+    expect_reason(w, 0, "rank 1 says that there are 3 ranks, the root 2");
+    expect_reason(w, 1, "rank 1 says that there are 3 ranks, the root 2");
+}
+
+static void
+test_a_rank_that_never_comes_is_named(void **state)
+{
+    world *w = *state;
+    job    jobs[3];
+
+    world_workers(w, 4);
+    for (int i = 0; i < 3; i++) {
+        umx_comm_params params = world_params(w, i);
+
+        params.timeout_ns = SECOND_NS / 2;
+        create(w, i, &params, &jobs[i]);
+    }
+    world_wait(w, jobs, 3, UMX_ERR_TIMED_OUT);
+    for (int i = 0; i < 3; i++) {
+        expect_reason(w, i, "not: 3");
+    }
+}
+
+static void
+test_a_root_that_never_comes(void **state)
+{
+    world          *w = *state;
+    job             j;
+    umx_comm_params params;
+
+    world_workers(w, 2);
+    params            = world_params(w, 1);
+    params.timeout_ns = SECOND_NS / 2;
+    create(w, 1, &params, &j);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_TIMED_OUT);
+    expect_reason(w, 1, "the root, rank 0, has not answered");
+}
+
+static void
+test_a_root_that_dies_while_they_gather(void **state)
+{
+    world *w = *state;
+    job    jobs[2];
+
+    world_workers(w, 3);
+    for (int i = 0; i < 2; i++) {
+        umx_comm_params params = world_params(w, i);
+
+        create(w, i, &params, &jobs[i]);
+    }
+    for (int i = 0; i < 10000 && umx_comm_num_arrived(w->comms[0]) < 2; i++) {
+        world_step(w);
+    }
+    assert_int_equal(umx_comm_num_arrived(w->comms[0]), 2);
+    umx_worker_destroy(w->workers[0]);
+    w->workers[0] = NULL;
+    assert_int_equal(world_wait_one(w, &jobs[0]), UMX_ERR_CANCELED);
+    assert_true(world_wait_one(w, &jobs[1]) < 0);
+    expect_reason(w, 1, "rank 0");
+}
+
+static void
+test_wrong_parameters(void **state)
+{
+    world          *w    = *state;
+    umx_request    *req  = NULL;
+    umx_comm       *comm = NULL;
+    umx_comm_params params;
+
+    world_workers(w, 1);
+    params      = world_params(w, 0);
+    params.size = 0;
+    assert_int_equal(umx_comm_create(w->workers[0], &params, NULL, &comm, &req),
+                     UMX_ERR_OUT_OF_RANGE);
+    params.size = 2;
+    params.rank = 2;
+    assert_int_equal(umx_comm_create(w->workers[0], &params, NULL, &comm, &req),
+                     UMX_ERR_OUT_OF_RANGE);
+    params.rank = 1;
+    params.addr = NULL;
+    assert_int_equal(umx_comm_create(w->workers[0], &params, NULL, &comm, &req),
+                     UMX_ERR_INVALID_PARAM);
+    params.root     = "nonsense";
+    params.root_len = 8;
+    assert_int_equal(umx_comm_create(w->workers[0], &params, NULL, &comm, &req),
+                     UMX_ERR_INVALID_ADDR);
+    assert_null(comm);
+}
+
+int
+main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        WORLD_TEST(test_messages_of_every_rank_to_every_rank),
+        WORLD_TEST(test_any_source_takes_them_in_their_order),
+        WORLD_TEST(test_tags_choose),
+        WORLD_TEST(test_a_flood_of_other_tags),
+        WORLD_TEST(test_a_longer_message_is_truncated),
+        WORLD_TEST(test_a_cancelled_receive_takes_nothing),
+        WORLD_TEST(test_a_receive_cancelled_while_bytes_come),
+        WORLD_TEST(test_probes),
+        WORLD_TEST(test_a_rank_that_leaves_is_named),
+        WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
+        WORLD_TEST(test_abort_says_why),
+        WORLD_TEST(test_a_stopped_rank_is_missed),
+        WORLD_TEST(test_the_root_assigns_ranks),
+        WORLD_TEST(test_worker_addresses),
+        WORLD_TEST(test_two_with_one_rank),
+        WORLD_TEST(test_another_size),
+        WORLD_TEST(test_a_rank_that_never_comes_is_named),
+        WORLD_TEST(test_a_root_that_never_comes),
+        WORLD_TEST(test_a_root_that_dies_while_they_gather),
+        WORLD_TEST(test_wrong_parameters),
+    };
+
+    return UNIT_RUN(tests);
+}

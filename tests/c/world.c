@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "world.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int
+world_setup(void **state)
+{
+    world *w = calloc(1, sizeof(*w));
+
+    w->tls = *state;
+    umx_config_default(&w->config);
+    *state = w;
+    return 0;
+}
+
+int
+world_teardown(void **state)
+{
+    world *w = *state;
+
+    for (int i = 0; i < w->size; i++) {
+        if (w->comms[i] != NULL) {
+            umx_comm_close(w->comms[i]);
+        }
+    }
+    for (int i = 0; i < w->size; i++) {
+        if (w->comms[i] != NULL) {
+            umx_comm_destroy(w->comms[i]);
+        }
+    }
+    for (int i = 0; i < w->size; i++) {
+        if (w->workers[i] != NULL) {
+            umx_worker_stats stats;
+
+            umx_worker_query(w->workers[i], &stats);
+            assert_int_equal(stats.requests_in_use, 0);
+            umx_worker_destroy(w->workers[i]);
+        }
+    }
+    umx_context_release(w->context);
+    free(w);
+    return 0;
+}
+
+void
+world_workers(world *w, int size)
+{
+    w->context = pair_context(w->tls, &w->config);
+    w->size    = size;
+    for (int i = 0; i < size; i++) {
+        assert_int_equal(umx_worker_create(w->context, &w->workers[i]), UMX_OK);
+    }
+}
+
+/* A port that was free a moment ago. */
+static uint16_t
+choose_port(void)
+{
+    struct sockaddr_in addr = {.sin_family      = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t          len  = sizeof(addr);
+    int                fd   = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+    close(fd);
+    return ntohs(addr.sin_port);
+}
+
+umx_comm_params
+world_params(world *w, int rank)
+{
+    static struct sockaddr_in addr;
+
+    if (w->port == 0) {
+        w->port = choose_port();
+    }
+    addr = (struct sockaddr_in){.sin_family      = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                .sin_port        = htons(w->port)};
+    return (umx_comm_params){
+        .field_mask = UMX_COMM_FIELD_TIMEOUT,
+        .rank       = rank,
+        .size       = w->size,
+        .addr       = (struct sockaddr *)&addr,
+        .addr_len   = sizeof(addr),
+        .timeout_ns = 20 * SECOND_NS,
+    };
+}
+
+void
+world_open(world *w, int size)
+{
+    job jobs[MAX_RANKS];
+
+    world_workers(w, size);
+    for (int i = 0; i < size; i++) {
+        umx_comm_params params = world_params(w, i);
+        umx_op_params   how    = job_params(&jobs[i]);
+        umx_request    *req    = NULL;
+
+        job_posted(
+            &jobs[i],
+            umx_comm_create(w->workers[i], &params, &how, &w->comms[i], &req),
+            &req);
+    }
+    world_wait(w, jobs, size, UMX_OK);
+    for (int i = 0; i < size; i++) {
+        assert_int_equal(umx_comm_rank(w->comms[i]), i);
+        assert_int_equal(umx_comm_size(w->comms[i]), size);
+    }
+}
+
+void
+world_step(world *w)
+{
+    struct pollfd fds[MAX_RANKS];
+    nfds_t        count   = 0;
+    bool          is_idle = true;
+    uint64_t      soonest = UINT64_MAX;
+
+    for (int i = 0; i < w->size; i++) {
+        uint64_t deadline;
+
+        if (w->workers[i] == NULL || w->is_stopped[i]) {
+            continue;
+        }
+        if (umx_worker_drain(w->workers[i]) == UMX_INPROGRESS) {
+            is_idle = false;
+        }
+        deadline     = umx_worker_deadline(w->workers[i]);
+        soonest      = (deadline < soonest) ? deadline : soonest;
+        fds[count++] = (struct pollfd){.fd     = umx_worker_fd(w->workers[i]),
+                                       .events = POLLIN};
+    }
+    if (is_idle) {
+        /* What one did may be work for another: look again soon. */
+        (void)poll(fds, count, 1);
+    }
+}
+
+static void
+on_done(umx_request *req, umx_status status, void *arg)
+{
+    job *j = arg;
+
+    (void)req;
+    j->status = status;
+    j->req    = NULL;
+    j->calls++;
+}
+
+umx_op_params
+job_params(job *j)
+{
+    *j = (job){.status = UMX_INPROGRESS};
+    return (umx_op_params){
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_done, .arg = j};
+}
+
+void
+job_posted(job *j, umx_status status, umx_request *const *req_p)
+{
+    if (status == UMX_INPROGRESS) {
+        assert_non_null(*req_p);
+        j->req = *req_p;
+    } else {
+        j->status = status;
+    }
+}
+
+umx_status
+world_wait_one(world *w, job *j)
+{
+    for (int i = 0; i < 30000 && j->status == UMX_INPROGRESS; i++) {
+        world_step(w);
+    }
+    assert_int_not_equal(j->status, UMX_INPROGRESS);
+    return j->status;
+}
+
+void
+world_wait(world *w, job *jobs, int count, umx_status status)
+{
+    for (int i = 0; i < count; i++) {
+        umx_status got = world_wait_one(w, &jobs[i]);
+
+        if (got != status) {
+            print_message("rank %d: %s: %s\n", i, umx_status_string(got),
+                          (i < w->size && w->comms[i] != NULL) ?
+                              umx_comm_reason(w->comms[i]) :
+                              "");
+        }
+        assert_int_equal(got, status);
+    }
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* world.h: a communicator whose ranks are workers of this process. */
+#ifndef WORLD_H
+#define WORLD_H
+
+#include "pair.h"
+
+#include <netinet/in.h>
+#include <umx/umx.h>
+
+#define MAX_RANKS 8
+
+typedef struct world {
+    const char  *tls; /* NULL: UCX's choice */
+    umx_config   config;
+    umx_context *context;
+    int          size;
+    umx_worker  *workers[MAX_RANKS];
+    umx_comm    *comms[MAX_RANKS];
+    uint16_t     port;
+    bool         is_stopped[MAX_RANKS]; /* makes no progress */
+} world;
+
+/* An operation of one rank. */
+typedef struct job {
+    umx_request *req; /* NULL unless in progress */
+    umx_status   status;
+    int          calls;
+} job;
+
+int world_setup(void **state);
+int world_teardown(void **state);
+
+#define WORLD_TEST(f)                                                 \
+    {#f, f, world_setup, world_teardown, NULL},                       \
+    {                                                                 \
+#f " over tcp", f, world_setup, world_teardown, (void *)"tcp" \
+    }
+
+/* Context and workers of `size` ranks. */
+void world_workers(world *w, int size);
+
+/* Parameters of a rank that meets the others at w->port, which is chosen. */
+umx_comm_params world_params(world *w, int rank);
+
+/* Communicators as well. */
+void world_open(world *w, int size);
+
+/* Progress all workers; sleep if nothing happens. */
+void world_step(world *w);
+
+/* Parameters for an operation that tells `job`; and what its call returned. */
+umx_op_params job_params(job *j);
+void          job_posted(job *j, umx_status status, umx_request *const *req_p);
+
+/* Step until all have ended, each with `status`. */
+void world_wait(world *w, job *jobs, int count, umx_status status);
+
+/* The same for one; its status. */
+umx_status world_wait_one(world *w, job *j);
+
+#endif
