@@ -70,6 +70,7 @@ MESSAGES = 1000000
 CANCELS  = 100000
 KILLS    = 300
 FLOOD    = 10240
+HEAPS    = 100000
 WAITS    = 1000000
 PROGRAMS = 3000
 CHAOS    = 20
@@ -80,7 +81,7 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
-	            "waits $(WAITS)"; do \
+	            "heaps $(HEAPS)" "waits $(WAITS)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

@@ -37,6 +37,10 @@ class Memory(Closing, _ext.Memory):
         their operations are loads and stores, in which this process takes no
         part.
 
+        The memory is a segment of the system then, of which a host has a few
+        thousand for all its processes. A ``Heap`` allocates many small memories
+        in few segments.
+
         Args:
             nbytes: number of bytes, 0 or more.
             kind: ``"host"``, or one of the kinds of NVIDIA's driver. ``"pinned"``
@@ -47,7 +51,8 @@ class Memory(Closing, _ext.Memory):
                 or 0.
 
         Raises:
-            UCXNoMemory: there is not enough memory.
+            UCXNoMemory: there is not enough memory, or the system has no segment
+                left; the error names the limit.
             ValueError: the kind or the device does not exist, there is no driver,
                 or ``nbytes`` is negative.
         """

@@ -13,7 +13,7 @@
 struct umx_rkey {
     umi_ep_base *ep;      /* held */
     char        *data;    /* the memory, if it is mapped */
-    umi_segment *segment; /* likewise */
+    umi_segment *segment; /* its header, likewise */
     ucp_rkey_h   ucp;     /* for UCX's own put and get, or NULL */
     umi_node     node;    /* worker->rkeys, if it has that */
     unsigned     refs;    /* the user's, and operations of UCX */

@@ -15,6 +15,7 @@ import time
 import cancels
 import connects
 import floods
+import heaps
 import kills
 import messages
 import pools
@@ -30,6 +31,7 @@ _SUBJECTS = {
     "kills": kills.run,
     "floods": floods.run,
     "pools": pools.run,
+    "heaps": heaps.run,
     "waits": waits.run,
 }
 

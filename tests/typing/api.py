@@ -67,6 +67,14 @@ async def words(
     assert_type(worker.abort(), None)
 
 
+def heaps() -> None:
+    with ucp.Heap() as heap:
+        assert_type(heap.allocate(8), ucp.Memory)
+        assert_type(heap.segments, int)
+        assert_type(heap.memories, int)
+        assert_type(heap.closed(), bool)
+
+
 async def addresses() -> None:
     address = ucp.get_worker_address()
     assert_type(address, ucp.UCXAddress)

@@ -6,6 +6,7 @@
 #include "buffer/memory_kind.h"
 #include "op/wait.h"
 #include "types/context.h"
+#include "types/heap.h"
 #include "worker/worker.h"
 
 void
@@ -34,10 +35,26 @@ allocate(MemoryObject *self, PyObject *nbytes, const char *kind_name,
 
     if ((len == (size_t)-1 && PyErr_Occurred()) || kind == NULL ||
         memory_kind_alloc(self->st, self->context->umx, kind, device, len,
-                          &self->umx) < 0) {
+                          false, &self->umx) < 0) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
+}
+
+static umx_status
+allocate_in(MemoryObject *self, PyObject *nbytes, HeapObject *heap)
+{
+    size_t len = PyLong_AsSize_t(nbytes);
+
+    if (len == (size_t)-1 && PyErr_Occurred()) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (heap->context != self->context) {
+        PyErr_SetString(PyExc_ValueError, "the heap is of another context");
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return heap_alloc(heap, len, &self->umx) < 0 ? UMX_ERR_INVALID_PARAM :
+                                                   UMX_OK;
 }
 
 /* Writable if it can be, else for reading only. */
@@ -82,20 +99,20 @@ register_buffer(MemoryObject *self, PyObject *buffer)
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"context", "nbytes", "buffer",
-                               "kind",    "device", NULL};
+    static char *keywords[] = {"context", "nbytes", "buffer", "kind",
+                               "device",  "heap",   NULL};
 
     mod_state    *st     = state_of_type(type);
     PyObject     *nbytes = NULL, *buffer = NULL, *device = Py_None;
-    PyObject     *context;
+    PyObject     *context, *heap = NULL;
     const char   *kind = "host";
     MemoryObject *self;
     umx_status    status;
 
-    if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$O!OsO:Memory", keywords,
-                                     st->context_type, &context, &PyLong_Type,
-                                     &nbytes, &buffer, &kind, &device)) {
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "O!|$O!OsOO!:Memory", keywords,
+                          st->context_type, &context, &PyLong_Type, &nbytes,
+                          &buffer, &kind, &device, st->heap_type, &heap)) {
         return NULL;
     }
     if ((nbytes == NULL) == (buffer == NULL)) {
@@ -109,8 +126,13 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->st      = st;
     self->context = (ContextObject *)Py_NewRef(context);
     st->num_memories++;
-    status = (nbytes != NULL) ? allocate(self, nbytes, kind, device) :
-                                register_buffer(self, buffer);
+    if (nbytes == NULL) {
+        status = register_buffer(self, buffer);
+    } else if (heap != NULL) {
+        status = allocate_in(self, nbytes, (HeapObject *)heap);
+    } else {
+        status = allocate(self, nbytes, kind, device);
+    }
     if (status == UMX_OK) {
         return (PyObject *)self;
     }
@@ -433,9 +455,10 @@ static PyMemberDef memory_members[] = {
 
 PyDoc_STRVAR(memory_doc,
              "Memory(context, *, nbytes=None, buffer=None, kind='host',\n"
-             "       device=None)\n--\n\n"
+             "       device=None, heap=None)\n--\n\n"
              "Memory that peers may reach: `nbytes` new ones, zeros, of a\n"
-             "kind and a device, or those of `buffer`, which is held.");
+             "kind and a device or of a heap, or those of `buffer`, which is\n"
+             "held.");
 
 static PyType_Slot memory_slots[] = {
     {Py_tp_doc, (void *)memory_doc},
