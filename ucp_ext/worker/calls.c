@@ -270,7 +270,7 @@ run_due(WorkerObject *worker)
 }
 
 /* In the loop's own callback drive() runs everything; elsewhere a task is
- * running, and callbacks go through call_soon(). */
+ * running, and has drive() called. */
 void
 worker_after_call(WorkerObject *worker)
 {
@@ -289,6 +289,9 @@ worker_after_progress(WorkerObject *worker)
     worker_settle_told(worker);
     if (UNLIKELY(worker->closers != NULL)) {
         worker_settle_closers(worker);
+    }
+    if (!worker_is_helper(worker)) {
+        worker_queue_wakes(worker); /* a program may do nothing but poll */
     }
     run_due(worker);
 }
