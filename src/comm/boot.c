@@ -135,9 +135,13 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
     header.number = (uint64_t)(int64_t)status;
     UMI_LIST_FOREACH(node, &boot->guests) {
         umi_guest *guest = umi_container_of(node, umi_guest, node);
+        umx_ep    *ep    = guest->ep;
 
-        if (guest->has_hello) {
-            umi_ep_send_control(guest->ep, &header, text, strlen(text));
+        if (guest->has_hello && ep == NULL) { /* the group's already */
+            ep = boot->group->members[guest->rank].out;
+        }
+        if (guest->has_hello && ep != NULL) {
+            umi_ep_send_control(ep, &header, text, strlen(text));
         }
     }
     umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
@@ -407,6 +411,32 @@ refuse(umx_ep *ep, umx_status status, const char *text)
     umi_ep_send_control(ep, &header, text, strlen(text));
 }
 
+/* Is another rank on the worker `id`? */
+static bool
+is_rank_on_worker(const umi_boot *boot, const uint8_t *id)
+{
+    uint8_t     other[UMX_WORKER_ID_SIZE];
+    const void *address;
+    size_t      len;
+
+    if (umx_worker_get_address(boot->group->hub->worker, &address, &len) ==
+            UMX_OK &&
+        umx_address_worker_id(address, len, other) &&
+        memcmp(id, other, sizeof(other)) == 0) {
+        return true;
+    }
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        const umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (guest->has_hello &&
+            umx_address_worker_id(guest->address, guest->address_len, other) &&
+            memcmp(id, other, sizeof(other)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What is wrong with it; false: nothing is. */
 static bool
 check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
@@ -434,6 +464,8 @@ check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
         (void)snprintf(text, size,
                        "rank %d sent an address that is not its own",
                        hello->rank);
+    } else if (is_rank_on_worker(boot, id)) {
+        (void)snprintf(text, size, "two ranks are on one worker");
     } else {
         return false;
     }
