@@ -89,14 +89,19 @@ umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
     return true;
 }
 
+static void tell(umx_comm *comm, const umi_member *except);
+
 void
 umi_comm_register(umx_comm *comm)
 {
     umi_list_append(&comm->group->hub->comms, &comm->node);
+    if (comm->is_revoked) { /* given up before it was made */
+        comm->failure.rank = comm->rank;
+        tell(comm, NULL);
+    }
     for (int i = 0; i < comm->size; i++) {
         if (comm->ranks[i].member->is_dead) {
             umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
-            return;
         }
     }
     umi_hub_adopt(comm->group->hub);
@@ -289,7 +294,12 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     int         rank = umi_comm_rank_of(comm, member);
     const char *text = umx_status_string(member->cause);
 
-    if (rank < 0 || comm->is_closed || comm->ranks[rank].is_gone) {
+    if (rank < 0 || comm->is_closed) {
+        return;
+    }
+    if (comm->ranks[rank].is_gone) { /* what has not come does not come */
+        comm->ranks[rank].num_expected = comm->ranks[rank].num_received;
+        umi_match_rank_gone(comm, rank);
         return;
     }
     umi_comm_revoke(comm, rank, member->cause, false,
@@ -307,6 +317,9 @@ umx_comm_abort(umx_comm *comm, const char *reason)
     if (comm->ranks == NULL) {
         if (comm->group->boot != NULL) {
             umi_boot_cancel(comm->group, UMX_ERR_CANCELED);
+        } else { /* the split that makes it tells the others */
+            umi_comm_revoke(comm, -1, UMX_ERR_CANCELED, true,
+                            "the communicator was given up before it was made");
         }
         return;
     }
@@ -385,6 +398,9 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     if (root_of(comm) == comm->rank) {
         pass_on(comm, rank, header, data, len);
     }
+    if (comm->is_revoked && rank == root_of(comm)) {
+        tell(comm, NULL); /* it may have left without having heard of that */
+    }
     if (comm->is_revoked || comm->is_closed) {
         return;
     }
@@ -413,6 +429,7 @@ umx_comm_close(umx_comm *comm)
     }
     comm->is_closed = true;
     umi_match_end(comm, UMX_ERR_CANCELED);
+    umi_coll_drop_early(comm);
 }
 
 static bool
