@@ -122,6 +122,18 @@ end(umi_boot *boot, umx_status status)
     }
 }
 
+/* The endpoint that the group had taken over; NULL: it has ended. */
+static umx_ep *
+take_back(umi_member *member)
+{
+    umx_ep *ep = member->out;
+
+    member->out    = NULL;
+    member->mine   = NULL;
+    member->theirs = NULL;
+    return ep;
+}
+
 static void __attribute__((format(printf, 3, 4)))
 fail(umi_boot *boot, umx_status status, const char *format, ...)
 {
@@ -135,13 +147,12 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
     header.number = (uint64_t)(int64_t)status;
     UMI_LIST_FOREACH(node, &boot->guests) {
         umi_guest *guest = umi_container_of(node, umi_guest, node);
-        umx_ep    *ep    = guest->ep;
 
-        if (guest->has_hello && ep == NULL) { /* the group's already */
-            ep = boot->group->members[guest->rank].out;
+        if (guest->ep == NULL) {
+            guest->ep = take_back(&boot->group->members[guest->rank]);
         }
-        if (guest->has_hello && ep != NULL) {
-            umi_ep_send_control(ep, &header, text, strlen(text));
+        if (guest->has_hello && guest->ep != NULL) {
+            (void)umi_ep_send_control(guest->ep, &header, text, strlen(text));
         }
     }
     umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
@@ -214,8 +225,8 @@ send_pending(umi_boot *boot)
         umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello) {
-            umi_ep_send_control(guest->ep, &header, ranks,
-                                (1 + count) * sizeof(*ranks));
+            (void)umi_ep_send_control(guest->ep, &header, ranks,
+                                      (1 + count) * sizeof(*ranks));
         }
     }
 }
@@ -269,6 +280,7 @@ send_table(umi_boot *boot)
     size_t          size   = 8;
     uint8_t        *table;
     umi_writer      w;
+    bool            is_ok = true;
 
     for (int i = 0; i < group->size; i++) {
         size += 2 + group->members[i].address_len;
@@ -288,10 +300,11 @@ send_table(umi_boot *boot)
         uint32_t rank = (uint32_t)i;
 
         memcpy(table, &rank, sizeof(rank));
-        umi_ep_send_control(group->members[i].out, &header, table, size);
+        is_ok = is_ok && umi_ep_send_control(group->members[i].out, &header,
+                                             table, size);
     }
     free(table);
-    return true;
+    return is_ok;
 }
 
 /* The world's ranks are the group's. */
@@ -300,7 +313,6 @@ make_world(umi_boot *boot)
 {
     umi_group   *group = boot->group;
     umi_member **all   = malloc((size_t)group->size * sizeof(*all));
-    bool         is_ok;
 
     if (all == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -308,12 +320,8 @@ make_world(umi_boot *boot)
     for (int i = 0; i < group->size; i++) {
         all[i] = &group->members[i];
     }
-    is_ok = umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size,
-                               all);
+    umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size, all);
     free(all);
-    if (!is_ok) {
-        return UMX_ERR_NO_MEMORY;
-    }
     umi_group_start(group);
     umi_comm_register(boot->comm);
     return UMX_OK;
@@ -408,7 +416,7 @@ refuse(umx_ep *ep, umx_status status, const char *text)
     umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
                               .number = (uint64_t)(int64_t)status};
 
-    umi_ep_send_control(ep, &header, text, strlen(text));
+    (void)umi_ep_send_control(ep, &header, text, strlen(text));
 }
 
 /* Is another rank on the worker `id`? */
@@ -602,7 +610,9 @@ say_hello(umi_boot *boot)
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    umi_ep_send_control(boot->ep, &header, data, len);
+    if (!umi_ep_send_control(boot->ep, &header, data, len)) {
+        fail(boot, UMX_ERR_NO_MEMORY, "out of memory");
+    }
 }
 
 /* Does it help to try again? */
@@ -717,6 +727,7 @@ on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
     boot->ep = NULL;
     status   = make_world(boot);
     if (status != UMX_OK) {
+        boot->ep = take_back(&group->members[0]); /* its end tells the root */
         fail(boot, status, "%s", umx_status_string(status));
         return;
     }

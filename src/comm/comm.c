@@ -27,6 +27,11 @@ umi_comm_new(umi_group *group, const char *name)
     if (comm == NULL) {
         return NULL;
     }
+    comm->room = calloc((size_t)group->size, sizeof(*comm->room));
+    if (comm->room == NULL) {
+        free(comm);
+        return NULL;
+    }
     umi_node_init(&comm->node);
     umi_list_init(&comm->posted);
     umi_list_init(&comm->unexpected);
@@ -66,27 +71,21 @@ umi_comm_put(umx_comm *comm)
     }
     umi_node_remove(&comm->group_node);
     umi_group_put(comm->group);
-    free(comm->ranks);
+    free(comm->room);
     free(comm);
 }
 
-bool
+void
 umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
                    umi_member *const *members)
 {
-    umi_rank *ranks = calloc((size_t)size, sizeof(*ranks));
-
-    if (ranks == NULL) {
-        return false;
-    }
     for (int i = 0; i < size; i++) {
-        ranks[i].member = members[i];
+        comm->room[i].member = members[i];
     }
     comm->id    = id;
     comm->rank  = rank;
     comm->size  = size;
-    comm->ranks = ranks;
-    return true;
+    comm->ranks = comm->room;
 }
 
 static void tell(umx_comm *comm, const umi_member *except);
@@ -346,7 +345,9 @@ say_goodbye(umx_comm *comm)
     uint64_t       *sent   = malloc(size * sizeof(*sent));
 
     if (sent == NULL) {
-        return; /* its end tells, too */
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory to say goodbye", comm->rank);
+        return;
     }
     for (size_t i = 0; i < size; i++) {
         sent[i] = comm->ranks[i].num_sent;

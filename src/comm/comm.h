@@ -118,10 +118,13 @@ void umi_group_on_failed(umi_group *group, const umi_comm_failed *failed);
  * have been told yet. */
 bool umi_member_check(umi_member *member, umx_status status);
 
-/* Send a control message; one that cannot be sent is dropped. */
+/* Send a control message. To a member that cannot be told of an end the
+ * connection ends, which tells it; other messages are dropped. */
 void umi_member_send(umi_member *member, const umi_comm_header *header,
                      const void *data, size_t len);
-void umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
+
+/* False: it cannot be sent. */
+bool umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
                          const void *data, size_t len);
 
 /* ---- boot.c --------------------------------------------------------------
@@ -157,6 +160,7 @@ struct umx_comm {
     int              rank; /* -1: it is being made */
     int              size;
     umi_rank        *ranks; /* NULL: it is being made */
+    umi_rank        *room;  /* for the group's; `ranks` are here */
     char             name[UMX_COMM_NAME_MAX + 1];
     unsigned         refs; /* the user, and each thing under way */
     bool             is_closed;
@@ -181,7 +185,7 @@ void umi_comm_put(umx_comm *comm);
 umx_comm *umi_comm_new(umi_group *group, const char *name);
 
 /* It has an id and ranks: `members`, of which this process is `rank`. */
-bool umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
+void umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
                         umi_member *const *members);
 void umi_comm_register(umx_comm *comm);
 

@@ -302,7 +302,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
     free(arg);
 }
 
-void
+bool
 umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
                     size_t len)
 {
@@ -313,27 +313,36 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     umx_op_params params     = {
             .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = copy};
     umx_request *req;
+    umx_status   status;
 
     if (copy == NULL) {
-        return;
+        return false;
     }
     if (len != 0) {
         memcpy(copy, data, len);
     }
-    if (umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf, &params,
-                          &req) != UMX_INPROGRESS) {
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf,
+                               &params, &req);
+    if (status != UMX_INPROGRESS) {
         free(copy);
     }
+    return status >= 0;
 }
 
 void
 umi_member_send(umi_member *member, const umi_comm_header *header,
                 const void *data, size_t len)
 {
-    umx_ep *ep;
+    bool is_end = header->kind == UMI_COMM_FAILED ||
+                  header->kind == UMI_COMM_BYE;
+    umx_ep    *ep;
+    umx_status status = umi_member_ep(member, &ep);
 
-    if (umi_member_ep(member, &ep) == UMX_OK) {
-        umi_ep_send_control(ep, header, data, len);
+    if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
+        status = UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK && is_end) {
+        umi_member_fail(member, status, "it could not be told of an end");
     }
 }
 
