@@ -57,6 +57,7 @@ split(world *w, int rank, int color, job *j)
     job_posted(j,
                umx_comm_split(w->comms[rank], color, 0, &params, &made, &req),
                &req);
+    assert_non_null(made);
     return made;
 }
 

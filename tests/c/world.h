@@ -19,6 +19,7 @@ typedef struct world {
     umx_comm    *comms[MAX_RANKS];
     uint16_t     port;
     bool         is_stopped[MAX_RANKS]; /* makes no progress */
+    unsigned     num_idle;
 } world;
 
 /* An operation of one rank. */
