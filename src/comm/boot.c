@@ -26,6 +26,7 @@
 enum {
     RETRY_MIN_MS      = 5,
     RETRY_MAX_MS      = 250,
+    MIN_HEARTBEAT_MS  = 10,
     GRACE_MS          = 500, /* the root says more than the others know */
     MAX_PENDING_RANKS = 64,  /* that PENDING names */
     TEXT_MAX          = 160
@@ -958,6 +959,10 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
         group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
                                   params->heartbeat_ns :
                                   10 * SECOND_NS;
+        if (group->heartbeat_ns != 0 &&
+            group->heartbeat_ns < MIN_HEARTBEAT_MS * MILLISECOND_NS) {
+            group->heartbeat_ns = MIN_HEARTBEAT_MS * MILLISECOND_NS;
+        }
         comm = umi_comm_new(group, (params->field_mask & UMX_COMM_FIELD_NAME) ?
                                        params->name :
                                        "");

@@ -402,6 +402,160 @@ test_a_late_message_in_hand_whose_sender_dies(void **state)
     world_workers(*state, 1);
 }
 
+/* A send that is cancelled is counted as sent or as not sent, on both sides: a
+ * receive that waits ends when its sender has left. */
+static void
+test_cancelled_at_each_moment(void **state)
+{
+    world *w    = *state;
+    char  *data = calloc(4, LARGE);
+
+    world_open(w, 3);
+    for (int moment = 0; moment < 24; moment++) {
+        job     sent[2], b[3];
+        receipt r[2];
+        char    in[3];
+
+        send_to(w, 0, 1, 1, data, (moment % 2) ? LARGE : 10, &sent[0]);
+        if (moment % 3 != 0) {
+            recv_from(w, 1, 0, 1, UINT64_MAX, data + LARGE, LARGE, &r[0]);
+        }
+        steps(w, moment / 6);
+        if (sent[0].req != NULL) {
+            umx_request_cancel(sent[0].req);
+        }
+        if (moment % 3 != 0 && r[0].j.req != NULL) {
+            umx_request_cancel(r[0].j.req);
+            umx_request_cancel(r[0].j.req);
+        }
+        send_to(w, 0, 1, 2, data, 1, &sent[1]);
+        recv_from(w, 1, 0, 2, UINT64_MAX, data, 1, &r[1]);
+        assert_int_equal(world_wait_one(w, &r[1].j), UMX_OK);
+        assert_int_equal(world_wait_one(w, &sent[1]), UMX_OK);
+        if (moment % 3 != 0) {
+            (void)world_wait_one(w, &r[0].j);
+        }
+        for (int i = 0; i < 3; i++) {
+            bcast(w, i, 2, &in[i], 1, &b[i]);
+        }
+        world_wait(w, b, 3, UMX_OK);
+        for (;;) { /* what is left of it */
+            umx_comm_status found;
+
+            if (umx_comm_iprobe(w->comms[1], 0, 1, UINT64_MAX, &found) !=
+                UMX_OK) {
+                break;
+            }
+            recv_from(w, 1, 0, 1, UINT64_MAX, data + LARGE, LARGE, &r[0]);
+            (void)world_wait_one(w, &r[0].j);
+        }
+        (void)world_wait_one(w, &sent[0]);
+    }
+    {
+        receipt last;
+
+        recv_from(w, 1, 0, 9, UINT64_MAX, data, 1, &last);
+        umx_comm_close(w->comms[0]);
+        assert_int_equal(world_wait_one(w, &last.j), UMX_ERR_RANK_FAILED);
+    }
+    free(data);
+}
+
+static void
+test_a_collective_cancelled_at_each_moment(void **state)
+{
+    world *w    = *state;
+    char  *data = calloc(3, LARGE);
+
+    world_open(w, 3);
+    for (int moment = 0; moment < 8; moment++) {
+        umx_comm *parents[3];
+        job       jobs[3];
+
+        memcpy(parents, w->comms, sizeof(parents));
+        for (int i = 0; i < 3; i++) {
+            w->comms[i] = split(w, i, 0, &jobs[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+            (void)world_wait_one(w, &jobs[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+            bcast(w, i, 0, data + i * LARGE, LARGE, &jobs[i]);
+        }
+        steps(w, moment);
+        if (jobs[moment % 3].req != NULL) {
+            umx_request_cancel(jobs[moment % 3].req);
+        }
+        for (int i = 0; i < 3; i++) {
+            umx_status status = world_wait_one(w, &jobs[i]);
+
+            assert_true(status == UMX_OK || status == UMX_ERR_RANK_FAILED);
+            umx_comm_destroy(w->comms[i]);
+            w->comms[i] = parents[i];
+        }
+    }
+    free(data);
+}
+
+/* Requests without a callback are the program's until it gives them back. */
+static void
+test_kept_requests(void **state)
+{
+    world          *w    = *state;
+    umx_request    *req  = NULL;
+    char            byte = 0;
+    umx_buffer      buf  = umx_host_buffer(&byte, 1);
+    umx_comm_status got;
+    job             j, sent;
+
+    world_open(w, 2);
+    barrier(w, 1, &j);
+    send_to(w, 1, 0, 5, "x", 1, &sent);
+    assert_int_equal(
+        umx_comm_irecv(w->comms[0], 1, 5, UINT64_MAX, &buf, NULL, &req, &got),
+        UMX_INPROGRESS);
+    assert_int_equal(umx_request_wait(req, 10 * SECOND_NS), UMX_OK);
+    assert_int_equal(umx_comm_result(req)->tag, 5);
+    assert_int_equal(umx_comm_result(req)->source, 1);
+    umx_request_release(req);
+    req = NULL;
+    if (umx_barrier(w->comms[0], NULL, &req) == UMX_INPROGRESS) {
+        assert_int_equal(umx_request_wait(req, 10 * SECOND_NS), UMX_OK);
+        umx_request_release(req);
+    }
+    assert_int_equal(world_wait_one(w, &j), UMX_OK);
+    assert_int_equal(umx_barrier(w->comms[0], NULL, &req), UMX_INPROGRESS);
+    assert_int_equal(umx_request_wait(req, SECOND_NS / 100), UMX_ERR_TIMED_OUT);
+    umx_comm_destroy(w->comms[0]);
+    w->comms[0] = NULL;
+    assert_int_equal(umx_request_wait(req, 10 * SECOND_NS),
+                     UMX_ERR_RANK_FAILED);
+    umx_request_release(req);
+}
+
+static void
+test_the_shortest_times(void **state)
+{
+    world *w = *state;
+    job    jobs[2];
+
+    world_workers(w, 2);
+    for (int i = 0; i < 2; i++) {
+        umx_comm_params params = world_params(w, i);
+        umx_op_params   how    = job_params(&jobs[i]);
+        umx_request    *req    = NULL;
+
+        params.field_mask |= UMX_COMM_FIELD_HEARTBEAT;
+        params.heartbeat_ns = 1;
+        job_posted(
+            &jobs[i],
+            umx_comm_create(w->workers[i], &params, &how, &w->comms[i], &req),
+            &req);
+    }
+    world_wait(w, jobs, 2, UMX_OK);
+    steps(w, 20);
+}
+
 /* ---- lies ----------------------------------------------------------------
  */
 
@@ -638,6 +792,10 @@ main(void)
         WORLD_TEST(test_destroyed_while_ranks_gather),
         WORLD_TEST(test_a_message_in_hand_whose_sender_dies),
         WORLD_TEST(test_a_late_message_in_hand_whose_sender_dies),
+        WORLD_TEST(test_cancelled_at_each_moment),
+        WORLD_TEST(test_a_collective_cancelled_at_each_moment),
+        WORLD_TEST(test_kept_requests),
+        WORLD_TEST(test_the_shortest_times),
         WORLD_TEST(test_a_rank_that_leaves_with_messages_unsent),
         WORLD_TEST(test_a_stopped_rank_of_a_split_without_the_root),
         WORLD_TEST(test_two_ranks_on_one_worker),
