@@ -70,13 +70,18 @@ MESSAGES = 1000000
 CANCELS  = 100000
 KILLS    = 300
 FLOOD    = 10240
+HEAPS    = 100000
+WAITS    = 1000000
 PROGRAMS = 3000
 CHAOS    = 20
+BELLS    = 1000000
 
-soak: $(VENV)/.ucp $(VENV)/.test
+soak: cmocka $(VENV)/.ucp $(VENV)/.test
+	$(make_c) bell BELL_ROUNDS=$(BELLS)
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
-	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)"; do \
+	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
+	            "heaps $(HEAPS)" "waits $(WAITS)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

@@ -88,6 +88,7 @@ CLASSES = {
             ucp.BufferPool,
             ucp.Channel,
             ucp.Endpoint,
+            ucp.Heap,
             ucp.Listener,
             ucp.Memory,
             ucp.Message,

@@ -18,6 +18,8 @@ COUNTS = {
     "kills": 4,
     "floods": 300,
     "pools": 3000,
+    "heaps": 3000,
+    "waits": 4000,
 }
 
 

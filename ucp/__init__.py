@@ -18,6 +18,7 @@
 #   _resolve         addresses of this host, and of names
 #   _worker_address  endpoints without a listener
 #   _memory          memory that peers may reach
+#   _heap            small memories that share segments
 #   _pool            buffers of registered memory
 #   _closing         with and async with       _callback  functions of the program
 #   _ranks           which rank of a job this process is, by the environment
@@ -75,6 +76,7 @@ from ._ext import (
     Request,
     TagMessage,
 )
+from ._heap import Heap
 from ._lane import Channel
 from ._lifecycle import current_worker, reset
 from ._listener import Listener
@@ -134,6 +136,7 @@ __all__ = [
     "Config",
     "Context",
     "Endpoint",
+    "Heap",
     "Listener",
     "Memory",
     "Message",

@@ -165,7 +165,7 @@ class _State:
 
 _state = _State()
 _said: list[str] | None = None  # the texts logged while a context is made
-memories: WeakSet[_ext.Memory | _ext.BufferPool] = WeakSet()  # those alive
+memories: WeakSet[_ext.Memory | _ext.BufferPool | _ext.Heap] = WeakSet()  # those alive
 _lock = threading.Lock()
 
 

@@ -26,9 +26,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
-from . import _connect, _endpoint, _lifecycle, _listener, _worker
+from . import _connect, _endpoint, _lifecycle, _listener, _memory, _worker
 from ._closing import Closing
 from ._ext import ANY, AnyTag
 from ._lane import Tag
@@ -158,6 +158,19 @@ def listen(
     """Listen for connections; arguments and exceptions as ``ucp.create_listener()``."""
     worker = _current_worker()
     return Listener(worker, _submit(worker, _listen, port, host, backlog))
+
+
+def wait_until(
+    memory: _memory.Memory,
+    offset: int,
+    cmp: Literal["==", "!=", ">", ">=", "<", "<="],
+    value: int,
+    bits: int = 64,
+    *,
+    timeout: float | None = None,
+) -> None:
+    """Wait until a number in ``memory`` has a value; as ``Memory.wait_until()``."""
+    _call(_current_worker(), timeout, memory.wait_until, offset, cmp, value, bits)
 
 
 async def _connect_to(
@@ -318,4 +331,4 @@ async def _within(
         raise UCXTimeout(f"not done within {timeout} s") from None
 
 
-__all__ = ["Endpoint", "Listener", "connect", "listen"]
+__all__ = ["Endpoint", "Listener", "connect", "listen", "wait_until"]

@@ -356,6 +356,21 @@ args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p)
 }
 
 int
+args_bits(PyObject *bits, unsigned *size_p)
+{
+    long number = (bits == NULL) ? 64 : PyLong_AsLong(bits);
+
+    if (number != 32 && number != 64) {
+        if (!PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError, "bits is 32 or 64, not %ld", number);
+        }
+        return -1;
+    }
+    *size_p = (unsigned)number / 8;
+    return 0;
+}
+
+int
 args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p)
 {
     double value;

@@ -30,6 +30,9 @@ int args_mask(PyObject *mask, uint64_t *value_p);
 /* An int of 64 bits, or what has __index__; `name` is for errors. */
 int args_raw_tag(PyObject *tag, const char *name, uint64_t *value_p);
 
+/* 32 or 64, as bytes; NULL is 64. */
+int args_bits(PyObject *bits, unsigned *size_p);
+
 /* Seconds or None (`fallback_ns`) as nanoseconds. */
 int args_timeout(PyObject *seconds, uint64_t fallback_ns, uint64_t *ns_p);
 

@@ -38,6 +38,7 @@ static const struct {
     {UMX_ERR_VERSION, EXC_UCXVersionError},
     {UMX_ERR_AUTH, EXC_UCXAuthError},
     {UMX_ERR_NO_MEMORY, EXC_UCXNoMemory},
+    {UMX_ERR_SEGMENT_LIMIT, EXC_UCXNoMemory},
     {UMX_ERR_BUSY, EXC_UCXBusy},
     {UMX_ERR_UNKNOWN_OPTION, EXC_UCXConfigError},
     {UMX_ERR_SEG_SIZE, EXC_UCXConfigError},
@@ -192,9 +193,14 @@ new_with_text(mod_state *st, umx_status status, const char *op, PyObject *text)
 PyObject *
 errors_new(mod_state *st, umx_status status, const char *op, const char *detail)
 {
-    PyObject *text = make_text(status, op, detail);
-    PyObject *exc;
+    PyObject *text, *exc;
+    char      limits[512];
 
+    if (status == UMX_ERR_SEGMENT_LIMIT && detail == NULL) {
+        (void)umx_segment_limits(limits, sizeof(limits));
+        detail = limits;
+    }
+    text = make_text(status, op, detail);
     if (text == NULL) {
         return NULL;
     }

@@ -90,6 +90,15 @@ mark_other(RequestObject *req, umx_request *op, umx_status status)
     }
 }
 
+/* The awaitable may have been cancelled, and its callbacks be due: what is told
+ * of the operation is settled before them. */
+static void
+tell_request(RequestObject *req)
+{
+    event_unlink(&req->event);
+    event_append(&req->worker->told, &req->event);
+}
+
 static void
 on_done(umx_request *op, umx_status status, void *arg)
 {
@@ -103,7 +112,7 @@ on_done(umx_request *op, umx_status status, void *arg)
     } else {
         mark_other(req, op, status);
     }
-    tell(req->worker, &req->event);
+    tell_request(req);
 }
 
 /* End the awaitable; on_done() ends the operation and the loan of the buffer.
@@ -119,7 +128,7 @@ on_lost(umx_request *op, umx_status status, void *arg)
         req->state      = REQUEST_DONE;
         req->is_settled = true;
         req->is_told    = true;
-        tell(req->worker, &req->event);
+        tell_request(req);
     }
 }
 
@@ -145,7 +154,7 @@ on_item_done(umx_request *op, umx_status status, void *arg)
     if (--req->num_pending == 0) {
         req->is_told = true;
         event_mark_done(req, many_status(many_of(req)));
-        tell(req->worker, &req->event);
+        tell_request(req);
     }
 }
 
@@ -187,7 +196,7 @@ on_connect_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
         req->is_told     = true;
         req->info.length = (state == UMX_EP_OPEN);
         req->status      = status;
-        tell(req->worker, &req->event);
+        tell_request(req);
     }
 }
 
@@ -310,7 +319,7 @@ on_submitted_request(umx_worker *umx, umx_status status, void *arg)
 
     (void)umx;
     (void)status;
-    tell(req->worker, &req->event);
+    tell_request(req);
 }
 
 static bool

@@ -12,6 +12,7 @@
 #include "types/channel.h"
 #include "types/context.h"
 #include "types/endpoint.h"
+#include "types/heap.h"
 #include "types/listener.h"
 #include "types/loan.h"
 #include "types/memh.h"
@@ -244,6 +245,7 @@ module_exec(PyObject *module)
         add_type(module, &array_spec, &st->array_type) < 0 ||
         add_type(module, &memory_spec, &st->memory_type) < 0 ||
         add_type(module, &remote_spec, &st->remote_type) < 0 ||
+        add_type(module, &heap_spec, &st->heap_type) < 0 ||
         add_type(module, &pool_spec, &st->pool_type) < 0 ||
         add_type(module, &pool_buffer_spec, &st->pool_buffer_type) < 0 ||
         add_type(module, &loan_spec, &st->loan_type) < 0 ||
@@ -277,6 +279,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->array_type);
     Py_VISIT(st->memory_type);
     Py_VISIT(st->remote_type);
+    Py_VISIT(st->heap_type);
     Py_VISIT(st->pool_type);
     Py_VISIT(st->pool_buffer_type);
     Py_VISIT(st->loan_type);
@@ -320,6 +323,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->array_type);
     Py_CLEAR(st->memory_type);
     Py_CLEAR(st->remote_type);
+    Py_CLEAR(st->heap_type);
     Py_CLEAR(st->pool_type);
     Py_CLEAR(st->pool_buffer_type);
     Py_CLEAR(st->loan_type);

@@ -16,6 +16,7 @@ typedef struct MessageObject         MessageObject;
 typedef struct TagMessageObject      TagMessageObject;
 typedef struct MemoryObject          MemoryObject;
 typedef struct RemoteObject          RemoteObject;
+typedef struct HeapObject            HeapObject;
 typedef struct PoolObject            PoolObject;
 typedef struct LoanObject            LoanObject;
 typedef struct PoolBufferObject      PoolBufferObject;
@@ -76,6 +77,7 @@ struct mod_state {
     PyTypeObject  *array_type;
     PyTypeObject  *memory_type;
     PyTypeObject  *remote_type;
+    PyTypeObject  *heap_type;
     PyTypeObject  *pool_type;
     PyTypeObject  *pool_buffer_type;
     PyTypeObject  *loan_type;

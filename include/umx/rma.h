@@ -50,15 +50,30 @@ typedef struct umx_memh_params {
 } umx_memh_params;
 
 /**
- * Allocate `len` bytes of zeros, which peers on this host can map.
+ * Allocate `len` bytes of zeros, which peers on this host can map: a segment of
+ * the system (System V's), of which a host has a few thousands for all its
+ * processes. For many small memories there are heaps (heap.h). Where the system
+ * has no such segments at all the memory is as umx_memh_alloc_private() makes
+ * it, and a warning in the log says so once.
  *
  * Ownership: the caller's reference; it and every transfer under way keep the
  *            memory. Takes a reference on `context`.
- * @return UMX_OK, UMX_ERR_NO_MEMORY, what UCX says
+ * @return UMX_OK, UMX_ERR_SEGMENT_LIMIT (umx_segment_limits() tells which),
+ *         UMX_ERR_NO_MEMORY, UMX_ERR_FORKED, what UCX says
  */
 UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc(umx_context *context,
                                                  size_t       len,
                                                  umx_memh   **memh_p);
+
+/**
+ * Allocate memory of this process alone: it is no segment of the system, and
+ * peers do not map it. This process executes the operations of all peers.
+ *
+ * @return UMX_OK, UMX_ERR_NO_MEMORY, UMX_ERR_FORKED, what UCX says
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_memh_alloc_private(umx_context *context,
+                                                         size_t       len,
+                                                         umx_memh   **memh_p);
 
 /**
  * Allocate memory of NVIDIA's driver, which peers do not map: device memory
@@ -119,7 +134,7 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
 
 /** The memory itself where it is mapped, else NULL; until `rkey` is destroyed,
  * whatever becomes of the endpoint, the worker, and the owner. For any thread.
- */
+ * Stores there are told by umx_rkey_notify() to who waits for them. */
 UMX_API void *umx_rkey_pointer(const umx_rkey *rkey);
 
 /** Close a key: no further operations. Those under way go on. */
@@ -209,6 +224,17 @@ UMX_API UMX_MUST_CHECK umx_status
 umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p);
+
+/**
+ * The same, with the signal in another memory of the same peer: `signal_rkey`
+ * has been opened on the endpoint of `rkey`.
+ *
+ * @return UMX_ERR_INVALID_PARAM: it has not
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
+                      umx_rkey *signal_rkey, const umx_atomic *signal,
+                      const umx_op_params *params, umx_request **req_p);
 
 /** Operations on `ep` that come later are executed after those before.
  * Thread: the worker's owner. */

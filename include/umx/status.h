@@ -73,7 +73,9 @@ extern "C" {
       "(UCX_POSIX_SEG_SIZE, UCX_SYSV_SEG_SIZE, UCX_XPMEM_SEG_SIZE, "         \
       "UCX_MM_SEG_SIZE): UCX counts its bytes in 16 bits, and damages "      \
       "messages")                                                            \
-    X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")
+    X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")    \
+    X(UMX_ERR_SEGMENT_LIMIT, -216,                                           \
+      "the system's limit on shared memory segments is reached")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

@@ -13,6 +13,7 @@
 #include <umx/control.h>
 #include <umx/endpoint.h>
 #include <umx/frames.h>
+#include <umx/heap.h>
 #include <umx/layer.h>
 #include <umx/listener.h>
 #include <umx/memory.h>
@@ -24,6 +25,7 @@
 #include <umx/tag.h>
 #include <umx/types.h>
 #include <umx/version.h>
+#include <umx/wait.h>
 #include <umx/worker.h>
 
 #endif

@@ -336,6 +336,9 @@ write_body(umi_writer *w, const umi_control *control)
     case UMI_CLOSE_AFTER_N:
         umi_write_u64(w, control->u.close_after_n.n);
         return true;
+    case UMI_NOTIFY:
+        umi_write_u64(w, control->u.notify.memory);
+        return true;
     case UMI_GOODBYE_ACK:
         return true;
     case UMI_LISTENER_CLOSED:
@@ -387,6 +390,9 @@ read_body(umi_reader *r, umi_control *control)
         return NULL;
     case UMI_CLOSE_AFTER_N:
         control->u.close_after_n.n = umi_read_u64(r);
+        return NULL;
+    case UMI_NOTIFY:
+        control->u.notify.memory = umi_read_u64(r);
         return NULL;
     case UMI_GOODBYE_ACK:
         return NULL;

@@ -42,6 +42,10 @@
  *   LISTENER_CLOSED
  *                 token u64, status i32 (0, or a umx_status that is a
  *                 failure)
+ *   NOTIFY        memory u64 (of its key): the sender, which maps the memory,
+ *                 has changed it and found somebody who waits for that. Only
+ *                 the owner of a segment that has a place for them is sent it:
+ *                 core/segment.h
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
  *                 u32 (of all); what is counted as how much: credit.c
@@ -86,7 +90,8 @@ typedef enum umi_control_kind {
     UMI_INFO,
     UMI_OPEN,
     UMI_CLOSE_LISTENER,
-    UMI_LISTENER_CLOSED
+    UMI_LISTENER_CLOSED,
+    UMI_NOTIFY
 } umi_control_kind;
 
 typedef struct umi_limits {
@@ -186,6 +191,9 @@ typedef struct umi_control {
             uint64_t token;
             int32_t  status;
         } listener_closed;
+        struct {
+            uint64_t memory;
+        } notify;
     } u;
 } umi_control;
 

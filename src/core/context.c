@@ -181,6 +181,8 @@ context_new(void)
         context->generation = umi_fork_generation();
         pthread_mutex_init(&context->memhs_lock, NULL);
         umi_slots_init(&context->memhs);
+        pthread_mutex_init(&context->waits_lock, NULL);
+        umi_list_init(&context->waits);
         umi_parked_init(&context->parked);
     }
     return context;
@@ -190,6 +192,7 @@ static void
 context_free(umx_context *context)
 {
     (void)umi_parked_fini(&context->parked);
+    pthread_mutex_destroy(&context->waits_lock);
     pthread_mutex_destroy(&context->memhs_lock);
     free(context);
 }
@@ -291,6 +294,7 @@ umx_context_release(umx_context *context)
         ucp_dt_destroy(context->strided);
         ucp_cleanup(context->ucp);
         umi_fork_leave();
+        pthread_mutex_destroy(&context->waits_lock);
         pthread_mutex_destroy(&context->memhs_lock);
     }
     umi_slots_fini(&context->memhs);

@@ -11,6 +11,7 @@
 #include "core/config.h"
 #include "core/fork.h"
 #include "core/parked.h"
+#include "util/list.h"
 #include "util/slots.h"
 
 struct umx_context {
@@ -26,6 +27,8 @@ struct umx_context {
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */
+    pthread_mutex_t waits_lock;
+    umi_list        waits; /* of all workers: wait.c */
     umi_parked      parked;
 };
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/segment_limit.h"
 #include "core/socket.h"
 #include "core/worker.h"
 #include "util/log.h"
@@ -41,6 +42,9 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
     umi_node_init(&engine->node);
     status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
                                            &engine->ucp);
+    if (status == UMX_ERR_NO_MEMORY && umi_segments_are_used_up()) {
+        status = UMX_ERR_SEGMENT_LIMIT; /* UCX's sysv transport has none left */
+    }
     if (status != UMX_OK) {
         goto free_engine;
     }

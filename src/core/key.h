@@ -4,7 +4,8 @@
  * by whatever way it likes. Little-endian:
  *
  *   magic u32 | version u16 | flags u16 | context u64 | memory u64 |
- *   address u64 | length u64 | segment i32 | rkey_len u16 | rkey | check u64
+ *   address u64 | length u64 | segment i32 | rkey_len u16 | rkey |
+ *   place u32, with UMI_KEY_SLAB only | check u64
  *
  * `context` and `memory` are random numbers, so that a key finds its own memory
  * or none. `check` is a hash of all before it: UCX does not survive damaged
@@ -23,10 +24,11 @@
 enum {
     UMI_KEY_READONLY = 1u << 0,
     UMI_KEY_SEGMENT  = 1u << 1, /* `segment` can be mapped */
+    UMI_KEY_SLAB     = 1u << 2, /* and is a slab: the memory is at `place` */
 
     UMI_RKEY_MAX = 4096,
-    UMI_KEY_MIN  = 54, /* bytes of a key without rkey */
-    UMI_KEY_MAX  = UMI_KEY_MIN + UMI_RKEY_MAX
+    UMI_KEY_MIN  = 54, /* bytes of a key without rkey and place */
+    UMI_KEY_MAX  = UMI_KEY_MIN + UMI_RKEY_MAX + 4
 };
 
 typedef struct umi_key {
@@ -36,6 +38,7 @@ typedef struct umi_key {
     uint64_t       address; /* at the owner */
     uint64_t       length;
     int32_t        segment; /* System V's number; 0 without UMI_KEY_SEGMENT */
+    uint32_t       place; /* of the header in a slab; 0 without UMI_KEY_SLAB */
     uint16_t       rkey_len;
     const uint8_t *rkey; /* leads into the decoded bytes */
 } umi_key;

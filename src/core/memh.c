@@ -6,9 +6,11 @@
 #include <sys/mman.h>
 
 #include "core/key.h"
+#include "core/wait.h"
 #include "mem/cuda.h"
 #include "mem/memtype.h"
 #include "util/hash.h"
+#include "util/log.h"
 
 /* ---- UCX's part ----------------------------------------------------------
  */
@@ -26,7 +28,9 @@ map_memory(umx_memh *memh)
     };
     umx_status status;
 
-    if (memh->buf.len == 0 || umi_must_stage(memh->context, &memh->buf)) {
+    /* A registration reaches whole pages of a slab, and outlives a memory. */
+    if (memh->buf.len == 0 || memh->block != NULL ||
+        umi_must_stage(memh->context, &memh->buf)) {
         return UMX_OK;
     }
     status = umi_memory_enter(&memh->buf);
@@ -83,6 +87,10 @@ make_key(umx_memh *memh, int segment_number)
     if (memh->segment != NULL) {
         key.flags |= UMI_KEY_SEGMENT;
         key.segment = segment_number;
+    }
+    if (memh->block != NULL) {
+        key.flags |= UMI_KEY_SLAB;
+        key.place = memh->block->place;
     }
     if (memh->ucp != NULL) {
         status = (umx_status)ucp_rkey_pack(memh->context->ucp, memh->ucp, &rkey,
@@ -157,8 +165,16 @@ memh_new(umx_context *context)
         atomic_init(&memh->refs, 1);
         memh->context     = context;
         memh->buf.memtype = UMX_MEMTYPE_HOST;
+        memh->waiters     = &memh->own_waiters;
     }
     return memh;
+}
+
+/* Where the data are in their segment. */
+static size_t
+data_offset(const umx_memh *memh)
+{
+    return (memh->block != NULL) ? memh->block->offset : UMI_SEGMENT_HEADER;
 }
 
 /* Register the memory, and make it known to the context. */
@@ -177,9 +193,11 @@ memh_open(umx_memh *memh, int segment_number)
         goto unmap;
     }
     if (memh->segment != NULL) {
+        memh->waiters = &memh->segment->waiters;
         umi_segment_publish(memh->segment, memh->context->id, memh->id,
-                            memh->buf.len);
+                            data_offset(memh), memh->buf.len);
     }
+    memh->number = memh->id;
     umi_context_hold(memh->context);
     return UMX_OK;
 
@@ -191,7 +209,8 @@ unmap:
     return status;
 }
 
-/* Free memory of umx_memh_alloc() or umx_memh_alloc_cuda(). */
+/* Free memory of umx_memh_alloc(), umx_memh_alloc_private(),
+ * umx_memh_alloc_cuda() or umx_heap_alloc(). */
 static void
 free_memory(umx_memh *memh)
 {
@@ -199,26 +218,59 @@ free_memory(umx_memh *memh)
         if (memh->context->generation == umi_fork_generation()) {
             umi_cuda_free(memh->buf.memtype, memh->buf.data);
         }
+    } else if (memh->block != NULL) {
+        umi_block_put(memh->block);
     } else if (memh->segment != NULL) {
-        umi_segment_unmap(memh->segment);
+        umi_segment_unmap(memh->segment, 0);
     } else {
-        (void)munmap(memh->buf.data, memh->buf.len > 0 ? memh->buf.len : 1);
+        (void)munmap((char *)memh->buf.data - UMI_SEGMENT_HEADER,
+                     memh->buf.len + UMI_SEGMENT_HEADER);
     }
 }
 
-/* Shared memory, or where the system has none (left) private memory, which
- * peers reach by way of this process. */
+/* It begins in the middle of a page, as in a segment (segment.h). */
+static umx_status
+allocate_private(umx_memh *memh, size_t len)
+{
+    char *address;
+
+    if (len > SIZE_MAX - UMI_SEGMENT_HEADER) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    address = mmap(NULL, len + UMI_SEGMENT_HEADER, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memh->buf.data = address + UMI_SEGMENT_HEADER;
+    memh->buf.len  = len;
+    return UMX_OK;
+}
+
+static void
+warn_of_private_memory(void)
+{
+    umi_log(UMI_LOG_WARN, "the system has no shared memory segments (shmget): "
+                          "no peer can map memory of this process");
+}
+
+/* Shared memory; where the system has none, private memory, which peers reach
+ * by way of this process. */
 static umx_status
 allocate(umx_memh *memh, size_t len, int *number_p)
 {
-    memh->buf.len = len;
-    if (umi_segment_create(len, &memh->segment, number_p) == UMX_OK) {
-        memh->buf.data = umi_segment_data(memh->segment);
-        return UMX_OK;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    umx_status status = umi_segment_create(len, &memh->segment, number_p);
+
+    if (status == UMX_ERR_UNSUPPORTED) {
+        pthread_once(&once, warn_of_private_memory);
+        return allocate_private(memh, len);
     }
-    memh->buf.data = mmap(NULL, len > 0 ? len : 1, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return (memh->buf.data == MAP_FAILED) ? UMX_ERR_NO_MEMORY : UMX_OK;
+    if (status == UMX_OK) {
+        memh->buf.len  = len;
+        memh->buf.data = umi_segment_data(memh->segment);
+    }
+    return status;
 }
 
 /* The memory is there, or that failed with `status`. */
@@ -260,6 +312,41 @@ umx_memh_alloc(umx_context *context, size_t len, umx_memh **memh_p)
     }
     status = allocate(memh, len, &number);
     return open_allocated(memh, status, number, memh_p);
+}
+
+umx_status
+umx_memh_alloc_private(umx_context *context, size_t len, umx_memh **memh_p)
+{
+    umx_memh  *memh;
+    umx_status status;
+
+    if (context->generation != umi_fork_generation()) {
+        return UMX_ERR_FORKED;
+    }
+    memh = memh_new(context);
+    if (memh == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    status = allocate_private(memh, len);
+    return open_allocated(memh, status, 0, memh_p);
+}
+
+umx_status
+umi_memh_open_block(umx_context *context, umi_block *block, size_t len,
+                    umx_memh **memh_p)
+{
+    umx_memh *memh = memh_new(context);
+
+    if (memh == NULL) {
+        umi_block_put(block);
+        return UMX_ERR_NO_MEMORY;
+    }
+    memh->block    = block;
+    memh->segment  = umi_block_header(block);
+    memh->buf.data = umi_block_data(block);
+    memh->buf.len  = len;
+    memset(memh->buf.data, 0, len);
+    return open_allocated(memh, UMX_OK, block->slab->number, memh_p);
 }
 
 umx_status
@@ -350,6 +437,10 @@ umx_memh_close(umx_memh *memh)
     remove_from_context(memh);
     if (memh->segment != NULL) {
         umi_segment_close(memh->segment);
+    }
+    if (!atomic_exchange_explicit(&memh->is_closed, true,
+                                  memory_order_acq_rel)) {
+        umi_waits_wake(memh->context, memh->number, NULL);
     }
 }
 

@@ -8,17 +8,23 @@
 
 #include "core/context.h"
 #include "core/segment.h"
+#include "core/slab.h"
 
 struct umx_memh {
     umx_context *context; /* held */
     atomic_uint  refs;
-    uint64_t     id; /* in context->memhs; 0: not, or no longer */
+    uint64_t     id;     /* in context->memhs; 0: not, or no longer */
+    uint64_t     number; /* what `id` was at first */
+    atomic_bool  is_closed;
     umx_buffer   buf;
     bool         is_readonly;
     bool         is_lent;      /* of umx_memh_register() */
     bool         is_of_driver; /* of umx_memh_alloc_cuda() */
-    umi_segment *segment;      /* of umx_memh_alloc(); NULL: private memory */
-    ucp_mem_h    ucp;          /* NULL: nothing to register */
+    umi_segment *segment;     /* its header in a segment; NULL: it is in none */
+    umi_block   *block;       /* of a heap; NULL: the segment is its own */
+    umi_waiters *waiters;     /* the segment's, or ... */
+    umi_waiters  own_waiters; /* ... this one */
+    ucp_mem_h    ucp;         /* NULL: nothing to register */
     uint8_t     *key;
     size_t       key_len;
     void (*on_free)(void *arg);
@@ -30,6 +36,13 @@ static inline void
 umi_memh_hold(umx_memh *memh)
 {
     atomic_fetch_add_explicit(&memh->refs, 1, memory_order_relaxed);
+}
+
+/* True if its user has closed it. */
+static inline bool
+umi_memh_is_closed(const umx_memh *memh)
+{
+    return atomic_load_explicit(&memh->is_closed, memory_order_acquire);
 }
 
 /* True if the registration covers `buf`. */
@@ -57,6 +70,11 @@ umi_memh_check(const umx_buffer *buf)
 
 /* The open memory of that id, held; NULL if there is none. */
 umx_memh *umi_memh_find(umx_context *context, uint64_t id);
+
+/* A memory of a heap, of the first `len` bytes of `block`, which it owns from
+ * now on, also if this fails. */
+umx_status umi_memh_open_block(umx_context *context, umi_block *block,
+                               size_t len, umx_memh **memh_p);
 
 /* umx_memh_release() without closing: of a reference from umi_memh_find() or
  * umi_memh_hold(). */

@@ -13,18 +13,6 @@ is_of_peer(const umi_key *key, const umi_link *link)
     return memcmp(&key->context, link->worker_id, sizeof(key->context)) == 0;
 }
 
-static void
-map_segment(umx_rkey *rkey)
-{
-    const umi_key *key = &rkey->key;
-
-    rkey->segment = umi_segment_map(key->segment, key->context, key->memory,
-                                    key->length);
-    if (rkey->segment != NULL) {
-        rkey->data = umi_segment_data(rkey->segment);
-    }
-}
-
 /* Unpack UCX's key. Where that is not possible the owner executes the
  * operations. */
 static void
@@ -64,7 +52,7 @@ umi_rkey_resolve(umx_rkey *rkey)
         return;
     }
     if ((key->flags & UMI_KEY_SEGMENT) && link->has_shm) {
-        map_segment(rkey);
+        rkey->segment = umi_segment_map(key, &rkey->data);
     }
     if (wants_ucx(rkey->ep->worker, link)) {
         unpack(rkey);
@@ -163,7 +151,7 @@ umi_rkey_put(umx_rkey *rkey)
     }
     destroy_ucp(rkey);
     if (rkey->segment != NULL) {
-        umi_segment_unmap(rkey->segment);
+        umi_segment_unmap(rkey->segment, rkey->key.place);
     }
     free(rkey);
     umi_ep_base_release(ep);

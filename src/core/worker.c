@@ -10,6 +10,7 @@
 #include "core/link.h"
 #include "core/rkey.h"
 #include "core/socket.h"
+#include "core/wait.h"
 #include "util/clock.h"
 #include "util/hash.h"
 #include "util/log.h"
@@ -25,6 +26,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->done);
     umi_list_init(&worker->ep_events);
     umi_list_init(&worker->gathered);
+    umi_list_init(&worker->waits);
     umi_list_init(&worker->dependents);
     umi_list_init(&worker->links);
     umi_list_init(&worker->ending_links);
@@ -231,6 +233,7 @@ abort_all(umx_worker *worker)
         listener->worker = NULL;
     }
     cancel_list(&worker->inflight);
+    umi_waits_abort(worker);
     worker->hooks->abort(worker);
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
         worker->hooks->abort_ep(umi_container_of(node, umi_ep_base, node));

@@ -131,6 +131,7 @@ struct umx_worker {
     /* what UCX's callbacks queued */
     umi_list  ep_events; /* umi_ep_base.event_node */
     umi_list  gathered;  /* umi_gathered.worker_node */
+    umi_list  waits;     /* requests that wait for a number: wait.h */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
     /* cold */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
- * CREDIT, which is arithmetic. */
+ * CREDIT, which is arithmetic, and NOTIFY: what it is for comes after the
+ * callback anyway, and there may be one for each memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <umx/buffer.h>
 
+#include "core/wait.h"
 #include "endpoint/endpoint.h"
 #include "util/log.h"
 
@@ -183,6 +185,8 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         umi_endpoint_protocol_error(ep, why);
     } else if (control.kind == UMI_CREDIT && ep->state != UMX_EP_CONNECTING) {
         ep->hooks->on_credit(ep, &control);
+    } else if (control.kind == UMI_NOTIFY) {
+        umi_waits_wake(worker->context, control.u.notify.memory, worker);
     } else {
         if (control.kind == UMI_GOODBYE) {
             ep->hooks->on_goodbye(ep);
@@ -222,6 +226,8 @@ act(umx_ep *ep, const umi_control *control)
         if (umx_ep_close_after_recv(ep, control->u.close_after_n.n) != UMX_OK) {
             umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
         }
+        break;
+    case UMI_NOTIFY: /* acted on when it arrived */
         break;
     case UMI_HELLO:
     case UMI_CHALLENGE:

@@ -6,6 +6,7 @@
 #include "channel/am.h"
 #include "channel/channel.h"
 #include "channel/frames.h"
+#include "core/wait.h"
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
@@ -26,6 +27,16 @@ fini_ep(umx_ep *ep)
     umi_rma_free_state(ep);
 }
 
+/* The peer may have died between a store and what it owes to who waits for it.
+ * This worker looks anyway. */
+static void
+wake_waits(const umx_ep *ep)
+{
+    umx_worker *worker = umi_endpoint_worker(ep);
+
+    umi_waits_wake(worker->context, 0, worker->is_inside ? worker : NULL);
+}
+
 static void
 peer_closed(umx_ep *ep)
 {
@@ -33,6 +44,7 @@ peer_closed(umx_ep *ep)
     umi_channels_fail_sends(ep, UMX_ERR_PEER_CLOSED);
     umi_am_run(ep); /* the last replies */
     umi_initiator_fail(ep, UMX_ERR_PEER_CLOSED);
+    wake_waits(ep);
 }
 
 static void
@@ -40,6 +52,7 @@ finish_ep(umx_ep *ep, umx_status status)
 {
     umi_channels_finish(ep, status);
     umi_rma_finish(ep, status);
+    wake_waits(ep);
 }
 
 static const umi_endpoint_hooks ep_hooks = {

@@ -14,8 +14,9 @@ typedef struct umi_rma_op {
     uint8_t    stage;
     bool       is_write;
     bool       has_signal;
-    bool       is_in_ucx; /* counted */
-    umx_rkey  *rkey;      /* held; of UCX's own operations */
+    bool       is_in_ucx;   /* counted */
+    umx_rkey  *rkey;        /* held; of UCX's own operations */
+    umx_rkey  *signal_rkey; /* held, or NULL; whose `signal` is */
     umx_atomic signal;
 } umi_rma_op;
 

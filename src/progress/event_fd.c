@@ -21,6 +21,7 @@
 #include <poll.h>
 #include <umx/request.h>
 
+#include "core/wait.h"
 #include "core/watch.h"
 #include "util/clock.h"
 
@@ -42,6 +43,9 @@ umi_worker_poll(umx_worker *worker)
         umi_worker_run_timers(worker); /* a program may do nothing but poll */
     }
     if (umi_worker_has_events(worker)) {
+        umi_worker_run_events(worker);
+    }
+    if (!umi_list_is_empty(&worker->waits) && umi_waits_look(worker)) {
         umi_worker_run_events(worker);
     }
     return events;
@@ -124,8 +128,12 @@ arm_engine(umi_engine *engine)
 static umx_status
 arm(umx_worker *worker)
 {
-    umx_status status = arm_engine(worker->engine);
+    umx_status status;
 
+    if (!umi_list_is_empty(&worker->waits) && umi_waits_announce(worker)) {
+        return UMX_ERR_BUSY;
+    }
+    status = arm_engine(worker->engine);
     UMI_LIST_FOREACH(node, &worker->old_engines) {
         if (status != UMX_OK) {
             break;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <umx/rma.h>
+#include <umx/wait.h>
 
 #include <stdatomic.h>
 
+#include "core/wait.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
@@ -84,6 +85,14 @@ check_atomic(umx_rkey *rkey, const umx_atomic *atomic)
                UMX_ERR_OUT_OF_RANGE;
 }
 
+/* May a signal of `rkey` go to `signal_rkey`? */
+static umx_status
+check_other(const umx_rkey *rkey, umx_rkey *signal_rkey)
+{
+    return (signal_rkey->ep == rkey->ep) ? check(signal_rkey) :
+                                           UMX_ERR_INVALID_PARAM;
+}
+
 /* ---- mapped memory -------------------------------------------------------
  */
 
@@ -118,7 +127,7 @@ umi_rma_merge(const umx_rma_item *items, size_t count, size_t i,
 }
 
 static umx_status
-copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
+copy_items(umx_rkey *rkey, const umx_rma_item *items, size_t count,
            bool is_write)
 {
     umx_rma_item merged;
@@ -133,6 +142,43 @@ copy_items(const umx_rkey *rkey, const umx_rma_item *items, size_t count,
     }
     atomic_thread_fence(memory_order_release);
     return status;
+}
+
+/* ---- who waits for mapped memory ------------------------------------------
+ */
+
+static __attribute__((noinline, cold)) void
+ring_owner(umx_rkey *rkey, uint64_t announcement)
+{
+    umi_control notify = {.kind            = UMI_NOTIFY,
+                          .u.notify.memory = rkey->key.memory};
+
+    if (rkey->rung != announcement) {
+        rkey->rung = announcement;
+        /* If that fails the connection does, and its end is as good. */
+        umi_endpoint_send_control(umi_endpoint_of(rkey->ep), &notify);
+    }
+}
+
+/* After an atomic operation, which is a fence; the load is not to be done
+ * before it either. */
+static void
+ring_after_atomic(umx_rkey *rkey)
+{
+    uint64_t waiters = atomic_load_explicit(&rkey->segment->waiters,
+                                            memory_order_seq_cst);
+
+    if (umi_is_awaited(waiters)) {
+        ring_owner(rkey, umi_announcement(waiters));
+    }
+}
+
+/* After stores. */
+static void
+ring(umx_rkey *rkey)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    ring_after_atomic(rkey);
 }
 
 /* ---- which way -----------------------------------------------------------
@@ -207,7 +253,11 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
         return status;
     }
     if (is_mapped(rkey)) {
-        return copy_items(rkey, items, count, is_write);
+        status = copy_items(rkey, items, count, is_write);
+        if (is_write) {
+            ring(rkey);
+        }
+        return status;
     }
     if (is_of_ucx(rkey) && !must_stage(rkey, items, count)) {
         return umi_rma_ucx_transfer(rkey, items, count, is_write, params,
@@ -263,6 +313,7 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
         if (old != NULL) {
             *old = before;
         }
+        ring_after_atomic(rkey);
         return UMX_OK;
     }
     req = umi_initiator_begin(rkey, params);
@@ -275,41 +326,77 @@ umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
     return UMX_INPROGRESS;
 }
 
-umx_status
-umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
-                   const umx_atomic *signal, const umx_op_params *params,
-                   umx_request **req_p)
+/* Both by requests, of which the owner executes the second after the first. */
+static umx_status
+ask_put_signal(umx_rkey *rkey, const umx_rma_item *item, umx_rkey *signal_rkey,
+               const umx_atomic *signal, const umx_op_params *params,
+               umx_request **req_p)
 {
-    umx_status   status = check_items(rkey, item, 1, true);
-    umx_request *req;
+    umx_request *req = umi_initiator_begin(rkey, params);
 
-    if (status == UMX_OK) {
-        status = check_atomic(rkey, signal);
-    }
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (is_mapped(rkey)) {
-        status = copy_items(rkey, item, 1, true);
-        if (status == UMX_OK) {
-            (void)umi_atomic_apply(signal, rkey->data + signal->offset);
-        }
-        return status;
-    }
-    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
-        return umi_rma_ucx_signal(rkey, item, signal, params, req_p);
-    }
-    req = umi_initiator_begin(rkey, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     umi_initiator_transfer(req, rkey, item, true);
     if (umi_rma_op_of(req)->status == UMX_OK) {
-        umi_initiator_signal(req, rkey, signal);
+        umi_initiator_signal(req, signal_rkey, signal);
     }
     umi_initiator_end(req);
     *req_p = req;
     return UMX_INPROGRESS;
+}
+
+umx_status
+umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
+                      umx_rkey *signal_rkey, const umx_atomic *signal,
+                      const umx_op_params *params, umx_request **req_p)
+{
+    umx_status status = check_items(rkey, item, 1, true);
+
+    if (status == UMX_OK && signal_rkey != rkey) {
+        status = check_other(rkey, signal_rkey);
+    }
+    if (status == UMX_OK) {
+        status = check_atomic(signal_rkey, signal);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (is_mapped(rkey) && is_mapped(signal_rkey)) {
+        status = copy_items(rkey, item, 1, true);
+        if (status == UMX_OK) {
+            (void)umi_atomic_apply(signal, signal_rkey->data + signal->offset);
+            ring_after_atomic(signal_rkey);
+            if (signal_rkey != rkey) {
+                ring_after_atomic(rkey);
+            }
+        }
+        return status;
+    }
+    if (is_of_ucx(rkey) && !must_stage(rkey, item, 1)) {
+        return umi_rma_ucx_signal(rkey, item, signal_rkey, signal, params,
+                                  req_p);
+    }
+    return ask_put_signal(rkey, item, signal_rkey, signal, params, req_p);
+}
+
+umx_status
+umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
+                   const umx_atomic *signal, const umx_op_params *params,
+                   umx_request **req_p)
+{
+    return umx_rma_put_signal_to(rkey, item, rkey, signal, params, req_p);
+}
+
+umx_status
+umx_rkey_notify(umx_rkey *rkey)
+{
+    umx_status status = check(rkey);
+
+    if (status == UMX_OK && rkey->segment != NULL) {
+        ring(rkey);
+    }
+    return status;
 }
 
 static void

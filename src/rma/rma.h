@@ -95,13 +95,14 @@ void umi_target_finish(umx_ep *ep);
 /* ---- ucx.c: UCX's own operations -----------------------------------------
  */
 
-/* Post what umx_rma_put_many() and umx_rma_put_signal() post. */
+/* Post what umx_rma_put_many() and umx_rma_put_signal_to()
+ * post. */
 umx_status umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items,
                                 size_t count, bool is_write,
                                 const umx_op_params *params,
                                 umx_request        **req_p);
 umx_status umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
-                              const umx_atomic    *signal,
+                              umx_rkey *signal_rkey, const umx_atomic *signal,
                               const umx_op_params *params, umx_request **req_p);
 
 /* Merge items[i] and its neighbours; the index of the one after them. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "channel/am.h"
-#include "core/memh.h"
+#include "core/wait.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
 #include "rma/rma.h"
@@ -137,10 +137,18 @@ admit(serving *s)
     return UMX_OK;
 }
 
+/* The memory has changed: who waits for it is to look. */
+static void
+ring(const serving *s)
+{
+    umi_memh_ring(s->memh, umi_endpoint_worker(s->ep));
+}
+
 static void
 on_landed(umx_request *req, umx_status status, void *arg)
 {
     (void)req;
+    ring(arg);
     reply(arg, status, NULL);
 }
 
@@ -167,6 +175,7 @@ execute_atomic(serving *s)
                          .compare = s->request.compare};
 
     s->value = umi_atomic_apply(&atomic, address_of(s));
+    ring(s);
     reply(s, UMX_OK, NULL);
 }
 

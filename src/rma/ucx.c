@@ -9,7 +9,10 @@
  * the peer to make progress as soon as there are two lanes. UCX's atomic
  * operations are never used: on endpoints with error handling they fail, and
  * may take the endpoint with them. A signal that is stored is a put, one that
- * is added is executed by the owner. */
+ * is added is executed by the owner.
+ *
+ * The owner does not see what UCX writes. Somebody may wait for it there, so an
+ * empty put follows, which the owner executes, one at a time for each key. */
 /* clang-format on */
 #include <umx/buffer.h>
 
@@ -50,7 +53,7 @@ signal_owner(umx_request *req)
 {
     req->status                   = UMX_INPROGRESS;
     umi_rma_op_of(req)->num_parts = 1;
-    umi_initiator_late_signal(req, umi_rma_op_of(req)->rkey,
+    umi_initiator_late_signal(req, umi_rma_op_of(req)->signal_rkey,
                               &umi_rma_op_of(req)->signal);
     leave_ucx(req);
     umi_initiator_end(req);
@@ -60,7 +63,7 @@ signal_owner(umx_request *req)
 static umx_status
 put_signal(umx_request *req)
 {
-    const umx_rkey *rkey   = umi_rma_op_of(req)->rkey;
+    const umx_rkey *rkey   = umi_rma_op_of(req)->signal_rkey;
     umx_atomic     *signal = &umi_rma_op_of(req)->signal;
     umx_buffer      value  = umx_host_buffer(&signal->value, signal->size);
     umx_status      status;
@@ -81,7 +84,8 @@ static bool
 is_signal_put(const umx_request *req)
 {
     return umi_rma_op_of(req)->has_signal &&
-           umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP;
+           umi_rma_op_of(req)->signal.op == UMX_ATOMIC_SWAP &&
+           umi_rma_op_of(req)->signal_rkey->ucp != NULL;
 }
 
 /* Go on after a stage that went well. */
@@ -112,10 +116,71 @@ advance(umx_request *req, umx_status status)
     return status;
 }
 
+static void on_told(umx_request *req, umx_status status, void *arg);
+
+/* Have the owner look who waits for the memory. */
+static umx_status
+tell_owner(umx_rkey *rkey)
+{
+    static const umx_rma_item nothing;
+
+    umx_op_params params = {
+        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_told, .arg = rkey};
+    umx_request *req;
+
+    if (rkey->is_telling) {
+        rkey->is_tell_due = true;
+        return UMX_OK;
+    }
+    req = umi_initiator_begin(rkey, &params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    rkey->is_telling  = true;
+    rkey->is_tell_due = false;
+    umi_rkey_hold(rkey);
+    umi_initiator_transfer(req, rkey, &nothing, true);
+    umi_initiator_end(req);
+    return UMX_OK;
+}
+
+static void
+on_told(umx_request *req, umx_status status, void *arg)
+{
+    umx_rkey *rkey = arg;
+
+    (void)req;
+    rkey->is_telling = false;
+    if (status == UMX_OK && rkey->is_tell_due && tell_owner(rkey) != UMX_OK) {
+        umi_endpoint_protocol_error(umi_endpoint_of(rkey->ep),
+                                    "out of memory for a request");
+    }
+    umi_rkey_put(rkey);
+}
+
+/* What UCX has written, the owner is told of. */
+static umx_status
+tell_of(const umx_request *req)
+{
+    umi_rma_op *op     = umi_rma_op_of(req);
+    umx_status  status = op->is_write ? tell_owner(op->rkey) : UMX_OK;
+
+    if (status == UMX_OK && is_signal_put(req) && op->signal_rkey != op->rkey) {
+        status = tell_owner(op->signal_rkey);
+    }
+    return status;
+}
+
 static umx_status
 end(umx_request *req, umx_status status)
 {
     leave_ucx(req);
+    if (status == UMX_OK) {
+        status = tell_of(req);
+    }
+    if (umi_rma_op_of(req)->signal_rkey != NULL) {
+        umi_rkey_put(umi_rma_op_of(req)->signal_rkey);
+    }
     umi_rkey_put(umi_rma_op_of(req)->rkey);
     return (status == UMX_OK) ?
                UMX_OK :
@@ -221,16 +286,18 @@ umi_rma_ucx_transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count,
 
 umx_status
 umi_rma_ucx_signal(umx_rkey *rkey, const umx_rma_item *item,
-                   const umx_atomic *signal, const umx_op_params *params,
-                   umx_request **req_p)
+                   umx_rkey *signal_rkey, const umx_atomic *signal,
+                   const umx_op_params *params, umx_request **req_p)
 {
     umx_request *req = new_request(rkey, true, params);
 
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_rma_op_of(req)->signal     = *signal;
-    umi_rma_op_of(req)->has_signal = true;
+    umi_rma_op_of(req)->signal      = *signal;
+    umi_rma_op_of(req)->has_signal  = true;
+    umi_rma_op_of(req)->signal_rkey = signal_rkey;
+    umi_rkey_hold(signal_rkey);
     move(req, item);
     return post(req, req_p);
 }

@@ -14,7 +14,7 @@ enum {
     FLAGS_AT    = 5,
     LENGTH_AT   = 6,
     FIRST_KIND  = UMI_HELLO,
-    LAST_KIND   = UMI_LISTENER_CLOSED
+    LAST_KIND   = UMI_NOTIFY
 };
 
 static uint8_t address[UMI_ADDRESS_MAX + 1];
@@ -107,6 +107,9 @@ make(int kind)
     case UMI_LISTENER_CLOSED:
         c.u.listener_closed.token  = 0x9192939495969798u;
         c.u.listener_closed.status = -14;
+        break;
+    case UMI_NOTIFY:
+        c.u.notify.memory = 0xb1b2b3b4b5b6b7b8u;
         break;
     case UMI_INFO:
         c.u.info.token    = 0x8182838485868788u;
@@ -316,6 +319,9 @@ assert_control_equal(const umi_control *a, const umi_control *b)
         assert_int_equal(a->u.listener_closed.status,
                          b->u.listener_closed.status);
         break;
+    case UMI_NOTIFY:
+        assert_int_equal(a->u.notify.memory, b->u.notify.memory);
+        break;
     case UMI_INFO:
         assert_int_equal(a->u.info.token, b->u.info.token);
         assert_int_equal(a->u.info.text_len, b->u.info.text_len);
@@ -381,6 +387,7 @@ test_sizes_are_frozen(void **state)
         [UMI_OPEN]            = HEADER_SIZE + 8 + 32,
         [UMI_CLOSE_LISTENER]  = HEADER_SIZE + 8,
         [UMI_LISTENER_CLOSED] = HEADER_SIZE + 8 + 4,
+        [UMI_NOTIFY]          = HEADER_SIZE + 8,
     };
 
     (void)state;
@@ -462,6 +469,7 @@ test_kinds_are_frozen(void **state)
     assert_int_equal(UMI_OPEN, 14);
     assert_int_equal(UMI_CLOSE_LISTENER, 15);
     assert_int_equal(UMI_LISTENER_CLOSED, 16);
+    assert_int_equal(UMI_NOTIFY, 17);
 }
 
 static void

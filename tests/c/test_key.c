@@ -36,6 +36,23 @@ test_layout_is_frozen(void **state)
     assert_memory_equal(data, wire, sizeof(wire));
 }
 
+/* The place of a memory in a slab comes last, and only then. */
+static void
+test_the_place_in_a_slab_follows(void **state)
+{
+    static const uint8_t place[] = {0x54, 0x53, 0x52, 0x51};
+
+    umi_key in_slab = example;
+    uint8_t data[UMI_KEY_MAX];
+
+    (void)state;
+    in_slab.flags |= UMI_KEY_SLAB;
+    in_slab.place = 0x51525354;
+    assert_int_equal(umi_key_encode(&in_slab, data), sizeof(wire) + 4 + 8);
+    assert_memory_equal(data + 8, wire + 8, sizeof(wire) - 8);
+    assert_memory_equal(data + sizeof(wire), place, sizeof(place));
+}
+
 static void
 check_round(const umi_key *key)
 {
@@ -50,6 +67,7 @@ check_round(const umi_key *key)
     assert_int_equal(again.address, key->address);
     assert_int_equal(again.length, key->length);
     assert_int_equal(again.segment, key->segment);
+    assert_int_equal(again.place, key->place);
     assert_int_equal(again.rkey_len, key->rkey_len);
     if (key->rkey_len != 0) {
         assert_memory_equal(again.rkey, key->rkey, key->rkey_len);
@@ -64,6 +82,8 @@ test_a_key_survives_the_round(void **state)
     umi_key bare = {.memory = 1}, longest = example;
 
     (void)state;
+    longest.flags |= UMI_KEY_SLAB;
+    longest.place    = UINT32_MAX;
     longest.rkey     = zeros;
     longest.rkey_len = sizeof(zeros);
     check_round(&example);
@@ -128,7 +148,11 @@ test_what_cannot_be_is_refused(void **state)
     umi_key key = {.memory = 1};
 
     (void)state;
-    key.flags = 4;
+    key.flags = 8;
+    check_refused(key);
+    key = (umi_key){.memory = 1, .flags = UMI_KEY_SLAB, .place = 1};
+    check_refused(key);
+    key = (umi_key){.memory = 1, .flags = UMI_KEY_SEGMENT | UMI_KEY_SLAB};
     check_refused(key);
     key = (umi_key){.memory = 0};
     check_refused(key);
@@ -145,6 +169,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_frozen),
+        cmocka_unit_test(test_the_place_in_a_slab_follows),
         cmocka_unit_test(test_a_key_survives_the_round),
         cmocka_unit_test(test_a_longer_rkey_is_refused),
         cmocka_unit_test(test_each_damaged_bit_is_noticed),

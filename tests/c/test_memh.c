@@ -6,21 +6,23 @@
 #include "unit.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/shm.h>
 #include <umx/buffer.h>
+#include <umx/heap.h>
 
 #include "core/key.h"
 
 int __real_shmget(key_t key, size_t size, int flags);
 int __wrap_shmget(key_t key, size_t size, int flags);
 
-static bool has_no_shared_memory;
+static int shmget_error; /* 0: it works */
 
 int
 __wrap_shmget(key_t key, size_t size, int flags)
 {
-    if (has_no_shared_memory) {
-        errno = ENOSYS;
+    if (shmget_error != 0) {
+        errno = shmget_error;
         return -1;
     }
     return __real_shmget(key, size, flags);
@@ -97,16 +99,80 @@ test_without_shared_memory_it_is_private(void **state)
     umx_memh    *memh, *none;
 
     (void)state;
-    has_no_shared_memory = true;
+    shmget_error = ENOSYS;
     assert_int_equal(umx_memh_alloc(context, 100, &memh), UMX_OK);
     assert_int_equal(umx_memh_alloc(context, 0, &none), UMX_OK);
-    has_no_shared_memory = false;
+    shmget_error = 0;
     assert_int_equal(key_of(memh).flags, 0);
     assert_int_equal(((char *)umx_memh_buffer(memh)->data)[99], 0);
     umx_memh_release(memh);
     umx_memh_release(none);
     umx_context_release(context);
     assert_int_equal(fake.live, 0);
+}
+
+/* Not silently as private memory, which no peer could map. */
+static void
+test_at_the_systems_limit_there_is_no_memory(void **state)
+{
+    static const struct {
+        int        error;
+        umx_status status;
+    } cases[] = {{ENOSPC, UMX_ERR_SEGMENT_LIMIT},
+                 {EINVAL, UMX_ERR_NO_MEMORY}, /* not larger than shmmax */
+                 {ENOMEM, UMX_ERR_NO_MEMORY}};
+
+    umx_context *context = make_context();
+    umx_memh    *memh;
+    umx_heap    *heap;
+
+    (void)state;
+    assert_int_equal(umx_heap_create(context, NULL, &heap), UMX_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        shmget_error = cases[i].error;
+        assert_int_equal(umx_memh_alloc(context, 100, &memh), cases[i].status);
+        assert_int_equal(umx_take_errno(), cases[i].error);
+        assert_int_equal(umx_heap_alloc(heap, 100, &memh), cases[i].status);
+    }
+    assert_int_equal(umx_memh_alloc_private(context, 100, &memh), UMX_OK);
+    shmget_error = 0;
+    assert_int_equal(key_of(memh).flags, 0);
+    umx_memh_release(memh);
+    umx_heap_destroy(heap);
+    umx_context_release(context);
+    assert_int_equal(fake.live, 0);
+}
+
+static void
+test_a_heap_without_shared_memory_has_private_memories(void **state)
+{
+    umx_context *context = make_context();
+    umx_memh    *memh;
+    umx_heap    *heap;
+
+    (void)state;
+    shmget_error = EPERM;
+    assert_int_equal(umx_heap_create(context, NULL, &heap), UMX_OK);
+    assert_int_equal(umx_heap_alloc(heap, 100, &memh), UMX_OK);
+    shmget_error = 0;
+    assert_int_equal(key_of(memh).flags, 0);
+    umx_memh_release(memh);
+    umx_heap_destroy(heap);
+    umx_context_release(context);
+    assert_int_equal(fake.live, 0);
+}
+
+static void
+test_the_limits_are_told(void **state)
+{
+    char   text[512];
+    size_t len = umx_segment_limits(text, sizeof(text));
+
+    (void)state;
+    assert_int_equal(len, strlen(text));
+    assert_memory_equal(text, "kernel.shmm", 11); /* ax, or even ni */
+    assert_non_null(strstr(text, " of this process"));
+    assert_int_equal(umx_segment_limits(NULL, 0), len);
 }
 
 static void
@@ -271,6 +337,10 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_allocated_memory_is_zero_and_its_own),
         cmocka_unit_test(test_without_shared_memory_it_is_private),
+        cmocka_unit_test(test_at_the_systems_limit_there_is_no_memory),
+        cmocka_unit_test(
+            test_a_heap_without_shared_memory_has_private_memories),
+        cmocka_unit_test(test_the_limits_are_told),
         cmocka_unit_test(test_registered_memory_is_given_back_once),
         cmocka_unit_test(test_no_bytes_are_memory_too),
         cmocka_unit_test(test_what_cannot_be_reached_is_refused),

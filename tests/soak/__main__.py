@@ -15,9 +15,11 @@ import time
 import cancels
 import connects
 import floods
+import heaps
 import kills
 import messages
 import pools
+import waits
 from flat import Flat
 
 import ucp
@@ -29,6 +31,8 @@ _SUBJECTS = {
     "kills": kills.run,
     "floods": floods.run,
     "pools": pools.run,
+    "heaps": heaps.run,
+    "waits": waits.run,
 }
 
 

@@ -59,8 +59,20 @@ async def words(
     assert_type(await listener.wait_closed(), None)
     assert_type(await sender.wait_sent(), None)
     assert_type(sender.send_now(), None)
+    assert_type(await memory.wait_until(0, ">=", 1, bits=32), None)
+    assert_type(memory.notify(), None)
+    assert_type(await remote.put_signal(b"", 0, 0, 1, signal_memory=remote), None)
+    assert_type(remote.notify(), None)
     assert_type(worker.arm(), bool)
     assert_type(worker.abort(), None)
+
+
+def heaps() -> None:
+    with ucp.Heap() as heap:
+        assert_type(heap.allocate(8), ucp.Memory)
+        assert_type(heap.segments, int)
+        assert_type(heap.memories, int)
+        assert_type(heap.closed(), bool)
 
 
 async def addresses() -> None:

@@ -35,7 +35,8 @@ memory_kind_find(const char *name)
 
 int
 memory_kind_alloc(mod_state *st, umx_context *context, const memory_kind *kind,
-                  PyObject *device, size_t len, umx_memh **memh_p)
+                  PyObject *device, size_t len, bool is_private,
+                  umx_memh **memh_p)
 {
     long       ordinal = UMX_DEVICE_NONE;
     umx_status status;
@@ -51,9 +52,14 @@ memory_kind_alloc(mod_state *st, umx_context *context, const memory_kind *kind,
             return -1;
         }
     }
-    status = kind->is_of_driver ? umx_memh_alloc_cuda(context, kind->memtype,
-                                                      ordinal, len, memh_p) :
-                                  umx_memh_alloc(context, len, memh_p);
+    if (kind->is_of_driver) {
+        status = umx_memh_alloc_cuda(context, kind->memtype, ordinal, len,
+                                     memh_p);
+    } else if (is_private) {
+        status = umx_memh_alloc_private(context, len, memh_p);
+    } else {
+        status = umx_memh_alloc(context, len, memh_p);
+    }
     if (status == UMX_OK) {
         return 0;
     }

@@ -12,10 +12,11 @@ typedef struct memory_kind memory_kind;
 /* NULL with an exception: there is none of that name. */
 const memory_kind *memory_kind_find(const char *name);
 
-/* `device` None: the current one. -1 with an exception. */
+/* `device` None: the current one. `is_private`: no peer is to have its key.
+ * -1 with an exception. */
 int memory_kind_alloc(mod_state *st, umx_context *context,
                       const memory_kind *kind, PyObject *device, size_t len,
-                      umx_memh **memh_p);
+                      bool is_private, umx_memh **memh_p);
 
 /* The interfaces of a piece of memory; AttributeError if that has none. */
 PyObject *memory_array_interface(umx_memtype memtype, const void *data,

@@ -79,9 +79,21 @@ atomic_clear(RequestObject *req)
 
     TAIL_OF(req, rma_tail)->atomic = NULL;
     if (atomic != NULL) {
+        Py_CLEAR(atomic->signals);
         block_put(req->worker->st, atomic);
     }
     rma_clear(req);
+}
+
+static int
+atomic_traverse(const RequestObject *req, visitproc visit, void *arg)
+{
+    const rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
+
+    if (atomic != NULL) {
+        Py_VISIT(atomic->signals);
+    }
+    return rma_traverse(req, visit, arg);
 }
 
 /* ---- posting -------------------------------------------------------------
@@ -141,9 +153,13 @@ put_signal(RequestObject *req, const umx_op_params *params)
 {
     const rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
     umx_rma_item      item   = {.offset = atomic->offset, .buf = req->hold.buf};
+    umx_rkey         *rkey = rkey_of(req), *signal_rkey = rkey;
 
-    return umx_rma_put_signal(rkey_of(req), &item, &atomic->atomic, params,
-                              &req->op);
+    if (atomic->signals != NULL) {
+        signal_rkey = ((RemoteObject *)atomic->signals)->umx;
+    }
+    return umx_rma_put_signal_to(rkey, &item, signal_rkey, &atomic->atomic,
+                                 params, &req->op);
 }
 
 static umx_status
@@ -220,7 +236,7 @@ const op_type op_put_signal = {
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_signal_post,
     .clear    = atomic_clear,
-    .traverse = rma_traverse,
+    .traverse = atomic_traverse,
 };
 
 const op_type op_put_many = {
@@ -246,7 +262,7 @@ const op_type op_atomic = {
     .flags    = OP_SEND | OP_PLAIN,
     .post     = atomic_post,
     .clear    = atomic_clear,
-    .traverse = rma_traverse,
+    .traverse = atomic_traverse,
 };
 
 const op_type op_fetch = {
@@ -255,5 +271,5 @@ const op_type op_fetch = {
     .post     = fetch_post,
     .result   = fetch_result,
     .clear    = atomic_clear,
-    .traverse = rma_traverse,
+    .traverse = atomic_traverse,
 };

@@ -16,8 +16,10 @@ typedef struct rma_list {
 /* What an operation on a number in a peer's memory has, in a block. */
 typedef struct rma_atomic {
     umx_atomic atomic;
-    uint64_t   offset; /* of the bytes of put_signal() */
-    uint64_t   old;    /* the number that was there */
+    uint64_t   offset;  /* of the bytes of put_signal() */
+    uint64_t   old;     /* the number that was there */
+    PyObject  *signals; /* the RemoteObject with the number of put_signal(),
+                           if that is another one; or NULL */
 } rma_atomic;
 _Static_assert(sizeof(rma_atomic) <= BLOCK_SIZE, "rma_atomic");
 

@@ -294,8 +294,10 @@ request_add_done_callback(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     }
     context = (values[1] == Py_None) ? NULL : values[1];
     count_callback(self);
-    rc = self->is_settled ? call_at_once(self, values[0], context) :
-                            add_callback(self, values[0], context);
+    /* Those that were added before are called first. */
+    rc = (self->is_settled && !request_has_callbacks(self)) ?
+             call_at_once(self, values[0], context) :
+             add_callback(self, values[0], context);
     if (rc < 0) {
         return NULL;
     }

@@ -4,7 +4,10 @@
 #include "event.h"
 #include "buffer/dlpack_export.h"
 #include "buffer/memory_kind.h"
+#include "op/wait.h"
 #include "types/context.h"
+#include "types/heap.h"
+#include "worker/worker.h"
 
 void
 memory_release_freed(void)
@@ -32,10 +35,26 @@ allocate(MemoryObject *self, PyObject *nbytes, const char *kind_name,
 
     if ((len == (size_t)-1 && PyErr_Occurred()) || kind == NULL ||
         memory_kind_alloc(self->st, self->context->umx, kind, device, len,
-                          &self->umx) < 0) {
+                          false, &self->umx) < 0) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
+}
+
+static umx_status
+allocate_in(MemoryObject *self, PyObject *nbytes, HeapObject *heap)
+{
+    size_t len = PyLong_AsSize_t(nbytes);
+
+    if (len == (size_t)-1 && PyErr_Occurred()) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (heap->context != self->context) {
+        PyErr_SetString(PyExc_ValueError, "the heap is of another context");
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return heap_alloc(heap, len, &self->umx) < 0 ? UMX_ERR_INVALID_PARAM :
+                                                   UMX_OK;
 }
 
 /* Writable if it can be, else for reading only. */
@@ -80,20 +99,20 @@ register_buffer(MemoryObject *self, PyObject *buffer)
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"context", "nbytes", "buffer",
-                               "kind",    "device", NULL};
+    static char *keywords[] = {"context", "nbytes", "buffer", "kind",
+                               "device",  "heap",   NULL};
 
     mod_state    *st     = state_of_type(type);
     PyObject     *nbytes = NULL, *buffer = NULL, *device = Py_None;
-    PyObject     *context;
+    PyObject     *context, *heap = NULL;
     const char   *kind = "host";
     MemoryObject *self;
     umx_status    status;
 
-    if (st == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$O!OsO:Memory", keywords,
-                                     st->context_type, &context, &PyLong_Type,
-                                     &nbytes, &buffer, &kind, &device)) {
+    if (st == NULL || !PyArg_ParseTupleAndKeywords(
+                          args, kwargs, "O!|$O!OsOO!:Memory", keywords,
+                          st->context_type, &context, &PyLong_Type, &nbytes,
+                          &buffer, &kind, &device, st->heap_type, &heap)) {
         return NULL;
     }
     if ((nbytes == NULL) == (buffer == NULL)) {
@@ -107,8 +126,13 @@ memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->st      = st;
     self->context = (ContextObject *)Py_NewRef(context);
     st->num_memories++;
-    status = (nbytes != NULL) ? allocate(self, nbytes, kind, device) :
-                                register_buffer(self, buffer);
+    if (nbytes == NULL) {
+        status = register_buffer(self, buffer);
+    } else if (heap != NULL) {
+        status = allocate_in(self, nbytes, (HeapObject *)heap);
+    } else {
+        status = allocate(self, nbytes, kind, device);
+    }
     if (status == UMX_OK) {
         return (PyObject *)self;
     }
@@ -253,6 +277,74 @@ memory_check_open(PyObject *op)
     return 0;
 }
 
+/* The number is in the memory, where the CPU reaches it at once. */
+static int
+check_number(const MemoryObject *self, const umx_condition *until)
+{
+    const umx_buffer *buf = umx_memh_buffer(self->umx);
+
+    if (memory_check_host(buf->memtype) < 0) {
+        return -1;
+    }
+    if (until->offset > buf->len || until->size > buf->len - until->offset) {
+        PyErr_Format(PyExc_IndexError,
+                     "%u bytes at offset %llu are out of the memory's %zu",
+                     until->size, until->offset, buf->len);
+        return -1;
+    }
+    if (((uintptr_t)buf->data + until->offset) % until->size != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "the number of %u bytes at offset %llu is not aligned",
+                     until->size, until->offset);
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(wait_until_doc,
+             "_wait_until($self, worker, offset, cmp, value, bits=64, /)\n"
+             "--\n\n"
+             "Wait until the number of `bits` bits at `offset` compares so to\n"
+             "value; awaitable, in the worker's event loop.");
+
+static PyObject *
+memory_wait_until(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    MemoryObject *self = (MemoryObject *)op;
+    umx_condition until;
+
+    if (nargs != 4 && nargs != 5) {
+        PyErr_Format(PyExc_TypeError,
+                     "_wait_until expected 4 or 5 arguments, got %zd", nargs);
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(args[0], self->st->worker_type)) {
+        PyErr_Format(PyExc_TypeError, "expected a Worker, not %.200s",
+                     Py_TYPE(args[0])->tp_name);
+        return NULL;
+    }
+    if (wait_parse(&until, args[1], args[2], args[3],
+                   (nargs == 5) ? args[4] : NULL) < 0 ||
+        memory_check_open(op) < 0 || check_number(self, &until) < 0) {
+        return NULL;
+    }
+    return wait_post((WorkerObject *)args[0], op, &until);
+}
+
+PyDoc_STRVAR(notify_doc,
+             "notify($self, /)\n--\n\n"
+             "Wake who waits for the memory, after stores of this process.");
+
+static PyObject *
+memory_notify(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    if (memory_check_open(op) < 0) {
+        return NULL;
+    }
+    umx_memh_notify(((MemoryObject *)op)->umx);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 get_key(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -331,6 +423,9 @@ get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
     {"closed", memory_closed, METH_NOARGS, closed_doc},
+    {"_wait_until", (PyCFunction)(void (*)(void))memory_wait_until,
+     METH_FASTCALL, wait_until_doc},
+    {"notify", memory_notify, METH_NOARGS, notify_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
      METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},
     {"__dlpack_device__", memory_dlpack_device, METH_NOARGS,
@@ -360,9 +455,10 @@ static PyMemberDef memory_members[] = {
 
 PyDoc_STRVAR(memory_doc,
              "Memory(context, *, nbytes=None, buffer=None, kind='host',\n"
-             "       device=None)\n--\n\n"
+             "       device=None, heap=None)\n--\n\n"
              "Memory that peers may reach: `nbytes` new ones, zeros, of a\n"
-             "kind and a device, or those of `buffer`, which is held.");
+             "kind and a device or of a heap, or those of `buffer`, which is\n"
+             "held.");
 
 static PyType_Slot memory_slots[] = {
     {Py_tp_doc, (void *)memory_doc},

@@ -326,21 +326,6 @@ parse_value(PyObject *value, unsigned size, uint64_t *value_p)
 }
 
 static int
-parse_bits(PyObject *bits, unsigned *size_p)
-{
-    long number = (bits == NULL) ? 64 : PyLong_AsLong(bits);
-
-    if (number != 32 && number != 64) {
-        if (!PyErr_Occurred()) {
-            PyErr_Format(PyExc_ValueError, "bits is 32 or 64, not %ld", number);
-        }
-        return -1;
-    }
-    *size_p = (unsigned)number / 8;
-    return 0;
-}
-
-static int
 check_atomic(RemoteObject *self, const umx_atomic *atomic)
 {
     if (check_writable(self) < 0 ||
@@ -373,6 +358,7 @@ new_atomic(RemoteObject *self, const umx_atomic *atomic, const op_type *type)
         return NULL;
     }
     made->atomic                   = *atomic;
+    made->signals                  = NULL;
     TAIL_OF(req, rma_tail)->atomic = made;
     return req;
 }
@@ -399,7 +385,7 @@ change(PyObject *op, const char *name, PyObject *const *args, Py_ssize_t nargs,
     PyObject                *values[3];
 
     if (args_parse(name, args, nargs, kwnames, keywords, 3, 3, 2, values) < 0 ||
-        parse_bits(values[2], &atomic.size) < 0 ||
+        args_bits(values[2], &atomic.size) < 0 ||
         parse_offset(values[0], &atomic.offset) < 0 ||
         parse_value(values[1], atomic.size, &atomic.value) < 0) {
         return NULL;
@@ -449,7 +435,7 @@ remote_cswap(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
 
     if (args_parse("cswap", args, nargs, kwnames, keywords, 4, 4, 3, values) <
             0 ||
-        parse_bits(values[3], &atomic.size) < 0 ||
+        args_bits(values[3], &atomic.size) < 0 ||
         parse_offset(values[0], &atomic.offset) < 0 ||
         parse_value(values[1], atomic.size, &atomic.compare) < 0 ||
         parse_value(values[2], atomic.size, &atomic.value) < 0) {
@@ -476,32 +462,61 @@ parse_signal_op(PyObject *op, umx_atomic_op *op_p)
     return -1;
 }
 
-PyDoc_STRVAR(
-    put_signal_doc,
-    "put_signal($self, buffer, offset, signal, value, op='set')\n--\n\n"
-    "Write as put(), then set the 64-bit number at the offset\n"
-    "`signal` to value, or with op='add' add value to it;\n"
-    "awaitable. A program that sees the new number also sees the\n"
-    "bytes.");
+/* Find the memory of a signal: None, or what is opened on the endpoint of
+ * `self`. -1 with an exception. */
+static int
+parse_signal_memory(const RemoteObject *self, PyObject *memory,
+                    RemoteObject **signals_p)
+{
+    const mod_state *st = self->endpoint->worker->st;
+
+    if (memory == NULL || memory == Py_None) {
+        return 0;
+    }
+    if (!Py_IS_TYPE(memory, st->remote_type)) {
+        PyErr_Format(PyExc_TypeError,
+                     "signal_memory is a RemoteMemory, not %.200s",
+                     Py_TYPE(memory)->tp_name);
+        return -1;
+    }
+    *signals_p = (RemoteObject *)memory;
+    if ((*signals_p)->endpoint != self->endpoint) {
+        PyErr_SetString(PyExc_ValueError,
+                        "signal_memory is of another endpoint");
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(put_signal_doc,
+             "put_signal($self, buffer, offset, signal, value, op='set',\n"
+             "           signal_memory=None)\n--\n\n"
+             "Write as put(), then set the 64-bit number at the offset\n"
+             "`signal` to value, or with op='add' add value to it;\n"
+             "awaitable. A program that sees the new number also sees the\n"
+             "bytes. With signal_memory, another RemoteMemory of the\n"
+             "endpoint, the number is there.");
 
 static PyObject *
 remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                   PyObject *kwnames)
 {
     static const char *const keywords[] = {"buffer", "offset", "signal",
-                                           "value", "op"};
-    RemoteObject            *self       = (RemoteObject *)op;
-    umx_atomic               atomic     = {.size = 8};
-    PyObject                *values[5];
+                                           "value",  "op",     "signal_memory"};
+    RemoteObject            *self = (RemoteObject *)op, *signals = self;
+    umx_atomic               atomic = {.size = 8};
+    PyObject                *values[6];
     RequestObject           *req;
     rma_atomic              *made;
 
-    if (args_parse("put_signal", args, nargs, kwnames, keywords, 5, 5, 4,
+    if (args_parse("put_signal", args, nargs, kwnames, keywords, 6, 6, 4,
                    values) < 0 ||
+        parse_signal_memory(self, values[5], &signals) < 0 ||
+        check_writable(self) < 0 ||
         parse_offset(values[2], &atomic.offset) < 0 ||
         parse_value(values[3], atomic.size, &atomic.value) < 0 ||
         parse_signal_op(values[4], &atomic.op) < 0 ||
-        check_atomic(self, &atomic) < 0) {
+        check_atomic(signals, &atomic) < 0) {
         return NULL;
     }
     req = new_atomic(self, &atomic, &op_put_signal);
@@ -509,6 +524,9 @@ remote_put_signal(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     made = TAIL_OF(req, rma_tail)->atomic;
+    if (signals != self) {
+        made->signals = Py_NewRef(signals);
+    }
     if (parse_offset(values[1], &made->offset) < 0 ||
         buffer_acquire(req->worker->st, values[0], false, &req->hold) < 0 ||
         check_range(self, made->offset, req->hold.buf.len) < 0) {
@@ -571,6 +589,25 @@ remote_view(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                                (Py_ssize_t)(offset + len));
     Py_DECREF(whole);
     return part;
+}
+
+PyDoc_STRVAR(notify_doc,
+             "notify($self, /)\n--\n\n"
+             "Wake who waits for the memory at its owner, after stores by\n"
+             "view().");
+
+static PyObject *
+remote_notify(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    RemoteObject *self   = (RemoteObject *)op;
+    WorkerObject *worker = self->endpoint->worker;
+    umx_status    status = umx_rkey_notify(self->umx);
+
+    if (status != UMX_OK) {
+        return errors_raise(worker->st, status, "notify", NULL);
+    }
+    worker_drain_if_due(worker);
+    Py_RETURN_NONE;
 }
 
 /* ---- the rest ------------------------------------------------------------
@@ -673,6 +710,7 @@ static PyMethodDef remote_methods[] = {
     METHOD(swap),
     METHOD(cswap),
     METHOD(view),
+    {"notify", remote_notify, METH_NOARGS, notify_doc},
     {"flush", remote_flush, METH_NOARGS, flush_doc},
     {"close", remote_close, METH_NOARGS, close_doc},
     {"closed", remote_closed, METH_NOARGS, closed_doc},

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE /* IPC_INFO */
+#include "core/segment_limit.h"
+
+#include <stdio.h>
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <umx/heap.h>
+#include <unistd.h>
+
+/* What IPC_INFO and SHM_INFO tell, to whom shmctl() has another type. */
+typedef union any_info {
+    struct shmid_ds ds;
+    struct shminfo  limits;
+    struct shm_info usage;
+} any_info;
+
+/* False: the system does not say. */
+static bool
+get_limits(struct shminfo *limits)
+{
+    any_info info;
+    bool     is_known = shmctl(0, IPC_INFO, &info.ds) >= 0;
+
+    if (is_known) {
+        *limits = info.limits;
+    }
+    return is_known;
+}
+
+/* The last index in use, for SHM_STAT; -1: the system does not say. */
+static int
+get_usage(struct shm_info *usage)
+{
+    any_info info;
+    int      last = shmctl(0, SHM_INFO, &info.ds);
+
+    if (last >= 0) {
+        *usage = info.usage;
+    }
+    return last;
+}
+
+bool
+umi_segment_is_too_large(size_t size)
+{
+    struct shminfo limits;
+
+    return get_limits(&limits) && size > limits.shmmax;
+}
+
+bool
+umi_segments_are_used_up(void)
+{
+    struct shminfo  limits;
+    struct shm_info usage;
+
+    return get_limits(&limits) && get_usage(&usage) >= 0 &&
+           (unsigned long)usage.used_ids >= limits.shmmni;
+}
+
+/* Segments of this user, and of them those that this process has made: others'
+ * are not shown to everybody. */
+static void
+count_own(int last, unsigned *of_user_p, unsigned *of_process_p)
+{
+    *of_user_p = *of_process_p = 0;
+    for (int i = 0; i <= last; i++) {
+        struct shmid_ds info;
+
+        if (shmctl(i, SHM_STAT, &info) >= 0 &&
+            info.shm_perm.cuid == geteuid()) {
+            ++*of_user_p;
+            *of_process_p += (info.shm_cpid == getpid());
+        }
+    }
+}
+
+size_t
+umx_segment_limits(char *text, size_t size)
+{
+    struct shminfo  limits;
+    struct shm_info usage;
+    unsigned        of_user, of_process;
+    int             last = get_usage(&usage), len;
+
+    if (last < 0 || !get_limits(&limits)) {
+        len = snprintf(text, size, "the system does not tell which");
+        return (size_t)len;
+    }
+    count_own(last, &of_user, &of_process);
+    if ((unsigned long)usage.used_ids >= limits.shmmni) {
+        len = snprintf(text, size,
+                       "kernel.shmmni is %lu, and %d are in use: %u of this "
+                       "user, %u of this process",
+                       limits.shmmni, usage.used_ids, of_user, of_process);
+    } else {
+        len = snprintf(text, size,
+                       "kernel.shmmax is %lu bytes, kernel.shmall is %lu pages "
+                       "and %lu are in use: %u segments of this user, %u of "
+                       "this process",
+                       limits.shmmax, limits.shmall, usage.shm_tot, of_user,
+                       of_process);
+    }
+    return (size_t)len;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* segment_limit.h: what the system allows of System V's segments, and who has
+ * how many of them. Thread: any. */
+#ifndef UMI_SEGMENT_LIMIT_H
+#define UMI_SEGMENT_LIMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Is a segment of `size` bytes larger than any may be? */
+bool umi_segment_is_too_large(size_t size);
+
+/* Are there as many segments as there may be? */
+bool umi_segments_are_used_up(void);
+
+#endif

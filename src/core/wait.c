@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/wait.h"
+
+#include "mem/memtype.h"
+
+typedef struct umi_wait {
+    umi_node    node; /* context->waits */
+    umx_worker *worker;
+    uint64_t    memory; /* memh->number */
+    uint64_t    value;
+    uint8_t     cmp; /* umx_cmp */
+    uint8_t     size;
+    bool        is_announced;
+} umi_wait;
+
+UMI_REQUEST_TAIL(umi_wait, wait_of);
+
+/* ---- the number ----------------------------------------------------------
+ */
+
+static bool
+compare(uint64_t number, unsigned cmp, uint64_t value)
+{
+    switch ((umx_cmp)cmp) {
+    case UMX_CMP_EQ:
+        return number == value;
+    case UMX_CMP_NE:
+        return number != value;
+    case UMX_CMP_GT:
+        return number > value;
+    case UMX_CMP_GE:
+        return number >= value;
+    case UMX_CMP_LT:
+        return number < value;
+    case UMX_CMP_LE:
+        return number <= value;
+    }
+    return false;
+}
+
+static bool
+is_true(const void *address, unsigned cmp, unsigned size, uint64_t value)
+{
+    return (size == 4) ? compare(__atomic_load_n((const uint32_t *)address,
+                                                 __ATOMIC_SEQ_CST),
+                                 cmp, (uint32_t)value) :
+                         compare(__atomic_load_n((const uint64_t *)address,
+                                                 __ATOMIC_SEQ_CST),
+                                 cmp, value);
+}
+
+/* UMX_INPROGRESS: wait on. */
+static umx_status
+look(const umx_request *req)
+{
+    const umi_wait *wait = wait_of(req);
+
+    if (is_true(req->buf.data, wait->cmp, wait->size, wait->value)) {
+        return UMX_OK;
+    }
+    return umi_memh_is_closed(req->buf.memh) ? UMX_ERR_STALE_KEY :
+                                               UMX_INPROGRESS;
+}
+
+/* ---- announcements -------------------------------------------------------
+ */
+
+static void
+announce(umx_request *req)
+{
+    atomic_fetch_add_explicit(req->buf.memh->waiters,
+                              (UINT64_C(1) << UMI_WAITERS_BITS) + 1,
+                              memory_order_seq_cst);
+    wait_of(req)->is_announced = true;
+}
+
+static void
+withdraw(umx_request *req)
+{
+    if (wait_of(req)->is_announced) {
+        wait_of(req)->is_announced = false;
+        atomic_fetch_sub_explicit(req->buf.memh->waiters, 1,
+                                  memory_order_seq_cst);
+    }
+}
+
+/* ---- the end -------------------------------------------------------------
+ */
+
+static void
+end_wait(umx_request *req, umx_status status)
+{
+    umx_context *context = req->worker->context;
+
+    withdraw(req);
+    pthread_mutex_lock(&context->waits_lock);
+    umi_node_remove(&wait_of(req)->node);
+    pthread_mutex_unlock(&context->waits_lock);
+    umi_request_complete(req, status);
+}
+
+static void
+cancel(umx_request *req)
+{
+    end_wait(req, UMX_ERR_CANCELED);
+}
+
+static const umi_request_ops wait_ops = {.name = "wait", .cancel = cancel};
+
+static bool
+end_if_over(umx_request *req)
+{
+    umx_status status = look(req);
+
+    if (status == UMX_INPROGRESS) {
+        return false;
+    }
+    end_wait(req, status);
+    return true;
+}
+
+bool
+umi_waits_look(umx_worker *worker)
+{
+    bool is_any_over = false;
+
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        umx_request *req = umi_container_of(node, umx_request, node);
+
+        withdraw(req);
+        is_any_over |= end_if_over(req);
+    }
+    return is_any_over;
+}
+
+bool
+umi_waits_announce(umx_worker *worker)
+{
+    bool is_any_over = false;
+
+    UMI_LIST_FOREACH(node, &worker->waits) {
+        umx_request *req = umi_container_of(node, umx_request, node);
+
+        if (!wait_of(req)->is_announced) {
+            announce(req);
+        }
+    }
+#ifndef UMI_WITHOUT_SECOND_LOOK /* for the test that fails without it */
+    atomic_thread_fence(memory_order_seq_cst);
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        is_any_over |= end_if_over(umi_container_of(node, umx_request, node));
+    }
+#endif
+    return is_any_over;
+}
+
+void
+umi_waits_abort(umx_worker *worker)
+{
+    UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
+        end_wait(umi_container_of(node, umx_request, node), UMX_ERR_CANCELED);
+    }
+}
+
+/* ---- ringing -------------------------------------------------------------
+ */
+
+void
+umi_waits_wake(umx_context *context, uint64_t memory, const umx_worker *inside)
+{
+    umx_worker *last = NULL;
+
+    pthread_mutex_lock(&context->waits_lock);
+    UMI_LIST_FOREACH(node, &context->waits) {
+        const umi_wait *wait = umi_container_of(node, umi_wait, node);
+
+        if ((memory == 0 || wait->memory == memory) && wait->worker != inside &&
+            wait->worker != last) {
+            last = wait->worker;
+            umx_worker_signal(last);
+        }
+    }
+    pthread_mutex_unlock(&context->waits_lock);
+}
+
+void
+umi_memh_ring(umx_memh *memh, const umx_worker *inside)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (umi_is_awaited(
+            atomic_load_explicit(memh->waiters, memory_order_seq_cst))) {
+        umi_waits_wake(memh->context, memh->number, inside);
+    }
+}
+
+/* ---- public --------------------------------------------------------------
+ */
+
+void
+umx_memh_notify(umx_memh *memh)
+{
+    if (memh->context->generation == umi_fork_generation()) {
+        umi_memh_ring(memh, NULL);
+    }
+}
+
+static umx_status
+check(const umx_worker *worker, const umx_memh *memh,
+      const umx_condition *until)
+{
+    const umx_buffer *buf    = umx_memh_buffer(memh);
+    umx_status        status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (worker->is_ending) {
+        return UMX_ERR_CLOSED;
+    }
+    if (memh->context != worker->context || (unsigned)until->cmp > UMX_CMP_LE ||
+        (until->size != 4 && until->size != 8) ||
+        ((uintptr_t)buf->data + until->offset) % until->size != 0) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (until->offset > buf->len || until->size > buf->len - until->offset) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    return umi_is_host_readable(buf) ? UMX_OK : UMX_ERR_UNSUPPORTED;
+}
+
+/* False: the memory is closed. Whoever closes it finds the wait, or this finds
+ * it closed. */
+static bool
+enlist(umx_request *req)
+{
+    umx_context *context = req->worker->context;
+    bool         is_open;
+
+    pthread_mutex_lock(&context->waits_lock);
+    is_open = !umi_memh_is_closed(req->buf.memh);
+    if (is_open) {
+        umi_list_append(&context->waits, &wait_of(req)->node);
+    }
+    pthread_mutex_unlock(&context->waits_lock);
+    return is_open;
+}
+
+umx_status
+umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
+                    const umx_condition *until, const umx_op_params *params,
+                    umx_request **req_p)
+{
+    umx_status   status = check(worker, memh, until);
+    umx_buffer   number = {.len = until->size, .memh = memh};
+    umx_request *req;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    number.data = (char *)umx_memh_buffer(memh)->data + until->offset;
+    if (umi_memh_is_closed(memh)) {
+        return UMX_ERR_STALE_KEY;
+    }
+    if (is_true(number.data, until->cmp, until->size, until->value)) {
+        return UMX_OK;
+    }
+    req = umi_request_new(worker, NULL, &wait_ops, params);
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    req->info     = (umx_recv_info){0};
+    *wait_of(req) = (umi_wait){.worker = worker,
+                               .memory = memh->number,
+                               .value  = until->value,
+                               .cmp    = (uint8_t)until->cmp,
+                               .size   = (uint8_t)until->size};
+    umi_request_hold_buffer(req, &number);
+    if (!enlist(req)) {
+        umi_request_free(req);
+        return UMX_ERR_STALE_KEY;
+    }
+    umi_list_append(&worker->waits, &req->node);
+    worker->is_armed = false; /* it has not announced this one */
+    *req_p           = req;
+    return UMX_INPROGRESS;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wait.h: waiting for a number in memory of ours.
+ *
+ * Peers that map the memory change it by themselves, so a worker looks at the
+ * numbers that it waits for whenever it polls. Before it sleeps it announces
+ * itself in a word beside the memory, `waiters`, and whoever stores reads that:
+ *
+ *   a worker that is to sleep       who stores
+ *   announce itself                 store
+ *   fence                           fence
+ *   look again                      read `waiters`
+ *   arm, sleep                      ring, if somebody is announced
+ *
+ * With both fences at least one of the two sees what the other has done: the
+ * worker the number, or the other the announcement. After the sleep the worker
+ * withdraws. tests/model/bell.py has all of it, and what goes wrong without any
+ * part.
+ *
+ * Each announcement has a number, and a peer rings once for each: thousands of
+ * puts to somebody who is slow to wake are one message. A store after the ring
+ * finds a new number, or comes before the worker has announced itself again,
+ * and therefore before it looks.
+ *
+ * Thread: the worker's owner, but for what is marked (any). */
+#ifndef UMI_WAIT_H
+#define UMI_WAIT_H
+
+#include <umx/wait.h>
+
+#include "core/memh.h"
+#include "core/request.h"
+#include "core/worker.h"
+
+/* `waiters`: announcements so far << UMI_WAITERS_BITS | those that are not
+ * withdrawn, one of each wait. */
+enum {
+    UMI_WAITERS_BITS = 24
+};
+
+static inline bool
+umi_is_awaited(uint64_t waiters)
+{
+    return (waiters & ((UINT64_C(1) << UMI_WAITERS_BITS) - 1)) != 0;
+}
+
+static inline uint64_t
+umi_announcement(uint64_t waiters)
+{
+    return waiters >> UMI_WAITERS_BITS;
+}
+
+/* A worker that waits polls: withdraw, and end the waits that are over. True if
+ * there were any. */
+bool umi_waits_look(umx_worker *worker);
+
+/* It is to sleep: announce it, and look again. True: not now, a wait is over.
+ */
+bool umi_waits_announce(umx_worker *worker);
+
+/* It is being destroyed. */
+void umi_waits_abort(umx_worker *worker);
+
+/* (any) `memh` has been stored to: have the workers look that wait for it, all
+ * but `inside`, which is in a (P) call and looks at its end. */
+void umi_memh_ring(umx_memh *memh, const umx_worker *inside);
+
+/* (any) The same, of a memory by its id, or (0) of all, whoever is announced.
+ */
+void umi_waits_wake(umx_context *context, uint64_t memory,
+                    const umx_worker *inside);
+
+#endif
