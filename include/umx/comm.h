@@ -50,8 +50,8 @@ typedef struct umx_comm_params {
     uint64_t               timeout_ns; /* until all ranks have come */
     /* Ranks with different names do not meet. */
     const char *name;
-    /* A rank that has not been heard of for one and a half of it has failed; 0:
-     * ranks may be stopped for any time. */
+    /* A rank that has not been heard of for one and a half of it has failed; 10
+     * ms at least. 0: ranks may be stopped for any time. */
     uint64_t heartbeat_ns;
 } umx_comm_params;
 

@@ -26,6 +26,7 @@
 enum {
     RETRY_MIN_MS      = 5,
     RETRY_MAX_MS      = 250,
+    MIN_HEARTBEAT_MS  = 10,
     GRACE_MS          = 500, /* the root says more than the others know */
     MAX_PENDING_RANKS = 64,  /* that PENDING names */
     TEXT_MAX          = 160
@@ -122,6 +123,18 @@ end(umi_boot *boot, umx_status status)
     }
 }
 
+/* The endpoint that the group had taken over; NULL: it has ended. */
+static umx_ep *
+take_back(umi_member *member)
+{
+    umx_ep *ep = member->out;
+
+    member->out    = NULL;
+    member->mine   = NULL;
+    member->theirs = NULL;
+    return ep;
+}
+
 static void __attribute__((format(printf, 3, 4)))
 fail(umi_boot *boot, umx_status status, const char *format, ...)
 {
@@ -136,8 +149,11 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
     UMI_LIST_FOREACH(node, &boot->guests) {
         umi_guest *guest = umi_container_of(node, umi_guest, node);
 
-        if (guest->has_hello) {
-            umi_ep_send_control(guest->ep, &header, text, strlen(text));
+        if (guest->ep == NULL) {
+            guest->ep = take_back(&boot->group->members[guest->rank]);
+        }
+        if (guest->has_hello && guest->ep != NULL) {
+            (void)umi_ep_send_control(guest->ep, &header, text, strlen(text));
         }
     }
     umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
@@ -210,8 +226,8 @@ send_pending(umi_boot *boot)
         umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello) {
-            umi_ep_send_control(guest->ep, &header, ranks,
-                                (1 + count) * sizeof(*ranks));
+            (void)umi_ep_send_control(guest->ep, &header, ranks,
+                                      (1 + count) * sizeof(*ranks));
         }
     }
 }
@@ -265,6 +281,7 @@ send_table(umi_boot *boot)
     size_t          size   = 8;
     uint8_t        *table;
     umi_writer      w;
+    bool            is_ok = true;
 
     for (int i = 0; i < group->size; i++) {
         size += 2 + group->members[i].address_len;
@@ -284,10 +301,11 @@ send_table(umi_boot *boot)
         uint32_t rank = (uint32_t)i;
 
         memcpy(table, &rank, sizeof(rank));
-        umi_ep_send_control(group->members[i].out, &header, table, size);
+        is_ok = is_ok && umi_ep_send_control(group->members[i].out, &header,
+                                             table, size);
     }
     free(table);
-    return true;
+    return is_ok;
 }
 
 /* The world's ranks are the group's. */
@@ -296,7 +314,6 @@ make_world(umi_boot *boot)
 {
     umi_group   *group = boot->group;
     umi_member **all   = malloc((size_t)group->size * sizeof(*all));
-    bool         is_ok;
 
     if (all == NULL) {
         return UMX_ERR_NO_MEMORY;
@@ -304,12 +321,8 @@ make_world(umi_boot *boot)
     for (int i = 0; i < group->size; i++) {
         all[i] = &group->members[i];
     }
-    is_ok = umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size,
-                               all);
+    umi_comm_set_ranks(boot->comm, group->id, group->rank, group->size, all);
     free(all);
-    if (!is_ok) {
-        return UMX_ERR_NO_MEMORY;
-    }
     umi_group_start(group);
     umi_comm_register(boot->comm);
     return UMX_OK;
@@ -404,7 +417,33 @@ refuse(umx_ep *ep, umx_status status, const char *text)
     umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
                               .number = (uint64_t)(int64_t)status};
 
-    umi_ep_send_control(ep, &header, text, strlen(text));
+    (void)umi_ep_send_control(ep, &header, text, strlen(text));
+}
+
+/* Is another rank on the worker `id`? */
+static bool
+is_rank_on_worker(const umi_boot *boot, const uint8_t *id)
+{
+    uint8_t     other[UMX_WORKER_ID_SIZE];
+    const void *address;
+    size_t      len;
+
+    if (umx_worker_get_address(boot->group->hub->worker, &address, &len) ==
+            UMX_OK &&
+        umx_address_worker_id(address, len, other) &&
+        memcmp(id, other, sizeof(other)) == 0) {
+        return true;
+    }
+    UMI_LIST_FOREACH(node, &boot->guests) {
+        const umi_guest *guest = umi_container_of(node, umi_guest, node);
+
+        if (guest->has_hello &&
+            umx_address_worker_id(guest->address, guest->address_len, other) &&
+            memcmp(id, other, sizeof(other)) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What is wrong with it; false: nothing is. */
@@ -434,6 +473,8 @@ check_hello(const umi_boot *boot, const umi_comm_hello *hello, umx_ep *ep,
         (void)snprintf(text, size,
                        "rank %d sent an address that is not its own",
                        hello->rank);
+    } else if (is_rank_on_worker(boot, id)) {
+        (void)snprintf(text, size, "two ranks are on one worker");
     } else {
         return false;
     }
@@ -570,7 +611,9 @@ say_hello(umi_boot *boot)
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    umi_ep_send_control(boot->ep, &header, data, len);
+    if (!umi_ep_send_control(boot->ep, &header, data, len)) {
+        fail(boot, UMX_ERR_NO_MEMORY, "out of memory");
+    }
 }
 
 /* Does it help to try again? */
@@ -685,6 +728,7 @@ on_table(umi_boot *boot, const umi_comm_header *header, const void *data,
     boot->ep = NULL;
     status   = make_world(boot);
     if (status != UMX_OK) {
+        boot->ep = take_back(&group->members[0]); /* its end tells the root */
         fail(boot, status, "%s", umx_status_string(status));
         return;
     }
@@ -915,6 +959,10 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
         group->heartbeat_ns = (params->field_mask & UMX_COMM_FIELD_HEARTBEAT) ?
                                   params->heartbeat_ns :
                                   10 * SECOND_NS;
+        if (group->heartbeat_ns != 0 &&
+            group->heartbeat_ns < MIN_HEARTBEAT_MS * MILLISECOND_NS) {
+            group->heartbeat_ns = MIN_HEARTBEAT_MS * MILLISECOND_NS;
+        }
         comm = umi_comm_new(group, (params->field_mask & UMX_COMM_FIELD_NAME) ?
                                        params->name :
                                        "");

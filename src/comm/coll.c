@@ -171,6 +171,12 @@ umi_coll_fail_all(umx_comm *comm)
             end(coll);
         }
     }
+    umi_coll_drop_early(comm);
+}
+
+void
+umi_coll_drop_early(umx_comm *comm)
+{
     while (!umi_list_is_empty(&comm->early)) {
         umi_early *early = umi_container_of(comm->early.next, umi_early, node);
 
@@ -292,6 +298,7 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     }
     xfer->sub     = NULL;
     xfer->is_used = false;
+    (void)umi_member_check(comm->ranks[rank].member, status);
     return status;
 }
 
@@ -586,12 +593,12 @@ check_early(umi_coll *coll)
     return true;
 }
 
-/* A rank has left that it needs. */
+/* A rank that has left before operation `number`; -1: none. */
 static int
-find_gone(const umx_comm *comm)
+find_gone(const umx_comm *comm, uint64_t number)
 {
     for (int i = 0; i < comm->size; i++) {
-        if (comm->ranks[i].is_gone) {
+        if (comm->ranks[i].is_gone && comm->ranks[i].gone_at <= number) {
             return i;
         }
     }
@@ -605,7 +612,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
     umx_status   status;
     umx_request *req = umx_request_create(comm->group->hub->worker, &coll_class,
                                           params);
-    int          gone = find_gone(comm);
+    int          gone;
 
     if (req == NULL) {
         coll->status = UMX_ERR_NO_MEMORY;
@@ -613,6 +620,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
         return UMX_ERR_NO_MEMORY;
     }
     coll->number = comm->next_number++;
+    gone         = find_gone(comm, coll->number);
     umi_list_append(&comm->colls, &coll->node);
     coll->is_moving = true;
     if (gone >= 0) {

@@ -19,18 +19,19 @@ enum {
 
 /* An operation on buffers. */
 typedef struct umi_move {
-    umi_coll   base;
-    umx_buffer send; /* data NULL: in place */
-    umx_buffer recv;
-    size_t    *send_counts; /* of malloc, with room for all four; or NULL */
-    size_t    *send_displs;
-    size_t    *recv_counts;
-    size_t    *recv_displs;
-    bool       is_in_place;
-    umx_comm  *made;  /* split: held; or NULL */
-    int32_t    color; /* split, like the next */
-    int32_t    key;
-    int32_t   *pairs; /* color and key of each rank */
+    umi_coll     base;
+    umx_buffer   send; /* data NULL: in place */
+    umx_buffer   recv;
+    size_t      *send_counts; /* of malloc, with room for all four; or NULL */
+    size_t      *send_displs;
+    size_t      *recv_counts;
+    size_t      *recv_displs;
+    bool         is_in_place;
+    umx_comm    *made;  /* split: held; or NULL */
+    int32_t      color; /* split, like the next */
+    int32_t      key;
+    int32_t     *pairs;  /* color and key of each rank */
+    umi_member **chosen; /* split: room for the members of the new one */
 } umi_move;
 
 static umi_move *
@@ -702,18 +703,13 @@ split_id(const umi_coll *coll, int32_t color)
 static umx_status
 make_split(umi_coll *coll)
 {
-    umi_move    *move = move_of(coll);
-    umx_comm    *comm = coll->comm;
-    umi_member **chosen;
+    umi_move    *move   = move_of(coll);
+    umx_comm    *comm   = coll->comm;
+    umi_member **chosen = move->chosen;
     int          size = 0, own = 0;
-    bool         is_ok;
 
     if (move->color < 0) {
         return UMX_OK;
-    }
-    chosen = malloc((size_t)comm->size * sizeof(*chosen));
-    if (chosen == NULL) {
-        return UMX_ERR_NO_MEMORY;
     }
     for (int i = 0; i < comm->size; i++) {
         int place = 0;
@@ -729,12 +725,8 @@ make_split(umi_coll *coll)
         own           = (i == comm->rank) ? place : own;
         size++;
     }
-    is_ok = umi_comm_set_ranks(move->made, split_id(coll, move->color), own,
-                               size, chosen);
-    free(chosen);
-    if (!is_ok) {
-        return UMX_ERR_NO_MEMORY;
-    }
+    umi_comm_set_ranks(move->made, split_id(coll, move->color), own, size,
+                       chosen);
     umi_comm_register(move->made);
     return UMX_OK;
 }
@@ -753,6 +745,7 @@ split_fini(umi_coll *coll, umx_status status)
     umi_move *move = move_of(coll);
 
     free(move->pairs);
+    free(move->chosen);
     if (move->made != NULL) {
         if (status != UMX_OK) {
             umi_comm_revoke(move->made, -1, status, true, "%s",
@@ -781,16 +774,18 @@ umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
     if (status != UMX_OK) {
         return status;
     }
-    move->pairs = calloc((size_t)comm->size, 2 * sizeof(*move->pairs));
+    move->pairs  = calloc((size_t)comm->size, 2 * sizeof(*move->pairs));
+    move->chosen = calloc((size_t)comm->size, sizeof(*move->chosen));
     if (color >= 0) {
         move->made = umi_comm_new(comm->group, comm->name);
     }
-    if (move->pairs == NULL || !alloc_pieces(move) ||
+    if (move->pairs == NULL || move->chosen == NULL || !alloc_pieces(move) ||
         (color >= 0 && move->made == NULL)) {
         if (move->made != NULL) {
             umi_comm_put(move->made);
         }
         free(move->pairs);
+        free(move->chosen);
         return give_up(move, UMX_ERR_NO_MEMORY);
     }
     move->color                     = color;

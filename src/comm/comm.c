@@ -27,6 +27,11 @@ umi_comm_new(umi_group *group, const char *name)
     if (comm == NULL) {
         return NULL;
     }
+    comm->room = calloc((size_t)group->size, sizeof(*comm->room));
+    if (comm->room == NULL) {
+        free(comm);
+        return NULL;
+    }
     umi_node_init(&comm->node);
     umi_list_init(&comm->posted);
     umi_list_init(&comm->unexpected);
@@ -66,37 +71,36 @@ umi_comm_put(umx_comm *comm)
     }
     umi_node_remove(&comm->group_node);
     umi_group_put(comm->group);
-    free(comm->ranks);
+    free(comm->room);
     free(comm);
 }
 
-bool
+void
 umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
                    umi_member *const *members)
 {
-    umi_rank *ranks = calloc((size_t)size, sizeof(*ranks));
-
-    if (ranks == NULL) {
-        return false;
-    }
     for (int i = 0; i < size; i++) {
-        ranks[i].member = members[i];
+        comm->room[i].member = members[i];
     }
     comm->id    = id;
     comm->rank  = rank;
     comm->size  = size;
-    comm->ranks = ranks;
-    return true;
+    comm->ranks = comm->room;
 }
+
+static void tell(umx_comm *comm, const umi_member *except);
 
 void
 umi_comm_register(umx_comm *comm)
 {
     umi_list_append(&comm->group->hub->comms, &comm->node);
+    if (comm->is_revoked) { /* given up before it was made */
+        comm->failure.rank = comm->rank;
+        tell(comm, NULL);
+    }
     for (int i = 0; i < comm->size; i++) {
         if (comm->ranks[i].member->is_dead) {
             umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
-            return;
         }
     }
     umi_hub_adopt(comm->group->hub);
@@ -289,7 +293,12 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     int         rank = umi_comm_rank_of(comm, member);
     const char *text = umx_status_string(member->cause);
 
-    if (rank < 0 || comm->is_closed || comm->ranks[rank].is_gone) {
+    if (rank < 0 || comm->is_closed) {
+        return;
+    }
+    if (comm->ranks[rank].is_gone) { /* what has not come does not come */
+        comm->ranks[rank].num_expected = comm->ranks[rank].num_received;
+        umi_match_rank_gone(comm, rank);
         return;
     }
     umi_comm_revoke(comm, rank, member->cause, false,
@@ -307,6 +316,9 @@ umx_comm_abort(umx_comm *comm, const char *reason)
     if (comm->ranks == NULL) {
         if (comm->group->boot != NULL) {
             umi_boot_cancel(comm->group, UMX_ERR_CANCELED);
+        } else { /* the split that makes it tells the others */
+            umi_comm_revoke(comm, -1, UMX_ERR_CANCELED, true,
+                            "the communicator was given up before it was made");
         }
         return;
     }
@@ -333,7 +345,9 @@ say_goodbye(umx_comm *comm)
     uint64_t       *sent   = malloc(size * sizeof(*sent));
 
     if (sent == NULL) {
-        return; /* its end tells, too */
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
+                        "rank %d has no memory to say goodbye", comm->rank);
+        return;
     }
     for (size_t i = 0; i < size; i++) {
         sent[i] = comm->ranks[i].num_sent;
@@ -385,6 +399,9 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
     if (root_of(comm) == comm->rank) {
         pass_on(comm, rank, header, data, len);
     }
+    if (comm->is_revoked && rank == root_of(comm)) {
+        tell(comm, NULL); /* it may have left without having heard of that */
+    }
     if (comm->is_revoked || comm->is_closed) {
         return;
     }
@@ -413,6 +430,7 @@ umx_comm_close(umx_comm *comm)
     }
     comm->is_closed = true;
     umi_match_end(comm, UMX_ERR_CANCELED);
+    umi_coll_drop_early(comm);
 }
 
 static bool

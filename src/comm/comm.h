@@ -111,10 +111,20 @@ bool umi_member_has_ep(umi_member *member, umx_ep *ep);
 /* It has ended, or is taken to have: revoke what it takes part in. */
 void umi_member_fail(umi_member *member, umx_status cause, const char *why);
 
-/* Send a control message; one that cannot be sent is dropped. */
+/* The root says that a process has ended. */
+void umi_group_on_failed(umi_group *group, const umi_comm_failed *failed);
+
+/* A send to it has failed with `status`: true if it has ended, which nobody may
+ * have been told yet. */
+bool umi_member_check(umi_member *member, umx_status status);
+
+/* Send a control message. To a member that cannot be told of an end the
+ * connection ends, which tells it; other messages are dropped. */
 void umi_member_send(umi_member *member, const umi_comm_header *header,
                      const void *data, size_t len);
-void umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
+
+/* False: it cannot be sent. */
+bool umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
                          const void *data, size_t len);
 
 /* ---- boot.c --------------------------------------------------------------
@@ -150,6 +160,7 @@ struct umx_comm {
     int              rank; /* -1: it is being made */
     int              size;
     umi_rank        *ranks; /* NULL: it is being made */
+    umi_rank        *room;  /* for the group's; `ranks` are here */
     char             name[UMX_COMM_NAME_MAX + 1];
     unsigned         refs; /* the user, and each thing under way */
     bool             is_closed;
@@ -174,7 +185,7 @@ void umi_comm_put(umx_comm *comm);
 umx_comm *umi_comm_new(umi_group *group, const char *name);
 
 /* It has an id and ranks: `members`, of which this process is `rank`. */
-bool umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
+void umi_comm_set_ranks(umx_comm *comm, uint64_t id, int rank, int size,
                         umi_member *const *members);
 void umi_comm_register(umx_comm *comm);
 
@@ -215,6 +226,7 @@ struct umx_comm_message {
     struct umi_recv *waiter;     /* gets it then; or NULL */
     bool             is_dropped; /* nobody wants what comes */
     bool             is_kept;    /* counted in umi_rank.num_kept */
+    bool             is_taken;   /* by umx_comm_improbe(): the program has it */
 };
 
 /* A message has come; it is taken over. */
@@ -310,6 +322,9 @@ void umi_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
 
 /* The communicator is revoked. */
 void umi_coll_fail_all(umx_comm *comm);
+
+/* No operation begins any more: what has come for later ones goes. */
+void umi_coll_drop_early(umx_comm *comm);
 
 /* A rank has left before operation `number`: those from then on cannot end. */
 bool umi_coll_needs(const umx_comm *comm, uint64_t number);

@@ -198,6 +198,52 @@ umi_member_has_ep(umi_member *member, umx_ep *ep)
 /* ---- failure -------------------------------------------------------------
  */
 
+/* The root alone has heartbeats with everybody. Communicators that it takes no
+ * part in have to hear of the end of a process, too. */
+static void
+tell_group(const umi_member *member, const char *why)
+{
+    umi_group      *group  = member->group;
+    umi_comm_header header = {.kind  = UMI_COMM_FAILED,
+                              .round = UMI_COMM_WHOLE_GROUP,
+                              .comm  = group->id};
+    size_t          len    = (why != NULL) ? strlen(why) : 0;
+    umi_comm_failed failed = {.rank = member->rank, .cause = member->cause};
+    uint8_t         data[32 + UMI_REASON_MAX];
+
+    if (group->rank != 0 || group->boot != NULL || group->hub->worker == NULL) {
+        return;
+    }
+    failed.reason.data = (const uint8_t *)why;
+    failed.reason.len  = (len < UMI_REASON_MAX) ? len : UMI_REASON_MAX - 1;
+    len                = umi_comm_failed_encode(&failed, data, sizeof(data));
+    for (int i = 1; i < group->size; i++) {
+        if (!group->members[i].is_dead) {
+            umi_member_send(&group->members[i], &header, data, len);
+        }
+    }
+}
+
+void
+umi_group_on_failed(umi_group *group, const umi_comm_failed *failed)
+{
+    char   why[UMI_REASON_MAX];
+    size_t len = failed->reason.len;
+
+    if (failed->rank < 0 || failed->rank >= group->size) {
+        return;
+    }
+    len = (len < sizeof(why)) ? len : sizeof(why) - 1;
+    if (len != 0) {
+        memcpy(why, failed->reason.data, len);
+    }
+    why[len] = '\0';
+    umi_member_fail(&group->members[failed->rank],
+                    (failed->cause < 0) ? (umx_status)failed->cause :
+                                          UMX_ERR_RANK_FAILED,
+                    why);
+}
+
 void
 umi_member_fail(umi_member *member, umx_status cause, const char *why)
 {
@@ -209,12 +255,16 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
     member->is_dead = true;
     member->cause   = cause;
     group->refs++;
+    tell_group(member, why);
+    UMI_LIST_FOREACH(node, &group->comms) {
+        umi_comm_hold(umi_container_of(node, umx_comm, group_node));
+    }
+    UMI_LIST_FOREACH(node, &group->comms) {
+        umi_comm_lose(umi_container_of(node, umx_comm, group_node), member,
+                      why);
+    }
     UMI_LIST_FOREACH_SAFE(node, &group->comms) {
-        umx_comm *comm = umi_container_of(node, umx_comm, group_node);
-
-        umi_comm_hold(comm);
-        umi_comm_lose(comm, member, why);
-        umi_comm_put(comm);
+        umi_comm_put(umi_container_of(node, umx_comm, group_node));
     }
     if (member->out != NULL) {
         if (member->mine != NULL) {
@@ -228,6 +278,19 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
     umi_group_put(group);
 }
 
+bool
+umi_member_check(umi_member *member, umx_status status)
+{
+    umx_ep *ep = member->out;
+
+    if (status < 0 && !member->is_dead && ep != NULL &&
+        (umx_ep_get_state(ep) == UMX_EP_FAILED ||
+         umx_ep_get_state(ep) == UMX_EP_CLOSED || umx_ep_is_peer_closed(ep))) {
+        umi_member_fail(member, status, umx_ep_reason(ep));
+    }
+    return member->is_dead;
+}
+
 /* ---- control messages ----------------------------------------------------
  */
 
@@ -239,7 +302,7 @@ on_sent(umx_request *req, umx_status status, void *arg)
     free(arg);
 }
 
-void
+bool
 umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
                     size_t len)
 {
@@ -250,27 +313,36 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     umx_op_params params     = {
             .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = copy};
     umx_request *req;
+    umx_status   status;
 
     if (copy == NULL) {
-        return;
+        return false;
     }
     if (len != 0) {
         memcpy(copy, data, len);
     }
-    if (umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf, &params,
-                          &req) != UMX_INPROGRESS) {
+    status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf,
+                               &params, &req);
+    if (status != UMX_INPROGRESS) {
         free(copy);
     }
+    return status >= 0;
 }
 
 void
 umi_member_send(umi_member *member, const umi_comm_header *header,
                 const void *data, size_t len)
 {
-    umx_ep *ep;
+    bool is_end = header->kind == UMI_COMM_FAILED ||
+                  header->kind == UMI_COMM_BYE;
+    umx_ep    *ep;
+    umx_status status = umi_member_ep(member, &ep);
 
-    if (umi_member_ep(member, &ep) == UMX_OK) {
-        umi_ep_send_control(ep, header, data, len);
+    if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
+        status = UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK && is_end) {
+        umi_member_fail(member, status, "it could not be told of an end");
     }
 }
 

@@ -94,9 +94,10 @@ on_control(umx_comm *comm, const umi_comm_header *header, const void *data,
     }
 }
 
-/* A sign of life; `source` is the rank in the group. */
-static void
-on_ping(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
+/* The process that a message to the group is from; NULL: it is from none.
+ * `source` is the rank in the group. */
+static umi_member *
+find_member(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
 {
     UMI_LIST_FOREACH(node, &hub->groups) {
         umi_group *group = umi_container_of(node, umi_group, node);
@@ -104,8 +105,26 @@ on_ping(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
         if (group->id == header->comm && group->boot == NULL &&
             header->source < (uint32_t)group->size &&
             umi_member_has_ep(&group->members[header->source], ep)) {
-            group->members[header->source].heard_ns = umi_clock_ns();
+            return &group->members[header->source];
         }
+    }
+    return NULL;
+}
+
+static void
+on_group_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
+                 const void *data, size_t len)
+{
+    umi_member     *member = find_member(hub, ep, header);
+    umi_comm_failed failed;
+
+    if (member == NULL) {
+        return;
+    }
+    member->heard_ns = umi_clock_ns();
+    if (header->kind == UMI_COMM_FAILED && member->rank == 0 &&
+        umi_comm_failed_decode(&failed, data, len)) {
+        umi_group_on_failed(member->group, &failed);
     }
 }
 
@@ -144,8 +163,10 @@ dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
         umx_message_drop(message);
         return true;
     }
-    if (header.kind == UMI_COMM_PING) {
-        on_ping(hub, ep, &header);
+    if (header.kind == UMI_COMM_PING ||
+        (header.kind == UMI_COMM_FAILED &&
+         header.round == UMI_COMM_WHOLE_GROUP)) {
+        on_group_control(hub, ep, &header, data, len);
         umx_message_drop(message);
         return true;
     }

@@ -344,7 +344,9 @@ on_copied(umx_request *sub, umx_status status, void *arg)
     } else if (message->is_dropped || status != UMX_OK) {
         bool is_lost = !message->is_dropped;
 
-        free_message(message);
+        if (!message->is_taken) {
+            free_message(message);
+        }
         if (is_lost) {
             umi_comm_revoke(comm, comm->rank, status, false,
                             "rank %d has lost a message: %s", comm->rank,
@@ -613,7 +615,8 @@ umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     message = find_message(comm, source, tag, mask);
     umi_node_remove(&message->node);
     umi_comm_hold(comm);
-    *message_p = message;
+    message->is_taken = true;
+    *message_p        = message;
     return UMX_OK;
 }
 
@@ -622,6 +625,7 @@ umx_comm_message_return(umx_comm_message *message)
 {
     umx_comm *comm = message->comm;
 
+    message->is_taken = false;
     if (comm->is_revoked || comm->is_closed) {
         free_message(message);
     } else if (!offer(comm, message)) {
@@ -649,9 +653,10 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    recv->buf  = *buf;
-    *req_p     = recv->req;
-    *message_p = NULL;
+    recv->buf         = *buf;
+    *req_p            = recv->req;
+    *message_p        = NULL;
+    message->is_taken = false;
     umi_comm_put(comm); /* the message's; the receive has its own */
     status = deliver(recv, message);
     return (status == UMX_INPROGRESS) ? status : end_now(recv, status, NULL);
@@ -837,6 +842,9 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return status;
     }
     send->sub = NULL;
+    if (umi_member_check(comm->ranks[dest].member, status)) {
+        status = UMX_ERR_RANK_FAILED;
+    }
     discard_send(send);
     return status;
 }

@@ -17,7 +17,8 @@
  *   TABLE    rank u32 | size u32 | size x address
  *   REFUSE   reason
  *   PENDING  count u32 | count x rank u32: the ranks that have not come
- *   FAILED   rank i32 | cause i32 | number u64 | reason
+ *   FAILED   rank i32 | cause i32 | number u64 | reason; with `round`
+ *            UMI_COMM_WHOLE_GROUP, from the root: that process has ended
  *   BYE      size x messages sent u64: rank `round` has left, and takes no part
  *            in operation `number`
  *   PING     nothing
@@ -35,7 +36,8 @@
 #define UMI_COMM_MAGIC 0x4f434d55u /* "UMCO" */
 
 enum {
-    UMI_COMM_HEADER_MAX = 40 /* bytes */
+    UMI_COMM_HEADER_MAX  = 40, /* bytes */
+    UMI_COMM_WHOLE_GROUP = 1   /* `round` of FAILED */
 };
 
 typedef enum umi_comm_kind {

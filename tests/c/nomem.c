@@ -365,7 +365,10 @@ give_up(const char *file, int line)
         umx_worker *worker = workers[k];
 
         if (worker != NULL) {
-            release_handles(worker);
+            /* A layer gives back what it has itself. */
+            if (umi_list_is_empty(&worker->dependents)) {
+                release_handles(worker);
+            }
             workers[k] = NULL;
             __real_umx_worker_destroy(worker);
         }

@@ -13,50 +13,6 @@ enum {
  */
 
 static void
-send_to(world *w, int from, int to, uint64_t tag, const void *data, size_t len,
-        job *j)
-{
-    umx_op_params params = job_params(j);
-    umx_buffer    buf    = umx_host_buffer(data, len);
-    umx_request  *req    = NULL;
-
-    job_posted(j, umx_comm_isend(w->comms[from], to, tag, &buf, &params, &req),
-               &req);
-}
-
-typedef struct receipt {
-    job             j;
-    umx_comm_status got;
-} receipt;
-
-static void
-on_received(umx_request *req, umx_status status, void *arg)
-{
-    receipt *r = arg;
-
-    r->got      = *umx_comm_result(req);
-    r->j.status = status;
-    r->j.req    = NULL;
-    r->j.calls++;
-}
-
-static void
-recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
-          void *data, size_t len, receipt *r)
-{
-    umx_op_params params = job_params(&r->j);
-    umx_buffer    buf    = umx_host_buffer(data, len);
-    umx_request  *req    = NULL;
-
-    params.on_done = on_received;
-    params.arg     = r;
-    job_posted(&r->j,
-               umx_comm_irecv(w->comms[rank], source, tag, mask, &buf, &params,
-                              &req, &r->got),
-               &req);
-}
-
-static void
 test_messages_of_every_rank_to_every_rank(void **state)
 {
     static const size_t sizes[] = {0, 1, 1000, LARGE};
@@ -248,9 +204,7 @@ test_probes(void **state)
     world_open(w, 2);
     assert_int_equal(umx_comm_iprobe(w->comms[1], UMX_ANY_SOURCE, 0, 0, &found),
                      UMX_ERR_NO_MESSAGE);
-    params         = job_params(&r.j);
-    params.on_done = on_received;
-    params.arg     = &r;
+    params = receipt_params(&r);
     job_posted(&r.j,
                umx_comm_wait_message(w->comms[1], UMX_ANY_SOURCE, 0, 0, &params,
                                      &req, &r.got),

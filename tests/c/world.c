@@ -7,6 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum {
+    IDLE_STEPS = 100 /* of a millisecond, in which nothing comes */
+};
+
 int
 world_setup(void **state)
 {
@@ -140,7 +144,11 @@ world_step(world *w)
     }
     if (is_idle) {
         /* What one did may be work for another: look again soon. */
-        (void)poll(fds, count, 1);
+        if (poll(fds, count, 1) == 0 && ++w->num_idle % IDLE_STEPS == 0) {
+            UNIT_IDLE();
+        }
+    } else {
+        w->num_idle = 0;
     }
 }
 
@@ -150,6 +158,7 @@ on_done(umx_request *req, umx_status status, void *arg)
     job *j = arg;
 
     (void)req;
+    UNIT_TOLD(status);
     j->status = status;
     j->req    = NULL;
     j->calls++;
@@ -171,6 +180,7 @@ job_posted(job *j, umx_status status, umx_request *const *req_p)
         j->req = *req_p;
     } else {
         j->status = status;
+        UNIT_TOLD(status);
     }
 }
 
@@ -198,4 +208,52 @@ world_wait(world *w, job *jobs, int count, umx_status status)
         }
         assert_int_equal(got, status);
     }
+}
+
+void
+send_to(world *w, int from, int to, uint64_t tag, const void *data, size_t len,
+        job *j)
+{
+    umx_op_params params = job_params(j);
+    umx_buffer    buf    = umx_host_buffer(data, len);
+    umx_request  *req    = NULL;
+
+    job_posted(j, umx_comm_isend(w->comms[from], to, tag, &buf, &params, &req),
+               &req);
+}
+
+static void
+on_received(umx_request *req, umx_status status, void *arg)
+{
+    receipt *r = arg;
+
+    UNIT_TOLD(status);
+    r->got      = *umx_comm_result(req);
+    r->j.status = status;
+    r->j.req    = NULL;
+    r->j.calls++;
+}
+
+umx_op_params
+receipt_params(receipt *r)
+{
+    umx_op_params params = job_params(&r->j);
+
+    params.on_done = on_received;
+    params.arg     = r;
+    return params;
+}
+
+void
+recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
+          void *data, size_t len, receipt *r)
+{
+    umx_op_params params = receipt_params(r);
+    umx_buffer    buf    = umx_host_buffer(data, len);
+    umx_request  *req    = NULL;
+
+    job_posted(&r->j,
+               umx_comm_irecv(w->comms[rank], source, tag, mask, &buf, &params,
+                              &req, &r->got),
+               &req);
 }

@@ -19,6 +19,7 @@ typedef struct world {
     umx_comm    *comms[MAX_RANKS];
     uint16_t     port;
     bool         is_stopped[MAX_RANKS]; /* makes no progress */
+    unsigned     num_idle;
 } world;
 
 /* An operation of one rank. */
@@ -58,5 +59,19 @@ void world_wait(world *w, job *jobs, int count, umx_status status);
 
 /* The same for one; its status. */
 umx_status world_wait_one(world *w, job *j);
+
+/* A receive of one rank. */
+typedef struct receipt {
+    job             j;
+    umx_comm_status got;
+} receipt;
+
+umx_op_params receipt_params(receipt *r);
+
+/* Post a message from a rank to another, and a receive. */
+void send_to(world *w, int from, int to, uint64_t tag, const void *data,
+             size_t len, job *j);
+void recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
+               void *data, size_t len, receipt *r);
 
 #endif
