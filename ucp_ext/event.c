@@ -95,8 +95,10 @@ mark_other(RequestObject *req, umx_request *op, umx_status status)
 static void
 tell_request(RequestObject *req)
 {
-    event_unlink(&req->event);
-    event_append(&req->worker->told, &req->event);
+    if (req->is_held) { /* else nothing but its dealloc has moved the event */
+        event_unlink(&req->event);
+    }
+    tell(req->worker, &req->event);
 }
 
 static void
