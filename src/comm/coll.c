@@ -66,6 +66,28 @@ umi_coll_needs(const umx_comm *comm, uint64_t number)
     return false;
 }
 
+/* ---- buffers --------------------------------------------------------------
+ */
+
+umx_status
+umi_check_buffer(const umx_buffer *buf)
+{
+    if (buf->layout != NULL) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
+}
+
+bool
+umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
+{
+    const char *first = a->data, *second = b->data;
+
+    return a->len != 0 && b->len != 0 && first < second + b->len &&
+           second < first + a->len;
+}
+
 /* ---- the end of an operation ---------------------------------------------
  */
 
@@ -88,6 +110,14 @@ end(umi_coll *coll)
     free(coll->xfers);
     free(coll);
     umi_comm_put(comm);
+}
+
+umx_status
+umi_coll_give_up(umi_coll *coll, umx_status status)
+{
+    coll->status = status;
+    end(coll);
+    return status;
 }
 
 /* It cannot go on: receives that wait for nothing any more go, what is with UCX
@@ -214,30 +244,24 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
 {
     umi_xfer *xfer = arg;
     umi_coll *coll = xfer->coll;
+    umx_comm *comm = coll->comm;
 
     (void)sub;
     xfer->sub     = NULL;
     xfer->is_used = false;
     coll->num_pending--;
-    umi_comm_hold(coll->comm);
-    if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
-        umx_comm *comm = coll->comm;
-
+    umi_comm_hold(comm);
+    if (status == UMX_OK || coll->status != UMX_INPROGRESS) {
+        advance(coll);
+    } else {
         umi_member_fail(comm->ranks[xfer->rank].member, status,
                         umx_status_string(status));
         /* That has ended the operation, unless its rank had left. */
         if (!comm->is_revoked) {
             fail(coll, xfer->rank, status, umx_status_string(status));
         }
-        umi_comm_put(comm);
-        return;
     }
-    {
-        umx_comm *comm = coll->comm;
-
-        advance(coll);
-        umi_comm_put(comm);
-    }
+    umi_comm_put(comm);
 }
 
 static void
@@ -615,9 +639,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
     int          gone;
 
     if (req == NULL) {
-        coll->status = UMX_ERR_NO_MEMORY;
-        end(coll);
-        return UMX_ERR_NO_MEMORY;
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     coll->number = comm->next_number++;
     gone         = find_gone(comm, coll->number);

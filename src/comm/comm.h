@@ -306,6 +306,15 @@ umx_status umi_coll_new(umx_comm *comm, const umi_coll_type *type,
 umx_status umi_coll_start(umi_coll *coll, const umx_op_params *params,
                           umx_request **req_p);
 
+/* One that does not begin: free it. Returns `status`. */
+umx_status umi_coll_give_up(umi_coll *coll, umx_status status);
+
+/* Can an operation take the buffer? UMX_ERR_UNSUPPORTED: a layout;
+ * UMX_ERR_INVALID_PARAM. */
+umx_status umi_check_buffer(const umx_buffer *buf);
+
+bool umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
+
 /* In next(): a message of this round, or another. */
 umx_status umi_coll_send(umi_coll *coll, int rank, unsigned round,
                          const umx_buffer *buf);

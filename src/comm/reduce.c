@@ -323,20 +323,8 @@ static const umi_coll_type allreduce_type = {
 static umx_status
 check_host(const umx_buffer *buf)
 {
-    if (buf->layout != NULL || buf->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
-                                                  UMX_OK;
-}
-
-static bool
-overlap(const umx_buffer *a, const umx_buffer *b)
-{
-    const char *first = a->data, *second = b->data;
-
-    return a->len != 0 && b->len != 0 && first < second + b->len &&
-           second < first + a->len;
+    return (buf->memtype > UMX_MEMTYPE_HOST) ? UMX_ERR_UNSUPPORTED :
+                                               umi_check_buffer(buf);
 }
 
 static umx_status
@@ -355,21 +343,10 @@ check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
     }
     if (send->len % umx_dtype_size(what->dtype) != 0 ||
         (recv != NULL && recv->len != send->len) ||
-        (recv != NULL && send != recv && overlap(send, recv))) {
+        (recv != NULL && send != recv && umi_buffers_overlap(send, recv))) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
-}
-
-static umx_status
-give_up(umi_reduce *reduce, umx_status status)
-{
-    umx_comm *comm = reduce->base.comm;
-
-    free(reduce->base.xfers);
-    free(reduce);
-    umi_comm_put(comm);
-    return status;
 }
 
 static umx_status
@@ -405,13 +382,12 @@ start(umx_comm *comm, const umi_coll_type *type, int root,
            (size_t)(comm->size - 1);
     reduce->tmp = malloc(need + 1);
     if (reduce->tmp == NULL) {
-        return give_up(reduce, UMX_ERR_NO_MEMORY);
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     if (reduce->out == NULL && !reduce->is_whole) {
         reduce->block = malloc(block_len(reduce, comm->rank) + 1);
         if (reduce->block == NULL) {
-            free(reduce->tmp);
-            return give_up(reduce, UMX_ERR_NO_MEMORY);
+            return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
         }
     }
     return umi_coll_start(coll, params, req_p);
