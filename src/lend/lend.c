@@ -59,18 +59,20 @@ is_within_reach(const umx_buffer *buf)
 }
 
 bool
-umi_lend_is_agreed(umi_ep_base *ep, size_t len)
+umi_lend_is_agreed(umi_ep_base *ep, size_t len, bool is_asked_for)
 {
     const umx_config *config = &ep->worker->context->config;
 
-    return len >= config->cma_min && len <= config->cma_max && len != 0 &&
-           ep->link != NULL && ep->link->has_shm && umi_lend_is_agreed_on(ep);
+    return (is_asked_for ||
+            (len >= config->cma_min && len <= config->cma_max)) &&
+           len != 0 && ep->link != NULL && ep->link->has_shm &&
+           umi_lend_is_agreed_on(ep);
 }
 
 bool
-umi_lend_may_send(const umx_request *req, size_t header_len)
+umi_lend_may_send(const umx_request *req, size_t header_len, bool is_asked_for)
 {
-    return umi_lend_is_agreed(req->ep, req->buf.len) &&
+    return umi_lend_is_agreed(req->ep, req->buf.len, is_asked_for) &&
            umi_lend_agreement_of(req->ep->link)->table->num_free != 0 &&
            header_len <= UMI_LEND_HEADER_MAX &&
            req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&

@@ -32,11 +32,13 @@ void umi_lend_fini(umi_lend *lend);
  */
 umx_status umi_lend_listen(umx_worker *worker);
 
-/* True if messages of `len` bytes may be lent. Asks the peer, if nobody has. */
-bool umi_lend_is_agreed(umi_ep_base *ep, size_t len);
+/* True if messages of `len` bytes may be lent; `is_asked_for`: whatever the
+ * settings are. Asks the peer, if nobody has. */
+bool umi_lend_is_agreed(umi_ep_base *ep, size_t len, bool is_asked_for);
 
 /* True if this message may be lent: its memory can be, too. */
-bool umi_lend_may_send(const umx_request *req, size_t header_len);
+bool umi_lend_may_send(const umx_request *req, size_t header_len,
+                       bool is_asked_for);
 
 /* Send as umi_am_send() does, as a loan. UMX_INPROGRESS or a failure. */
 umx_status umi_lend_send(umx_request *req, const void *header,

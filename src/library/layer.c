@@ -10,6 +10,8 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
+#include "lend/note.h"
+#include "mem/memtype.h"
 
 /* ---- requests ------------------------------------------------------------
  */
@@ -138,6 +140,24 @@ void
 umx_worker_detach(umx_dependent *dependent)
 {
     umi_node_remove(&((umi_dependent *)(void *)dependent)->node);
+}
+
+umx_context *
+umx_worker_get_context(const umx_worker *worker)
+{
+    return worker->context;
+}
+
+void
+umx_worker_take_loans(umx_worker *worker)
+{
+    worker->lend->takes_loans = true;
+}
+
+umx_status
+umx_buffer_write(const umx_buffer *buf, const void *data, size_t len)
+{
+    return umi_copy_in(buf, data, len);
 }
 
 /* ---- active messages -----------------------------------------------------
