@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* collective.c: operations that move bytes. Schedules:
  *
- *   barrier     dissemination: in round k to rank + 2^k, from rank - 2^k
- *   bcast       from the root to everybody, above FLAT_RANKS by a binomial tree
- *   gather, scatter   between the root and everybody
- *   allgather   everybody to everybody, above WINDOW ranks round a ring
- *   alltoall    everybody to everybody, WINDOW ranks at a time
- */
+ *   barrier     everybody to everybody, above FLAT_BARRIER ranks dissemination:
+ * in round k to rank + 2^k, from rank - 2^k bcast       from the root to
+ * everybody, above FLAT_RANKS by a binomial tree gather, scatter   between the
+ * root and everybody allgather   everybody to everybody, above WINDOW ranks
+ * round a ring alltoall    everybody to everybody, WINDOW ranks at a time
+ *
+ * A rank sends before it receives: a receive may copy at once, and the others
+ * need not wait for that. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
 
 enum {
-    FLAT_RANKS = 4,
-    WINDOW     = 32
+    FLAT_RANKS   = 4,
+    FLAT_BARRIER = 8,
+    WINDOW       = 32
 };
 
 /* A buffer, and the pieces of it that each rank sends or receives. */
@@ -141,20 +144,23 @@ barrier_next(umi_coll *coll)
 {
     static const umx_buffer none = {.memtype = UMX_MEMTYPE_HOST};
 
-    int        size = coll->comm->size;
-    int        step = 1 << coll->round;
-    umx_status status;
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    int        step    = 1 << coll->round;
+    bool       is_flat = size <= FLAT_BARRIER;
+    int        count   = is_flat ? size - 1 : 1;
+    umx_status status  = UMX_OK;
 
-    if (step >= size || coll->round > 16) {
+    if (step >= size || coll->round > (is_flat ? 0 : 16)) {
         return UMX_OK;
     }
-    status = umi_coll_send(coll, (coll->comm->rank + step) % size, coll->round,
-                           &none);
-    if (status != UMX_OK) {
-        return status;
+    for (int i = 0; i < count && status == UMX_OK; i++) {
+        status = umi_coll_send(coll, (rank + step + i) % size, coll->round,
+                               &none);
     }
-    status = umi_coll_recv(coll, (coll->comm->rank - step + size) % size,
-                           coll->round, &none);
+    for (int i = 0; i < count && status == UMX_OK; i++) {
+        status = umi_coll_recv(coll, (rank - step - i + size) % size,
+                               coll->round, &none);
+    }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
@@ -168,7 +174,7 @@ umx_status
 umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 {
     umi_move  *move;
-    umx_status status = new_move(comm, &barrier_type, 2, &move);
+    umx_status status = new_move(comm, &barrier_type, 2 * FLAT_BARRIER, &move);
 
     return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
                                 status;
@@ -430,23 +436,35 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
 /* ---- allgather -----------------------------------------------------------
  */
 
+/* This rank's own piece, where it goes. */
+static umx_status
+copy_own(umi_move *move)
+{
+    umx_buffer own = piece_of(&move->recv, move->base.comm->rank);
+
+    return move->is_in_place ? UMX_OK : copy(&own, &move->send.buf);
+}
+
 static umx_status
 allgather_all(umi_coll *coll)
 {
-    umi_move  *move   = move_of(coll);
-    umx_comm  *comm   = coll->comm;
-    umx_buffer own    = piece_of(&move->recv, comm->rank);
+    umi_move  *move = move_of(coll);
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    umx_buffer own    = move->is_in_place ? piece_of(&move->recv, rank) :
+                                            move->send.buf;
     umx_status status = UMX_OK;
 
-    for (int i = 1; i < comm->size && status == UMX_OK; i++) {
-        int        from  = (comm->rank - i + comm->size) % comm->size;
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        status = umi_coll_send(coll, (rank + i) % size, 0, &own);
+    }
+    if (status == UMX_OK) {
+        status = copy_own(move);
+    }
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int        from  = (rank - i + size) % size;
         umx_buffer piece = piece_of(&move->recv, from);
 
         status = umi_coll_recv(coll, from, 0, &piece);
-        if (status == UMX_OK) {
-            status = umi_coll_send(coll, (comm->rank + i) % comm->size, 0,
-                                   &own);
-        }
     }
     return status;
 }
@@ -472,20 +490,25 @@ allgather_ring(umi_coll *coll)
 static umx_status
 allgather_next(umi_coll *coll)
 {
-    umi_move  *move   = move_of(coll);
-    int        size   = coll->comm->size;
-    unsigned   rounds = (size <= WINDOW) ? 1 : (unsigned)size - 1;
-    umx_status status = UMX_OK;
+    umi_move  *move    = move_of(coll);
+    int        size    = coll->comm->size;
+    bool       is_ring = size > WINDOW;
+    unsigned   rounds  = is_ring ? (unsigned)size - 1 : 1;
+    umx_status status  = UMX_OK;
 
-    if (coll->round == 0 && !move->is_in_place) {
-        umx_buffer own = piece_of(&move->recv, coll->comm->rank);
-
-        status = copy(&own, &move->send.buf);
+    if (coll->round == rounds) {
+        return UMX_OK;
     }
-    if (status != UMX_OK || size == 1 || coll->round == rounds) {
-        return status;
+    if (!is_ring) {
+        status = allgather_all(coll);
+    } else {
+        if (coll->round == 0) {
+            status = copy_own(move);
+        }
+        if (status == UMX_OK) {
+            status = allgather_ring(coll);
+        }
     }
-    status = (size <= WINDOW) ? allgather_all(coll) : allgather_ring(coll);
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
@@ -535,29 +558,28 @@ alltoall_next(umi_coll *coll)
     umi_move  *move = move_of(coll);
     int        rank = coll->comm->rank, size = coll->comm->size;
     int        first  = 1 + (int)coll->round * WINDOW;
+    int        end    = (first + WINDOW < size) ? first + WINDOW : size;
     umx_status status = UMX_OK;
 
-    if (coll->round == 0) {
-        umx_buffer in  = piece_of(&move->recv, rank),
-                   out = piece_of(&move->send, rank);
+    for (int i = first; i < end && status == UMX_OK; i++) {
+        int        to  = (rank + i) % size;
+        umx_buffer out = piece_of(&move->send, to);
+
+        status = umi_coll_send(coll, to, 0, &out);
+    }
+    if (coll->round == 0 && status == UMX_OK) {
+        umx_buffer in  = piece_of(&move->recv, rank);
+        umx_buffer out = piece_of(&move->send, rank);
 
         status = copy(&in, &out);
     }
-    if (status != UMX_OK || first >= size) {
-        return status;
-    }
-    for (int i = first; i < size && i < first + WINDOW && status == UMX_OK;
-         i++) {
-        int        from = (rank - i + size) % size, to = (rank + i) % size;
-        umx_buffer in  = piece_of(&move->recv, from),
-                   out = piece_of(&move->send, to);
+    for (int i = first; i < end && status == UMX_OK; i++) {
+        int        from = (rank - i + size) % size;
+        umx_buffer in   = piece_of(&move->recv, from);
 
         status = umi_coll_recv(coll, from, 0, &in);
-        if (status == UMX_OK) {
-            status = umi_coll_send(coll, to, 0, &out);
-        }
     }
-    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    return (status == UMX_OK && first < size) ? UMX_INPROGRESS : status;
 }
 
 static const umi_coll_type alltoall_type = {

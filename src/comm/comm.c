@@ -69,6 +69,7 @@ umi_comm_put(umx_comm *comm)
         umi_node_remove(&comm->node);
         hub->past[hub->num_past++ % UMI_PAST_COMMS] = comm->id;
     }
+    umi_local_end(comm);
     umi_node_remove(&comm->group_node);
     umi_group_put(comm->group);
     free(comm->room);
@@ -240,11 +241,13 @@ revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
     comm->failure.cause = cause;
     umi_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
     umi_comm_hold(comm);
+    umi_local_revoke(comm);
     if (!is_told) {
         tell(comm, except);
     }
     umi_match_end(comm, UMX_ERR_RANK_FAILED);
     umi_coll_fail_all(comm);
+    umi_local_end(comm);
     umi_comm_put(comm);
 }
 

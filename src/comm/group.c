@@ -334,7 +334,7 @@ umi_member_send(umi_member *member, const umi_comm_header *header,
                 const void *data, size_t len)
 {
     bool is_end = header->kind == UMI_COMM_FAILED ||
-                  header->kind == UMI_COMM_BYE;
+                  header->kind == UMI_COMM_BYE || header->kind == UMI_COMM_DONE;
     umx_ep    *ep;
     umx_status status = umi_member_ep(member, &ep);
 
