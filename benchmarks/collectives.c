@@ -8,9 +8,10 @@
  *                           memory|user TIMES" of standard input have all do it
  *                           TIMES times, and print seconds of one, on rank 0
  *
- * BYTES: of alltoall and allgather what a rank sends to each other; of the others
- * what each has. Each rank stays on one processor. memory: of umx_memh_alloc(); user: of malloc(). The line
- * "explain" prints which way the messages of rank 0 take.
+ * BYTES: of alltoall and allgather what a rank sends to each other; of the
+ * others what each has. Each rank stays on one processor. memory: of
+ * umx_memh_alloc(); user: of malloc(). The line "explain" prints which way the
+ * messages of rank 0 take.
  */
 #define _GNU_SOURCE /* sched_setaffinity() */
 #include <arpa/inet.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <umx/umx.h>
@@ -25,7 +27,9 @@
 
 enum {
     MAX_RANKS = 64,
-    LINE_MAX_ = 128
+    LINE_SIZE = 128, /* of a command */
+    PAGE      = 4096,
+    HUGE_MIN  = 4 * 1024 * 1024 /* bytes; as NumPy does */
 };
 
 typedef struct side {
@@ -77,10 +81,13 @@ allocate(side *s, size_t len, const char *kind)
         s->buf      = *umx_memh_buffer(s->memh);
         s->buf.memh = s->memh;
     } else {
-        void *data = aligned_alloc(64, (len + 63) / 64 * 64);
+        void *data = aligned_alloc(PAGE, (len + PAGE - 1) / PAGE * PAGE);
 
         if (data == NULL) {
             check(UMX_ERR_NO_MEMORY, "memory");
+        }
+        if (len >= HUGE_MIN) {
+            (void)madvise(data, len, MADV_HUGEPAGE);
         }
         s->buf = umx_host_buffer(data, len);
     }
@@ -204,7 +211,7 @@ serve(int rank, int port, FILE *commands)
                                  .size     = num_ranks,
                                  .addr     = (struct sockaddr *)&addr,
                                  .addr_len = sizeof(addr)};
-    char               line[LINE_MAX_], name[16], kind[16];
+    char               line[LINE_SIZE], name[16], kind[16];
     umx_request       *req;
     size_t             len;
     int                times;
@@ -238,7 +245,7 @@ int
 main(int argc, char **argv)
 {
     FILE *pipes[MAX_RANKS];
-    char  line[LINE_MAX_];
+    char  line[LINE_SIZE];
     int   status, failed = 0;
 
     if (argc != 3 || (num_ranks = atoi(argv[2])) < 1 || num_ranks > MAX_RANKS) {

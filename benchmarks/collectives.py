@@ -104,6 +104,7 @@ def serve_mpi(commands: IO[str]) -> None:
         many = ranks if operation in ("alltoall", "allgather") else 1
         sent = numpy.zeros(size * (ranks if operation == "alltoall" else 1), "u1")
         received = numpy.zeros(size * many, "u1")
+        sent[:] = received[:] = 1  # memory of its own, not the system's page of zeros
         counts = [0 if rank == comm.rank else size for rank in range(ranks)]
         if operation == "barrier":
             function = comm.Barrier

@@ -30,7 +30,8 @@
 enum {
     NAP_MIN_NS = 1000000,
     NAP_MAX_NS = 10000000,
-    YIELDS     = 32 /* before a wait sleeps */
+    YIELDS     = 32, /* before a wait sleeps, and ... */
+    YIELD_NS   = 100000
 };
 
 unsigned
@@ -295,15 +296,19 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
 }
 
 /* What a peer of this host has still to do it may do at once, if it gets this
- * core. */
+ * core; and a sleep costs as much as some polls. Where nobody else wants the
+ * core, poll for YIELD_NS. */
 static void
 yield_until_done(umx_request *req)
 {
-    for (int i = 0; i < YIELDS && !req->is_done; i++) {
+    uint64_t end = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
+
+    for (int i = 0; !req->is_done; i++) {
         (void)umx_worker_poll(req->worker);
-        if (!req->is_done) {
-            (void)sched_yield();
+        if (req->is_done || (i >= YIELDS && umi_is_past(umi_ticks(), end))) {
+            return;
         }
+        (void)sched_yield();
     }
 }
 
