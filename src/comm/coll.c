@@ -62,6 +62,23 @@ umi_coll_describe_first(const umx_comm *comm, const char **name_p,
 }
 
 bool
+umi_coll_awaits(const umx_comm *comm, int rank)
+{
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        const umi_coll *coll = umi_container_of(node, umi_coll, node);
+
+        for (size_t i = 0; i < coll->max_xfers; i++) {
+            const umi_xfer *xfer = &coll->xfers[i];
+
+            if (xfer->is_used && xfer->rank == rank && xfer->sub == NULL) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool
 umi_coll_needs(const umx_comm *comm, uint64_t number)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
@@ -76,7 +93,7 @@ umi_coll_needs(const umx_comm *comm, uint64_t number)
  */
 
 umx_status
-umi_check_buffer(const umx_buffer *buf)
+umi_coll_check_buffer(const umx_buffer *buf)
 {
     if (buf->layout != NULL) {
         return UMX_ERR_UNSUPPORTED;
@@ -126,6 +143,17 @@ umi_coll_give_up(umi_coll *coll, umx_status status)
     return status;
 }
 
+/* The message of a rank of this host is over. */
+static void
+end_lent(umi_xfer *xfer)
+{
+    if (xfer->ep != NULL) {
+        umx_loan_end(xfer->ep, &xfer->loan);
+    }
+    xfer->is_used = false;
+    xfer->coll->num_pending--;
+}
+
 /* It cannot go on: receives that wait for nothing any more go, what is with UCX
  * is waited for. */
 static void
@@ -144,8 +172,7 @@ withdraw(umi_coll *coll)
         if (xfer->is_used && xfer->sub != NULL) {
             umx_request_cancel(xfer->sub);
         } else if (xfer->is_used && (xfer->is_lent || xfer->is_pull)) {
-            xfer->is_used = false;
-            coll->num_pending--;
+            end_lent(xfer);
         }
     }
 }
@@ -251,6 +278,7 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
             xfer->is_used = true;
             xfer->is_lent = false;
             xfer->is_pull = false;
+            xfer->ep      = NULL;
             xfer->coll    = coll;
             xfer->sub     = NULL;
             xfer->rank    = rank;
@@ -351,7 +379,7 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
-    status = umi_local_send(coll, rank, round, buf);
+    status = umi_local_send(coll, xfer);
     if (status == UMX_INPROGRESS) {
         xfer->is_lent = true;
         coll->num_pending++;
@@ -389,11 +417,13 @@ take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
 {
     umx_status status;
 
-    xfer->is_pull = parcel->is_pull;
+    xfer->is_pull = parcel->is_pull || parcel->is_loan;
     status        = umi_local_recv(xfer->coll->comm, parcel, &xfer->buf, params,
                                    &xfer->sub);
-    if (status == UMX_OK && parcel->is_pull && !end_pull(xfer)) {
-        xfer->sub = NULL;
+    if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
+        (status == UMX_ERR_CONNECTION_RESET && parcel->is_loan &&
+         umi_local_is_spoilt(xfer->coll->comm, xfer->rank))) {
+        xfer->sub = NULL; /* the end of the operation is under way */
         return UMX_INPROGRESS;
     }
     return status;
@@ -607,8 +637,7 @@ umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
 
         if (xfer->is_used && xfer->is_lent && xfer->rank == rank &&
             xfer->round == round) {
-            xfer->is_used = false;
-            coll->num_pending--;
+            end_lent(xfer);
             umi_comm_hold(comm);
             advance(coll);
             umi_comm_put(comm);

@@ -10,7 +10,6 @@
  * A rank sends before it receives: a receive may copy at once, and the others
  * need not wait for that. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/comm.h"
 
@@ -72,10 +71,9 @@ copy(const umx_buffer *to, const umx_buffer *from)
     if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
     }
-    if (to->len != 0 && to->data != from->data) {
-        memcpy(to->data, from->data, to->len);
-    }
-    return UMX_OK;
+    return (to->data != from->data) ?
+               umx_buffer_write(to, from->data, to->len) :
+               UMX_OK;
 }
 
 static umx_status
@@ -100,7 +98,7 @@ set_side(const umx_comm *comm, umi_side *side, const umx_buffer *buf,
 {
     size_t     size   = (size_t)comm->size;
     size_t     next   = 0;
-    umx_status status = umi_check_buffer(buf);
+    umx_status status = umi_coll_check_buffer(buf);
 
     if (status != UMX_OK) {
         return status;
@@ -271,7 +269,7 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
     umi_move  *move;
 
     if (status == UMX_OK) {
-        status = umi_check_buffer(buf);
+        status = umi_coll_check_buffer(buf);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &bcast_type, (size_t)comm->size, &move);
@@ -337,7 +335,8 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
     if (send == UMX_IN_PLACE && !is_root) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (send != UMX_IN_PLACE && (status = umi_check_buffer(send)) != UMX_OK) {
+    if (send != UMX_IN_PLACE &&
+        (status = umi_coll_check_buffer(send)) != UMX_OK) {
         return status;
     }
     if (is_root && (recv == NULL || (send != UMX_IN_PLACE &&
@@ -410,7 +409,7 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     if ((recv == NULL && !is_root) || (is_root && send == NULL)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (recv != NULL && (status = umi_check_buffer(recv)) != UMX_OK) {
+    if (recv != NULL && (status = umi_coll_check_buffer(recv)) != UMX_OK) {
         return status;
     }
     if (is_root && recv != NULL && umi_buffers_overlap(send, recv)) {
@@ -529,10 +528,10 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
 
     if (status == UMX_OK && send != UMX_IN_PLACE) {
         status = umi_buffers_overlap(send, recv) ? UMX_ERR_INVALID_PARAM :
-                                                   umi_check_buffer(send);
+                                                   umi_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = umi_check_buffer(recv);
+        status = umi_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &allgather_type, 2 * (size_t)comm->size, &move);
@@ -602,10 +601,10 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
     if (status == UMX_OK) {
         status = (send == NULL || umi_buffers_overlap(send, recv)) ?
                      UMX_ERR_INVALID_PARAM :
-                     umi_check_buffer(send);
+                     umi_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = umi_check_buffer(recv);
+        status = umi_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &alltoall_type, 2 * (size_t)comm->size, &move);

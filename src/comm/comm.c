@@ -302,7 +302,10 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     if (comm->ranks[rank].is_gone) { /* what has not come does not come */
         comm->ranks[rank].num_expected = comm->ranks[rank].num_received;
         umi_match_rank_gone(comm, rank);
-        return;
+        (void)umi_local_look(comm); /* what it has left there */
+        if (!umi_coll_awaits(comm, rank)) {
+            return;
+        }
     }
     umi_comm_revoke(comm, rank, member->cause, false,
                     "rank %d has ended: %s%s%s", rank, text,

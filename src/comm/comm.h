@@ -281,6 +281,8 @@ typedef struct umi_xfer {
     bool         is_used;
     bool         is_lent; /* to the rank, which pulls it and says DONE */
     bool         is_pull; /* from a rank, which waits for DONE */
+    umx_ep      *ep;      /* that `loan` is of; or NULL */
+    umx_loan     loan;
 } umi_xfer;
 
 /* A message of an operation that has come, and not been received: by the
@@ -290,7 +292,8 @@ typedef struct umi_parcel {
     size_t          len;
     umx_message    *message; /* NULL: the rest is of a cell */
     uint64_t        cell;
-    bool            is_pull;
+    bool            is_pull; /* like the next: the sender waits for DONE */
+    bool            is_loan;
     size_t          at;
     uint64_t        word;
     uint64_t        offset;
@@ -329,7 +332,7 @@ umx_status umi_coll_give_up(umi_coll *coll, umx_status status);
 
 /* Can an operation take the buffer? UMX_ERR_UNSUPPORTED: a layout;
  * UMX_ERR_INVALID_PARAM. */
-umx_status umi_check_buffer(const umx_buffer *buf);
+umx_status umi_coll_check_buffer(const umx_buffer *buf);
 
 bool umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
 
@@ -356,6 +359,9 @@ void umi_coll_fail_all(umx_comm *comm);
 /* No operation begins any more: what has come for later ones goes. */
 void umi_coll_drop_early(umx_comm *comm);
 
+/* Does an operation wait for that rank? */
+bool umi_coll_awaits(const umx_comm *comm, int rank);
+
 /* A rank has left before operation `number`: those from then on cannot end. */
 bool umi_coll_needs(const umx_comm *comm, uint64_t number);
 
@@ -375,8 +381,7 @@ void umi_local_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
 
 /* Send a message of an operation. UMX_OK: it has gone; UMX_INPROGRESS: it is
  * lent until umi_coll_on_done(); UMX_ERR_UNSUPPORTED: by the channel. */
-umx_status umi_local_send(umi_coll *coll, int rank, unsigned round,
-                          const umx_buffer *buf);
+umx_status umi_local_send(umi_coll *coll, umi_xfer *xfer);
 
 /* Receive the bytes of a parcel, which is gone then, as umx_rma_get() does. */
 umx_status umi_local_recv(umx_comm *comm, const umi_parcel *parcel,

@@ -10,10 +10,10 @@
  *
  * A cell is there when its number is: the sender stores that last. It means a
  * message whose bytes lie in the ring (DATA), or one whose bytes lie in a
- * memory of the sender's, which the receiver maps and copies from (PULL); then
- * the receiver says DONE in a cell of the sender's inbox. Where there is no
- * room, or no inbox yet, a message takes the channel: the receiver takes
- * whatever comes.
+ * memory of the sender's, which the receiver maps and copies from (PULL), or in
+ * other memory, which it reads by the kernel (LOAN); then the receiver says
+ * DONE in a cell of the sender's inbox. Where there is no room, or no inbox
+ * yet, a message takes the channel: the receiver takes whatever comes.
  *
  * The inbox is offered to a rank when its first message has come over the
  * channel, or is waited for and there is a connection.
@@ -42,14 +42,16 @@ enum {
     RING_SHARE = 4,              /* of a ring that a message may take at most */
     MAX_RANKS  = 256,            /* of a communicator with inboxes */
     PULL_MIN   = 16 * 1024,      /* bytes */
-    MAX_KEYS   = 8,              /* of a rank, that are kept open */
+    LEND_MIN   = 32 * 1024,
+    MAX_KEYS   = 8, /* of a rank, that are kept open */
     KEY_MAX    = 4096
 };
 
 typedef enum cell_kind {
     CELL_DATA = 1,
     CELL_PULL,
-    CELL_DONE
+    CELL_DONE,
+    CELL_LOAN
 } cell_kind;
 
 typedef struct cell {
@@ -62,8 +64,9 @@ typedef struct cell {
     uint64_t what;
     uint64_t bytes;
     uint64_t len;
-    uint64_t offset; /* PULL: in the memory */
-    uint64_t word;   /* DATA: the bytes, if they fit; PULL: bytes of the key */
+    uint64_t offset; /* PULL: in the memory; LOAN: its number */
+    uint64_t word;   /* DATA: the bytes, if they fit; PULL: bytes of the key;
+                        LOAN: its slot */
 } cell;
 
 _Static_assert(sizeof(cell) == LINE, "one line");
@@ -412,20 +415,37 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
     return *offset_p <= all->len && buf->len <= all->len - *offset_p;
 }
 
-umx_status
-umi_local_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
+/* Lend the bytes to the rank, if it reads what others lend. */
+static bool
+lend(umx_comm *comm, umi_xfer *xfer, cell *c)
 {
-    umx_comm   *comm = coll->comm;
-    peer       *p    = peer_to(comm, rank);
-    cell        c    = {.kind   = CELL_DATA,
-                        .op     = (uint8_t)coll->type->kind,
-                        .round  = (uint16_t)round,
-                        .number = coll->number,
-                        .what   = coll->what,
-                        .bytes  = coll->bytes,
-                        .len    = buf->len};
-    const void *key;
-    size_t      len = buf->len;
+    umx_ep *ep = comm->ranks[xfer->rank].member->out;
+
+    if (ep == NULL || umx_loan_begin(ep, &xfer->buf, &xfer->loan) != UMX_OK) {
+        return false;
+    }
+    xfer->ep  = ep;
+    c->kind   = CELL_LOAN;
+    c->offset = xfer->loan.id;
+    c->word   = xfer->loan.slot;
+    return true;
+}
+
+umx_status
+umi_local_send(umi_coll *coll, umi_xfer *xfer)
+{
+    umx_comm         *comm = coll->comm;
+    const umx_buffer *buf  = &xfer->buf;
+    peer             *p    = peer_to(comm, xfer->rank);
+    cell              c    = {.kind   = CELL_DATA,
+                              .op     = (uint8_t)coll->type->kind,
+                              .round  = xfer->round,
+                              .number = coll->number,
+                              .what   = coll->what,
+                              .bytes  = coll->bytes,
+                              .len    = buf->len};
+    const void       *key;
+    size_t            len = buf->len;
 
     if (p == NULL || buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
@@ -437,6 +457,15 @@ umi_local_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         if (len <= KEY_MAX && put(comm, p, &c, key, len)) {
             return UMX_INPROGRESS;
         }
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len >= LEND_MIN && len > comm->local->ring / RING_SHARE &&
+        lend(comm, xfer, &c)) {
+        if (put(comm, p, &c, NULL, 0)) {
+            return UMX_INPROGRESS;
+        }
+        umx_loan_end(xfer->ep, &xfer->loan);
+        xfer->ep = NULL;
         return UMX_ERR_UNSUPPORTED;
     }
     if (len != 0 && len <= sizeof(c.word)) {
@@ -554,6 +583,19 @@ pull(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
                                 status;
 }
 
+/* Read what the rank lends. */
+static umx_status
+read_loan(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf)
+{
+    umi_member *member = comm->ranks[parcel->header.source].member;
+    umx_loan    loan   = {.id   = parcel->offset,
+                          .len  = parcel->len,
+                          .slot = (uint32_t)parcel->word};
+
+    return (member->out != NULL) ? umx_loan_read(member->out, &loan, buf) :
+                                   UMX_ERR_CONNECTION_RESET;
+}
+
 umx_status
 umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
                const umx_op_params *params, umx_request **req_p)
@@ -563,6 +605,8 @@ umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
 
     if (parcel->is_pull) {
         status = pull(comm, parcel, buf, params, req_p);
+    } else if (parcel->is_loan) {
+        status = read_loan(comm, parcel, buf);
     } else if (parcel->len > sizeof(parcel->word)) {
         status = umx_buffer_write(buf, ring + parcel->at, parcel->len);
     } else if (parcel->len != 0) {
@@ -587,6 +631,8 @@ is_sound(const umi_local *local, const cell *c)
         break;
     case CELL_DONE:
         return true;
+    case CELL_LOAN:
+        return c->word <= UINT32_MAX;
     default:
         return false;
     }
@@ -608,6 +654,7 @@ take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
                                      .bytes  = c->bytes},
                          .cell    = index,
                          .is_pull = c->kind == CELL_PULL,
+                         .is_loan = c->kind == CELL_LOAN,
                          .len     = c->len,
                          .at      = c->at,
                          .word    = c->word,
@@ -632,7 +679,8 @@ look_at(umi_local *local, int rank)
     peer *p          = &local->peers[rank];
     bool  is_any_new = false;
 
-    while (!local->is_ended) {
+    /* No more at a time: a rank may write as fast as it is read. */
+    for (int i = 0; i < CELLS && !local->is_ended; i++) {
         cell *from = cell_of(p->in, p->seen);
         cell  c;
 
@@ -704,10 +752,10 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
                                               "it has offered no inbox");
         } else {
             len = snprintf(text, size,
-                           "shared memory: up to %zu bytes through its inbox, "
-                           "from %d bytes on it copies from a Memory that they "
-                           "lie in, else the channel",
-                           comm->local->ring / RING_SHARE, PULL_MIN);
+                           "shared memory: its inbox; from %d bytes on it "
+                           "copies from a Memory that they lie in, and from %d "
+                           "on reads other memory",
+                           PULL_MIN, LEND_MIN);
         }
     }
     return (size_t)len;

@@ -332,7 +332,7 @@ static umx_status
 check_host(const umx_buffer *buf)
 {
     return (buf->memtype > UMX_MEMTYPE_HOST) ? UMX_ERR_UNSUPPORTED :
-                                               umi_check_buffer(buf);
+                                               umi_coll_check_buffer(buf);
 }
 
 static umx_status
