@@ -163,7 +163,7 @@ def compare(ranks: int, options: argparse.Namespace) -> None:
     ours = Side([program(), str(free_port()), str(ranks)])
     mpi = start_mpi(options.mpi, ranks)
     print(f"\n{ranks} ranks")
-    print(f"{'operation':12}{'bytes':>6} {'kind':8}{'mpi4py':>10}{'umx':>10}{'ratio':>7}")
+    print(f"{'operation':12}{'bytes':>6} kind{'mpi4py':>14}{'umx':>10}{'ratio':>7}")
     for operation in options.operations.split(","):
         is_barrier = operation == "barrier"
         for size in [8] if is_barrier else sizes(options.sizes):
