@@ -408,7 +408,10 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     }
     xfer->sub     = NULL;
     xfer->is_used = false;
-    (void)umi_member_check(comm->ranks[rank].member, status);
+    if (status < 0 && !umi_member_check(comm->ranks[rank].member, status) &&
+        status != UMX_ERR_NO_MEMORY && status != UMX_ERR_UNSUPPORTED) {
+        umi_member_fail(comm->ranks[rank].member, status, umx_ep_reason(ep));
+    }
     return status;
 }
 

@@ -293,8 +293,9 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
 void
 umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
 {
-    int         rank = umi_comm_rank_of(comm, member);
-    const char *text = umx_status_string(member->cause);
+    int         rank    = umi_comm_rank_of(comm, member);
+    const char *text    = umx_status_string(member->cause);
+    uint64_t    stopped = umi_group_stopped_ns(comm->group);
 
     if (rank < 0 || comm->is_closed) {
         return;
@@ -306,6 +307,13 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
         if (!umi_coll_awaits(comm, rank)) {
             return;
         }
+    }
+    if (stopped != 0) {
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_TIMED_OUT, false,
+                        "rank %d has made no progress for %.1f s, and rank %d "
+                        "has gone",
+                        comm->rank, (double)stopped / 1e9, rank);
+        return;
     }
     umi_comm_revoke(comm, rank, member->cause, false,
                     "rank %d has ended: %s%s%s", rank, text,

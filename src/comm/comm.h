@@ -85,7 +85,8 @@ struct umi_group {
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
     uint64_t    next_beat_ns;
-    unsigned    refs; /* one of each comm */
+    uint64_t    late_ns; /* by which the last beat was too late; 0: not */
+    unsigned    refs;    /* one of each comm */
 };
 
 umi_group *umi_group_new(umi_hub *hub, int rank, int size);
@@ -97,6 +98,10 @@ void umi_group_start(umi_group *group);
 /* `address` becomes the member's; false: out of memory, or no address. */
 bool umi_member_set_address(umi_member *member, const void *address,
                             size_t len);
+
+/* How long this process has been stopped just now, if for so long that the
+ * others take it for dead; or 0. */
+uint64_t umi_group_stopped_ns(const umi_group *group);
 
 /* Endpoints of the member; their ends are the member's. */
 void umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine);

@@ -220,6 +220,16 @@ umx_worker_turn_is_over(const umx_worker *worker)
     return umi_is_past(umi_ticks(), worker->turn_end);
 }
 
+void
+umx_worker_extend_turn(umx_worker *worker, uint64_t max_ns)
+{
+    uint64_t more = umi_ticks_from_ns(max_ns);
+
+    more             = (more < worker->turn_ticks) ? more : worker->turn_ticks;
+    worker->turn_end = (umi_ticks() + more) | 1;
+    worker->stats.extended_turns++;
+}
+
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
