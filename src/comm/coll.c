@@ -372,7 +372,7 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
     umx_op_params   params;
     umi_xfer       *xfer;
-    umx_ep         *ep;
+    umx_ep         *ep = NULL; /* it has gone */
     umx_status      status;
 
     xfer = new_xfer(coll, rank, round, buf);
@@ -387,8 +387,6 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     }
     if (status == UMX_ERR_UNSUPPORTED) {
         status = umi_member_ep(comm->ranks[rank].member, &ep);
-    } else {
-        ep = NULL; /* it has gone */
     }
     if (ep == NULL || status != UMX_OK) {
         xfer->is_used = false;

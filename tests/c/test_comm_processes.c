@@ -9,13 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <umx/umx.h>
 
 enum {
     RANKS     = 3,
     WARM_UP   = 8, /* operations before a rank says that it runs */
     MAX_PIECE = 600000,
-    ROUNDS    = 4
+    ROUNDS    = 4,
+    PAUSES    = 20,
+    PAUSE_MS  = 20
 };
 
 static const uint64_t heartbeat_ns = 1000000000;
@@ -192,6 +195,43 @@ be_well(const char *arg)
     return 0;
 }
 
+/* Rank 0 sleeps until the others come, each time: write how long it took in
+ * all, and how much of that the processor worked. */
+static int
+be_late(const char *arg)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
+
+    int             rank;
+    unsigned        port;
+    double          took[2] = {0};
+    umx_request    *req;
+    struct timespec start, cpu_start, end, cpu_end;
+
+    MUST(sscanf(arg, "%d %u", &rank, &port) == 2);
+    join(rank, (uint16_t)port);
+    for (unsigned round = 0; round < WARM_UP; round++) {
+        MUST(exchange(rank, round) == UMX_OK);
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu_start);
+    for (int i = 0; i < PAUSES; i++) {
+        if (rank != 0) {
+            (void)nanosleep(&pause, NULL);
+        }
+        MUST(finish(umx_barrier(comm, NULL, &req), &req) == UMX_OK);
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu_end);
+    took[0] = (double)(end.tv_sec - start.tv_sec) +
+              1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    took[1] = (double)(cpu_end.tv_sec - cpu_start.tv_sec) +
+              1e-9 * (double)(cpu_end.tv_nsec - cpu_start.tv_nsec);
+    child_write(CHILD_OUT, took, sizeof(took));
+    leave();
+    return 0;
+}
+
 /* ---- the test ------------------------------------------------------------
  */
 
@@ -258,6 +298,26 @@ test_all_ways(void **state)
     }
 }
 
+/* Heartbeats alone would wake it twice a second. */
+static void
+test_a_sleeping_rank_is_woken(void **state)
+{
+    child  children[RANKS];
+    double took[RANKS][2];
+
+    (void)state;
+    start(children, "late");
+    for (int rank = 0; rank < RANKS; rank++) {
+        child_read(children[rank].in, took[rank], sizeof(took[rank]));
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(child_end(&children[rank], 0), 0);
+    }
+    assert_true(took[0][0] >= 1e-3 * PAUSE_MS * PAUSES);
+    assert_true(took[0][0] < 0.25 * PAUSES);
+    assert_true(took[0][1] < took[0][0] / 2);
+}
+
 static void
 test_a_rank_is_killed(void **state)
 {
@@ -302,13 +362,15 @@ test_a_rank_is_stopped(void **state)
 int
 main(int argc, char **argv)
 {
-    static const child_entry entries[] = {{"rank", be_rank}, {"well", be_well}};
+    static const child_entry entries[] = {
+        {"rank", be_rank}, {"well", be_well}, {"late", be_late}};
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_ways),
+        cmocka_unit_test(test_a_sleeping_rank_is_woken),
         cmocka_unit_test(test_a_rank_is_killed),
         cmocka_unit_test(test_a_rank_is_stopped),
     };
 
-    child_role(argc, argv, entries, 2);
+    child_role(argc, argv, entries, 3);
     return UNIT_RUN(tests);
 }
