@@ -18,10 +18,9 @@ enum {
     MAX_PIECE = 600000,
     ROUNDS    = 4,
     PAUSES    = 20,
-    PAUSE_MS  = 20
+    PAUSE_MS  = 20,
+    BEAT_NS   = 1000000000
 };
-
-static const uint64_t heartbeat_ns = 1000000000;
 
 static umx_context *context;
 static umx_worker  *worker;
@@ -54,7 +53,7 @@ finish(umx_status status, umx_request **req_p)
 }
 
 static void
-join(int rank, uint16_t port)
+join(int rank, uint16_t port, uint64_t heartbeat_ns)
 {
     struct sockaddr_in addr   = {.sin_family      = AF_INET,
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -160,7 +159,7 @@ be_rank(const char *arg)
     char             ready = 1;
 
     MUST(sscanf(arg, "%d %u", &rank, &port) == 2);
-    join(rank, (uint16_t)port);
+    join(rank, (uint16_t)port, BEAT_NS);
     for (unsigned round = 0; status == UMX_OK; round++) {
         status = exchange(rank, round);
         if (round == WARM_UP) {
@@ -184,7 +183,7 @@ be_well(const char *arg)
     umx_request     *req;
 
     MUST(sscanf(arg, "%d %u", &rank, &port) == 2);
-    join(rank, (uint16_t)port);
+    join(rank, (uint16_t)port, BEAT_NS);
     for (unsigned round = 0; round < 200; round++) {
         MUST(exchange(rank, round) == UMX_OK);
     }
@@ -209,7 +208,7 @@ be_late(const char *arg)
     struct timespec start, cpu_start, end, cpu_end;
 
     MUST(sscanf(arg, "%d %u", &rank, &port) == 2);
-    join(rank, (uint16_t)port);
+    join(rank, (uint16_t)port, 0);
     for (unsigned round = 0; round < WARM_UP; round++) {
         MUST(exchange(rank, round) == UMX_OK);
     }
@@ -298,7 +297,7 @@ test_all_ways(void **state)
     }
 }
 
-/* Heartbeats alone would wake it twice a second. */
+/* Without that it looks twice a second, to say what it waits in. */
 static void
 test_a_sleeping_rank_is_woken(void **state)
 {
@@ -314,7 +313,7 @@ test_a_sleeping_rank_is_woken(void **state)
         assert_int_equal(child_end(&children[rank], 0), 0);
     }
     assert_true(took[0][0] >= 1e-3 * PAUSE_MS * PAUSES);
-    assert_true(took[0][0] < 0.25 * PAUSES);
+    assert_true(took[0][0] < 0.1 * PAUSES);
     assert_true(took[0][1] < took[0][0] / 2);
 }
 
