@@ -305,6 +305,20 @@ end_pull(const umi_xfer *xfer)
     return true;
 }
 
+/* Has the rank closed its connection, without a goodbye? Its last messages,
+ * which may tell why, come before on_state() of group.c is told, which ends the
+ * operation if they do not. */
+static bool
+is_leaving(const umx_comm *comm, int rank)
+{
+    const umi_member *member = comm->ranks[rank].member;
+
+    return !comm->ranks[rank].is_gone && !member->is_dead &&
+           member->out != NULL &&
+           umx_ep_get_state(member->out) == UMX_EP_OPEN &&
+           umx_ep_is_peer_closed(member->out);
+}
+
 static void
 on_xfer(umx_request *sub, umx_status status, void *arg)
 {
@@ -314,6 +328,11 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
 
     (void)sub;
     xfer->sub = NULL;
+    if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
+        is_leaving(comm, xfer->rank)) {
+        xfer->is_lent = true; /* withdraw() ends it */
+        return;
+    }
     if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
         !end_pull(xfer)) {
         return;
@@ -404,7 +423,12 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         coll->num_pending++;
         return UMX_OK;
     }
-    xfer->sub     = NULL;
+    xfer->sub = NULL;
+    if (status < 0 && is_leaving(comm, rank)) {
+        xfer->is_lent = true; /* withdraw() ends it */
+        coll->num_pending++;
+        return UMX_OK;
+    }
     xfer->is_used = false;
     if (status < 0 && !umi_member_check(comm->ranks[rank].member, status) &&
         status != UMX_ERR_NO_MEMORY && status != UMX_ERR_UNSUPPORTED) {
