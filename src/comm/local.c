@@ -415,6 +415,15 @@ is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
     return *offset_p <= all->len && buf->len <= all->len - *offset_p;
 }
 
+/* What the ring takes is not worth a call of the system. */
+static size_t
+lend_min(const umi_local *local)
+{
+    size_t most = local->ring / RING_SHARE;
+
+    return (most + 1 > LEND_MIN) ? most + 1 : LEND_MIN;
+}
+
 /* Lend the bytes to the rank, if it reads what others lend. */
 static bool
 lend(umx_comm *comm, umi_xfer *xfer, cell *c)
@@ -459,8 +468,7 @@ umi_local_send(umi_coll *coll, umi_xfer *xfer)
         }
         return UMX_ERR_UNSUPPORTED;
     }
-    if (len >= LEND_MIN && len > comm->local->ring / RING_SHARE &&
-        lend(comm, xfer, &c)) {
+    if (len >= lend_min(comm->local) && lend(comm, xfer, &c)) {
         if (put(comm, p, &c, NULL, 0)) {
             return UMX_INPROGRESS;
         }
@@ -751,11 +759,12 @@ umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
                            (p->why != NULL) ? p->why :
                                               "it has offered no inbox");
         } else {
-            len = snprintf(text, size,
-                           "shared memory: its inbox; from %d bytes on it "
-                           "copies from a Memory that they lie in, and from %d "
-                           "on reads other memory",
-                           PULL_MIN, LEND_MIN);
+            len = snprintf(
+                text, size,
+                "shared memory: its inbox; from %d bytes on it "
+                "copies from a Memory that they lie in, and from %zu "
+                "on reads other memory",
+                PULL_MIN, lend_min(comm->local));
         }
     }
     return (size_t)len;
