@@ -132,3 +132,59 @@ async def test_callbacks_run_in_the_order_of_completion(no_budget):
         while len(seen) < count:
             await asyncio.sleep(0)
         assert seen == list(range(count))
+
+
+@pytest.fixture
+def short_budget():
+    """Turns are over soon, and may be extended."""
+    ucp.reset()
+    ucp.init(TLS["shm"], config=ucp.Config(drain=1e-6))
+    yield
+    ucp.reset()
+
+
+async def extended_turns(client, server):
+    """How many turns became longer while 2000 messages went to and fro."""
+    before = client.worker.stats()["extended_turns"]
+    buffer = bytearray(1)
+    for _ in range(1000):
+        receiving = server.recv(buffer)
+        await client.send(b"x")
+        await receiving
+        await server.send(b"x")
+        await client.recv(buffer)
+    return client.worker.stats()["extended_turns"] - before
+
+
+async def test_a_turn_is_longer_if_nobody_waits_for_the_loop(short_budget):
+    async with connected_pair() as (client, server):
+        assert await extended_turns(client, server) > 0
+
+
+async def test_no_turn_is_longer_while_a_callback_waits(short_budget):
+    async with connected_pair() as (client, server):
+        loop = asyncio.get_running_loop()
+        handle = None
+
+        def again():
+            nonlocal handle
+            handle = loop.call_soon(again)
+
+        again()
+        await asyncio.sleep(0)
+        assert await extended_turns(client, server) == 0
+        handle.cancel()
+
+
+async def test_no_turn_is_longer_while_a_timer_is_due(short_budget):
+    async with connected_pair() as (client, server):
+        loop = asyncio.get_running_loop()
+        timer = None
+
+        def again():
+            nonlocal timer
+            timer = loop.call_at(loop.time() - 1, again)
+
+        again()
+        assert await extended_turns(client, server) == 0
+        timer.cancel()

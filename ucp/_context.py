@@ -54,7 +54,8 @@ class Config:
     spin: float | None = None
     """Longest time one ``await`` polls before it sleeps; 0 means never."""
     drain: float | None = None
-    """Longest time spent on messages in one turn of the event loop."""
+    """Longest time spent on messages in one turn of the event loop; a task
+    may take as long again if nothing else waits for the loop."""
     rndv_thresh_shm: int | None = None
     """Bytes; sends of this size and above go by rendezvous over shared
     memory."""

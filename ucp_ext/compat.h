@@ -46,6 +46,10 @@ PyErr_GetRaisedException(void)
 static inline void
 PyErr_SetRaisedException(PyObject *exc)
 {
+    if (exc == NULL) {
+        PyErr_Clear();
+        return;
+    }
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exc)), exc,
                   PyException_GetTraceback(exc));
 }

@@ -43,6 +43,10 @@ typedef struct block                 block;
     X(call_soon)                \
     X(call_soon_threadsafe)     \
     X(call_later)               \
+    X(_callback)                \
+    X(_ready)                   \
+    X(_scheduled)               \
+    X(_when)                    \
     X(call_exception_handler)   \
     X(cancel)                   \
     X(is_closed)                \

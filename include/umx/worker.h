@@ -79,8 +79,12 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
  */
 UMX_API void umx_worker_begin_turn(umx_worker *worker);
 
-/** True if `config.drain_ns` has passed since umx_worker_begin_turn(). */
+/** True if the turn has used up its time. */
 UMX_API bool umx_worker_turn_is_over(const umx_worker *worker);
+
+/** Give the turn `config.drain_ns` more, or `max_ns` if that is less: nothing
+ * else waits for the event loop. */
+UMX_API void umx_worker_extend_turn(umx_worker *worker, uint64_t max_ns);
 
 /** True if the worker has been armed and nothing has been posted since: its fd
  * covers all that can happen. False: umx_worker_drain() is owed before the
@@ -173,6 +177,7 @@ typedef struct umx_worker_stats {
     uint64_t spin_hits;       /* ... that ended with *done_p */
     uint64_t loans;           /* messages lent: umx_config.cma_max */
     uint64_t renewals;        /* of UCX's worker: docs/design.md */
+    uint64_t extended_turns;  /* umx_worker_extend_turn() */
 } umx_worker_stats;
 
 UMX_API void umx_worker_query(const umx_worker *worker,

@@ -358,30 +358,25 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     return status >= 0;
 }
 
-/* The other one, if both processes have made an endpoint; or NULL. */
-static umx_ep *
-second_ep(const umi_member *member, const umx_ep *ep)
-{
-    return (ep == member->mine) ? member->theirs : member->mine;
-}
-
 void
 umi_member_send(umi_member *member, const umi_comm_header *header,
                 const void *data, size_t len)
 {
     bool is_end = header->kind == UMI_COMM_FAILED ||
                   header->kind == UMI_COMM_BYE;
-    umx_ep    *ep;
+    umx_ep    *ep, *other;
     umx_status status = umi_member_ep(member, &ep);
 
     if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
-    if (status == UMX_OK && is_end && second_ep(member, ep) != NULL) {
-        /* Neither may be seen to end before that has come. */
-        (void)umi_ep_send_control(second_ep(member, ep), header, data, len);
+    /* The end of either endpoint is the end of the process: the message comes
+     * before both. */
+    other = (member->out == member->mine) ? member->theirs : member->mine;
+    if (status == UMX_OK && is_end && other != NULL) {
+        (void)umi_ep_send_control(other, header, data, len);
     }
-    if (status != UMX_OK && is_end) {
+    if (status != UMX_OK && (is_end || header->kind == UMI_COMM_DONE)) {
         umi_member_fail(member, status, "it could not be told of an end");
     }
 }
@@ -407,6 +402,26 @@ check(umi_member *member, uint64_t now)
     }
 }
 
+/* How much later than it should the beat comes, or will come; 0: in time. */
+static uint64_t
+lateness(const umi_group *group, uint64_t now)
+{
+    uint64_t limit = group->next_beat_ns + group->heartbeat_ns;
+
+    return (now > limit) ? now - group->next_beat_ns : 0;
+}
+
+uint64_t
+umi_group_stopped_ns(const umi_group *group)
+{
+    uint64_t late = 0;
+
+    if (group->heartbeat_ns != 0) {
+        late = lateness(group, umi_clock_ns());
+    }
+    return (late != 0) ? late : group->late_ns;
+}
+
 /* The root and each other process tell each other that they are alive. */
 static void
 beat(umx_timer *timer)
@@ -415,6 +430,7 @@ beat(umx_timer *timer)
     uint64_t   now   = umi_clock_ns();
 
     group->refs++;
+    group->late_ns = lateness(group, now);
     /* A process that has been stopped has heard nothing; what was sent to it
      * meanwhile comes now. */
     if (now - group->next_beat_ns > group->heartbeat_ns / 2 &&

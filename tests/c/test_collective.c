@@ -587,15 +587,6 @@ test_split(void **state)
  */
 
 static void
-expect_reason(world *w, int rank, const char *text)
-{
-    if (strstr(umx_comm_reason(w->comms[rank]), text) == NULL) {
-        print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
-    }
-    assert_non_null(strstr(umx_comm_reason(w->comms[rank]), text));
-}
-
-static void
 test_different_operations_are_told_apart(void **state)
 {
     world        *w = *state;

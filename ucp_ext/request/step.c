@@ -58,11 +58,15 @@ wait_inline(RequestObject *self)
     WorkerObject *worker = self->worker;
     umx_status    status = UMX_INPROGRESS;
 
-    while (worker->umx != NULL &&
-           umx_worker_spin(worker->umx, &self->is_told)) {
-        worker_after_call(worker);
-        if (self->is_settled || self->is_told) {
-            break; /* done, or the program is asked for memory */
+    while (worker->umx != NULL) {
+        if (umx_worker_spin(worker->umx, &self->is_told)) {
+            worker_after_call(worker);
+            if (self->is_settled || self->is_told) {
+                break; /* done, or the program is asked for memory */
+            }
+        } else if (!umx_worker_turn_is_over(worker->umx) ||
+                   !worker_extend_turn(worker)) {
+            break;
         }
     }
     if (!self->is_settled && worker->umx != NULL) {
@@ -81,9 +85,10 @@ wait_inline(RequestObject *self)
 
 /* Has the loop been kept waiting for too long? */
 static inline bool
-loop_is_due(const WorkerObject *worker)
+loop_is_due(WorkerObject *worker)
 {
-    return worker->loop != NULL && worker_turn_is_over(worker);
+    return worker->loop != NULL && worker_turn_is_over(worker) &&
+           !worker_extend_turn(worker);
 }
 
 static NOINLINE PySendResult

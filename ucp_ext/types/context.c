@@ -166,7 +166,8 @@ config_number(const umx_config *config, const config_field *field)
     return number;
 }
 
-/* What is wrong with it, and the number that was given. */
+/* Raise the exception for a configuration that umx_config_check() refuses,
+ * with the number that was given. */
 static void
 raise_config_error(mod_state *st, const umx_config *config)
 {

@@ -69,7 +69,7 @@ sender_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* What it has goes out still. */
+/* Give the sender of libumx back, which still sends what was given to it. */
 static void
 release(MessageSenderObject *self)
 {

@@ -179,7 +179,7 @@ serve_first(PoolObject *self)
     if (buffer == NULL) {
         return -1;
     }
-    /* What that has run may have changed the list. */
+    /* Making the buffer may have run code that took the waiters away. */
     if (PyList_GET_SIZE(self->waiters) == 0) {
         Py_DECREF(buffer);
         return 0;

@@ -49,7 +49,9 @@ worker_shut(WorkerObject *self)
     worker_run_calls(self, false);
     self->st->num_workers--;
     Py_CLEAR(self->call_soon);
+    Py_CLEAR(self->ready);
     Py_CLEAR(self->drain_call);
+    Py_CLEAR(self->readable_call);
 }
 
 static int

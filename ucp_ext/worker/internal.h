@@ -37,6 +37,11 @@ void worker_after_progress(WorkerObject *worker);
 
 PyObject *worker_submit_call(PyObject *op, PyObject *callable);
 
+/* ---- turn.c ---- */
+
+/* The worker is bound to its loop: find the loop's queue. */
+void worker_find_ready(WorkerObject *worker);
+
 /* ---- loop.c ---- */
 
 /* Bind the worker to its loop, which calls it from now on. -1 with an

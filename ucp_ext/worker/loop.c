@@ -245,23 +245,25 @@ worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
 int
 worker_add_reader(WorkerObject *self)
 {
-    PyObject *reader, *fd, *result = NULL;
+    PyObject *fd, *result = NULL;
 
     self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
     self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
-    reader           = PyObject_GetAttrString((PyObject *)self, "_on_readable");
-    fd               = PyLong_FromLong(umx_worker_fd(self->umx));
-    if (self->call_soon != NULL && self->drain_call != NULL && reader != NULL &&
-        fd != NULL) {
-        result = PyObject_CallMethodObjArgs(
-            self->loop, NAME(self->st, add_reader), fd, reader, NULL);
+    self->readable_call = PyObject_GetAttrString((PyObject *)self,
+                                                 "_on_readable");
+    fd                  = PyLong_FromLong(umx_worker_fd(self->umx));
+    if (self->call_soon != NULL && self->drain_call != NULL &&
+        self->readable_call != NULL && fd != NULL) {
+        result = PyObject_CallMethodObjArgs(self->loop,
+                                            NAME(self->st, add_reader), fd,
+                                            self->readable_call, NULL);
     }
     Py_XDECREF(fd);
-    Py_XDECREF(reader);
     if (result == NULL) {
         return -1;
     }
     Py_DECREF(result);
+    worker_find_ready(self);
     worker_schedule_drain(self); /* arms */
     return 0;
 }

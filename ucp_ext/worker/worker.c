@@ -82,7 +82,9 @@ worker_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->endpoint_class);
     Py_VISIT(self->listener_class);
     Py_VISIT(self->call_soon);
+    Py_VISIT(self->ready);
     Py_VISIT(self->drain_call);
+    Py_VISIT(self->readable_call);
     Py_VISIT(self->timer);
     Py_VISIT(self->raised);
     Py_VISIT(self->on_addressed);
@@ -102,7 +104,9 @@ worker_clear(PyObject *op)
 
     Py_CLEAR(self->loop);
     Py_CLEAR(self->call_soon);
+    Py_CLEAR(self->ready);
     Py_CLEAR(self->drain_call);
+    Py_CLEAR(self->readable_call);
     Py_CLEAR(self->timer);
     Py_CLEAR(self->raised);
     Py_CLEAR(self->on_addressed);
@@ -217,7 +221,7 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     umx_worker_query(self->umx, &stats);
     return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}",
         "requests_in_use", stats.requests_in_use, "requests_peak",
         stats.requests_peak, "requests_lost", stats.requests_lost, "endpoints",
         stats.endpoints, "listeners", stats.listeners, "unexpected_messages",
@@ -225,7 +229,7 @@ worker_stats(PyObject *op, PyObject *Py_UNUSED(ignored))
         "protocol_errors", stats.protocol_errors, "stray_messages",
         stats.stray_messages, "wakeups", stats.wakeups, "spins", stats.spins,
         "spin_hits", stats.spin_hits, "loans", stats.loans, "renewals",
-        stats.renewals);
+        stats.renewals, "extended_turns", stats.extended_turns);
 }
 
 PyDoc_STRVAR(worker_flush_doc,

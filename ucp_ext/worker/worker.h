@@ -23,14 +23,17 @@ struct WorkerObject {
     PyObject     *loop;              /* or NULL */
     PyTypeObject *endpoint_class;
     PyTypeObject *listener_class;
-    PyObject     *call_soon;  /* loop.call_soon */
-    PyObject     *drain_call; /* self._drain, for call_soon */
-    PyObject     *timer;      /* TimerHandle or NULL */
-    uint64_t      timer_ns;   /* deadline the timer was set for; 0: none */
+    PyObject     *call_soon;     /* loop.call_soon */
+    PyObject     *drain_call;    /* self._drain, for call_soon */
+    PyObject     *readable_call; /* self._on_readable */
+    PyObject     *ready;    /* loop._ready; NULL: it is not asyncio's own */
+    PyObject     *timer;    /* TimerHandle or NULL */
+    uint64_t      timer_ns; /* deadline the timer was set for; 0: none */
     size_t        inline_count;
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
     bool          is_turn_due; /* somebody waits for the loop's next turn */
+    bool          has_asked;   /* worker_extend_turn(), in this turn */
     bool          is_shutting;
     PyObject     *raised;         /* KeyboardInterrupt or SystemExit, see
                                      worker_raise_kept() */
@@ -99,8 +102,9 @@ int worker_check(WorkerObject *worker);
 /* Begin a turn: what is done until the next one has one budget of time. Without
  * a loop each call has a budget of its own. */
 static inline void
-worker_begin_turn(const WorkerObject *worker)
+worker_begin_turn(WorkerObject *worker)
 {
+    worker->has_asked = false;
     if (worker->loop != NULL && worker->umx != NULL) {
         umx_worker_begin_turn(worker->umx);
     }
@@ -111,6 +115,10 @@ worker_turn_is_over(const WorkerObject *worker)
 {
     return worker->umx != NULL && umx_worker_turn_is_over(worker->umx);
 }
+
+/* A task is running, and its turn is over: extend it if nobody else waits for
+ * the loop, once a turn. False: it stays over. Keeps exceptions. */
+bool worker_extend_turn(WorkerObject *worker);
 
 static inline bool
 worker_is_helper(const WorkerObject *worker)
