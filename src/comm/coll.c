@@ -30,17 +30,22 @@ enum {
 };
 
 static const char *const names[] = {
-    [UMI_COLL_BARRIER] = "barrier",     [UMI_COLL_BCAST] = "bcast",
-    [UMI_COLL_GATHER] = "gather",       [UMI_COLL_SCATTER] = "scatter",
-    [UMI_COLL_ALLGATHER] = "allgather", [UMI_COLL_ALLTOALL] = "alltoall",
-    [UMI_COLL_REDUCE] = "reduce",       [UMI_COLL_ALLREDUCE] = "allreduce",
-    [UMI_COLL_SPLIT] = "split",
+    [UMI_COLL_BARRIER]          = "barrier",
+    [UMI_COLL_BCAST]            = "bcast",
+    [UMI_COLL_GATHER]           = "gather",
+    [UMI_COLL_SCATTER]          = "scatter",
+    [UMI_COLL_ALLGATHER]        = "allgather",
+    [UMI_COLL_ALLTOALL]         = "alltoall",
+    [UMI_COLL_REDUCE]           = "reduce",
+    [UMI_COLL_ALLREDUCE]        = "allreduce",
+    [UMI_COLL_SPLIT]            = "split",
+    [UMI_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
 };
 
 const char *
 umi_coll_name(unsigned kind)
 {
-    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_SPLIT) ?
+    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_ALLTOALL_BUFFERS) ?
                names[kind] :
                "an unknown operation";
 }

@@ -259,7 +259,8 @@ typedef enum umi_coll_kind {
     UMI_COLL_ALLTOALL,
     UMI_COLL_REDUCE,
     UMI_COLL_ALLREDUCE,
-    UMI_COLL_SPLIT
+    UMI_COLL_SPLIT,
+    UMI_COLL_ALLTOALL_BUFFERS
 } umi_coll_kind;
 
 /* "barrier"; "an unknown operation". */
