@@ -87,6 +87,8 @@ CLASSES = {
         for kind in (
             ucp.BufferPool,
             ucp.Channel,
+            ucp.CommMessage,
+            ucp.Communicator,
             ucp.Endpoint,
             ucp.Heap,
             ucp.Listener,
@@ -99,6 +101,7 @@ CLASSES = {
             ucp.message.MessageSender,
         )
     },
+    "sync.Communicator": ucp.sync.Communicator,
     "sync.Endpoint": ucp.sync.Endpoint,
     "sync.Listener": ucp.sync.Listener,
 }

@@ -96,6 +96,15 @@ typedef struct umx_comm_failure {
 UMX_API bool umx_comm_get_failure(const umx_comm   *comm,
                                   umx_comm_failure *failure);
 
+/**
+ * Write to `text` which way messages of collective operations take from this
+ * rank to `rank`, and why, for people.
+ *
+ * @return as snprintf(): bytes of the whole text, without the '\0'
+ */
+UMX_API size_t umx_comm_explain(const umx_comm *comm, int rank, char *text,
+                                size_t size);
+
 /** Revoke it on every rank, with a reason (or NULL) for people. */
 UMX_API void umx_comm_abort(umx_comm *comm, const char *reason);
 

@@ -10,6 +10,7 @@
 
 #include <umx/am.h>
 #include <umx/endpoint.h>
+#include <umx/rma.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -98,6 +99,70 @@ typedef struct umx_dependent {
 
 UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);
 UMX_API void umx_worker_detach(umx_dependent *dependent);
+
+/** The context that `worker` was made of. */
+UMX_API umx_context *umx_worker_get_context(const umx_worker *worker);
+
+/** Take loans of peers (UMX_OP_FLAG_LEND), also if umx_config.cma_max is 0. */
+UMX_API void umx_worker_take_loans(umx_worker *worker);
+
+/** Memory that a peer on this host may read. */
+typedef struct umx_loan {
+    uint64_t id;
+    uint64_t len; /* bytes */
+    uint32_t slot;
+    uint32_t zero;
+} umx_loan;
+
+/**
+ * Lend memory to the peer of `ep`, which must be told the loan somehow.
+ *
+ * Ownership: lent until umx_loan_end(), or the end of `ep`
+ * @return UMX_OK; UMX_ERR_UNSUPPORTED: the peer does not read it, or not yet
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_loan_begin(umx_ep           *ep,
+                                                 const umx_buffer *buf,
+                                                 umx_loan         *loan);
+
+/** Nobody may read any more. */
+UMX_API void umx_loan_end(umx_ep *ep, const umx_loan *loan);
+
+/**
+ * Read what the peer of `ep` lends; `loan` is what it has told, true or not.
+ * @return UMX_OK; UMX_ERR_CONNECTION_RESET: it lends no such thing, and `buf`
+ *         holds zeros; UMX_ERR_NO_MEMORY; what a device's driver says
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_loan_read(umx_ep           *ep,
+                                                const umx_loan   *loan,
+                                                const umx_buffer *buf);
+
+/* ---- memory that peers change --------------------------------------------
+ */
+
+/** Who looks at a memory. */
+typedef struct umx_lookout umx_lookout;
+
+/** Look for something new, and take it. True if there was any. Runs in (P)
+ * calls, at any time; it may stop lookouts, its own too. */
+typedef bool (*umx_look_fn)(void *arg);
+
+/**
+ * Have `fn` called whenever `worker` makes progress, and before it sleeps. Who
+ * stores to `memh` wakes it as described in wait.h. Stop it before the memory
+ * is closed, or the worker destroyed.
+ *
+ * @return UMX_OK, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
+                  umx_lookout **lookout_p);
+UMX_API void umx_lookout_stop(umx_lookout *lookout);
+
+/** Copy `len` bytes of the host's memory to a buffer, of a device, too.
+ * UMX_OK, or what the driver says. */
+UMX_API UMX_MUST_CHECK umx_status umx_buffer_write(const umx_buffer *buf,
+                                                   const void       *data,
+                                                   size_t            len);
 
 /* ---- active messages of layers -------------------------------------------
  */

@@ -29,7 +29,12 @@ enum umx_op_field {
 };
 
 enum umx_op_flags {
-    UMX_OP_FLAG_KEEP = 1u << 0
+    UMX_OP_FLAG_KEEP = 1u << 0,
+    /* A send over shared memory: the receiver reads the bytes from the sender's
+     * memory, as it does up to umx_config.cma_max, whatever that is, if its
+     * worker takes loans: by that setting, or by umx_worker_take_loans(). Pays
+     * from 64 KiB or so. Without meaning elsewhere. */
+    UMX_OP_FLAG_LEND = 1u << 1
 };
 
 typedef struct umx_op_params {

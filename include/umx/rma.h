@@ -105,6 +105,9 @@ UMX_API const umx_buffer *umx_memh_buffer(const umx_memh *memh);
  * write the memory over any connection to a worker of the context. */
 UMX_API const void *umx_memh_key(const umx_memh *memh, size_t *len_p);
 
+/** Can peers on this host map the memory? */
+UMX_API bool umx_memh_is_shared(const umx_memh *memh);
+
 /** End of access: from now on the key is stale. Transfers under way go on. */
 UMX_API void umx_memh_close(umx_memh *memh);
 

@@ -221,6 +221,7 @@ typedef struct umi_send {
     uint32_t     header_len;
     bool         is_rndv;
     bool         is_unread; /* rendezvous: the peer has closed before */
+    bool         is_lent;   /* UMX_OP_FLAG_LEND */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);

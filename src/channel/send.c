@@ -39,8 +39,9 @@ must_announce(umx_ep *ep, const umx_request *req)
     size_t len = req->buf.len;
 
     return umi_channel_is_long(ep, len) ||
-           (len >= umi_channels_of(ep)->lend_min &&
-            umi_lend_is_agreed(&ep->base, len)) ||
+           ((umi_send_of(req)->is_lent ||
+             len >= umi_channels_of(ep)->lend_min) &&
+            umi_lend_is_agreed(&ep->base, len, umi_send_of(req)->is_lent)) ||
            (len != 0 && is_of_device(req));
 }
 
@@ -89,7 +90,7 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    return (is_rndv && umi_lend_may_send(req, len)) ?
+    return (is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent)) ?
                umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
 }
@@ -225,6 +226,9 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     umi_send_of(req)->longer  = NULL;
     umi_send_of(req)->staged  = NULL;
     umi_send_of(req)->memory  = NULL;
+    umi_send_of(req)->is_lent = params != NULL &&
+                                (params->field_mask & UMX_OP_FIELD_FLAGS) &&
+                                (params->flags & UMX_OP_FLAG_LEND);
     if (!fill_header(req, what)) {
         status = UMX_ERR_NO_MEMORY;
     } else if (umi_must_stage(ep->base.worker->context, buf)) {

@@ -9,6 +9,8 @@
  */
 #include "comm/comm.h"
 
+#include "util/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,23 +20,32 @@
 
 /* A message that no receive waits for yet. */
 typedef struct umi_early {
-    umi_node        node; /* comm->early */
-    umi_comm_header header;
-    umx_message    *message;
+    umi_node   node; /* comm->early */
+    umi_parcel parcel;
 } umi_early;
 
+enum {
+    LEND_MIN = 64 * 1024, /* bytes; lent to ranks of this host */
+    SPINS    = 100        /* looks for what ranks of this host send */
+};
+
 static const char *const names[] = {
-    [UMI_COLL_BARRIER] = "barrier",     [UMI_COLL_BCAST] = "bcast",
-    [UMI_COLL_GATHER] = "gather",       [UMI_COLL_SCATTER] = "scatter",
-    [UMI_COLL_ALLGATHER] = "allgather", [UMI_COLL_ALLTOALL] = "alltoall",
-    [UMI_COLL_REDUCE] = "reduce",       [UMI_COLL_ALLREDUCE] = "allreduce",
-    [UMI_COLL_SPLIT] = "split",
+    [UMI_COLL_BARRIER]          = "barrier",
+    [UMI_COLL_BCAST]            = "bcast",
+    [UMI_COLL_GATHER]           = "gather",
+    [UMI_COLL_SCATTER]          = "scatter",
+    [UMI_COLL_ALLGATHER]        = "allgather",
+    [UMI_COLL_ALLTOALL]         = "alltoall",
+    [UMI_COLL_REDUCE]           = "reduce",
+    [UMI_COLL_ALLREDUCE]        = "allreduce",
+    [UMI_COLL_SPLIT]            = "split",
+    [UMI_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
 };
 
 const char *
 umi_coll_name(unsigned kind)
 {
-    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_SPLIT) ?
+    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_ALLTOALL_BUFFERS) ?
                names[kind] :
                "an unknown operation";
 }
@@ -56,6 +67,23 @@ umi_coll_describe_first(const umx_comm *comm, const char **name_p,
 }
 
 bool
+umi_coll_awaits(const umx_comm *comm, int rank)
+{
+    UMI_LIST_FOREACH(node, &comm->colls) {
+        const umi_coll *coll = umi_container_of(node, umi_coll, node);
+
+        for (size_t i = 0; i < coll->max_xfers; i++) {
+            const umi_xfer *xfer = &coll->xfers[i];
+
+            if (xfer->is_used && xfer->rank == rank && xfer->sub == NULL) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool
 umi_coll_needs(const umx_comm *comm, uint64_t number)
 {
     UMI_LIST_FOREACH(node, &comm->colls) {
@@ -64,6 +92,28 @@ umi_coll_needs(const umx_comm *comm, uint64_t number)
         }
     }
     return false;
+}
+
+/* ---- buffers --------------------------------------------------------------
+ */
+
+umx_status
+umi_coll_check_buffer(const umx_buffer *buf)
+{
+    if (buf->layout != NULL) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
+                                                  UMX_OK;
+}
+
+bool
+umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
+{
+    const char *first = a->data, *second = b->data;
+
+    return a->len != 0 && b->len != 0 && first < second + b->len &&
+           second < first + a->len;
 }
 
 /* ---- the end of an operation ---------------------------------------------
@@ -90,6 +140,25 @@ end(umi_coll *coll)
     umi_comm_put(comm);
 }
 
+umx_status
+umi_coll_give_up(umi_coll *coll, umx_status status)
+{
+    coll->status = status;
+    end(coll);
+    return status;
+}
+
+/* The message of a rank of this host is over. */
+static void
+end_lent(umi_xfer *xfer)
+{
+    if (xfer->ep != NULL) {
+        umx_loan_end(xfer->ep, &xfer->loan);
+    }
+    xfer->is_used = false;
+    xfer->coll->num_pending--;
+}
+
 /* It cannot go on: receives that wait for nothing any more go, what is with UCX
  * is waited for. */
 static void
@@ -103,8 +172,12 @@ withdraw(umi_coll *coll)
         coll->num_pending--;
     }
     for (size_t i = 0; i < coll->max_xfers; i++) {
-        if (coll->xfers[i].is_used && coll->xfers[i].sub != NULL) {
-            umx_request_cancel(coll->xfers[i].sub);
+        umi_xfer *xfer = &coll->xfers[i];
+
+        if (xfer->is_used && xfer->sub != NULL) {
+            umx_request_cancel(xfer->sub);
+        } else if (xfer->is_used && (xfer->is_lent || xfer->is_pull)) {
+            end_lent(xfer);
         }
     }
 }
@@ -174,6 +247,16 @@ umi_coll_fail_all(umx_comm *comm)
     umi_coll_drop_early(comm);
 }
 
+static void
+drop(umx_comm *comm, const umi_parcel *parcel)
+{
+    if (parcel->message != NULL) {
+        umx_message_drop(parcel->message);
+    } else {
+        umi_local_drop(comm, parcel);
+    }
+}
+
 void
 umi_coll_drop_early(umx_comm *comm)
 {
@@ -181,7 +264,7 @@ umi_coll_drop_early(umx_comm *comm)
         umi_early *early = umi_container_of(comm->early.next, umi_early, node);
 
         umi_node_remove(&early->node);
-        umx_message_drop(early->message);
+        drop(comm, &early->parcel);
         free(early);
     }
 }
@@ -198,6 +281,9 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         if (!xfer->is_used) {
             umi_node_init(&xfer->node);
             xfer->is_used = true;
+            xfer->is_lent = false;
+            xfer->is_pull = false;
+            xfer->ep      = NULL;
             xfer->coll    = coll;
             xfer->sub     = NULL;
             xfer->rank    = rank;
@@ -209,35 +295,67 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     return NULL;
 }
 
+/* The bytes have been pulled. False: they may be wrong, and the end of the
+ * operation is under way. */
+static bool
+end_pull(const umi_xfer *xfer)
+{
+    umi_coll *coll = xfer->coll;
+    umx_comm *comm = coll->comm;
+
+    if (comm->local == NULL || umi_local_is_spoilt(comm, xfer->rank)) {
+        return false;
+    }
+    umi_local_say_done(comm, xfer->rank, coll->number, xfer->round);
+    return true;
+}
+
+/* Has the rank closed its connection, without a goodbye? Its last messages,
+ * which may tell why, come before on_state() of group.c is told, which ends the
+ * operation if they do not. */
+static bool
+is_leaving(const umx_comm *comm, int rank)
+{
+    const umi_member *member = comm->ranks[rank].member;
+
+    return !comm->ranks[rank].is_gone && !member->is_dead &&
+           member->out != NULL &&
+           umx_ep_get_state(member->out) == UMX_EP_OPEN &&
+           umx_ep_is_peer_closed(member->out);
+}
+
 static void
 on_xfer(umx_request *sub, umx_status status, void *arg)
 {
     umi_xfer *xfer = arg;
     umi_coll *coll = xfer->coll;
+    umx_comm *comm = coll->comm;
 
     (void)sub;
-    xfer->sub     = NULL;
+    xfer->sub = NULL;
+    if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
+        is_leaving(comm, xfer->rank)) {
+        xfer->is_lent = true; /* withdraw() ends it */
+        return;
+    }
+    if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
+        !end_pull(xfer)) {
+        return;
+    }
     xfer->is_used = false;
     coll->num_pending--;
-    umi_comm_hold(coll->comm);
-    if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
-        umx_comm *comm = coll->comm;
-
+    umi_comm_hold(comm);
+    if (status == UMX_OK || coll->status != UMX_INPROGRESS) {
+        advance(coll);
+    } else {
         umi_member_fail(comm->ranks[xfer->rank].member, status,
                         umx_status_string(status));
         /* That has ended the operation, unless its rank had left. */
         if (!comm->is_revoked) {
             fail(coll, xfer->rank, status, umx_status_string(status));
         }
-        umi_comm_put(comm);
-        return;
     }
-    {
-        umx_comm *comm = coll->comm;
-
-        advance(coll);
-        umi_comm_put(comm);
-    }
+    umi_comm_put(comm);
 }
 
 static void
@@ -278,17 +396,31 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
     umx_op_params   params;
     umi_xfer       *xfer;
-    umx_ep         *ep;
-    umx_status      status = umi_member_ep(comm->ranks[rank].member, &ep);
+    umx_ep         *ep = NULL; /* it has gone */
+    umx_status      status;
 
-    if (status != UMX_OK) {
-        return status;
-    }
     xfer = new_xfer(coll, rank, round, buf);
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
+    status = umi_local_send(coll, xfer);
+    if (status == UMX_INPROGRESS) {
+        xfer->is_lent = true;
+        coll->num_pending++;
+        return UMX_OK;
+    }
+    if (status == UMX_ERR_UNSUPPORTED) {
+        status = umi_member_ep(comm->ranks[rank].member, &ep);
+    }
+    if (ep == NULL || status != UMX_OK) {
+        xfer->is_used = false;
+        return status;
+    }
     params = xfer_params(xfer);
+    if (buf->len >= LEND_MIN) {
+        params.field_mask |= UMX_OP_FIELD_FLAGS;
+        params.flags = UMX_OP_FLAG_LEND;
+    }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes,
                                umi_comm_header_encode(&header, bytes), buf,
                                &params, &xfer->sub);
@@ -296,26 +428,52 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         coll->num_pending++;
         return UMX_OK;
     }
-    xfer->sub     = NULL;
+    xfer->sub = NULL;
+    if (status < 0 && is_leaving(comm, rank)) {
+        xfer->is_lent = true; /* withdraw() ends it */
+        coll->num_pending++;
+        return UMX_OK;
+    }
     xfer->is_used = false;
-    (void)umi_member_check(comm->ranks[rank].member, status);
+    if (status < 0 && !umi_member_check(comm->ranks[rank].member, status) &&
+        status != UMX_ERR_NO_MEMORY && status != UMX_ERR_UNSUPPORTED) {
+        umi_member_fail(comm->ranks[rank].member, status, umx_ep_reason(ep));
+    }
+    return status;
+}
+
+static umx_status
+take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
+{
+    umx_status status;
+
+    xfer->is_pull = parcel->is_pull || parcel->is_loan;
+    status        = umi_local_recv(xfer->coll->comm, parcel, &xfer->buf, params,
+                                   &xfer->sub);
+    if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
+        (status == UMX_ERR_CONNECTION_RESET && parcel->is_loan &&
+         umi_local_is_spoilt(xfer->coll->comm, xfer->rank))) {
+        xfer->sub = NULL; /* the end of the operation is under way */
+        return UMX_INPROGRESS;
+    }
     return status;
 }
 
 /* The message is the receive's: UMX_INPROGRESS if its bytes come. Any other
  * status ends the receive. */
 static umx_status
-take(umi_xfer *xfer, umx_message *message)
+take(umi_xfer *xfer, const umi_parcel *parcel)
 {
-    umi_coll     *coll = xfer->coll;
-    umx_comm     *comm = coll->comm;
-    size_t        len  = umx_message_info(message)->length;
+    umi_coll     *coll    = xfer->coll;
+    umx_comm     *comm    = coll->comm;
+    umx_message  *message = parcel->message;
+    size_t        len     = parcel->len;
     umx_op_params params;
     umx_status    status;
     char          text[UMI_REASON_MAX];
 
     if (len != xfer->buf.len) {
-        umx_message_drop(message);
+        drop(comm, parcel);
         xfer->is_used = false;
         (void)snprintf(text, sizeof(text),
                        "rank %d sends %zu bytes, rank %d expects %zu",
@@ -324,7 +482,9 @@ take(umi_xfer *xfer, umx_message *message)
         return UMX_ERR_INVALID_PARAM;
     }
     params = xfer_params(xfer);
-    status = umx_message_recv(&message, &xfer->buf, &params, &xfer->sub);
+    status = (message != NULL) ?
+                 umx_message_recv(&message, &xfer->buf, &params, &xfer->sub) :
+                 take_cell(xfer, parcel, &params);
     if (status == UMX_INPROGRESS) {
         return status;
     }
@@ -382,16 +542,17 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     if (xfer == NULL) {
         return UMX_ERR_NO_RESOURCE;
     }
+    umi_local_offer(coll->comm, rank);
     UMI_LIST_FOREACH(node, &coll->comm->early) {
         umi_early *early = umi_container_of(node, umi_early, node);
 
-        if (early->header.number != coll->number ||
-            early->header.source != (uint32_t)rank ||
-            early->header.round != round) {
+        if (early->parcel.header.number != coll->number ||
+            early->parcel.header.source != (uint32_t)rank ||
+            early->parcel.header.round != round) {
             continue;
         }
         umi_node_remove(&early->node);
-        status = take(xfer, early->message);
+        status = take(xfer, &early->parcel);
         free(early);
         if (status == UMX_INPROGRESS) {
             coll->num_pending++;
@@ -418,18 +579,17 @@ find(const umx_comm *comm, uint64_t number)
 }
 
 static void
-keep(umx_comm *comm, const umi_comm_header *header, umx_message *message)
+keep(umx_comm *comm, const umi_parcel *parcel)
 {
     umi_early *early = malloc(sizeof(*early));
 
     if (early == NULL) {
-        umx_message_drop(message);
+        drop(comm, parcel);
         umi_comm_revoke(comm, comm->rank, UMX_ERR_NO_MEMORY, false,
                         "rank %d has no memory for a message", comm->rank);
         return;
     }
-    early->header  = *header;
-    early->message = message;
+    early->parcel = *parcel;
     umi_list_append(&comm->early, &early->node);
 }
 
@@ -447,51 +607,73 @@ find_recv(const umi_coll *coll, const umi_comm_header *header)
 }
 
 void
-umi_coll_arrive(umx_comm *comm, const umi_comm_header *header,
-                umx_message *message)
+umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
 {
-    umi_coll  *coll = find(comm, header->number);
-    umi_xfer  *xfer;
-    umx_status status;
+    const umi_comm_header *header = &parcel->header;
+    umi_coll              *coll   = find(comm, header->number);
+    umi_xfer              *xfer;
+    umx_status             status;
+    bool                   was_moving;
 
     if (comm->is_revoked || comm->is_closed) {
-        umx_message_drop(message);
+        drop(comm, parcel);
         return;
+    }
+    if (parcel->message != NULL) {
+        umi_local_offer(comm, (int)header->source);
     }
     if (coll == NULL) {
         if (header->number < comm->next_number) { /* it is over here */
-            umx_message_drop(message);
+            drop(comm, parcel);
         } else {
-            keep(comm, header, message);
+            keep(comm, parcel);
         }
         return;
     }
     if (!is_same(coll, header)) {
-        umx_message_drop(message);
+        drop(comm, parcel);
         fail_different(coll, (int)header->source, header->op, header->what,
                        header->bytes);
         return;
     }
     xfer = find_recv(coll, header);
     if (xfer == NULL) {
-        keep(comm, header, message);
+        keep(comm, parcel);
         return;
     }
     umi_node_remove(&xfer->node);
     coll->num_pending--;
     umi_comm_hold(comm);
-    coll->is_moving = true; /* fail() must not free it */
-    status          = take(xfer, message);
-    coll->is_moving = false;
+    was_moving      = coll->is_moving; /* in the call that posts it */
+    coll->is_moving = true;            /* fail() must not free it */
+    status          = take(xfer, parcel);
     if (status == UMX_INPROGRESS) {
         coll->num_pending++;
     } else if (status != UMX_OK && coll->status == UMX_INPROGRESS) {
-        coll->is_moving = true;
         fail(coll, (int)header->source, status, umx_status_string(status));
-        coll->is_moving = false;
     }
+    coll->is_moving = was_moving;
     advance(coll);
     umi_comm_put(comm);
+}
+
+void
+umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
+{
+    umi_coll *coll = find(comm, number);
+
+    for (size_t i = 0; coll != NULL && i < coll->max_xfers; i++) {
+        umi_xfer *xfer = &coll->xfers[i];
+
+        if (xfer->is_used && xfer->is_lent && xfer->rank == rank &&
+            xfer->round == round) {
+            end_lent(xfer);
+            umi_comm_hold(comm);
+            advance(coll);
+            umi_comm_put(comm);
+            return;
+        }
+    }
 }
 
 /* ---- waiting -------------------------------------------------------------
@@ -581,11 +763,11 @@ check_early(umi_coll *coll)
         const umi_early *early = umi_container_of(node, umi_early, node);
         umi_comm_header  header;
 
-        if (early->header.number != coll->number ||
-            is_same(coll, &early->header)) {
+        if (early->parcel.header.number != coll->number ||
+            is_same(coll, &early->parcel.header)) {
             continue;
         }
-        header = early->header; /* it goes with the communicator */
+        header = early->parcel.header; /* it goes with the communicator */
         fail_different(coll, (int)header.source, header.op, header.what,
                        header.bytes);
         return false;
@@ -605,19 +787,39 @@ find_gone(const umx_comm *comm, uint64_t number)
     return -1;
 }
 
+/* Look for what ranks of this host send, for as long as they need if they have
+ * called the operation, too. True: it has ended. */
+static bool
+spin(umi_coll *coll)
+{
+    umx_comm *comm = coll->comm;
+
+    for (int i = 0; i < SPINS && umi_local_is_busy_wait(comm); i++) {
+        bool is_any_new;
+
+        coll->is_moving = true;
+        is_any_new      = umi_local_look(comm);
+        coll->is_moving = false;
+        if (is_any_new && move(coll)) {
+            return true;
+        }
+        umi_cpu_relax();
+    }
+    return coll->num_pending == 0 && coll->status != UMX_INPROGRESS;
+}
+
 umx_status
 umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
 {
     umx_comm    *comm = coll->comm;
     umx_status   status;
-    umx_request *req = umx_request_create(comm->group->hub->worker, &coll_class,
-                                          params);
+    umx_request *req;
     int          gone;
 
+    req = umx_request_create(comm->group->hub->worker, &coll_class, params);
+
     if (req == NULL) {
-        coll->status = UMX_ERR_NO_MEMORY;
-        end(coll);
-        return UMX_ERR_NO_MEMORY;
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     coll->number = comm->next_number++;
     gone         = find_gone(comm, coll->number);
@@ -629,7 +831,7 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
     }
     (void)(coll->status == UMX_INPROGRESS && check_early(coll));
     coll->is_moving = false;
-    if (!move(coll)) {
+    if (!move(coll) && !spin(coll)) {
         coll->req                            = req;
         *(umi_coll **)umx_request_state(req) = coll;
         *req_p                               = req;

@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* collective.c: operations that move bytes. Schedules:
  *
- *   barrier     dissemination: in round k to rank + 2^k, from rank - 2^k
- *   bcast       from the root to everybody, above FLAT_RANKS by a binomial tree
- *   gather, scatter   between the root and everybody
- *   allgather   everybody to everybody, above WINDOW ranks round a ring
- *   alltoall    everybody to everybody, WINDOW ranks at a time
- */
+ *   barrier     everybody to everybody, above FLAT_BARRIER ranks dissemination:
+ * in round k to rank + 2^k, from rank - 2^k bcast       from the root to
+ * everybody, above FLAT_RANKS by a binomial tree gather, scatter   between the
+ * root and everybody allgather   everybody to everybody, above WINDOW ranks
+ * round a ring alltoall    everybody to everybody, WINDOW ranks at a time
+ *
+ * A rank sends before it receives: a receive may copy at once, and the others
+ * need not wait for that. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/comm.h"
 
 enum {
-    FLAT_RANKS = 4,
-    WINDOW     = 32
+    FLAT_RANKS   = 4,
+    FLAT_BARRIER = 8,
+    WINDOW       = 32
 };
+
+/* A buffer, and the pieces of it that each rank sends or receives. */
+typedef struct umi_side {
+    umx_buffer buf;
+    size_t    *counts; /* of malloc; NULL: all of it */
+    size_t    *displs; /* behind them */
+} umi_side;
 
 /* An operation on buffers. */
 typedef struct umi_move {
     umi_coll     base;
-    umx_buffer   send; /* data NULL: in place */
-    umx_buffer   recv;
-    size_t      *send_counts; /* of malloc, with room for all four; or NULL */
-    size_t      *send_displs;
-    size_t      *recv_counts;
-    size_t      *recv_displs;
+    umi_side     send; /* nothing if it is in place */
+    umi_side     recv;
     bool         is_in_place;
-    umx_comm    *made;  /* split: held; or NULL */
-    int32_t      color; /* split, like the next */
-    int32_t      key;
-    int32_t     *pairs;  /* color and key of each rank */
+    umx_comm    *made;   /* split: held; or NULL */
+    int32_t     *pairs;  /* split: color and key of each rank */
     umi_member **chosen; /* split: room for the members of the new one */
 } umi_move;
 
@@ -44,7 +47,8 @@ static void
 fini(umi_coll *coll, umx_status status)
 {
     (void)status;
-    free(move_of(coll)->send_counts);
+    free(move_of(coll)->send.counts);
+    free(move_of(coll)->recv.counts);
 }
 
 static umx_buffer
@@ -57,25 +61,6 @@ part(const umx_buffer *buf, size_t displ, size_t count)
     return piece;
 }
 
-static umx_status
-check_buffer(const umx_buffer *buf)
-{
-    if (buf->layout != NULL) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
-                                                  UMX_OK;
-}
-
-static bool
-overlaps(const umx_buffer *a, const umx_buffer *b)
-{
-    const char *first = a->data, *second = b->data;
-
-    return a->len != 0 && b->len != 0 && first < second + b->len &&
-           second < first + a->len;
-}
-
 /* This rank's own part. */
 static umx_status
 copy(const umx_buffer *to, const umx_buffer *from)
@@ -86,10 +71,9 @@ copy(const umx_buffer *to, const umx_buffer *from)
     if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
     }
-    if (to->len != 0 && to->data != from->data) {
-        memcpy(to->data, from->data, to->len);
-    }
-    return UMX_OK;
+    return (to->data != from->data) ?
+               umx_buffer_write(to, from->data, to->len) :
+               UMX_OK;
 }
 
 static umx_status
@@ -105,67 +89,49 @@ new_move(umx_comm *comm, const umi_coll_type *type, size_t max_xfers,
     return status;
 }
 
-/* One that does not begin. */
+/* Take `buf` and copies of its pieces: counts, and displacements from them if
+ * there are none. Every piece lies in `buf`; that of this rank is as long as
+ * `own`, if that is given. */
 static umx_status
-give_up(umi_move *move, umx_status status)
+set_side(const umx_comm *comm, umi_side *side, const umx_buffer *buf,
+         const umx_pieces *pieces, const umx_buffer *own)
 {
-    umx_comm *comm = move->base.comm;
+    size_t     size   = (size_t)comm->size;
+    size_t     next   = 0;
+    umx_status status = umi_coll_check_buffer(buf);
 
-    free(move->send_counts);
-    free(move->base.xfers);
-    free(move);
-    umi_comm_put(comm);
-    return status;
-}
-
-/* Copies of pieces: counts, and displacements from them if there are none.
- * Every piece lies in `buf`. */
-static umx_status
-set_pieces(const umx_comm *comm, const umx_buffer *buf,
-           const umx_pieces *pieces, size_t *counts, size_t *displs)
-{
-    size_t next = 0;
-
+    if (status != UMX_OK) {
+        return status;
+    }
     if (pieces == NULL || pieces->counts == NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    for (int i = 0; i < comm->size; i++) {
-        counts[i] = pieces->counts[i];
-        displs[i] = (pieces->displs != NULL) ? pieces->displs[i] : next;
-        if (displs[i] > buf->len || counts[i] > buf->len - displs[i]) {
+    side->buf    = *buf;
+    side->counts = malloc(2 * size * sizeof(*side->counts));
+    if (side->counts == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    side->displs = side->counts + size;
+    for (size_t i = 0; i < size; i++) {
+        size_t count = pieces->counts[i];
+        size_t displ = (pieces->displs != NULL) ? pieces->displs[i] : next;
+
+        if (displ > buf->len || count > buf->len - displ) {
             return UMX_ERR_OUT_OF_RANGE;
         }
-        next = displs[i] + counts[i];
+        side->counts[i] = count;
+        side->displs[i] = displ;
+        next            = displ + count;
     }
-    return UMX_OK;
-}
-
-static bool
-alloc_pieces(umi_move *move)
-{
-    size_t  size = (size_t)move->base.comm->size;
-    size_t *all  = calloc(4 * size, sizeof(*all));
-
-    if (all == NULL) {
-        return false;
-    }
-    move->send_counts = all;
-    move->send_displs = all + size;
-    move->recv_counts = all + 2 * size;
-    move->recv_displs = all + 3 * size;
-    return true;
+    return (own == NULL || side->counts[comm->rank] == own->len) ?
+               UMX_OK :
+               UMX_ERR_INVALID_PARAM;
 }
 
 static umx_buffer
-send_piece(const umi_move *move, int rank)
+piece_of(const umi_side *side, int rank)
 {
-    return part(&move->send, move->send_displs[rank], move->send_counts[rank]);
-}
-
-static umx_buffer
-recv_piece(const umi_move *move, int rank)
-{
-    return part(&move->recv, move->recv_displs[rank], move->recv_counts[rank]);
+    return part(&side->buf, side->displs[rank], side->counts[rank]);
 }
 
 /* ---- barrier -------------------------------------------------------------
@@ -176,20 +142,23 @@ barrier_next(umi_coll *coll)
 {
     static const umx_buffer none = {.memtype = UMX_MEMTYPE_HOST};
 
-    int        size = coll->comm->size;
-    int        step = 1 << coll->round;
-    umx_status status;
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    int        step    = 1 << coll->round;
+    bool       is_flat = size <= FLAT_BARRIER;
+    int        count   = is_flat ? size - 1 : 1;
+    umx_status status  = UMX_OK;
 
-    if (step >= size || coll->round > 16) {
+    if (step >= size || coll->round > (is_flat ? 0 : 16)) {
         return UMX_OK;
     }
-    status = umi_coll_send(coll, (coll->comm->rank + step) % size, coll->round,
-                           &none);
-    if (status != UMX_OK) {
-        return status;
+    for (int i = 0; i < count && status == UMX_OK; i++) {
+        status = umi_coll_send(coll, (rank + step + i) % size, coll->round,
+                               &none);
     }
-    status = umi_coll_recv(coll, (coll->comm->rank - step + size) % size,
-                           coll->round, &none);
+    for (int i = 0; i < count && status == UMX_OK; i++) {
+        status = umi_coll_recv(coll, (rank - step - i + size) % size,
+                               coll->round, &none);
+    }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
@@ -203,7 +172,7 @@ umx_status
 umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 {
     umi_move  *move;
-    umx_status status = new_move(comm, &barrier_type, 2, &move);
+    umx_status status = new_move(comm, &barrier_type, 2 * FLAT_BARRIER, &move);
 
     return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
                                 status;
@@ -259,9 +228,9 @@ bcast_next(umi_coll *coll)
 
     if (coll->round == 0 && number != 0) {
         status = umi_coll_recv(coll, rank_from_root(coll, parent), 0,
-                               &move->recv);
+                               &move->recv.buf);
     } else if (coll->round == (number != 0)) {
-        status = send_to_children(coll, number, &move->recv);
+        status = send_to_children(coll, number, &move->recv.buf);
     } else {
         return UMX_OK;
     }
@@ -300,7 +269,7 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
     umi_move  *move;
 
     if (status == UMX_OK) {
-        status = check_buffer(buf);
+        status = umi_coll_check_buffer(buf);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &bcast_type, (size_t)comm->size, &move);
@@ -310,7 +279,7 @@ umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
     }
     set_root(&move->base, root);
     move->base.bytes = buf->len;
-    move->recv       = *buf;
+    move->recv.buf   = *buf;
     return umi_coll_start(&move->base, params, req_p);
 }
 
@@ -329,15 +298,15 @@ gather_next(umi_coll *coll)
         return UMX_OK;
     }
     if (comm->rank != coll->root) {
-        status = umi_coll_send(coll, coll->root, 0, &move->send);
+        status = umi_coll_send(coll, coll->root, 0, &move->send.buf);
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
-        piece = recv_piece(move, i);
+        piece = piece_of(&move->recv, i);
         if (i != comm->rank) {
             status = umi_coll_recv(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = copy(&piece, &move->send);
+            status = copy(&piece, &move->send.buf);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
@@ -366,11 +335,12 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
     if (send == UMX_IN_PLACE && !is_root) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (send != UMX_IN_PLACE && (status = check_buffer(send)) != UMX_OK) {
+    if (send != UMX_IN_PLACE &&
+        (status = umi_coll_check_buffer(send)) != UMX_OK) {
         return status;
     }
-    if (is_root &&
-        (recv == NULL || (send != UMX_IN_PLACE && overlaps(send, recv)))) {
+    if (is_root && (recv == NULL || (send != UMX_IN_PLACE &&
+                                     umi_buffers_overlap(send, recv)))) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = new_move(comm, &gather_type, is_root ? (size_t)comm->size : 1,
@@ -381,27 +351,13 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
     set_root(&move->base, root);
     move->is_in_place = send == UMX_IN_PLACE;
     if (!move->is_in_place) {
-        move->send = *send;
+        move->send.buf = *send;
     }
     if (is_root) {
-        move->recv = *recv;
-        if (!alloc_pieces(move)) {
-            return give_up(move, UMX_ERR_NO_MEMORY);
-        }
-        status = check_buffer(recv);
-        if (status == UMX_OK) {
-            status = set_pieces(comm, recv, pieces, move->recv_counts,
-                                move->recv_displs);
-        }
-        if (status == UMX_OK && !move->is_in_place &&
-            move->recv_counts[root] != send->len) {
-            status = UMX_ERR_INVALID_PARAM;
-        }
-        if (status != UMX_OK) {
-            return give_up(move, status);
-        }
+        status = set_side(comm, &move->recv, recv, pieces, send);
     }
-    return umi_coll_start(&move->base, params, req_p);
+    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
+                                umi_coll_give_up(&move->base, status);
 }
 
 static umx_status
@@ -416,15 +372,15 @@ scatter_next(umi_coll *coll)
         return UMX_OK;
     }
     if (comm->rank != coll->root) {
-        status = umi_coll_recv(coll, coll->root, 0, &move->recv);
+        status = umi_coll_recv(coll, coll->root, 0, &move->recv.buf);
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
     for (int i = 0; i < comm->size && status == UMX_OK; i++) {
-        piece = send_piece(move, i);
+        piece = piece_of(&move->send, i);
         if (i != comm->rank) {
             status = umi_coll_send(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = copy(&move->recv, &piece);
+            status = copy(&move->recv.buf, &piece);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
@@ -453,10 +409,10 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     if ((recv == NULL && !is_root) || (is_root && send == NULL)) {
         return UMX_ERR_INVALID_PARAM;
     }
-    if (recv != NULL && (status = check_buffer(recv)) != UMX_OK) {
+    if (recv != NULL && (status = umi_coll_check_buffer(recv)) != UMX_OK) {
         return status;
     }
-    if (is_root && recv != NULL && overlaps(send, recv)) {
+    if (is_root && recv != NULL && umi_buffers_overlap(send, recv)) {
         return UMX_ERR_INVALID_PARAM;
     }
     status = new_move(comm, &scatter_type, is_root ? (size_t)comm->size : 1,
@@ -467,49 +423,47 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
     set_root(&move->base, root);
     move->is_in_place = recv == NULL;
     if (recv != NULL) {
-        move->recv = *recv;
+        move->recv.buf = *recv;
     }
     if (is_root) {
-        move->send = *send;
-        if (!alloc_pieces(move)) {
-            return give_up(move, UMX_ERR_NO_MEMORY);
-        }
-        status = check_buffer(send);
-        if (status == UMX_OK) {
-            status = set_pieces(comm, send, pieces, move->send_counts,
-                                move->send_displs);
-        }
-        if (status == UMX_OK && recv != NULL &&
-            move->send_counts[root] != recv->len) {
-            status = UMX_ERR_INVALID_PARAM;
-        }
-        if (status != UMX_OK) {
-            return give_up(move, status);
-        }
+        status = set_side(comm, &move->send, send, pieces, recv);
     }
-    return umi_coll_start(&move->base, params, req_p);
+    return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
+                                umi_coll_give_up(&move->base, status);
 }
 
 /* ---- allgather -----------------------------------------------------------
  */
 
+/* This rank's own piece, where it goes. */
+static umx_status
+copy_own(umi_move *move)
+{
+    umx_buffer own = piece_of(&move->recv, move->base.comm->rank);
+
+    return move->is_in_place ? UMX_OK : copy(&own, &move->send.buf);
+}
+
 static umx_status
 allgather_all(umi_coll *coll)
 {
-    umi_move  *move   = move_of(coll);
-    umx_comm  *comm   = coll->comm;
-    umx_buffer own    = recv_piece(move, comm->rank);
+    umi_move  *move = move_of(coll);
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    umx_buffer own    = move->is_in_place ? piece_of(&move->recv, rank) :
+                                            move->send.buf;
     umx_status status = UMX_OK;
 
-    for (int i = 1; i < comm->size && status == UMX_OK; i++) {
-        int        from  = (comm->rank - i + comm->size) % comm->size;
-        umx_buffer piece = recv_piece(move, from);
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        status = umi_coll_send(coll, (rank + i) % size, 0, &own);
+    }
+    if (status == UMX_OK) {
+        status = copy_own(move);
+    }
+    for (int i = 1; i < size && status == UMX_OK; i++) {
+        int        from  = (rank - i + size) % size;
+        umx_buffer piece = piece_of(&move->recv, from);
 
         status = umi_coll_recv(coll, from, 0, &piece);
-        if (status == UMX_OK) {
-            status = umi_coll_send(coll, (comm->rank + i) % comm->size, 0,
-                                   &own);
-        }
     }
     return status;
 }
@@ -522,8 +476,8 @@ allgather_ring(umi_coll *coll)
     int        rank = coll->comm->rank, size = coll->comm->size;
     int        round = (int)coll->round;
     int        prev  = (rank - 1 + size) % size;
-    umx_buffer out   = recv_piece(move, (rank - round + size) % size);
-    umx_buffer in    = recv_piece(move, (rank - round - 1 + 2 * size) % size);
+    umx_buffer out   = piece_of(&move->recv, (rank - round + size) % size);
+    umx_buffer in = piece_of(&move->recv, (rank - round - 1 + 2 * size) % size);
     umx_status status;
 
     status = umi_coll_recv(coll, prev, coll->round, &in);
@@ -535,20 +489,25 @@ allgather_ring(umi_coll *coll)
 static umx_status
 allgather_next(umi_coll *coll)
 {
-    umi_move  *move   = move_of(coll);
-    int        size   = coll->comm->size;
-    unsigned   rounds = (size <= WINDOW) ? 1 : (unsigned)size - 1;
-    umx_status status = UMX_OK;
+    umi_move  *move    = move_of(coll);
+    int        size    = coll->comm->size;
+    bool       is_ring = size > WINDOW;
+    unsigned   rounds  = is_ring ? (unsigned)size - 1 : 1;
+    umx_status status  = UMX_OK;
 
-    if (coll->round == 0 && !move->is_in_place) {
-        umx_buffer own = recv_piece(move, coll->comm->rank);
-
-        status = copy(&own, &move->send);
+    if (coll->round == rounds) {
+        return UMX_OK;
     }
-    if (status != UMX_OK || size == 1 || coll->round == rounds) {
-        return status;
+    if (!is_ring) {
+        status = allgather_all(coll);
+    } else {
+        if (coll->round == 0) {
+            status = copy_own(move);
+        }
+        if (status == UMX_OK) {
+            status = allgather_ring(coll);
+        }
     }
-    status = (size <= WINDOW) ? allgather_all(coll) : allgather_ring(coll);
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
 
@@ -568,11 +527,11 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
     umi_move  *move;
 
     if (status == UMX_OK && send != UMX_IN_PLACE) {
-        status = overlaps(send, recv) ? UMX_ERR_INVALID_PARAM :
-                                        check_buffer(send);
+        status = umi_buffers_overlap(send, recv) ? UMX_ERR_INVALID_PARAM :
+                                                   umi_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = check_buffer(recv);
+        status = umi_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &allgather_type, 2 * (size_t)comm->size, &move);
@@ -581,20 +540,12 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
         return status;
     }
     move->is_in_place = send == UMX_IN_PLACE;
-    move->recv        = *recv;
-    if (!alloc_pieces(move)) {
-        return give_up(move, UMX_ERR_NO_MEMORY);
+    if (!move->is_in_place) {
+        move->send.buf = *send;
     }
-    status = set_pieces(comm, recv, pieces, move->recv_counts,
-                        move->recv_displs);
-    if (status == UMX_OK && !move->is_in_place) {
-        move->send = *send;
-        if (move->recv_counts[comm->rank] != send->len) {
-            status = UMX_ERR_INVALID_PARAM;
-        }
-    }
+    status = set_side(comm, &move->recv, recv, pieces, send);
     return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                give_up(move, status);
+                                umi_coll_give_up(&move->base, status);
 }
 
 /* ---- alltoall ------------------------------------------------------------
@@ -606,27 +557,28 @@ alltoall_next(umi_coll *coll)
     umi_move  *move = move_of(coll);
     int        rank = coll->comm->rank, size = coll->comm->size;
     int        first  = 1 + (int)coll->round * WINDOW;
+    int        end    = (first + WINDOW < size) ? first + WINDOW : size;
     umx_status status = UMX_OK;
 
-    if (coll->round == 0) {
-        umx_buffer in = recv_piece(move, rank), out = send_piece(move, rank);
+    for (int i = first; i < end && status == UMX_OK; i++) {
+        int        to  = (rank + i) % size;
+        umx_buffer out = piece_of(&move->send, to);
+
+        status = umi_coll_send(coll, to, 0, &out);
+    }
+    if (coll->round == 0 && status == UMX_OK) {
+        umx_buffer in  = piece_of(&move->recv, rank);
+        umx_buffer out = piece_of(&move->send, rank);
 
         status = copy(&in, &out);
     }
-    if (status != UMX_OK || first >= size) {
-        return status;
-    }
-    for (int i = first; i < size && i < first + WINDOW && status == UMX_OK;
-         i++) {
-        int        from = (rank - i + size) % size, to = (rank + i) % size;
-        umx_buffer in = recv_piece(move, from), out = send_piece(move, to);
+    for (int i = first; i < end && status == UMX_OK; i++) {
+        int        from = (rank - i + size) % size;
+        umx_buffer in   = piece_of(&move->recv, from);
 
         status = umi_coll_recv(coll, from, 0, &in);
-        if (status == UMX_OK) {
-            status = umi_coll_send(coll, to, 0, &out);
-        }
     }
-    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    return (status == UMX_OK && first < size) ? UMX_INPROGRESS : status;
 }
 
 static const umi_coll_type alltoall_type = {
@@ -644,14 +596,15 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
 {
     umx_status status = umi_comm_status(comm);
     umi_move  *move;
+    umx_buffer own;
 
     if (status == UMX_OK) {
-        status = (send == NULL || overlaps(send, recv)) ?
+        status = (send == NULL || umi_buffers_overlap(send, recv)) ?
                      UMX_ERR_INVALID_PARAM :
-                     check_buffer(send);
+                     umi_coll_check_buffer(send);
     }
     if (status == UMX_OK) {
-        status = check_buffer(recv);
+        status = umi_coll_check_buffer(recv);
     }
     if (status == UMX_OK) {
         status = new_move(comm, &alltoall_type, 2 * (size_t)comm->size, &move);
@@ -659,23 +612,13 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
     if (status != UMX_OK) {
         return status;
     }
-    move->send = *send;
-    move->recv = *recv;
-    if (!alloc_pieces(move)) {
-        return give_up(move, UMX_ERR_NO_MEMORY);
-    }
-    status = set_pieces(comm, send, send_pieces, move->send_counts,
-                        move->send_displs);
+    status = set_side(comm, &move->recv, recv, recv_pieces, NULL);
     if (status == UMX_OK) {
-        status = set_pieces(comm, recv, recv_pieces, move->recv_counts,
-                            move->recv_displs);
-    }
-    if (status == UMX_OK &&
-        move->send_counts[comm->rank] != move->recv_counts[comm->rank]) {
-        status = UMX_ERR_INVALID_PARAM;
+        own    = piece_of(&move->recv, comm->rank);
+        status = set_side(comm, &move->send, send, send_pieces, &own);
     }
     return (status == UMX_OK) ? umi_coll_start(&move->base, params, req_p) :
-                                give_up(move, status);
+                                umi_coll_give_up(&move->base, status);
 }
 
 /* ---- split ---------------------------------------------------------------
@@ -700,35 +643,34 @@ split_id(const umi_coll *coll, int32_t color)
     return (id != 0) ? id : 1;
 }
 
-static umx_status
+static void
 make_split(umi_coll *coll)
 {
     umi_move    *move   = move_of(coll);
     umx_comm    *comm   = coll->comm;
     umi_member **chosen = move->chosen;
+    int32_t      color  = move->pairs[2 * comm->rank];
     int          size = 0, own = 0;
 
-    if (move->color < 0) {
-        return UMX_OK;
+    if (color < 0) {
+        return;
     }
     for (int i = 0; i < comm->size; i++) {
         int place = 0;
 
-        if (move->pairs[2 * i] != move->color) {
+        if (move->pairs[2 * i] != color) {
             continue;
         }
         for (int j = 0; j < comm->size; j++) {
-            place += move->pairs[2 * j] == move->color &&
+            place += move->pairs[2 * j] == color &&
                      is_before(move->pairs, j, i);
         }
         chosen[place] = comm->ranks[i].member;
         own           = (i == comm->rank) ? place : own;
         size++;
     }
-    umi_comm_set_ranks(move->made, split_id(coll, move->color), own, size,
-                       chosen);
+    umi_comm_set_ranks(move->made, split_id(coll, color), own, size, chosen);
     umi_comm_register(move->made);
-    return UMX_OK;
 }
 
 static umx_status
@@ -736,7 +678,10 @@ split_next(umi_coll *coll)
 {
     umx_status status = allgather_next(coll);
 
-    return (status == UMX_OK) ? make_split(coll) : status;
+    if (status == UMX_OK) {
+        make_split(coll);
+    }
+    return status;
 }
 
 static void
@@ -763,41 +708,54 @@ static const umi_coll_type split_type = {
     .fini = split_fini,
 };
 
+/* A pair of each rank, to all. */
+static umx_status
+set_pairs(const umx_comm *comm, umi_move *move)
+{
+    size_t     size   = (size_t)comm->size;
+    size_t    *counts = malloc(size * sizeof(*counts));
+    umx_buffer buf;
+    umx_pieces pieces = {.counts = counts};
+    umx_status status;
+
+    if (counts == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < size; i++) {
+        counts[i] = 2 * sizeof(*move->pairs);
+    }
+    buf    = umx_host_buffer(move->pairs, size * counts[0]);
+    status = set_side(comm, &move->recv, &buf, &pieces, NULL);
+    free(counts);
+    return status;
+}
+
 umx_status
 umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
                umx_comm **comm_p, umx_request **req_p)
 {
+    size_t     size = (size_t)comm->size;
     umi_move  *move;
-    umx_status status = new_move(comm, &split_type, 2 * (size_t)comm->size,
-                                 &move);
+    umx_status status = new_move(comm, &split_type, 2 * size, &move);
 
     if (status != UMX_OK) {
         return status;
     }
-    move->pairs  = calloc((size_t)comm->size, 2 * sizeof(*move->pairs));
-    move->chosen = calloc((size_t)comm->size, sizeof(*move->chosen));
+    move->is_in_place = true;
+    move->pairs       = calloc(size, 2 * sizeof(*move->pairs));
+    move->chosen      = calloc(size, sizeof(*move->chosen));
     if (color >= 0) {
         move->made = umi_comm_new(comm->group, comm->name);
     }
-    if (move->pairs == NULL || move->chosen == NULL || !alloc_pieces(move) ||
+    if (move->pairs == NULL || move->chosen == NULL ||
         (color >= 0 && move->made == NULL)) {
-        if (move->made != NULL) {
-            umi_comm_put(move->made);
-        }
-        free(move->pairs);
-        free(move->chosen);
-        return give_up(move, UMX_ERR_NO_MEMORY);
+        return umi_coll_give_up(&move->base, UMX_ERR_NO_MEMORY);
     }
-    move->color                     = color;
-    move->key                       = key;
-    move->is_in_place               = true;
     move->pairs[2 * comm->rank]     = color;
     move->pairs[2 * comm->rank + 1] = key;
-    move->recv                      = umx_host_buffer(move->pairs,
-                                                      (size_t)comm->size * 2 * sizeof(*move->pairs));
-    for (int i = 0; i < comm->size; i++) {
-        move->recv_counts[i] = 2 * sizeof(*move->pairs);
-        move->recv_displs[i] = (size_t)i * 2 * sizeof(*move->pairs);
+    status                          = set_pairs(comm, move);
+    if (status != UMX_OK) {
+        return umi_coll_give_up(&move->base, status);
     }
     *comm_p = move->made;
     if (move->made != NULL) {

@@ -69,6 +69,7 @@ umi_comm_put(umx_comm *comm)
         umi_node_remove(&comm->node);
         hub->past[hub->num_past++ % UMI_PAST_COMMS] = comm->id;
     }
+    umi_local_end(comm);
     umi_node_remove(&comm->group_node);
     umi_group_put(comm->group);
     free(comm->room);
@@ -240,11 +241,13 @@ revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
     comm->failure.cause = cause;
     umi_coll_describe_first(comm, &comm->failure.op, &comm->failure.op_id);
     umi_comm_hold(comm);
+    umi_local_revoke(comm);
     if (!is_told) {
         tell(comm, except);
     }
     umi_match_end(comm, UMX_ERR_RANK_FAILED);
     umi_coll_fail_all(comm);
+    umi_local_end(comm);
     umi_comm_put(comm);
 }
 
@@ -290,8 +293,9 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
 void
 umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
 {
-    int         rank = umi_comm_rank_of(comm, member);
-    const char *text = umx_status_string(member->cause);
+    int         rank    = umi_comm_rank_of(comm, member);
+    const char *text    = umx_status_string(member->cause);
+    uint64_t    stopped = umi_group_stopped_ns(comm->group);
 
     if (rank < 0 || comm->is_closed) {
         return;
@@ -299,6 +303,16 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     if (comm->ranks[rank].is_gone) { /* what has not come does not come */
         comm->ranks[rank].num_expected = comm->ranks[rank].num_received;
         umi_match_rank_gone(comm, rank);
+        (void)umi_local_look(comm); /* what it has left there */
+        if (!umi_coll_awaits(comm, rank)) {
+            return;
+        }
+    }
+    if (stopped != 0) {
+        umi_comm_revoke(comm, comm->rank, UMX_ERR_TIMED_OUT, false,
+                        "rank %d has made no progress for %.1f s, and rank %d "
+                        "has gone",
+                        comm->rank, (double)stopped / 1e9, rank);
         return;
     }
     umi_comm_revoke(comm, rank, member->cause, false,

@@ -29,6 +29,7 @@ typedef struct umi_hub   umi_hub;
 typedef struct umi_group umi_group;
 typedef struct umi_boot  umi_boot;
 typedef struct umi_coll  umi_coll;
+typedef struct umi_local umi_local;
 
 /* ---- hub.c ---------------------------------------------------------------
  */
@@ -84,7 +85,8 @@ struct umi_group {
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
     uint64_t    next_beat_ns;
-    unsigned    refs; /* one of each comm */
+    uint64_t    late_ns; /* by which the last beat was too late; 0: not */
+    unsigned    refs;    /* one of each comm */
 };
 
 umi_group *umi_group_new(umi_hub *hub, int rank, int size);
@@ -96,6 +98,10 @@ void umi_group_start(umi_group *group);
 /* `address` becomes the member's; false: out of memory, or no address. */
 bool umi_member_set_address(umi_member *member, const void *address,
                             size_t len);
+
+/* How long this process has been stopped just now, if for so long that the
+ * others take it for dead; or 0. */
+uint64_t umi_group_stopped_ns(const umi_group *group);
 
 /* Endpoints of the member; their ends are the member's. */
 void umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine);
@@ -174,9 +180,11 @@ struct umx_comm {
     umi_list sends;      /* umi_send.node: in progress */
     uint64_t num_came;
     /* collective operations */
-    uint64_t next_number;
-    umi_list colls; /* umi_coll.node */
-    umi_list early; /* umi_early.node */
+    uint64_t   next_number;
+    umi_list   colls;        /* umi_coll.node */
+    umi_list   early;        /* umi_early.node */
+    umi_local *local;        /* NULL: there is no inbox ... */
+    bool       has_no_local; /* ... and none can be made */
 };
 
 void umi_comm_hold(umx_comm *comm);
@@ -251,7 +259,8 @@ typedef enum umi_coll_kind {
     UMI_COLL_ALLTOALL,
     UMI_COLL_REDUCE,
     UMI_COLL_ALLREDUCE,
-    UMI_COLL_SPLIT
+    UMI_COLL_SPLIT,
+    UMI_COLL_ALLTOALL_BUFFERS
 } umi_coll_kind;
 
 /* "barrier"; "an unknown operation". */
@@ -276,7 +285,25 @@ typedef struct umi_xfer {
     int          rank;
     uint16_t     round;
     bool         is_used;
+    bool         is_lent; /* to the rank, which pulls it and says DONE */
+    bool         is_pull; /* from a rank, which waits for DONE */
+    umx_ep      *ep;      /* that `loan` is of; or NULL */
+    umx_loan     loan;
 } umi_xfer;
+
+/* A message of an operation that has come, and not been received: by the
+ * channel, or in a cell of the inbox. */
+typedef struct umi_parcel {
+    umi_comm_header header;
+    size_t          len;
+    umx_message    *message; /* NULL: the rest is of a cell */
+    uint64_t        cell;
+    bool            is_pull; /* like the next: the sender waits for DONE */
+    bool            is_loan;
+    size_t          at;
+    uint64_t        word;
+    uint64_t        offset;
+} umi_parcel;
 
 struct umi_coll {
     umi_node             node; /* comm->colls */
@@ -306,6 +333,15 @@ umx_status umi_coll_new(umx_comm *comm, const umi_coll_type *type,
 umx_status umi_coll_start(umi_coll *coll, const umx_op_params *params,
                           umx_request **req_p);
 
+/* One that does not begin: free it. Returns `status`. */
+umx_status umi_coll_give_up(umi_coll *coll, umx_status status);
+
+/* Can an operation take the buffer? UMX_ERR_UNSUPPORTED: a layout;
+ * UMX_ERR_INVALID_PARAM. */
+umx_status umi_coll_check_buffer(const umx_buffer *buf);
+
+bool umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
+
 /* In next(): a message of this round, or another. */
 umx_status umi_coll_send(umi_coll *coll, int rank, unsigned round,
                          const umx_buffer *buf);
@@ -313,8 +349,11 @@ umx_status umi_coll_recv(umi_coll *coll, int rank, unsigned round,
                          const umx_buffer *buf);
 
 /* A message has come; it is taken over. */
-void umi_coll_arrive(umx_comm *comm, const umi_comm_header *header,
-                     umx_message *message);
+void umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel);
+
+/* Rank `rank` has pulled what was lent to it. */
+void umi_coll_on_done(umx_comm *comm, int rank, uint64_t number,
+                      unsigned round);
 
 /* What rank `rank` says that it waits in. */
 void umi_coll_on_state(umx_comm *comm, int rank, const umi_comm_header *header,
@@ -326,11 +365,56 @@ void umi_coll_fail_all(umx_comm *comm);
 /* No operation begins any more: what has come for later ones goes. */
 void umi_coll_drop_early(umx_comm *comm);
 
+/* Does an operation wait for that rank? */
+bool umi_coll_awaits(const umx_comm *comm, int rank);
+
 /* A rank has left before operation `number`: those from then on cannot end. */
 bool umi_coll_needs(const umx_comm *comm, uint64_t number);
 
 /* The first operation under way; its name and number, or "" and 0. */
 void umi_coll_describe_first(const umx_comm *comm, const char **name_p,
                              uint64_t *number_p);
+
+/* ---- local.c -------------------------------------------------------------
+ */
+
+/* Let a rank map the inbox here, if it is not offered yet. */
+void umi_local_offer(umx_comm *comm, int rank);
+
+/* A rank offers its inbox: map it. */
+void umi_local_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
+                        size_t len);
+
+/* Send a message of an operation. UMX_OK: it has gone; UMX_INPROGRESS: it is
+ * lent until umi_coll_on_done(); UMX_ERR_UNSUPPORTED: by the channel. */
+umx_status umi_local_send(umi_coll *coll, umi_xfer *xfer);
+
+/* Receive the bytes of a parcel, which is gone then, as umx_rma_get() does. */
+umx_status umi_local_recv(umx_comm *comm, const umi_parcel *parcel,
+                          const umx_buffer *buf, const umx_op_params *params,
+                          umx_request **req_p);
+
+/* May the bytes that have just been pulled from a rank be wrong? It has been
+ * revoked. */
+bool umi_local_is_spoilt(const umx_comm *comm, int rank);
+
+/* They have been pulled. */
+void umi_local_say_done(umx_comm *comm, int rank, uint64_t number,
+                        unsigned round);
+
+/* Drop a parcel of a cell. */
+void umi_local_drop(umx_comm *comm, const umi_parcel *parcel);
+
+/* Take what has come. True if there was anything. */
+bool umi_local_look(umx_comm *comm);
+
+/* Does it pay to look again and again for what all ranks send? */
+bool umi_local_is_busy_wait(const umx_comm *comm);
+
+/* It is revoked: say so to who pulls from this rank. */
+void umi_local_revoke(umx_comm *comm);
+
+/* Nothing comes any more. */
+void umi_local_end(umx_comm *comm);
 
 #endif

@@ -121,6 +121,31 @@ umi_member_set_address(umi_member *member, const void *address, size_t len)
     return true;
 }
 
+/* Has the member said goodbye to every communicator that it shares with this
+ * process, and that is in use here? */
+static bool
+has_left(const umi_member *member)
+{
+    UMI_LIST_FOREACH(node, &member->group->comms) {
+        const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+        int             rank = umi_comm_rank_of(comm, member);
+
+        if (rank >= 0 && !comm->is_closed && !comm->ranks[rank].is_gone) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A member that has left closes its endpoints one after the other: what it has
+ * sent before may still come on the second. */
+static void
+forget_ep(umi_member *member, const umx_ep *ep)
+{
+    member->out = (ep == member->mine) ? member->theirs : member->mine;
+    release_ep((ep == member->mine) ? &member->mine : &member->theirs);
+}
+
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -131,6 +156,10 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     }
     if (state == UMX_EP_OPEN) {
         status = UMX_ERR_PEER_CLOSED;
+    }
+    if (status == UMX_ERR_PEER_CLOSED && !member->is_dead && has_left(member)) {
+        forget_ep(member, ep);
+        return;
     }
     umi_member_fail(member, status, umx_ep_reason(ep));
 }
@@ -335,13 +364,19 @@ umi_member_send(umi_member *member, const umi_comm_header *header,
 {
     bool is_end = header->kind == UMI_COMM_FAILED ||
                   header->kind == UMI_COMM_BYE;
-    umx_ep    *ep;
+    umx_ep    *ep, *other;
     umx_status status = umi_member_ep(member, &ep);
 
     if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
-    if (status != UMX_OK && is_end) {
+    /* The end of either endpoint is the end of the process: the message comes
+     * before both. */
+    other = (member->out == member->mine) ? member->theirs : member->mine;
+    if (status == UMX_OK && is_end && other != NULL) {
+        (void)umi_ep_send_control(other, header, data, len);
+    }
+    if (status != UMX_OK && (is_end || header->kind == UMI_COMM_DONE)) {
         umi_member_fail(member, status, "it could not be told of an end");
     }
 }
@@ -367,6 +402,26 @@ check(umi_member *member, uint64_t now)
     }
 }
 
+/* How much later than it should the beat comes, or will come; 0: in time. */
+static uint64_t
+lateness(const umi_group *group, uint64_t now)
+{
+    uint64_t limit = group->next_beat_ns + group->heartbeat_ns;
+
+    return (now > limit) ? now - group->next_beat_ns : 0;
+}
+
+uint64_t
+umi_group_stopped_ns(const umi_group *group)
+{
+    uint64_t late = 0;
+
+    if (group->heartbeat_ns != 0) {
+        late = lateness(group, umi_clock_ns());
+    }
+    return (late != 0) ? late : group->late_ns;
+}
+
 /* The root and each other process tell each other that they are alive. */
 static void
 beat(umx_timer *timer)
@@ -375,6 +430,7 @@ beat(umx_timer *timer)
     uint64_t   now   = umi_clock_ns();
 
     group->refs++;
+    group->late_ns = lateness(group, now);
     /* A process that has been stopped has heard nothing; what was sent to it
      * meanwhile comes now. */
     if (now - group->next_beat_ns > group->heartbeat_ns / 2 &&

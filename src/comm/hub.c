@@ -69,8 +69,8 @@ find_comm(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
 }
 
 static void
-on_control(umx_comm *comm, const umi_comm_header *header, const void *data,
-           size_t len)
+on_control(umx_comm *comm, umx_ep *ep, const umi_comm_header *header,
+           const void *data, size_t len)
 {
     int             rank = (int)header->source;
     umi_comm_failed failed;
@@ -88,6 +88,12 @@ on_control(umx_comm *comm, const umi_comm_header *header, const void *data,
     case UMI_COMM_STATE:
         umi_reader_init(&r, data, len);
         umi_coll_on_state(comm, rank, header, umi_read_u64(&r));
+        return;
+    case UMI_COMM_INBOX:
+        umi_local_on_offer(comm, rank, ep, data, len);
+        return;
+    case UMI_COMM_DONE:
+        umi_coll_on_done(comm, rank, header->number, header->round);
         return;
     default:
         return;
@@ -148,6 +154,7 @@ dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
     const void     *data  = umx_message_data(message);
     size_t          len   = umx_message_info(message)->length;
     umi_comm_header header;
+    umi_parcel      parcel;
     umx_comm       *comm;
 
     if (!umi_comm_header_decode(&header, bytes, header_len) ||
@@ -183,10 +190,11 @@ dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
         umi_match_arrive(comm, (int)header.source, header.number, message);
         return true;
     case UMI_COMM_COLLECTIVE:
-        umi_coll_arrive(comm, &header, message);
+        parcel = (umi_parcel){.header = header, .message = message, .len = len};
+        umi_coll_arrive(comm, &parcel);
         return true;
     default:
-        on_control(comm, &header, data, len);
+        on_control(comm, ep, &header, data, len);
         umx_message_drop(message);
         return true;
     }
@@ -275,6 +283,7 @@ umi_hub_get(umx_worker *worker)
         return NULL;
     }
     umx_worker_attach(worker, &hub->dependent);
+    umx_worker_take_loans(worker);
     return hub;
 }
 

@@ -114,9 +114,11 @@ combine_of(const umx_reduction *what)
 typedef struct umi_reduce {
     umi_coll    base;
     combine_fn  combine;
-    size_t      item;  /* bytes */
-    const char *in;    /* this rank's */
-    char       *out;   /* NULL: it gets no result */
+    size_t      item;    /* bytes */
+    const char *in;      /* this rank's */
+    char       *out;     /* NULL: it gets no result */
+    umx_memh   *in_memh; /* that they lie in; or NULL */
+    umx_memh   *out_memh;
     size_t      len;   /* bytes of either */
     char       *tmp;   /* what others send */
     char       *block; /* a block for others, or NULL */
@@ -155,11 +157,14 @@ block_len(const umi_reduce *reduce, int i)
     return block_start(reduce, i + 1) - block_start(reduce, i);
 }
 
+/* `len` bytes of memory that lies in `memh`, or (NULL) in none. */
 static umx_buffer
-host(const void *data, size_t len)
+host(const void *data, size_t len, umx_memh *memh)
 {
-    return (umx_buffer){(void *)(uintptr_t)data, len, UMX_MEMTYPE_HOST, NULL,
-                        NULL};
+    umx_buffer buf = umx_host_buffer(data, len);
+
+    buf.memh = memh;
+    return buf;
 }
 
 /* What rank `i` has sent, of `len` bytes each. */
@@ -200,7 +205,7 @@ receive_all(umi_coll *coll, size_t len)
     umx_status  status = UMX_OK;
 
     for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
-        umx_buffer buf = host(part_of(reduce, i, NULL, len), len);
+        umx_buffer buf = host(part_of(reduce, i, NULL, len), len, NULL);
 
         if (i != coll->comm->rank) {
             status = umi_coll_recv(coll, i, 0, &buf);
@@ -221,12 +226,9 @@ exchange_whole(umi_coll *coll)
 {
     umi_reduce *reduce = reduce_of(coll);
     int         rank = coll->comm->rank, size = coll->comm->size;
-    umx_buffer  own    = host(reduce->in, reduce->len);
+    umx_buffer  own    = host(reduce->in, reduce->len, reduce->in_memh);
     umx_status  status = UMX_OK;
 
-    if (wants_result(coll, rank)) {
-        status = receive_all(coll, reduce->len);
-    }
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int to = (rank + i) % size;
 
@@ -234,7 +236,9 @@ exchange_whole(umi_coll *coll)
             status = umi_coll_send(coll, to, 0, &own);
         }
     }
-    return status;
+    return (status == UMX_OK && wants_result(coll, rank)) ?
+               receive_all(coll, reduce->len) :
+               status;
 }
 
 /* To each rank its block. */
@@ -243,16 +247,17 @@ exchange_blocks(umi_coll *coll)
 {
     umi_reduce *reduce = reduce_of(coll);
     int         rank = coll->comm->rank, size = coll->comm->size;
-    umx_status  status = receive_all(coll, block_len(reduce, rank));
+    umx_status  status = UMX_OK;
 
     for (int i = 1; i < size && status == UMX_OK; i++) {
         int        to  = (rank + i) % size;
         umx_buffer buf = host(reduce->in + block_start(reduce, to),
-                              block_len(reduce, to));
+                              block_len(reduce, to), reduce->in_memh);
 
         status = umi_coll_send(coll, to, 0, &buf);
     }
-    return status;
+    return (status == UMX_OK) ? receive_all(coll, block_len(reduce, rank)) :
+                                status;
 }
 
 /* The results of the blocks, to those that want them. */
@@ -264,22 +269,25 @@ spread_blocks(umi_coll *coll)
     size_t      start = block_start(reduce, rank);
     size_t      len   = block_len(reduce, rank);
     char      *to = (reduce->out != NULL) ? reduce->out + start : reduce->block;
-    umx_buffer own    = host(to, len);
+    umx_buffer own    = host(to, len,
+                          (reduce->out != NULL) ? reduce->out_memh : NULL);
     umx_status status = UMX_OK;
 
     combine_all(reduce, to, reduce->in + start, len);
     for (int i = 1; i < size && status == UMX_OK; i++) {
-        int from = (rank - i + size) % size, dest = (rank + i) % size;
+        int dest = (rank + i) % size;
 
-        if (wants_result(coll, rank)) {
-            umx_buffer buf = host(reduce->out + block_start(reduce, from),
-                                  block_len(reduce, from));
-
-            status = umi_coll_recv(coll, from, 1, &buf);
-        }
-        if (status == UMX_OK && wants_result(coll, dest)) {
+        if (wants_result(coll, dest)) {
             status = umi_coll_send(coll, dest, 1, &own);
         }
+    }
+    for (int i = 1; i < size && status == UMX_OK && wants_result(coll, rank);
+         i++) {
+        int        from = (rank - i + size) % size;
+        umx_buffer buf  = host(reduce->out + block_start(reduce, from),
+                               block_len(reduce, from), reduce->out_memh);
+
+        status = umi_coll_recv(coll, from, 1, &buf);
     }
     return status;
 }
@@ -323,20 +331,8 @@ static const umi_coll_type allreduce_type = {
 static umx_status
 check_host(const umx_buffer *buf)
 {
-    if (buf->layout != NULL || buf->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (buf->data == NULL && buf->len != 0) ? UMX_ERR_INVALID_PARAM :
-                                                  UMX_OK;
-}
-
-static bool
-overlap(const umx_buffer *a, const umx_buffer *b)
-{
-    const char *first = a->data, *second = b->data;
-
-    return a->len != 0 && b->len != 0 && first < second + b->len &&
-           second < first + a->len;
+    return (buf->memtype > UMX_MEMTYPE_HOST) ? UMX_ERR_UNSUPPORTED :
+                                               umi_coll_check_buffer(buf);
 }
 
 static umx_status
@@ -355,21 +351,10 @@ check(const umx_reduction *what, const umx_buffer *send, const umx_buffer *recv)
     }
     if (send->len % umx_dtype_size(what->dtype) != 0 ||
         (recv != NULL && recv->len != send->len) ||
-        (recv != NULL && send != recv && overlap(send, recv))) {
+        (recv != NULL && send != recv && umi_buffers_overlap(send, recv))) {
         return UMX_ERR_INVALID_PARAM;
     }
     return UMX_OK;
-}
-
-static umx_status
-give_up(umi_reduce *reduce, umx_status status)
-{
-    umx_comm *comm = reduce->base.comm;
-
-    free(reduce->base.xfers);
-    free(reduce);
-    umi_comm_put(comm);
-    return status;
 }
 
 static umx_status
@@ -388,11 +373,15 @@ start(umx_comm *comm, const umi_coll_type *type, int root,
     if (status != UMX_OK) {
         return status;
     }
-    reduce           = reduce_of(coll);
-    reduce->combine  = combine_of(what);
-    reduce->item     = umx_dtype_size(what->dtype);
-    reduce->in       = send->data;
-    reduce->out      = (recv != NULL) ? recv->data : NULL;
+    reduce          = reduce_of(coll);
+    reduce->combine = combine_of(what);
+    reduce->item    = umx_dtype_size(what->dtype);
+    reduce->in      = send->data;
+    reduce->in_memh = send->memh;
+    if (recv != NULL) {
+        reduce->out      = recv->data;
+        reduce->out_memh = recv->memh;
+    }
     reduce->len      = send->len;
     reduce->is_whole = send->len <= WHOLE_MAX;
     coll->root       = root;
@@ -405,13 +394,12 @@ start(umx_comm *comm, const umi_coll_type *type, int root,
            (size_t)(comm->size - 1);
     reduce->tmp = malloc(need + 1);
     if (reduce->tmp == NULL) {
-        return give_up(reduce, UMX_ERR_NO_MEMORY);
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     if (reduce->out == NULL && !reduce->is_whole) {
         reduce->block = malloc(block_len(reduce, comm->rank) + 1);
         if (reduce->block == NULL) {
-            free(reduce->tmp);
-            return give_up(reduce, UMX_ERR_NO_MEMORY);
+            return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
         }
     }
     return umi_coll_start(coll, params, req_p);

@@ -13,7 +13,7 @@ static bool
 is_known(uint8_t kind)
 {
     return kind == UMI_COMM_MESSAGE || kind == UMI_COMM_COLLECTIVE ||
-           (kind >= UMI_COMM_HELLO && kind <= UMI_COMM_STATE);
+           (kind >= UMI_COMM_HELLO && kind <= UMI_COMM_DONE);
 }
 
 size_t

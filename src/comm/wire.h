@@ -22,6 +22,8 @@
  *   BYE      size x messages sent u64: rank `round` has left, and takes no part
  *            in operation `number`
  *   PING     nothing
+ *   INBOX    the key of its memory
+ *   DONE     nothing; of the operation `number` and its `round`
  *   STATE    what u64: of the operation `number`, an `op`, in which `source`
  *            waits
  */
@@ -51,7 +53,9 @@ typedef enum umi_comm_kind {
     UMI_COMM_FAILED  = 20, /* to and from the root: revoke it */
     UMI_COMM_BYE     = 21, /* from a rank that leaves, or by the root */
     UMI_COMM_PING    = 22,
-    UMI_COMM_STATE   = 23
+    UMI_COMM_STATE   = 23,
+    UMI_COMM_INBOX   = 24, /* from a rank whose inbox may be mapped */
+    UMI_COMM_DONE    = 25  /* from a rank that has pulled a message */
 } umi_comm_kind;
 
 typedef struct umi_comm_header {

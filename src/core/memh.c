@@ -415,6 +415,12 @@ umx_memh_register(umx_context *context, const umx_buffer *buf,
     return UMX_OK;
 }
 
+bool
+umx_memh_is_shared(const umx_memh *memh)
+{
+    return memh->segment != NULL && !umi_memh_is_closed(memh);
+}
+
 const umx_buffer *
 umx_memh_buffer(const umx_memh *memh)
 {

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/wait.h"
 
+#include <stdlib.h>
+#include <umx/layer.h>
+
 #include "mem/memtype.h"
 
 typedef struct umi_wait {
@@ -14,6 +17,14 @@ typedef struct umi_wait {
 } umi_wait;
 
 UMI_REQUEST_TAIL(umi_wait, wait_of);
+
+struct umx_lookout {
+    umi_node    node; /* worker->lookouts */
+    umi_wait    wait; /* its number is none */
+    umx_memh   *memh; /* held */
+    umx_look_fn fn;
+    void       *arg;
+};
 
 /* ---- the number ----------------------------------------------------------
  */
@@ -66,21 +77,22 @@ look(const umx_request *req)
  */
 
 static void
-announce(umx_request *req)
+announce(umi_wait *wait, umx_memh *memh)
 {
-    atomic_fetch_add_explicit(req->buf.memh->waiters,
-                              (UINT64_C(1) << UMI_WAITERS_BITS) + 1,
-                              memory_order_seq_cst);
-    wait_of(req)->is_announced = true;
+    if (!wait->is_announced) {
+        atomic_fetch_add_explicit(memh->waiters,
+                                  (UINT64_C(1) << UMI_WAITERS_BITS) + 1,
+                                  memory_order_seq_cst);
+        wait->is_announced = true;
+    }
 }
 
 static void
-withdraw(umx_request *req)
+withdraw(umi_wait *wait, umx_memh *memh)
 {
-    if (wait_of(req)->is_announced) {
-        wait_of(req)->is_announced = false;
-        atomic_fetch_sub_explicit(req->buf.memh->waiters, 1,
-                                  memory_order_seq_cst);
+    if (wait->is_announced) {
+        wait->is_announced = false;
+        atomic_fetch_sub_explicit(memh->waiters, 1, memory_order_seq_cst);
     }
 }
 
@@ -92,7 +104,7 @@ end_wait(umx_request *req, umx_status status)
 {
     umx_context *context = req->worker->context;
 
-    withdraw(req);
+    withdraw(wait_of(req), req->buf.memh);
     pthread_mutex_lock(&context->waits_lock);
     umi_node_remove(&wait_of(req)->node);
     pthread_mutex_unlock(&context->waits_lock);
@@ -119,15 +131,38 @@ end_if_over(umx_request *req)
     return true;
 }
 
+/* Let the lookouts look. One may stop any other, so they are taken one by one.
+ */
+static bool
+look_out(umx_worker *worker, bool is_awake)
+{
+    umi_list all;
+    bool     is_any_new = false;
+
+    umi_list_init(&all);
+    umi_list_splice(&all, &worker->lookouts);
+    while (!umi_list_is_empty(&all)) {
+        umx_lookout *lookout = umi_container_of(all.next, umx_lookout, node);
+
+        umi_node_remove(&lookout->node);
+        umi_list_append(&worker->lookouts, &lookout->node);
+        if (is_awake) {
+            withdraw(&lookout->wait, lookout->memh);
+        }
+        is_any_new |= lookout->fn(lookout->arg);
+    }
+    return is_any_new;
+}
+
 bool
 umi_waits_look(umx_worker *worker)
 {
-    bool is_any_over = false;
+    bool is_any_over = look_out(worker, true);
 
     UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        withdraw(req);
+        withdraw(wait_of(req), req->buf.memh);
         is_any_over |= end_if_over(req);
     }
     return is_any_over;
@@ -141,12 +176,16 @@ umi_waits_announce(umx_worker *worker)
     UMI_LIST_FOREACH(node, &worker->waits) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (!wait_of(req)->is_announced) {
-            announce(req);
-        }
+        announce(wait_of(req), req->buf.memh);
+    }
+    UMI_LIST_FOREACH(node, &worker->lookouts) {
+        umx_lookout *lookout = umi_container_of(node, umx_lookout, node);
+
+        announce(&lookout->wait, lookout->memh);
     }
 #ifndef UMI_WITHOUT_SECOND_LOOK /* for the test that fails without it */
     atomic_thread_fence(memory_order_seq_cst);
+    is_any_over = look_out(worker, false);
     UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
         is_any_over |= end_if_over(umi_container_of(node, umx_request, node));
     }
@@ -231,15 +270,15 @@ check(const umx_worker *worker, const umx_memh *memh,
 /* False: the memory is closed. Whoever closes it finds the wait, or this finds
  * it closed. */
 static bool
-enlist(umx_request *req)
+enlist(umi_wait *wait, const umx_memh *memh)
 {
-    umx_context *context = req->worker->context;
+    umx_context *context = memh->context;
     bool         is_open;
 
     pthread_mutex_lock(&context->waits_lock);
-    is_open = !umi_memh_is_closed(req->buf.memh);
+    is_open = !umi_memh_is_closed(memh);
     if (is_open) {
-        umi_list_append(&context->waits, &wait_of(req)->node);
+        umi_list_append(&context->waits, &wait->node);
     }
     pthread_mutex_unlock(&context->waits_lock);
     return is_open;
@@ -275,7 +314,7 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                                .cmp    = (uint8_t)until->cmp,
                                .size   = (uint8_t)until->size};
     umi_request_hold_buffer(req, &number);
-    if (!enlist(req)) {
+    if (!enlist(wait_of(req), memh)) {
         umi_request_free(req);
         return UMX_ERR_STALE_KEY;
     }
@@ -283,4 +322,45 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
     worker->is_armed = false; /* it has not announced this one */
     *req_p           = req;
     return UMX_INPROGRESS;
+}
+
+/* ---- lookouts ------------------------------------------------------------
+ */
+
+umx_status
+umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
+                  umx_lookout **lookout_p)
+{
+    umx_lookout *lookout = malloc(sizeof(*lookout));
+
+    if (lookout == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    lookout->wait = (umi_wait){.worker = worker, .memory = memh->number};
+    lookout->memh = memh;
+    lookout->fn   = fn;
+    lookout->arg  = arg;
+    if (!enlist(&lookout->wait, memh)) {
+        free(lookout);
+        return UMX_ERR_STALE_KEY;
+    }
+    umi_memh_hold(memh);
+    umi_list_append(&worker->lookouts, &lookout->node);
+    worker->is_armed = false; /* it has not announced this one */
+    *lookout_p       = lookout;
+    return UMX_OK;
+}
+
+void
+umx_lookout_stop(umx_lookout *lookout)
+{
+    umx_context *context = lookout->memh->context;
+
+    withdraw(&lookout->wait, lookout->memh);
+    pthread_mutex_lock(&context->waits_lock);
+    umi_node_remove(&lookout->wait.node);
+    pthread_mutex_unlock(&context->waits_lock);
+    umi_node_remove(&lookout->node);
+    umi_memh_put(lookout->memh);
+    free(lookout);
 }

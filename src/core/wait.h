@@ -49,6 +49,13 @@ umi_announcement(uint64_t waiters)
     return waiters >> UMI_WAITERS_BITS;
 }
 
+static inline bool
+umi_has_waits(const umx_worker *worker)
+{
+    return !umi_list_is_empty(&worker->waits) ||
+           !umi_list_is_empty(&worker->lookouts);
+}
+
 /* A worker that waits polls: withdraw, and end the waits that are over. True if
  * there were any. */
 bool umi_waits_look(umx_worker *worker);

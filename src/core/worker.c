@@ -27,6 +27,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->ep_events);
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->waits);
+    umi_list_init(&worker->lookouts);
     umi_list_init(&worker->dependents);
     umi_list_init(&worker->links);
     umi_list_init(&worker->ending_links);

@@ -132,6 +132,7 @@ struct umx_worker {
     umi_list  ep_events; /* umi_ep_base.event_node */
     umi_list  gathered;  /* umi_gathered.worker_node */
     umi_list  waits;     /* requests that wait for a number: wait.h */
+    umi_list  lookouts;  /* umx_lookout.node */
     umi_mpsc  retired;   /* (any) umi_retire.node */
     umi_timer nap;       /* ends a sleep that UCX cannot end */
     /* cold */

@@ -470,8 +470,9 @@ umi_lend_on_ask(umi_ep_base *ep)
     umi_lend_agreement *agreement = umi_lend_agreement_of(ep->link);
     umi_lend_note       note      = {.kind = UMI_LEND_INVITE};
 
-    if (ep->worker->context->config.cma_max == 0 || !ep->link->has_shm ||
-        ep->lend->num_asks >= MAX_ASKS) {
+    if ((ep->worker->context->config.cma_max == 0 &&
+         !ep->worker->lend->takes_loans) ||
+        !ep->link->has_shm || ep->lend->num_asks >= MAX_ASKS) {
         return;
     }
     ep->lend->num_asks++;

@@ -23,8 +23,9 @@ typedef struct umi_loan {
     umi_lend_table *table;
     umi_lend_loan   name;
     umx_worker     *worker;
-    umx_request    *req; /* NULL: ended */
+    umx_request    *req; /* NULL: ended, or a layer's */
     bool            is_sending;
+    bool            is_layers;
     uint8_t         bytes[sizeof(umi_lend_loan) + UMI_LEND_HEADER_MAX];
 } umi_loan;
 
@@ -59,22 +60,30 @@ is_within_reach(const umx_buffer *buf)
 }
 
 bool
-umi_lend_is_agreed(umi_ep_base *ep, size_t len)
+umi_lend_is_agreed(umi_ep_base *ep, size_t len, bool is_asked_for)
 {
     const umx_config *config = &ep->worker->context->config;
 
-    return len >= config->cma_min && len <= config->cma_max && len != 0 &&
-           ep->link != NULL && ep->link->has_shm && umi_lend_is_agreed_on(ep);
+    return (is_asked_for ||
+            (len >= config->cma_min && len <= config->cma_max)) &&
+           len != 0 && ep->link != NULL && ep->link->has_shm &&
+           umi_lend_is_agreed_on(ep);
+}
+
+static bool
+may_lend(umi_ep_base *ep, const umx_buffer *buf, bool is_asked_for)
+{
+    return umi_lend_is_agreed(ep, buf->len, is_asked_for) &&
+           umi_lend_agreement_of(ep->link)->table->num_free != 0 &&
+           buf->memtype == UMX_MEMTYPE_HOST && buf->layout == NULL &&
+           is_within_reach(buf);
 }
 
 bool
-umi_lend_may_send(const umx_request *req, size_t header_len)
+umi_lend_may_send(const umx_request *req, size_t header_len, bool is_asked_for)
 {
-    return umi_lend_is_agreed(req->ep, req->buf.len) &&
-           umi_lend_agreement_of(req->ep->link)->table->num_free != 0 &&
-           header_len <= UMI_LEND_HEADER_MAX &&
-           req->buf.memtype == UMX_MEMTYPE_HOST && req->buf.layout == NULL &&
-           req->gather == NULL && is_within_reach(&req->buf);
+    return header_len <= UMI_LEND_HEADER_MAX && req->gather == NULL &&
+           may_lend(req->ep, &req->buf, is_asked_for);
 }
 
 static void
@@ -96,7 +105,9 @@ end_loan(umi_loan *loan, umx_status status)
     } else {
         loan->req = NULL;
     }
-    umi_request_complete(req, status);
+    if (req != NULL) {
+        umi_request_complete(req, status);
+    }
 }
 
 static void
@@ -114,23 +125,35 @@ on_loan_sent(void *request, ucs_status_t status, void *arg)
 }
 
 static umi_loan *
-new_loan(umx_request *req, const void *header, size_t header_len)
+lend(umi_ep_base *ep, const umx_buffer *buf)
 {
-    umx_worker *worker = req->worker;
-    umi_loan   *loan   = umi_pool_get(&worker->lend->objects);
+    umi_loan *loan = umi_pool_get(&ep->worker->lend->objects);
 
     if (loan == NULL) {
         return NULL;
     }
-    loan->worker     = worker;
-    loan->table      = umi_lend_agreement_of(req->ep->link)->table;
-    loan->req        = req;
+    loan->worker     = ep->worker;
+    loan->table      = umi_lend_agreement_of(ep->link)->table;
+    loan->req        = NULL;
     loan->is_sending = false;
-    if (!umi_lend_table_add(loan->table, req->buf.data, req->buf.len, loan,
+    loan->is_layers  = false;
+    if (!umi_lend_table_add(loan->table, buf->data, buf->len, loan,
                             &loan->name)) {
         put_loan(loan);
         return NULL;
     }
+    return loan;
+}
+
+static umi_loan *
+new_loan(umx_request *req, const void *header, size_t header_len)
+{
+    umi_loan *loan = lend(req->ep, &req->buf);
+
+    if (loan == NULL) {
+        return NULL;
+    }
+    loan->req = req;
     memcpy(loan->bytes, &loan->name, sizeof(loan->name));
     memcpy(loan->bytes + sizeof(loan->name), header, header_len);
     return loan;
@@ -284,6 +307,74 @@ umi_lend_read(umx_request *req, void *desc)
     return status;
 }
 
+/* ---- loans of layers ------------------------------------------------------
+ */
+
+bool
+umi_lend_memory(umi_ep_base *ep, const umx_buffer *buf, umi_lend_loan *name)
+{
+    umi_loan *loan;
+
+    if (!may_lend(ep, buf, true)) {
+        return false;
+    }
+    loan = lend(ep, buf);
+    if (loan == NULL) {
+        return false;
+    }
+    loan->is_layers = true;
+    umi_list_append(&ep->lend->loans, &loan->node);
+    ep->worker->stats.loans++;
+    *name = loan->name;
+    return true;
+}
+
+void
+umi_lend_take_back(umi_ep_base *ep, const umi_lend_loan *name)
+{
+    umi_lend_table *table = (ep->link != NULL) ?
+                                umi_lend_agreement_of(ep->link)->table :
+                                NULL;
+    umi_loan       *loan  = NULL;
+
+    if (table != NULL) {
+        loan = umi_lend_table_find(table, name->slot, name->id);
+    }
+    if (loan != NULL && loan->is_layers) {
+        end_loan(loan, UMX_OK);
+    }
+}
+
+umx_status
+umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
+                     const umx_buffer *buf)
+{
+    void      *bytes  = buf->data;
+    bool       is_far = buf->memtype > UMX_MEMTYPE_HOST || buf->layout != NULL;
+    umx_status status = UMX_OK;
+
+    if (ep->link == NULL || !umi_lend_agreement_of(ep->link)->has_borrowed ||
+        name->len != buf->len || name->len == 0) {
+        return UMX_ERR_CONNECTION_RESET;
+    }
+    if (is_far) {
+        bytes = malloc(name->len);
+        if (bytes == NULL) {
+            return UMX_ERR_NO_MEMORY;
+        }
+    }
+    if (!read_loan(ep->link, name, bytes)) {
+        status = UMX_ERR_CONNECTION_RESET;
+    }
+    if (is_far) {
+        if (status == UMX_OK) {
+            status = umi_copy_in(buf, bytes, name->len);
+        }
+        free(bytes);
+    }
+    return status;
+}
+
 /* ---- arrival, inside UCX's callback --------------------------------------
  */
 
@@ -368,7 +459,7 @@ on_return(umi_ep_base *ep, const umi_lend_note *note)
     if (table != NULL) {
         loan = umi_lend_table_find(table, note->u.loan.slot, note->u.loan.id);
     }
-    if (loan != NULL && loan->req->ep == ep) {
+    if (loan != NULL && !loan->is_layers && loan->req->ep == ep) {
         end_loan(loan, (note->status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
     }
 }

@@ -32,11 +32,13 @@ void umi_lend_fini(umi_lend *lend);
  */
 umx_status umi_lend_listen(umx_worker *worker);
 
-/* True if messages of `len` bytes may be lent. Asks the peer, if nobody has. */
-bool umi_lend_is_agreed(umi_ep_base *ep, size_t len);
+/* True if messages of `len` bytes may be lent; `is_asked_for`: whatever the
+ * settings are. Asks the peer, if nobody has. */
+bool umi_lend_is_agreed(umi_ep_base *ep, size_t len, bool is_asked_for);
 
 /* True if this message may be lent: its memory can be, too. */
-bool umi_lend_may_send(const umx_request *req, size_t header_len);
+bool umi_lend_may_send(const umx_request *req, size_t header_len,
+                       bool is_asked_for);
 
 /* Send as umi_am_send() does, as a loan. UMX_INPROGRESS or a failure. */
 umx_status umi_lend_send(umx_request *req, const void *header,
@@ -56,6 +58,17 @@ umi_lend_is_loan(const void *desc)
  */
 umx_status umi_lend_read(umx_request *req, void *desc);
 void       umi_lend_release(umx_worker *worker, void *desc);
+
+/* Lend memory to the peer, with no message: it must be told the loan. False: by
+ * another way. Until umi_lend_take_back(), or the end of `ep`. */
+bool umi_lend_memory(umi_ep_base *ep, const umx_buffer *buf,
+                     umi_lend_loan *name);
+void umi_lend_take_back(umi_ep_base *ep, const umi_lend_loan *name);
+
+/* Read what the peer lends so. UMX_ERR_CONNECTION_RESET: it does not, or no
+ * longer. */
+umx_status umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
+                                const umx_buffer *buf);
 
 /* Begin the loans of a new endpoint, which lie in `lend`. */
 void umi_lend_begin(umi_ep_base *ep, umi_lend_ep *lend);

@@ -35,7 +35,7 @@ enum {
     UMI_LEND_NONCE_SIZE = 16,
     UMI_LEND_WELCOME    = 1, /* the answer to an introduction */
     /* The longest header of a data message that travels with a loan. */
-    UMI_LEND_HEADER_MAX = 32
+    UMI_LEND_HEADER_MAX = 96
 };
 
 typedef enum umi_lend_kind {
@@ -78,8 +78,9 @@ _Static_assert(sizeof(umi_lend_loan) == 24 && sizeof(umi_lend_note) == 48 &&
 
 /* The loans of a worker. */
 typedef struct umi_lend {
-    umi_pool objects;  /* loans, what is borrowed, notes */
-    void    *arriving; /* the loan whose handler runs; or NULL */
+    umi_pool objects;     /* loans, what is borrowed, notes */
+    void    *arriving;    /* the loan whose handler runs; or NULL */
+    bool     takes_loans; /* whatever config.cma_max is */
 } umi_lend;
 
 /* What this side of an endpoint has done about lending. */

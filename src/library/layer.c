@@ -10,6 +10,8 @@
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
+#include "lend/lend.h"
+#include "mem/memtype.h"
 
 /* ---- requests ------------------------------------------------------------
  */
@@ -138,6 +140,61 @@ void
 umx_worker_detach(umx_dependent *dependent)
 {
     umi_node_remove(&((umi_dependent *)(void *)dependent)->node);
+}
+
+umx_context *
+umx_worker_get_context(const umx_worker *worker)
+{
+    return worker->context;
+}
+
+void
+umx_worker_take_loans(umx_worker *worker)
+{
+    worker->lend->takes_loans = true;
+}
+
+static umi_lend_loan
+name_of(const umx_loan *loan)
+{
+    return (umi_lend_loan){
+        .id = loan->id, .len = loan->len, .slot = loan->slot};
+}
+
+umx_status
+umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
+{
+    umi_lend_loan name;
+
+    if (umi_endpoint_check(ep) != UMX_OK ||
+        umi_endpoint_send_status(ep) != UMX_OK ||
+        !umi_lend_memory(&ep->base, buf, &name)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    *loan = (umx_loan){.id = name.id, .len = name.len, .slot = name.slot};
+    return UMX_OK;
+}
+
+void
+umx_loan_end(umx_ep *ep, const umx_loan *loan)
+{
+    umi_lend_loan name = name_of(loan);
+
+    umi_lend_take_back(&ep->base, &name);
+}
+
+umx_status
+umx_loan_read(umx_ep *ep, const umx_loan *loan, const umx_buffer *buf)
+{
+    umi_lend_loan name = name_of(loan);
+
+    return umi_lend_read_memory(&ep->base, &name, buf);
+}
+
+umx_status
+umx_buffer_write(const umx_buffer *buf, const void *data, size_t len)
+{
+    return umi_copy_in(buf, data, len);
 }
 
 /* ---- active messages -----------------------------------------------------

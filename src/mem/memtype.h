@@ -4,9 +4,9 @@
 #ifndef UMI_MEMTYPE_H
 #define UMI_MEMTYPE_H
 
-#include <string.h>
 #include <umx/types.h>
 
+#include "mem/copy.h"
 #include "mem/layout.h"
 
 typedef struct umi_memtype_ops {
@@ -31,9 +31,7 @@ umi_copy_in(const umx_buffer *buf, const void *src, size_t len)
         return UMX_OK;
     }
     if (buf->memtype <= UMX_MEMTYPE_HOST) {
-        if (len != 0) {
-            memcpy(buf->data, src, len);
-        }
+        umi_copy(buf->data, src, len);
         return UMX_OK;
     }
     return umi_memtypes[buf->memtype].copy_in(buf->data, src, len);
@@ -48,9 +46,7 @@ umi_copy_out(const umx_buffer *buf, void *dst, size_t len)
         return UMX_OK;
     }
     if (buf->memtype <= UMX_MEMTYPE_HOST) {
-        if (len != 0) {
-            memcpy(dst, buf->data, len);
-        }
+        umi_copy(dst, buf->data, len);
         return UMX_OK;
     }
     return umi_memtypes[buf->memtype].copy_out(dst, buf->data, len);

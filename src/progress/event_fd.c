@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <umx/request.h>
 
 #include "core/wait.h"
@@ -28,7 +29,9 @@
 /* Limits of a sleep without UCX's event fd. */
 enum {
     NAP_MIN_NS = 1000000,
-    NAP_MAX_NS = 10000000
+    NAP_MAX_NS = 10000000,
+    YIELDS     = 32, /* before a wait sleeps, and ... */
+    YIELD_NS   = 100000
 };
 
 unsigned
@@ -45,7 +48,7 @@ umi_worker_poll(umx_worker *worker)
     if (umi_worker_has_events(worker)) {
         umi_worker_run_events(worker);
     }
-    if (!umi_list_is_empty(&worker->waits) && umi_waits_look(worker)) {
+    if (umi_has_waits(worker) && umi_waits_look(worker)) {
         umi_worker_run_events(worker);
     }
     return events;
@@ -130,7 +133,7 @@ arm(umx_worker *worker)
 {
     umx_status status;
 
-    if (!umi_list_is_empty(&worker->waits) && umi_waits_announce(worker)) {
+    if (umi_has_waits(worker) && umi_waits_announce(worker)) {
         return UMX_ERR_BUSY;
     }
     status = arm_engine(worker->engine);
@@ -302,6 +305,23 @@ umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
     return (n == 0 && umi_clock_ns() >= deadline) ? UMX_ERR_TIMED_OUT : UMX_OK;
 }
 
+/* What a peer of this host has still to do it may do at once, if it gets this
+ * core; and a sleep costs as much as some polls. Where nobody else wants the
+ * core, poll for YIELD_NS. */
+static void
+yield_until_done(umx_request *req)
+{
+    uint64_t end = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
+
+    for (int i = 0; !req->is_done; i++) {
+        (void)umx_worker_poll(req->worker);
+        if (req->is_done || (i >= YIELDS && umi_is_past(umi_ticks(), end))) {
+            return;
+        }
+        (void)sched_yield();
+    }
+}
+
 umx_status
 umx_request_wait(umx_request *req, uint64_t timeout_ns)
 {
@@ -310,6 +330,9 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
                                                             now + timeout_ns;
     umx_status status;
 
+    if (umi_worker_check(req->worker) == UMX_OK && !req->worker->is_inside) {
+        yield_until_done(req);
+    }
     while (!req->is_done) {
         now = umi_clock_ns();
         if (now >= deadline && timeout_ns != 0) {

@@ -35,6 +35,17 @@ umi_ticks(void)
 #endif
 }
 
+/* Let a loop that waits for another core go easy on this one. */
+static inline void
+umi_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* Ticks in `ns`; calibrated once, on first use (about 1 ms). */
 uint64_t umi_ticks_from_ns(uint64_t ns);
 

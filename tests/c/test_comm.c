@@ -416,15 +416,6 @@ test_worker_addresses(void **state)
 }
 
 static void
-expect_reason(world *w, int rank, const char *text)
-{
-    if (strstr(umx_comm_reason(w->comms[rank]), text) == NULL) {
-        print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
-    }
-    assert_non_null(strstr(umx_comm_reason(w->comms[rank]), text));
-}
-
-static void
 test_two_with_one_rank(void **state)
 {
     world *w = *state;

@@ -257,3 +257,12 @@ recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
                               &req, &r->got),
                &req);
 }
+
+void
+expect_reason(world *w, int rank, const char *text)
+{
+    if (strstr(umx_comm_reason(w->comms[rank]), text) == NULL) {
+        print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
+    }
+    assert_non_null(strstr(umx_comm_reason(w->comms[rank]), text));
+}

@@ -74,4 +74,7 @@ void send_to(world *w, int from, int to, uint64_t tag, const void *data,
 void recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
                void *data, size_t len, receipt *r);
 
+/* The reason of the revocation at that rank has `text` in it. */
+void expect_reason(world *w, int rank, const char *text);
+
 #endif

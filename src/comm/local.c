@@ -1,0 +1,771 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* local.c: collective operations between ranks of one host: through an inbox of
+ * the receiver, shared memory that the sender has mapped.
+ *
+ *   header   is it revoked?
+ *   area     one of each rank of the communicator, which alone writes there:
+ *              consumed   the receiver's: cells that are free again
+ *              cells      in a circle; each says what has come
+ *              ring       bytes of messages, and keys
+ *
+ * A cell is there when its number is: the sender stores that last. It means a
+ * message whose bytes lie in the ring (DATA), or one whose bytes lie in a
+ * memory of the sender's, which the receiver maps and copies from (PULL), or in
+ * other memory, which it reads by the kernel (LOAN); then the receiver says
+ * DONE in a cell of the sender's inbox. Where there is no room, or no inbox
+ * yet, a message takes the channel: the receiver takes whatever comes.
+ *
+ * The inbox is offered to a rank when its first message has come over the
+ * channel, or is waited for and there is a connection.
+ *
+ * A rank may write anything into the inbox, at any time. What is read of a cell
+ * is read once, and checked; what a rank could spoil are the bytes of messages.
+ * A sender that is revoked says so in its own inbox before its operations end:
+ * what was pulled from it after that may be anything, and is not used. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+
+#include <umx/rma.h>
+#include <umx/wait.h>
+
+enum {
+    CELLS     = 64,
+    LINE      = 64, /* bytes of a cell, and of what one side writes */
+    RING_MAX  = 256 * 1024,
+    RING_MIN  = 16 * 1024,
+    RINGS_MAX = 4 * 1024 * 1024, /* bytes of all in an inbox, if they may be
+                                    as large */
+    RING_SHARE = 4,              /* of a ring that a message may take at most */
+    MAX_RANKS  = 256,            /* of a communicator with inboxes */
+    PULL_MIN   = 16 * 1024,      /* bytes */
+    LEND_MIN   = 32 * 1024,
+    MAX_KEYS   = 8, /* of a rank, that are kept open */
+    KEY_MAX    = 4096
+};
+
+typedef enum cell_kind {
+    CELL_DATA = 1,
+    CELL_PULL,
+    CELL_DONE,
+    CELL_LOAN
+} cell_kind;
+
+typedef struct cell {
+    uint64_t stamp; /* of the sender: how many it has written, this one too */
+    uint8_t  kind;  /* cell_kind */
+    uint8_t  op;    /* as in umi_comm_header, like the next */
+    uint16_t round;
+    uint32_t at; /* in the ring */
+    uint64_t number;
+    uint64_t what;
+    uint64_t bytes;
+    uint64_t len;
+    uint64_t offset; /* PULL: in the memory; LOAN: its number */
+    uint64_t word;   /* DATA: the bytes, if they fit; PULL: bytes of the key;
+                        LOAN: its slot */
+} cell;
+
+_Static_assert(sizeof(cell) == LINE, "one line");
+
+/* A memory of a rank. */
+typedef struct known_key {
+    umx_rkey *rkey; /* NULL: none */
+    void     *key;
+    size_t    len;
+} known_key;
+
+typedef struct peer {
+    /* what it sends */
+    bool      is_offered;
+    char     *in;        /* its area here */
+    uint64_t  seen;      /* cells */
+    uint64_t  num_free;  /* of them, from the first on without a gap */
+    uint64_t  free_bits; /* cells that are free behind those, by place */
+    known_key keys[MAX_KEYS];
+    unsigned  next_key;
+    /* what is sent to it */
+    umx_rkey   *inbox;       /* NULL: not mapped */
+    char       *out;         /* the area there */
+    uint64_t    sent;        /* cells */
+    uint64_t    consumed;    /* of them, when it was last looked */
+    uint64_t    used;        /* bytes of the ring, ever */
+    uint64_t    ends[CELLS]; /* `used` behind each cell */
+    const char *why;         /* not mapped; NULL: not offered */
+} peer;
+
+struct umi_local {
+    umx_comm    *comm;
+    umx_memh    *memh;
+    char        *data;
+    umx_lookout *lookout;
+    size_t       ring; /* bytes */
+    unsigned     num_mapped;
+    unsigned     busy; /* looks under way */
+    bool         is_ended;
+    peer         peers[];
+};
+
+/* ---- where what is -------------------------------------------------------
+ */
+
+static size_t
+ring_size(int ranks)
+{
+    size_t size = RING_MAX;
+
+    while (size > RING_MIN && size * (size_t)ranks > RINGS_MAX) {
+        size /= 2;
+    }
+    return size;
+}
+
+static size_t
+area_size(size_t ring)
+{
+    return LINE + CELLS * LINE + ring;
+}
+
+static size_t
+inbox_size(int ranks)
+{
+    return LINE + (size_t)ranks * area_size(ring_size(ranks));
+}
+
+static char *
+area_of(char *inbox, int ranks, int rank)
+{
+    return inbox + LINE + (size_t)rank * area_size(ring_size(ranks));
+}
+
+static uint64_t *
+consumed_of(char *area)
+{
+    return (uint64_t *)(void *)area;
+}
+
+static cell *
+cell_of(char *area, uint64_t index)
+{
+    return (cell *)(void *)(area + LINE + index % CELLS * LINE);
+}
+
+static char *
+ring_of(char *area)
+{
+    return area + LINE + (size_t)CELLS * LINE;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static void
+forget_key(known_key *known)
+{
+    if (known->rkey != NULL) {
+        umx_rkey_destroy(known->rkey);
+        free(known->key);
+        *known = (known_key){0};
+    }
+}
+
+static void
+free_local(umi_local *local)
+{
+    for (int i = 0; i < local->comm->size; i++) {
+        peer *p = &local->peers[i];
+
+        for (int k = 0; k < MAX_KEYS; k++) {
+            forget_key(&p->keys[k]);
+        }
+        if (p->inbox != NULL) {
+            umx_rkey_destroy(p->inbox);
+        }
+    }
+    umx_memh_release(local->memh);
+    free(local);
+}
+
+void
+umi_local_revoke(umx_comm *comm)
+{
+    if (comm->local != NULL) {
+        __atomic_store_n((uint64_t *)(void *)comm->local->data, UINT64_C(1),
+                         __ATOMIC_SEQ_CST);
+    }
+}
+
+void
+umi_local_end(umx_comm *comm)
+{
+    umi_local *local = comm->local;
+
+    if (local == NULL || local->is_ended) {
+        return;
+    }
+    local->is_ended = true;
+    comm->local     = NULL;
+    umx_lookout_stop(local->lookout);
+    if (local->busy == 0) {
+        free_local(local);
+    }
+}
+
+static bool look(void *arg);
+
+static umi_local *
+new_local(umx_comm *comm)
+{
+    umx_worker *worker = comm->group->hub->worker;
+    umi_local  *local  = calloc(1, sizeof(*local) + (size_t)comm->size *
+                                                        sizeof(*local->peers));
+
+    if (local == NULL) {
+        return NULL;
+    }
+    local->comm = comm;
+    local->ring = ring_size(comm->size);
+    if (umx_memh_alloc(umx_worker_get_context(worker), inbox_size(comm->size),
+                       &local->memh) != UMX_OK) {
+        free(local);
+        return NULL;
+    }
+    local->data = umx_memh_buffer(local->memh)->data;
+    if (!umx_memh_is_shared(local->memh) ||
+        umx_lookout_start(worker, local->memh, look, local, &local->lookout) !=
+            UMX_OK) {
+        umx_memh_release(local->memh);
+        free(local);
+        return NULL;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        local->peers[i].in = area_of(local->data, comm->size, i);
+    }
+    return local;
+}
+
+void
+umi_local_offer(umx_comm *comm, int rank)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_INBOX,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id};
+    umi_member     *member = comm->ranks[rank].member;
+    const void     *key;
+    size_t          len;
+
+    if (member->out == NULL || member->is_dead || comm->has_no_local ||
+        (comm->local != NULL && comm->local->peers[rank].is_offered)) {
+        return;
+    }
+    if (comm->local == NULL) {
+        comm->local = (comm->size <= MAX_RANKS) ? new_local(comm) : NULL;
+        if (comm->local == NULL) {
+            comm->has_no_local = true;
+            return;
+        }
+    }
+    comm->local->peers[rank].is_offered = true;
+    key                                 = umx_memh_key(comm->local->memh, &len);
+    umi_member_send(member, &header, key, len);
+}
+
+/* Why the inbox of a rank cannot be used; NULL: it can. */
+static const char *
+map_inbox(umi_local *local, peer *p, umx_ep *ep, const void *key, size_t len)
+{
+    int       ranks = local->comm->size;
+    umx_rkey *rkey;
+    char     *data;
+
+    if (umx_rkey_open(ep, key, len, &rkey) != UMX_OK) {
+        return "its inbox has a key that is not its own";
+    }
+    data = umx_rkey_pointer(rkey);
+    if (data == NULL || umx_rkey_is_readonly(rkey) ||
+        umx_rkey_length(rkey) != inbox_size(ranks) ||
+        (uintptr_t)data % LINE != 0) {
+        umx_rkey_destroy(rkey);
+        return "its inbox cannot be mapped";
+    }
+    p->inbox = rkey;
+    p->out   = area_of(data, ranks, local->comm->rank);
+    local->num_mapped++;
+    return NULL;
+}
+
+void
+umi_local_on_offer(umx_comm *comm, int rank, umx_ep *ep, const void *key,
+                   size_t len)
+{
+    peer *p;
+
+    if (comm->is_revoked || comm->is_closed || rank == comm->rank) {
+        return;
+    }
+    umi_local_offer(comm, rank);
+    if (comm->local == NULL) {
+        return;
+    }
+    p = &comm->local->peers[rank];
+    if (p->inbox == NULL) {
+        p->why = map_inbox(comm->local, p, ep, key, len);
+    }
+}
+
+bool
+umi_local_is_busy_wait(const umx_comm *comm)
+{
+    static long cpus;
+
+    if (cpus == 0) {
+        cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    }
+    return comm->local != NULL && comm->size <= cpus &&
+           comm->local->num_mapped == (unsigned)comm->size - 1;
+}
+
+/* ---- sending -------------------------------------------------------------
+ */
+
+static peer *
+peer_to(const umx_comm *comm, int rank)
+{
+    peer *p = (comm->local != NULL) ? &comm->local->peers[rank] : NULL;
+
+    return (p != NULL && p->inbox != NULL &&
+            !comm->ranks[rank].member->is_dead) ?
+               p :
+               NULL;
+}
+
+/* True if there is a cell, and room for `len` bytes of the ring at `*at_p`. */
+static bool
+find_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
+{
+    uint64_t freed = (p->consumed == 0) ? 0 :
+                                          p->ends[(p->consumed - 1) % CELLS];
+    uint64_t at    = p->used;
+
+    if (at % local->ring + len > local->ring) { /* not in two parts */
+        at += local->ring - at % local->ring;
+    }
+    *at_p = at;
+    return p->sent - p->consumed < CELLS && at + len - freed <= local->ring;
+}
+
+static bool
+get_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
+{
+    uint64_t consumed;
+
+    if (len > local->ring / RING_SHARE) {
+        return false;
+    }
+    if (find_room(local, p, len, at_p)) {
+        return true;
+    }
+    consumed = __atomic_load_n(consumed_of(p->out), __ATOMIC_ACQUIRE);
+    if (consumed <= p->consumed || consumed > p->sent) {
+        return false; /* no news, or nonsense */
+    }
+    p->consumed = consumed;
+    return find_room(local, p, len, at_p);
+}
+
+/* Write a cell, and `len` bytes of the ring. False: there is no room. */
+static bool
+put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
+{
+    umi_local *local = comm->local;
+    cell      *to    = cell_of(p->out, p->sent);
+    uint64_t   at;
+
+    if (!get_room(local, p, len, &at)) {
+        return false;
+    }
+    c->at = (uint32_t)(at % local->ring);
+    if (len != 0) {
+        memcpy(ring_of(p->out) + c->at, data, len);
+        p->used = (at + len + LINE - 1) / LINE * LINE;
+    }
+    p->ends[p->sent % CELLS] = p->used;
+    p->sent++;
+    memcpy((char *)to + sizeof(c->stamp), (char *)c + sizeof(c->stamp),
+           sizeof(*c) - sizeof(c->stamp));
+    __atomic_store_n(&to->stamp, p->sent, __ATOMIC_RELEASE);
+    (void)!umx_rkey_notify(p->inbox); /* who has ended is told of elsewhere */
+    return true;
+}
+
+/* Can the peer map the memory that the buffer lies in? */
+static bool
+is_in_shared_memory(const umx_buffer *buf, uint64_t *offset_p)
+{
+    const umx_buffer *all;
+
+    if (buf->memh == NULL || !umx_memh_is_shared(buf->memh)) {
+        return false;
+    }
+    all       = umx_memh_buffer(buf->memh);
+    *offset_p = (uintptr_t)buf->data - (uintptr_t)all->data;
+    return *offset_p <= all->len && buf->len <= all->len - *offset_p;
+}
+
+/* What the ring takes is not worth a call of the system. */
+static size_t
+lend_min(const umi_local *local)
+{
+    size_t most = local->ring / RING_SHARE;
+
+    return (most + 1 > LEND_MIN) ? most + 1 : LEND_MIN;
+}
+
+/* Lend the bytes to the rank, if it reads what others lend. */
+static bool
+lend(umx_comm *comm, umi_xfer *xfer, cell *c)
+{
+    umx_ep *ep = comm->ranks[xfer->rank].member->out;
+
+    if (ep == NULL || umx_loan_begin(ep, &xfer->buf, &xfer->loan) != UMX_OK) {
+        return false;
+    }
+    xfer->ep  = ep;
+    c->kind   = CELL_LOAN;
+    c->offset = xfer->loan.id;
+    c->word   = xfer->loan.slot;
+    return true;
+}
+
+umx_status
+umi_local_send(umi_coll *coll, umi_xfer *xfer)
+{
+    umx_comm         *comm = coll->comm;
+    const umx_buffer *buf  = &xfer->buf;
+    peer             *p    = peer_to(comm, xfer->rank);
+    cell              c    = {.kind   = CELL_DATA,
+                              .op     = (uint8_t)coll->type->kind,
+                              .round  = xfer->round,
+                              .number = coll->number,
+                              .what   = coll->what,
+                              .bytes  = coll->bytes,
+                              .len    = buf->len};
+    const void       *key;
+    size_t            len = buf->len;
+
+    if (p == NULL || buf->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len >= PULL_MIN && is_in_shared_memory(buf, &c.offset)) {
+        key    = umx_memh_key(buf->memh, &len);
+        c.kind = CELL_PULL;
+        c.word = len;
+        if (len <= KEY_MAX && put(comm, p, &c, key, len)) {
+            return UMX_INPROGRESS;
+        }
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len >= lend_min(comm->local) && lend(comm, xfer, &c)) {
+        if (put(comm, p, &c, NULL, 0)) {
+            return UMX_INPROGRESS;
+        }
+        umx_loan_end(xfer->ep, &xfer->loan);
+        xfer->ep = NULL;
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len != 0 && len <= sizeof(c.word)) {
+        memcpy(&c.word, buf->data, len);
+        len = 0;
+    }
+    return put(comm, p, &c, buf->data, len) ? UMX_OK : UMX_ERR_UNSUPPORTED;
+}
+
+void
+umi_local_say_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
+{
+    peer *p = peer_to(comm, rank);
+    cell  c = {.kind = CELL_DONE, .round = (uint16_t)round, .number = number};
+    umi_comm_header header = {.kind   = UMI_COMM_DONE,
+                              .round  = (uint16_t)round,
+                              .source = (uint32_t)comm->rank,
+                              .comm   = comm->id,
+                              .number = number};
+
+    if (p == NULL || !put(comm, p, &c, NULL, 0)) {
+        umi_member_send(comm->ranks[rank].member, &header, NULL, 0);
+    }
+}
+
+/* ---- receiving -----------------------------------------------------------
+ */
+
+void
+umi_local_drop(umx_comm *comm, const umi_parcel *parcel)
+{
+    peer *p;
+
+    if (comm->local == NULL) {
+        return;
+    }
+    p = &comm->local->peers[parcel->header.source];
+    p->free_bits |= UINT64_C(1) << parcel->cell % CELLS;
+    while (p->num_free < p->seen &&
+           (p->free_bits & UINT64_C(1) << p->num_free % CELLS) != 0) {
+        p->free_bits &= ~(UINT64_C(1) << p->num_free % CELLS);
+        p->num_free++;
+    }
+    __atomic_store_n(consumed_of(p->in), p->num_free, __ATOMIC_RELEASE);
+}
+
+/* The memory of a key, as long as it is not dropped for another. */
+static umx_status
+open_key(umx_comm *comm, int rank, const void *key, size_t len,
+         umx_rkey **rkey_p)
+{
+    peer      *p = &comm->local->peers[rank];
+    known_key *known;
+    umx_ep    *ep;
+    umx_status status;
+
+    for (int i = 0; i < MAX_KEYS; i++) {
+        known = &p->keys[i];
+        if (known->rkey != NULL && known->len == len &&
+            memcmp(known->key, key, len) == 0) {
+            *rkey_p = known->rkey;
+            return UMX_OK;
+        }
+    }
+    known = &p->keys[p->next_key++ % MAX_KEYS];
+    forget_key(known);
+    known->key = malloc(len);
+    if (known->key == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    memcpy(known->key, key, len);
+    known->len = len;
+    status     = umi_member_ep(comm->ranks[rank].member, &ep);
+    if (status == UMX_OK) {
+        /* of the copy: the sender may change the other */
+        status = umx_rkey_open(ep, known->key, len, &known->rkey);
+    }
+    if (status != UMX_OK) {
+        free(known->key);
+        *known = (known_key){0};
+        return status;
+    }
+    *rkey_p = known->rkey;
+    return UMX_OK;
+}
+
+bool
+umi_local_is_spoilt(const umx_comm *comm, int rank)
+{
+    const peer *p = &comm->local->peers[rank];
+    const char *header;
+
+    if (p->inbox == NULL) {
+        return false;
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    header = umx_rkey_pointer(p->inbox);
+    return __atomic_load_n((const uint64_t *)(const void *)header,
+                           __ATOMIC_ACQUIRE) != 0;
+}
+
+static umx_status
+pull(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
+     const umx_op_params *params, umx_request **req_p)
+{
+    int          rank = (int)parcel->header.source;
+    umx_rma_item item = {.offset = parcel->offset, .buf = *buf};
+    umx_rkey    *rkey;
+    umx_status   status;
+
+    status = open_key(comm, rank,
+                      ring_of(comm->local->peers[rank].in) + parcel->at,
+                      parcel->word, &rkey);
+    return (status == UMX_OK) ? umx_rma_get(rkey, &item, params, req_p) :
+                                status;
+}
+
+/* Read what the rank lends. */
+static umx_status
+read_loan(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf)
+{
+    umi_member *member = comm->ranks[parcel->header.source].member;
+    umx_loan    loan   = {.id   = parcel->offset,
+                          .len  = parcel->len,
+                          .slot = (uint32_t)parcel->word};
+
+    return (member->out != NULL) ? umx_loan_read(member->out, &loan, buf) :
+                                   UMX_ERR_CONNECTION_RESET;
+}
+
+umx_status
+umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
+               const umx_op_params *params, umx_request **req_p)
+{
+    char      *ring   = ring_of(comm->local->peers[parcel->header.source].in);
+    umx_status status = UMX_OK;
+
+    if (parcel->is_pull) {
+        status = pull(comm, parcel, buf, params, req_p);
+    } else if (parcel->is_loan) {
+        status = read_loan(comm, parcel, buf);
+    } else if (parcel->len > sizeof(parcel->word)) {
+        status = umx_buffer_write(buf, ring + parcel->at, parcel->len);
+    } else if (parcel->len != 0) {
+        status = umx_buffer_write(buf, &parcel->word, parcel->len);
+    }
+    umi_local_drop(comm, parcel);
+    return status;
+}
+
+/* Is what the cell says possible? */
+static bool
+is_sound(const umi_local *local, const cell *c)
+{
+    size_t in_ring = 0;
+
+    switch ((cell_kind)c->kind) {
+    case CELL_DATA:
+        in_ring = (c->len > sizeof(c->word)) ? c->len : 0;
+        break;
+    case CELL_PULL:
+        in_ring = c->word;
+        break;
+    case CELL_DONE:
+        return true;
+    case CELL_LOAN:
+        return c->word <= UINT32_MAX;
+    default:
+        return false;
+    }
+    return in_ring <= local->ring && c->at <= local->ring - in_ring &&
+           (c->kind != CELL_PULL || (c->word != 0 && c->word <= KEY_MAX));
+}
+
+static void
+take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
+{
+    umx_comm  *comm   = local->comm;
+    umi_parcel parcel = {.header  = {.kind   = UMI_COMM_COLLECTIVE,
+                                     .op     = c->op,
+                                     .round  = c->round,
+                                     .source = (uint32_t)rank,
+                                     .comm   = comm->id,
+                                     .number = c->number,
+                                     .what   = c->what,
+                                     .bytes  = c->bytes},
+                         .cell    = index,
+                         .is_pull = c->kind == CELL_PULL,
+                         .is_loan = c->kind == CELL_LOAN,
+                         .len     = c->len,
+                         .at      = c->at,
+                         .word    = c->word,
+                         .offset  = c->offset};
+
+    if (!is_sound(local, c)) {
+        umi_comm_revoke(comm, rank, UMX_ERR_PROTOCOL, false,
+                        "rank %d has written nonsense into the inbox of rank "
+                        "%d",
+                        rank, comm->rank);
+    } else if (c->kind == CELL_DONE) {
+        umi_local_drop(comm, &parcel);
+        umi_coll_on_done(comm, rank, c->number, c->round);
+    } else {
+        umi_coll_arrive(comm, &parcel);
+    }
+}
+
+static bool
+look_at(umi_local *local, int rank)
+{
+    peer *p          = &local->peers[rank];
+    bool  is_any_new = false;
+
+    /* No more at a time: a rank may write as fast as it is read. */
+    for (int i = 0; i < CELLS && !local->is_ended; i++) {
+        cell *from = cell_of(p->in, p->seen);
+        cell  c;
+
+        if (__atomic_load_n(&from->stamp, __ATOMIC_ACQUIRE) != p->seen + 1 ||
+            p->seen - p->num_free >= CELLS) {
+            break;
+        }
+        memcpy(&c, from, sizeof(c));
+        is_any_new = true;
+        take_cell(local, rank, &c, p->seen++);
+    }
+    return is_any_new;
+}
+
+static bool
+look(void *arg)
+{
+    umi_local *local      = arg;
+    umx_comm  *comm       = local->comm;
+    bool       is_any_new = false;
+
+    if (local->busy != 0) {
+        return false;
+    }
+    local->busy++;
+    umi_comm_hold(comm);
+    for (int i = 0; i < comm->size && !local->is_ended; i++) {
+        if (local->peers[i].is_offered) {
+            is_any_new |= look_at(local, i);
+        }
+    }
+    if (--local->busy == 0 && local->is_ended) {
+        free_local(local);
+    }
+    umi_comm_put(comm);
+    return is_any_new;
+}
+
+bool
+umi_local_look(umx_comm *comm)
+{
+    return comm->local != NULL && look(comm->local);
+}
+
+/* ---- for people ----------------------------------------------------------
+ */
+
+size_t
+umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
+{
+    const peer *p;
+    int         len;
+
+    if (rank < 0 || rank >= comm->size || comm->ranks == NULL) {
+        len = snprintf(text, size, "no such rank");
+    } else if (rank == comm->rank) {
+        len = snprintf(text, size, "this rank: copies");
+    } else if (comm->has_no_local) {
+        len = snprintf(text, size,
+                       "channel: this rank has no shared memory for an inbox");
+    } else if (comm->local == NULL) {
+        len = snprintf(text, size,
+                       "channel: there has been no collective operation");
+    } else {
+        p = &comm->local->peers[rank];
+        if (p->inbox == NULL) {
+            len = snprintf(text, size, "channel: %s",
+                           (p->why != NULL) ? p->why :
+                                              "it has offered no inbox");
+        } else {
+            len = snprintf(
+                text, size,
+                "shared memory: its inbox; from %d bytes on it "
+                "copies from a Memory that they lie in, and from %zu "
+                "on reads other memory",
+                PULL_MIN, lend_min(comm->local));
+        }
+    }
+    return (size_t)len;
+}

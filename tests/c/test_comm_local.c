@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* link: pair world */
+/* Messages of collective operations through inboxes, and ranks that write into
+ * them what they like. local.c is part of this file, which looks into it. */
+#include "comm/local.c"
+
+#include "world.h"
+
+enum {
+    MAX_PIECE = 200000
+};
+
+static uint64_t random_state;
+
+static uint64_t
+next_random(uint64_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state % below;
+}
+
+static unsigned char
+byte_of(int from, int to, size_t i)
+{
+    return (unsigned char)(from * 31 + to * 17 + (int)(i * 7));
+}
+
+static void
+post_barrier(world *w, int rank, job *j)
+{
+    umx_op_params params = job_params(j);
+    umx_request  *req    = NULL;
+
+    job_posted(j, umx_barrier(w->comms[rank], &params, &req), &req);
+}
+
+static void
+run_barrier(world *w)
+{
+    job jobs[MAX_RANKS];
+
+    for (int r = 0; r < w->size; r++) {
+        post_barrier(w, r, &jobs[r]);
+    }
+    world_wait(w, jobs, w->size, UMX_OK);
+}
+
+/* Barriers until all have mapped the inboxes of all. */
+static void
+open_mapped(world *w, int size)
+{
+    bool is_mapped = false;
+
+    world_open(w, size);
+    for (int i = 0; i < 100 && !is_mapped; i++) {
+        run_barrier(w);
+        world_step(w);
+        is_mapped = true;
+        for (int r = 0; r < size; r++) {
+            is_mapped = is_mapped && w->comms[r]->local != NULL &&
+                        w->comms[r]->local->num_mapped == (unsigned)size - 1;
+        }
+    }
+    assert_true(is_mapped);
+}
+
+/* ---- the ways ------------------------------------------------------------
+ */
+
+/* A buffer in a Memory, or not. */
+typedef struct place {
+    umx_memh      *memh;
+    umx_buffer     buf;
+    unsigned char *data;
+} place;
+
+static void
+make_place(world *w, place *p, size_t len, bool is_memory)
+{
+    *p = (place){0};
+    if (is_memory) {
+        assert_int_equal(umx_memh_alloc(w->context, len + 1, &p->memh), UMX_OK);
+        p->buf      = *umx_memh_buffer(p->memh);
+        p->buf.memh = p->memh;
+        p->buf.len  = len;
+    } else {
+        p->buf = umx_host_buffer(calloc(1, len + 1), len);
+    }
+    p->data = p->buf.data;
+}
+
+static void
+end_place(place *p)
+{
+    if (p->memh != NULL) {
+        umx_memh_release(p->memh);
+    } else {
+        free(p->data);
+    }
+}
+
+static void
+run_alltoall(world *w)
+{
+    size_t counts[MAX_RANKS][MAX_RANKS], in[MAX_RANKS][MAX_RANKS];
+    place  send[MAX_RANKS], recv[MAX_RANKS];
+    job    jobs[MAX_RANKS];
+
+    for (int r = 0; r < w->size; r++) {
+        for (int i = 0; i < w->size; i++) {
+            counts[r][i] = (next_random(4) == 0) ? next_random(9) :
+                                                   next_random(MAX_PIECE);
+            in[i][r]     = counts[r][i];
+        }
+    }
+    for (int r = 0; r < w->size; r++) {
+        size_t sent = 0, received = 0, at = 0;
+
+        for (int i = 0; i < w->size; i++) {
+            sent += counts[r][i];
+            received += in[r][i];
+        }
+        make_place(w, &send[r], sent, next_random(2) == 0);
+        make_place(w, &recv[r], received, next_random(2) == 0);
+        for (int i = 0; i < w->size; i++) {
+            for (size_t k = 0; k < counts[r][i]; k++) {
+                send[r].data[at++] = byte_of(r, i, k);
+            }
+        }
+    }
+    for (int r = 0; r < w->size; r++) {
+        umx_op_params params      = job_params(&jobs[r]);
+        umx_pieces    send_pieces = {.counts = counts[r]};
+        umx_pieces    recv_pieces = {.counts = in[r]};
+        umx_request  *req         = NULL;
+
+        job_posted(&jobs[r],
+                   umx_alltoallv(w->comms[r], &send[r].buf, &send_pieces,
+                                 &recv[r].buf, &recv_pieces, &params, &req),
+                   &req);
+    }
+    world_wait(w, jobs, w->size, UMX_OK);
+    for (int r = 0; r < w->size; r++) {
+        size_t at = 0;
+
+        for (int i = 0; i < w->size; i++) {
+            for (size_t k = 0; k < in[r][i]; k++) {
+                assert_int_equal(recv[r].data[at++], byte_of(i, r, k));
+            }
+        }
+    }
+    for (int r = 0; r < w->size; r++) {
+        end_place(&send[r]);
+        end_place(&recv[r]);
+    }
+}
+
+/* More memories than keys are kept, more bytes than a ring has, pieces of all
+ * sizes. */
+static void
+test_alltoall_of_memory_and_other(void **state)
+{
+    world *w = *state;
+
+    random_state = 4711;
+    open_mapped(w, 3);
+    for (int i = 0; i < 12; i++) {
+        run_alltoall(w);
+    }
+}
+
+/* Cells and rings wrap around many times. */
+static void
+test_many_small_ones(void **state)
+{
+    world *w = *state;
+
+    open_mapped(w, 2);
+    for (int i = 0; i < 3 * CELLS; i++) {
+        size_t         len = (size_t)i * 331 % (RING_MAX / RING_SHARE);
+        unsigned char *data[2];
+        job            jobs[2];
+
+        for (int r = 0; r < 2; r++) {
+            umx_op_params params = job_params(&jobs[r]);
+            umx_request  *req    = NULL;
+            umx_buffer    buf;
+
+            data[r] = malloc(len + 1);
+            memset(data[r], (r == 1) ? i : ~i, len);
+            buf = umx_host_buffer(data[r], len);
+            job_posted(&jobs[r], umx_bcast(w->comms[r], 1, &buf, &params, &req),
+                       &req);
+        }
+        world_wait(w, jobs, 2, UMX_OK);
+        if (len != 0) {
+            assert_memory_equal(data[0], data[1], len);
+        }
+        free(data[0]);
+        free(data[1]);
+    }
+    run_barrier(w);
+}
+
+/* A rank far ahead fills the inbox; the rest takes the channel. */
+static void
+test_a_full_inbox(void **state)
+{
+    enum {
+        COUNT = 2 * CELLS
+    };
+
+    world   *w = *state;
+    job      sent[COUNT], received[COUNT];
+    uint64_t words[2][COUNT];
+
+    open_mapped(w, 2);
+    for (int i = 0; i < COUNT; i++) {
+        umx_op_params params = job_params(&sent[i]);
+        umx_buffer    buf    = umx_host_buffer(&words[0][i], sizeof(uint64_t));
+        umx_request  *req    = NULL;
+
+        words[0][i] = (uint64_t)i * 3;
+        job_posted(&sent[i], umx_bcast(w->comms[0], 0, &buf, &params, &req),
+                   &req);
+    }
+    for (int i = 0; i < 20; i++) {
+        world_step(w);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        umx_op_params params = job_params(&received[i]);
+        umx_buffer    buf    = umx_host_buffer(&words[1][i], sizeof(uint64_t));
+        umx_request  *req    = NULL;
+
+        job_posted(&received[i], umx_bcast(w->comms[1], 0, &buf, &params, &req),
+                   &req);
+    }
+    world_wait(w, sent, COUNT, UMX_OK);
+    world_wait(w, received, COUNT, UMX_OK);
+    assert_memory_equal(words[0], words[1], sizeof(words[0]));
+}
+
+static void
+test_two_communicators(void **state)
+{
+    world    *w = *state;
+    umx_comm *worlds[MAX_RANKS], *halves[MAX_RANKS];
+    job       jobs[MAX_RANKS];
+
+    open_mapped(w, 3);
+    for (int r = 0; r < 3; r++) {
+        umx_op_params params = job_params(&jobs[r]);
+        umx_request  *req    = NULL;
+
+        job_posted(
+            &jobs[r],
+            umx_comm_split(w->comms[r], 0, -r, &params, &halves[r], &req),
+            &req);
+    }
+    world_wait(w, jobs, 3, UMX_OK);
+    memcpy(worlds, w->comms, sizeof(worlds));
+    random_state = 99;
+    for (int i = 0; i < 6; i++) {
+        for (int r = 0; r < 3; r++) { /* the ranks go the other way round */
+            w->comms[r] = (i % 2 == 0) ? worlds[r] : halves[2 - r];
+        }
+        run_alltoall(w);
+    }
+    memcpy(w->comms, worlds, sizeof(worlds));
+    for (int r = 0; r < 3; r++) {
+        umx_comm_close(halves[r]);
+        umx_comm_destroy(halves[r]);
+    }
+}
+
+static void
+test_explained(void **state)
+{
+    world *w = *state;
+    char   text[256];
+
+    world_open(w, 2);
+    (void)umx_comm_explain(w->comms[0], 1, text, sizeof(text));
+    assert_string_equal(text,
+                        "channel: there has been no collective operation");
+    for (int i = 0; i < 20; i++) {
+        run_barrier(w);
+    }
+    (void)umx_comm_explain(w->comms[0], 1, text, sizeof(text));
+    if (w->tls == NULL) {
+        assert_non_null(strstr(text, "shared memory: its inbox"));
+    } else {
+        assert_string_equal(text, "channel: its inbox cannot be mapped");
+    }
+    (void)umx_comm_explain(w->comms[0], 0, text, sizeof(text));
+    assert_string_equal(text, "this rank: copies");
+    (void)umx_comm_explain(w->comms[0], 2, text, sizeof(text));
+    assert_string_equal(text, "no such rank");
+}
+
+/* ---- ranks that write nonsense -------------------------------------------
+ */
+
+/* Write a cell as rank 1 into the inbox of rank 0, the next one. */
+static void
+scribble(world *w, cell c)
+{
+    peer *p = &w->comms[1]->local->peers[0];
+
+    c.stamp                   = p->sent + 1;
+    *cell_of(p->out, p->sent) = c;
+    p->sent++;
+}
+
+static void
+expect_nonsense(world *w, cell c)
+{
+    job j;
+
+    open_mapped(w, 2);
+    post_barrier(w, 0, &j);
+    scribble(w, c);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "rank 1 has written nonsense into the inbox of rank 0");
+}
+
+static void
+test_a_cell_of_no_kind(void **state)
+{
+    expect_nonsense(*state, (cell){.kind = 77});
+}
+
+static void
+test_bytes_outside_of_the_ring(void **state)
+{
+    expect_nonsense(*state,
+                    (cell){.kind = CELL_DATA, .at = RING_MAX - 8, .len = 9});
+}
+
+static void
+test_more_bytes_than_there_are(void **state)
+{
+    expect_nonsense(*state, (cell){.kind = CELL_DATA, .len = UINT64_MAX});
+}
+
+static void
+test_a_key_outside_of_the_ring(void **state)
+{
+    expect_nonsense(
+        *state,
+        (cell){.kind = CELL_PULL, .at = RING_MAX, .len = 100, .word = KEY_MAX});
+}
+
+static void
+test_a_key_that_is_none(void **state)
+{
+    world        *w = *state;
+    char          data[100];
+    umx_buffer    buf = umx_host_buffer(data, sizeof(data));
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           j;
+
+    open_mapped(w, 2);
+    params = job_params(&j);
+    job_posted(&j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
+    scribble(w, (cell){.kind   = CELL_PULL,
+                       .op     = UMI_COLL_BCAST,
+                       .number = w->comms[0]->next_number - 1,
+                       .what   = 1,
+                       .bytes  = sizeof(data),
+                       .len    = sizeof(data),
+                       .word   = 60});
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "bcast");
+}
+
+/* A loan that nobody has made, and has not agreed on. */
+static void
+test_a_loan_that_is_none(void **state)
+{
+    world        *w = *state;
+    char          data[100];
+    umx_buffer    buf = umx_host_buffer(data, sizeof(data));
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           j;
+
+    open_mapped(w, 2);
+    params = job_params(&j);
+    job_posted(&j, umx_bcast(w->comms[0], 1, &buf, &params, &req), &req);
+    scribble(w, (cell){.kind   = CELL_LOAN,
+                       .op     = UMI_COLL_BCAST,
+                       .number = w->comms[0]->next_number - 1,
+                       .what   = 1,
+                       .bytes  = sizeof(data),
+                       .len    = sizeof(data),
+                       .offset = 12345,
+                       .word   = 3});
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "bcast");
+}
+
+/* What was never lent is done, a free cell is consumed, and so on: whatever is
+ * in the inbox, operations end, one way or the other. */
+static void
+test_anything_at_all(void **state)
+{
+    world *w = *state;
+
+    random_state = 31337;
+    open_mapped(w, 2);
+    for (int round = 0; round < 300 && !w->comms[0]->is_revoked; round++) {
+        peer         *p = &w->comms[1]->local->peers[0];
+        cell          c;
+        unsigned char bytes[sizeof(c)];
+
+        for (size_t i = 0; i < sizeof(bytes); i++) {
+            bytes[i] = (unsigned char)next_random(256);
+        }
+        memcpy(&c, bytes, sizeof(c));
+        c.kind   = (uint8_t)(1 + next_random(CELL_LOAN));
+        c.number = w->comms[0]->next_number + next_random(3) - 1;
+        c.op     = UMI_COLL_BARRIER;
+        c.len &= (next_random(2) == 0) ? 0xffff : ~UINT64_C(0);
+        c.word &= (next_random(2) == 0) ? 0xff : ~UINT64_C(0);
+        c.at &= (next_random(2) == 0) ? 0xffff : ~UINT32_C(0);
+        scribble(w, c);
+        *consumed_of(p->out) = next_random(2) * UINT64_MAX;
+        world_step(w);
+    }
+    assert_true(w->comms[0]->is_revoked);
+}
+
+/* A receiver that says to have consumed what was not sent, or nothing. */
+static void
+test_a_receiver_that_lies(void **state)
+{
+    static const uint64_t lies[] = {0, 1, UINT64_MAX, UINT64_C(1) << 40};
+
+    world *w = *state;
+
+    open_mapped(w, 2);
+    for (int i = 0; i < 4 * CELLS; i++) {
+        *consumed_of(w->comms[1]->local->peers[0].out) = lies[i % 4];
+        run_barrier(w);
+    }
+}
+
+/* Bytes that are pulled from a rank that has been revoked are not used: the
+ * operation waits for the reason. */
+static void
+test_a_revoked_sender(void **state)
+{
+    world        *w = *state;
+    place         from, to;
+    umx_op_params params;
+    umx_request  *req = NULL;
+    job           jobs[2];
+
+    open_mapped(w, 2);
+    make_place(w, &from, 100000, true);
+    make_place(w, &to, 100000, false);
+    params = job_params(&jobs[1]);
+    job_posted(&jobs[1], umx_bcast(w->comms[1], 1, &from.buf, &params, &req),
+               &req);
+    umi_local_revoke(w->comms[1]);
+    params = job_params(&jobs[0]);
+    job_posted(&jobs[0], umx_bcast(w->comms[0], 1, &to.buf, &params, &req),
+               &req);
+    for (int i = 0; i < 20; i++) {
+        world_step(w);
+    }
+    assert_int_equal(jobs[0].status, UMX_INPROGRESS);
+    umx_comm_abort(w->comms[1], "of a reason");
+    world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
+    expect_reason(w, 0, "of a reason");
+    end_place(&from);
+    end_place(&to);
+}
+
+#define LOCAL_TEST(f)                            \
+    {                                            \
+#f, f, world_setup, world_teardown, NULL \
+    }
+
+int
+main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        LOCAL_TEST(test_alltoall_of_memory_and_other),
+        LOCAL_TEST(test_many_small_ones),
+        LOCAL_TEST(test_a_full_inbox),
+        LOCAL_TEST(test_two_communicators),
+        WORLD_TEST(test_explained),
+        LOCAL_TEST(test_a_cell_of_no_kind),
+        LOCAL_TEST(test_bytes_outside_of_the_ring),
+        LOCAL_TEST(test_more_bytes_than_there_are),
+        LOCAL_TEST(test_a_key_outside_of_the_ring),
+        LOCAL_TEST(test_a_key_that_is_none),
+        LOCAL_TEST(test_a_loan_that_is_none),
+        LOCAL_TEST(test_anything_at_all),
+        LOCAL_TEST(test_a_receiver_that_lies),
+        LOCAL_TEST(test_a_revoked_sender),
+    };
+
+    return UNIT_RUN(tests);
+}
