@@ -22,7 +22,7 @@ enum {
  */
 
 static struct {
-    bool     is_one_process; /* result of umi_process_is_self() */
+    bool     is_one_process; /* umi_process_is_self() may be true */
     int      error;          /* of process_vm_readv(), unless 0 */
     unsigned reads;          /* of more than a few bytes */
     bool     has_no_memory;

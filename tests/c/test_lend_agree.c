@@ -36,7 +36,7 @@ enum {
  */
 
 static struct {
-    bool  is_one_process; /* result of umi_process_is_self() */
+    bool  is_one_process; /* umi_process_is_self() may be true */
     bool  is_stranger;    /* the peer of a socket is another user's, */
     bool  is_elsewhere;   /* or in another namespace of processes */
     bool  has_no_pidfd;   /* of sockets: as before Linux 6.5 */
