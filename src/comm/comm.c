@@ -61,6 +61,9 @@ void
 umi_comm_put(umx_comm *comm)
 {
     if (--comm->refs != 0) {
+        if (comm->refs == 1 && comm->is_closed) {
+            umi_group_close_eps(comm->group);
+        }
         return;
     }
     if (umi_node_is_linked(&comm->node)) {
@@ -442,9 +445,11 @@ umx_comm_close(umx_comm *comm)
             say_goodbye(comm);
         }
     }
+    umi_comm_hold(comm);
     comm->is_closed = true;
     umi_match_end(comm, UMX_ERR_CANCELED);
     umi_coll_drop_early(comm);
+    umi_comm_put(comm);
 }
 
 static bool

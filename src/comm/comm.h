@@ -92,6 +92,11 @@ struct umi_group {
 umi_group *umi_group_new(umi_hub *hub, int rank, int size);
 void       umi_group_put(umi_group *group);
 
+/* Close the endpoints if the user has closed every communicator of the group
+ * and nothing is under way, whenever the communicators are given back: a
+ * process that ends waits for endpoints that close. */
+void umi_group_close_eps(umi_group *group);
+
 /* All have met: it has an id and addresses. */
 void umi_group_start(umi_group *group);
 

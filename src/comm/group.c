@@ -85,6 +85,25 @@ umi_group_put(umi_group *group)
 }
 
 void
+umi_group_close_eps(umi_group *group)
+{
+    UMI_LIST_FOREACH(node, &group->comms) {
+        const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+
+        if (!comm->is_closed || comm->is_dropped || comm->refs != 1) {
+            return;
+        }
+    }
+    if (group->boot != NULL || group->hub->worker == NULL) {
+        return;
+    }
+    umx_timer_stop(&group->heartbeat);
+    for (int i = 0; i < group->size; i++) {
+        release_eps(&group->members[i]);
+    }
+}
+
+void
 umi_group_start(umi_group *group)
 {
     uint64_t now = umi_clock_ns();
@@ -392,7 +411,8 @@ check(umi_member *member, uint64_t now)
                               .source = (uint32_t)group->rank,
                               .comm   = group->id};
 
-    if (member->is_dead || member->rank == group->rank) {
+    if (member->is_dead || member->rank == group->rank ||
+        (member->out == NULL && has_left(member))) {
         return;
     }
     if (now - member->heard_ns > group->heartbeat_ns * 3 / 2) {

@@ -131,6 +131,16 @@ end_if_over(umx_request *req)
     return true;
 }
 
+/* A worker that polls withdraws, and is not to sleep as it is. */
+static void
+wake_up(umx_worker *worker, umi_wait *wait, umx_memh *memh)
+{
+    if (wait->is_announced) {
+        withdraw(wait, memh);
+        worker->is_armed = false;
+    }
+}
+
 /* Let the lookouts look. One may stop any other, so they are taken one by one.
  */
 static bool
@@ -147,7 +157,7 @@ look_out(umx_worker *worker, bool is_awake)
         umi_node_remove(&lookout->node);
         umi_list_append(&worker->lookouts, &lookout->node);
         if (is_awake) {
-            withdraw(&lookout->wait, lookout->memh);
+            wake_up(worker, &lookout->wait, lookout->memh);
         }
         is_any_new |= lookout->fn(lookout->arg);
     }
@@ -162,7 +172,7 @@ umi_waits_look(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        withdraw(wait_of(req), req->buf.memh);
+        wake_up(worker, wait_of(req), req->buf.memh);
         is_any_over |= end_if_over(req);
     }
     return is_any_over;
