@@ -552,16 +552,20 @@ def test_cancelling_a_collective_revokes():
             assert request.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await request
-        with pytest.raises(ucp.UCXRankFailed, match="cancelled by rank 1") as caught:
+        with pytest.raises(ucp.UCXRankFailed) as caught:
             while True:  # rank 1 has been in the first barrier
                 await comm.barrier()
         exc = caught.value
-        assert exc.rank == 1 and isinstance(exc.cause, ucp.UCXCanceled)
+        assert exc.rank == 1
+        if comm.rank != 2:  # which may connect to rank 1 before it is told
+            assert "cancelled by rank 1" in str(exc)
+            assert isinstance(exc.cause, ucp.UCXCanceled)
         assert isinstance(comm.failure, ucp.UCXRankFailed)
         for late in (comm.send(b"", 0), comm.recv(bytearray(1)), comm.probe()):
-            with pytest.raises(ucp.UCXRankFailed, match="cancelled by rank 1"):
+            with pytest.raises(ucp.UCXRankFailed) as again:
                 await late
-        with pytest.raises(ucp.UCXRankFailed, match="cancelled by rank 1"):
+            assert str(again.value) == str(exc)
+        with pytest.raises(ucp.UCXRankFailed):
             comm.iprobe()
 
     good_world(3, main)
@@ -588,9 +592,10 @@ def test_an_exception_in_the_block_aborts_and_is_told():
 
     ends = world(3, main)
     assert isinstance(ends[1], ZeroDivisionError)
-    for end in failures([ends[0], ends[2]]):
-        assert end.rank == 1
-        assert "aborted the communicator: ZeroDivisionError: of rank 1" in str(end)
+    root, other = failures([ends[0], ends[2]])
+    assert "aborted the communicator: ZeroDivisionError: of rank 1" in str(root)
+    # The other may connect to rank 1, which has gone, before the root has told it.
+    assert root.rank == other.rank == 1
 
 
 def test_dropping_the_last_reference_aborts():
@@ -1026,15 +1031,27 @@ def test_a_blocking_receive_whose_time_runs_out_loses_nothing():
     sync_world(1, main)
 
 
+# A signal that comes before the main thread has fallen asleep does not wake it:
+# CPython's lock waits on.
 INTERRUPTED = """
 rank = int(os.environ["RANK_OF_TEST"])
 begin_barrier = ucp.Communicator.barrier
 
+def interrupt(*_):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+def press_until_heard():
+    if signal.getsignal(signal.SIGINT) is interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        asyncio.get_running_loop().call_later(0.01, press_until_heard)
+
 def barrier(comm):
     request = begin_barrier(comm)
-    os.kill(os.getpid(), signal.SIGINT)  # as soon as it is under way
+    press_until_heard()  # as soon as it is under way
     return request
 
+signal.signal(signal.SIGINT, interrupt)
 ucp.Communicator.barrier = barrier
 comm = ucp.sync.Communicator.connect(os.environ["ROOT_OF_TEST"], rank, 2, 30)
 try:
@@ -1042,7 +1059,6 @@ try:
         comm.barrier()
     comm.recv(bytearray(1), 1)
 except KeyboardInterrupt:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         comm.barrier()
     except ucp.UCXRankFailed as exc:
