@@ -1129,3 +1129,14 @@ def test_the_collector_may_run_at_any_time():
         """
     )
     assert out == "done\n"
+
+
+def test_messages_that_are_there_leave_no_requests():
+    async def main(comm):
+        before = live_objects()["requests"]
+        for _ in range(20):
+            await comm.send(b"12345678", comm.rank)
+            await comm.recv(bytearray(8), comm.rank)
+        assert live_objects()["requests"] <= before
+
+    good_world(1, main)
