@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* alltoall_buffers.c: everybody to everybody, of lengths that only the sender
  * knows. In the first round the ranks tell each other the lengths; then there
- * is memory for what comes, and the bytes follow, WINDOW ranks at a time. Who
- * has nothing to send sends nothing. */
+ * is memory for what comes, and the bytes follow, UMI_COLL_WINDOW ranks at
+ * a time. Who has nothing to send sends nothing. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
-
-enum {
-    WINDOW = 32
-};
 
 typedef struct umi_exchange {
     umi_coll            base;
@@ -29,18 +25,14 @@ exchange_of(umi_coll *coll)
 }
 
 static void
-free_arrays(umi_exchange *exchange)
+fini(umi_coll *coll, umx_status status)
 {
+    umi_exchange *exchange = exchange_of(coll);
+
+    (void)status;
     free(exchange->sends);
     free(exchange->sent);
     free(exchange->coming);
-}
-
-static void
-fini(umi_coll *coll, umx_status status)
-{
-    (void)status;
-    free_arrays(exchange_of(coll));
 }
 
 /* Get memory for what comes from `rank`. */
@@ -73,18 +65,12 @@ copy_own(umi_exchange *exchange)
 {
     int               rank = exchange->base.comm->rank;
     const umx_buffer *from = &exchange->sends[rank];
-    umx_buffer       *to   = &exchange->recvs[rank];
     umx_status        status;
 
     status = get_memory(exchange, rank, from->len);
-    if (status != UMX_OK || from->len == 0) {
-        return status;
-    }
-    if (from->memtype > UMX_MEMTYPE_HOST || to->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    memcpy(to->data, from->data, from->len);
-    return UMX_OK;
+    return (status != UMX_OK || from->len == 0) ?
+               status :
+               umi_coll_copy(&exchange->recvs[rank], from);
 }
 
 static umx_status
@@ -131,8 +117,8 @@ exchange_bytes(umi_exchange *exchange, int first)
     int        rank = coll->comm->rank, size = coll->comm->size;
     umx_status status = UMX_OK;
 
-    for (int i = first; i < size && i < first + WINDOW && status == UMX_OK;
-         i++) {
+    for (int i = first;
+         i < size && i < first + UMI_COLL_WINDOW && status == UMX_OK; i++) {
         int from = (rank - i + size) % size, to = (rank + i) % size;
 
         if (exchange->recvs[from].len != 0) {
@@ -149,7 +135,7 @@ static umx_status
 next(umi_coll *coll)
 {
     umi_exchange *exchange = exchange_of(coll);
-    int           first    = 1 + ((int)coll->round - 1) * WINDOW;
+    int           first    = 1 + ((int)coll->round - 1) * UMI_COLL_WINDOW;
     umx_status    status   = UMX_OK;
 
     if (coll->round == 0) {
@@ -178,19 +164,6 @@ static const umi_coll_type exchange_type = {
     .fini = fini,
 };
 
-/* One that does not begin. */
-static umx_status
-give_up(umi_exchange *exchange, umx_status status)
-{
-    umx_comm *comm = exchange->base.comm;
-
-    free_arrays(exchange);
-    free(exchange->base.xfers);
-    free(exchange);
-    umi_comm_put(comm);
-    return status;
-}
-
 umx_status
 umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
                      umx_alloc_buffer_fn alloc, void *arg,
@@ -199,15 +172,13 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
     size_t        size = (size_t)comm->size;
     umi_exchange *exchange;
     umi_coll     *coll;
-    umx_status    status;
+    umx_status    status = UMX_OK;
 
-    for (size_t i = 0; i < size; i++) {
-        if (sends[i].layout != NULL) {
-            return UMX_ERR_UNSUPPORTED;
-        }
-        if (sends[i].data == NULL && sends[i].len != 0) {
-            return UMX_ERR_INVALID_PARAM;
-        }
+    for (size_t i = 0; i < size && status == UMX_OK; i++) {
+        status = umi_coll_check_buffer(&sends[i]);
+    }
+    if (status != UMX_OK) {
+        return status;
     }
     memset(recvs, 0, size * sizeof(*recvs));
     status = umi_coll_new(comm, &exchange_type, 2 * size, &coll);
@@ -223,7 +194,7 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
     exchange->coming = calloc(size, sizeof(*exchange->coming));
     if (exchange->sends == NULL || exchange->sent == NULL ||
         exchange->coming == NULL) {
-        return give_up(exchange, UMX_ERR_NO_MEMORY);
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
     }
     memcpy(exchange->sends, sends, size * sizeof(*sends));
     for (size_t i = 0; i < size; i++) {

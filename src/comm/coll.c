@@ -116,6 +116,20 @@ umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
            second < first + a->len;
 }
 
+umx_status
+umi_coll_copy(const umx_buffer *to, const umx_buffer *from)
+{
+    if (to->len != from->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (to->data != from->data) ?
+               umx_buffer_write(to, from->data, to->len) :
+               UMX_OK;
+}
+
 /* ---- the end of an operation ---------------------------------------------
  */
 

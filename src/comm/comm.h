@@ -22,7 +22,9 @@
 
 enum {
     UMI_REASON_MAX = 256, /* bytes */
-    UMI_PAST_COMMS = 256
+    UMI_PAST_COMMS = 256,
+    /* Ranks that an operation between all exchanges bytes with at a time. */
+    UMI_COLL_WINDOW = 32
 };
 
 typedef struct umi_hub   umi_hub;
@@ -346,6 +348,9 @@ umx_status umi_coll_give_up(umi_coll *coll, umx_status status);
 umx_status umi_coll_check_buffer(const umx_buffer *buf);
 
 bool umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
+
+/* Copy this rank's own part, in host memory. */
+umx_status umi_coll_copy(const umx_buffer *to, const umx_buffer *from);
 
 /* In next(): a message of this round, or another. */
 umx_status umi_coll_send(umi_coll *coll, int rank, unsigned round,

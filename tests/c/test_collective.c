@@ -9,24 +9,6 @@ enum {
     MAX_PIECE = 100000
 };
 
-/* Of the test that runs; xorshift. */
-static uint64_t random_state;
-
-static uint64_t
-next_random(uint64_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % below;
-}
-
-static unsigned char
-byte_of(int from, int to, size_t i)
-{
-    return (unsigned char)(from * 31 + to * 17 + (int)(i * 7));
-}
-
 static void
 fill(unsigned char *data, size_t len, int from, int to)
 {

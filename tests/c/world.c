@@ -270,6 +270,23 @@ recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
                &req);
 }
 
+uint64_t random_state;
+
+uint64_t
+next_random(uint64_t below)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state % below;
+}
+
+unsigned char
+byte_of(int from, int to, size_t i)
+{
+    return (unsigned char)(from * 31 + to * 17 + (int)(i * 7));
+}
+
 void
 expect_reason(world *w, int rank, const char *text)
 {

@@ -408,8 +408,7 @@ recv_pieces(const collective_call *call)
     return (umx_pieces){call->recv_counts, call->recv_displs};
 }
 
-/* ---- barrier, bcast
- * ----------------------------------------------------------
+/* ---- barrier, bcast -----------------------------------------------------
  */
 
 static umx_status
@@ -446,9 +445,8 @@ COLLECTIVE(bcast, "bcast", NULL);
 
 const char comm_bcast_doc[] =
     "bcast($self, buffer, root=0)\n--\n\n"
-    "Copy the bytes of the root's `buffer` to every rank's, which all have "
-    "the\n"
-    "same length; awaitable. The root's may be read-only.";
+    "Copy the bytes of the root's `buffer` to every rank's; awaitable. All\n"
+    "have the same length. The root's may be read-only.";
 
 PyObject *
 comm_bcast(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -479,8 +477,7 @@ comm_bcast(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return post(req);
 }
 
-/* ---- gather, scatter
- * ---------------------------------------------------------
+/* ---- gather, scatter ----------------------------------------------------
  */
 
 static umx_status
@@ -649,9 +646,8 @@ parse_scatter(const CommObject *self, PyObject *const *values,
 const char comm_scatter_doc[] =
     "scatter($self, send, recv, root=0, *, counts=None, displs=None)\n--\n\n"
     "Give each rank its part of the root's `send`, in its `recv`; awaitable.\n"
-    "Only the root needs `send`, None elsewhere, and `counts` and `displs`: "
-    "in\n"
-    "items of `send` (of one byte, if it has no others), by default equal\n"
+    "Only the root needs `send`, None elsewhere, and `counts` and `displs`:\n"
+    "in items of `send` (of one byte, if it has no others), by default equal\n"
     "parts, one behind the other. IN_PLACE for `recv` on the root: its part\n"
     "stays where it is.";
 
@@ -670,8 +666,7 @@ comm_scatter(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return begin_rooted((CommObject *)op, &op_scatter, values, parse_scatter);
 }
 
-/* ---- allgather
- * ---------------------------------------------------------------
+/* ---- allgather ----------------------------------------------------------
  */
 
 static umx_status
@@ -705,9 +700,8 @@ begin_allgather(CommObject *self, PyObject *send, PyObject *recv,
 const char comm_allgather_doc[] =
     "allgather($self, send, recv)\n--\n\n"
     "Collect every rank's `send`, all of one length, in every rank's `recv`,\n"
-    "one behind the other; awaitable. IN_PLACE for `send`: this rank's part "
-    "is\n"
-    "in `recv`.";
+    "one behind the other; awaitable. IN_PLACE for `send`: this rank's part\n"
+    "is in `recv`.";
 
 PyObject *
 comm_allgather(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
@@ -744,8 +738,7 @@ comm_allgatherv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                            values[3]);
 }
 
-/* ---- alltoall
- * ----------------------------------------------------------------
+/* ---- alltoall -----------------------------------------------------------
  */
 
 static umx_status
@@ -841,8 +834,7 @@ comm_alltoallv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return begin_alltoall((CommObject *)op, values);
 }
 
-/* ---- alltoall_buffers
- * --------------------------------------------------------
+/* ---- alltoall_buffers ---------------------------------------------------
  */
 
 static umx_status
@@ -948,8 +940,7 @@ comm_alltoall_buffers(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                post(req);
 }
 
-/* ---- reduce
- * ------------------------------------------------------------------
+/* ---- reduce -------------------------------------------------------------
  */
 
 static int
@@ -1173,8 +1164,7 @@ comm_allreduce(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     return post(req);
 }
 
-/* ---- split
- * -------------------------------------------------------------------
+/* ---- split --------------------------------------------------------------
  */
 
 static umx_status

@@ -98,8 +98,7 @@ typedef struct comm_call {
     umx_comm_params         params;
     struct sockaddr_storage addr;
     char                    name[UMX_COMM_NAME_MAX + 1];
-    PyObject               *address; /* a buffer of a worker's; or NULL */
-    buffer_hold             root;    /* its bytes */
+    buffer_hold             root; /* the address of a worker; or nothing */
 } comm_call;
 
 static umx_status
