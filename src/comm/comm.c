@@ -287,10 +287,12 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
         memcpy(comm->reason, failed->reason.data, len);
     }
     comm->reason[len] = '\0';
+    /* Who has an endpoint to this rank may hear of its end before it hears of
+     * the failure from anybody else. */
     revoke(comm, rank,
            (failed->cause < 0) ? (umx_status)failed->cause :
                                  UMX_ERR_RANK_FAILED,
-           from, comm->group->rank != 0);
+           from, false);
 }
 
 void

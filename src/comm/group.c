@@ -377,23 +377,41 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     return status >= 0;
 }
 
+/* The end of any endpoint is the end of the process: a message that says why
+ * comes before all of them, those that nothing has come by yet included. */
+static void
+send_on_others(umi_member *member, const umi_comm_header *header,
+               const void *data, size_t len)
+{
+    umx_worker *worker = member->group->hub->worker;
+    umx_ep *ep = (member->out == member->mine) ? member->theirs : member->mine;
+
+    if (ep != NULL) {
+        (void)umi_ep_send_control(ep, header, data, len);
+    }
+    ep = umx_worker_find_addressed(worker, member->worker_id, NULL);
+    while (ep != NULL) {
+        umx_ep *next = umx_worker_find_addressed(worker, member->worker_id, ep);
+
+        (void)umi_ep_send_control(ep, header, data, len);
+        ep = next;
+    }
+}
+
 void
 umi_member_send(umi_member *member, const umi_comm_header *header,
                 const void *data, size_t len)
 {
     bool is_end = header->kind == UMI_COMM_FAILED ||
                   header->kind == UMI_COMM_BYE;
-    umx_ep    *ep, *other;
+    umx_ep    *ep;
     umx_status status = umi_member_ep(member, &ep);
 
     if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
-    /* The end of either endpoint is the end of the process: the message comes
-     * before both. */
-    other = (member->out == member->mine) ? member->theirs : member->mine;
-    if (status == UMX_OK && is_end && other != NULL) {
-        (void)umi_ep_send_control(other, header, data, len);
+    if (status == UMX_OK && is_end) {
+        send_on_others(member, header, data, len);
     }
     if (status != UMX_OK && (is_end || header->kind == UMI_COMM_DONE)) {
         umi_member_fail(member, status, "it could not be told of an end");

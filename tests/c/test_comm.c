@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world */
+/* link: pair world port */
 #include "world.h"
 
 #include <stdlib.h>
@@ -322,6 +322,31 @@ test_abort_says_why(void **state)
     assert_non_null(strstr(umx_comm_reason(w->comms[2]), "no more"));
 }
 
+/* The root, which tells everybody, is late: who hears of it from another rank
+ * tells those that it has endpoints with. */
+static void
+test_what_is_heard_is_told(void **state)
+{
+    world  *w = *state;
+    receipt r[4];
+    job     j[4];
+    char    byte[4] = {0};
+
+    world_open(w, 4);
+    for (int i = 1; i <= 3; i += 2) { /* ranks 1 and 3 have no endpoint */
+        recv_from(w, i, 2, 1, UINT64_MAX, &byte[i], 1, &r[i]);
+        send_to(w, 2, i, 1, "x", 1, &j[i]);
+        assert_int_equal(world_wait_one(w, &r[i].j), UMX_OK);
+        assert_int_equal(world_wait_one(w, &j[i]), UMX_OK);
+    }
+    w->is_stopped[0] = true;
+    recv_from(w, 1, 2, 1, UINT64_MAX, &byte[1], 1, &r[1]);
+    umx_comm_abort(w->comms[3], "no more");
+    assert_int_equal(world_wait_one(w, &r[1].j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 3);
+    w->is_stopped[0] = false;
+}
+
 static void
 test_a_stopped_rank_is_missed(void **state)
 {
@@ -551,6 +576,7 @@ main(void)
         WORLD_TEST(test_a_rank_that_leaves_is_named),
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
         WORLD_TEST(test_abort_says_why),
+        WORLD_TEST(test_what_is_heard_is_told),
         WORLD_TEST(test_a_stopped_rank_is_missed),
         WORLD_TEST(test_the_root_assigns_ranks),
         WORLD_TEST(test_worker_addresses),
