@@ -189,6 +189,33 @@ async def test_a_cancelled_receive_takes_no_message():
         assert buffer == b"hello"
 
 
+@pytest.mark.parametrize("size", [8, 20_000, 4 << 20])
+@pytest.mark.parametrize("by", ["recv", "mprobe"])
+def test_a_receive_cancelled_when_done_gives_its_message_back(size, by):
+    async def main(comm):
+        if comm.rank == 0:
+            sends = [comm.isend(text * size, 1, 5) for text in (b"a", b"b")]
+            await asyncio.gather(*sends, comm.send(b"c", 1, 6))
+            return
+        buffer = bytearray(size)
+        if by == "recv":
+            request = comm.recv(buffer, 0, 5)
+        else:
+            request = (await comm.mprobe(0, 5)).recv(buffer)
+        while not request.done():
+            ucp.progress()
+        task = asyncio.get_running_loop().create_task(request)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for text in (b"a", b"b"):
+            assert await comm.recv(buffer) == (0, 5, size)
+            assert buffer == text * size
+        assert (await comm.recv(buffer)).tag == 6
+
+    good_world(2, main)
+
+
 async def test_a_time_limit_ends_a_receive_and_nothing_else():
     async with await alone() as comm:
         with pytest.raises(TimeoutError):

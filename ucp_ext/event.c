@@ -74,6 +74,7 @@ event_mark_comm_status(RequestObject *req, const umx_comm_status *got)
     req->info.tag     = got->tag;
     req->info.length  = got->length;
     req->info.channel = (uint32_t)got->source;
+    req->info.seq     = got->seq;
 }
 
 static NOINLINE void

@@ -124,6 +124,7 @@ UMX_API void umx_comm_destroy(umx_comm *comm);
 /** What a receive has got. */
 typedef struct umx_comm_status {
     int      source;
+    uint32_t seq; /* its place in the queue, for umx_comm_unrecv() */
     uint64_t tag;
     size_t   length; /* bytes of the message, also if it was longer than the
                         buffer */
@@ -160,6 +161,17 @@ UMX_API UMX_MUST_CHECK umx_status umx_comm_irecv(umx_comm *comm, int source,
 /** What a completed request of umx_comm_irecv() or umx_comm_wait_message() has
  * got; in and after `on_done`. */
 UMX_API const umx_comm_status *umx_comm_result(const umx_request *req);
+
+/**
+ * Put the message that a receive which completed with UMX_OK has left in `buf`
+ * back where it was in the queue, by copy: for a receiver that was cancelled
+ * after completion. `got` is what the receive has got. If it cannot be put back
+ * the communicator is revoked.
+ * @return UMX_OK, also if nobody can receive any more; UMX_ERR_NO_MEMORY,
+ *         UMX_ERR_UNSUPPORTED: not host memory
+ */
+UMX_API umx_status umx_comm_unrecv(umx_comm *comm, const umx_comm_status *got,
+                                   const umx_buffer *buf);
 
 /** Look for a message that no receive has taken: UMX_OK or UMX_ERR_NO_MESSAGE.
  * Takes nothing. */

@@ -30,7 +30,7 @@ typedef struct umi_recv {
     bool              is_probe;
     umx_request      *sub;  /* whose bytes are coming; or NULL */
     umx_comm_message *from; /* which has its bytes coming; or NULL */
-    uint64_t          order;
+    umx_comm_message *back; /* cancelled: gets what comes by `sub`; or NULL */
     umx_comm_status   got;
 } umi_recv;
 
@@ -178,6 +178,7 @@ new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
         message->info.tag    = tag;
         message->info.length = len;
         message->order       = comm->num_came++;
+        message->info.seq    = (uint32_t)message->order;
     }
     return message;
 }
@@ -187,36 +188,152 @@ new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
 
 static bool offer(umx_comm *comm, umx_comm_message *message);
 
-/* A receive was cancelled after its message had begun to come: put it back. */
-static umx_status
-put_back(umi_recv *recv)
-{
-    umx_comm_message *message = new_message(recv->comm, recv->got.source,
-                                            recv->got.tag, recv->got.length);
-
-    if (message == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    recv->comm->num_came--;
-    message->order = recv->order;
-    message->data  = malloc(recv->got.length + 1);
-    if (message->data == NULL) {
-        free_message(message);
-        return UMX_ERR_NO_MEMORY;
-    }
-    if (recv->got.length != 0) {
-        memcpy(message->data, recv->buf.data, recv->got.length);
-    }
-    if (!offer(recv->comm, message)) {
-        insert(recv->comm, message);
-    }
-    return UMX_OK;
-}
-
 static bool
 is_host(const umx_buffer *buf)
 {
     return buf->memtype <= UMX_MEMTYPE_HOST && buf->layout == NULL;
+}
+
+static umx_status
+copy_to(const umx_buffer *buf, const void *data, size_t len)
+{
+    if (!is_host(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    if (len != 0) {
+        memcpy(buf->data, data, len);
+    }
+    return UMX_OK;
+}
+
+/* The bytes of a message have come into memory of ours, or have not. */
+static void
+end_copy(umx_comm_message *message, umx_status status)
+{
+    umx_comm *comm = message->comm;
+    umi_recv *recv = message->waiter;
+
+    message->sub = NULL;
+    if (recv != NULL) {
+        recv->from = NULL;
+        if (status == UMX_OK) {
+            status = copy_to(&recv->buf, message->data, message->info.length);
+        }
+        end_recv(recv, status);
+        free_message(message);
+    } else if (message->is_dropped || status != UMX_OK) {
+        bool is_lost = !message->is_dropped;
+
+        if (!message->is_taken) {
+            free_message(message);
+        }
+        if (is_lost) {
+            umi_comm_revoke(comm, comm->rank, status, false,
+                            "rank %d has lost a message: %s", comm->rank,
+                            umx_status_string(status));
+        }
+    }
+    umi_comm_put(comm);
+}
+
+static void
+on_copied(umx_request *sub, umx_status status, void *arg)
+{
+    (void)sub;
+    end_copy(arg, status);
+}
+
+/* Make a message again of one that a receive has got; without its bytes. */
+static umx_comm_message *
+remake(umx_comm *comm, const umx_comm_status *got)
+{
+    uint32_t          age     = (uint32_t)comm->num_came - got->seq;
+    umx_comm_message *message = new_message(comm, got->source, got->tag,
+                                            got->length);
+
+    if (message == NULL) {
+        return NULL;
+    }
+    comm->num_came--;
+    message->order    = comm->num_came - age;
+    message->info.seq = got->seq;
+    message->data     = malloc(got->length + 1);
+    if (message->data == NULL) {
+        free_message(message);
+        return NULL;
+    }
+    return message;
+}
+
+static void
+copy_bytes(umx_comm_message *message, const umx_buffer *buf)
+{
+    if (message->info.length != 0) {
+        memcpy(message->data, buf->data, message->info.length);
+    }
+}
+
+/* A receive was cancelled after its message had come to `buf`: put it back. */
+static umx_status
+put_back(umx_comm *comm, const umx_comm_status *got, const umx_buffer *buf)
+{
+    umx_comm_message *message;
+
+    if (!is_host(buf)) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    message = remake(comm, got);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    copy_bytes(message, buf);
+    if (!offer(comm, message)) {
+        insert(comm, message);
+    }
+    return UMX_OK;
+}
+
+/* A receive is cancelled whose bytes are coming: its message is in the queue
+ * again, or another receive's, as no later one may overtake it, and has its
+ * bytes when these have come. */
+static void
+put_back_early(umi_recv *recv)
+{
+    umx_comm         *comm = recv->comm;
+    umx_comm_message *message;
+
+    if (recv->back != NULL || !is_host(&recv->buf) || comm->is_revoked ||
+        comm->is_closed) {
+        return;
+    }
+    message = remake(comm, &recv->got);
+    if (message == NULL) {
+        return; /* on_bytes() tries again */
+    }
+    umi_comm_hold(comm); /* end_copy() lets it go */
+    message->sub = recv->sub;
+    recv->back   = message;
+    if (!offer(comm, message)) {
+        insert(comm, message);
+    }
+}
+
+umx_status
+umx_comm_unrecv(umx_comm *comm, const umx_comm_status *got,
+                const umx_buffer *buf)
+{
+    umx_status status;
+
+    if (comm->is_revoked || comm->is_closed) {
+        return UMX_OK;
+    }
+    status = put_back(comm, got, buf);
+    if (status != UMX_OK) {
+        umi_comm_revoke(comm, comm->rank, status, false,
+                        "rank %d has lost a message: %s", comm->rank,
+                        umx_status_string(status));
+    }
+    return status;
 }
 
 static void
@@ -226,9 +343,17 @@ on_bytes(umx_request *sub, umx_status status, void *arg)
 
     (void)sub;
     recv->sub = NULL;
+    if (recv->back != NULL) {
+        if (status == UMX_OK) {
+            copy_bytes(recv->back, &recv->buf);
+        }
+        end_copy(recv->back, status);
+        end_recv(recv, UMX_ERR_CANCELED);
+        return;
+    }
     if (recv->req != NULL && umx_request_is_cancelled(recv->req) &&
-        status == UMX_OK && is_host(&recv->buf) && !recv->comm->is_revoked &&
-        !recv->comm->is_closed && put_back(recv) == UMX_OK) {
+        status == UMX_OK && !recv->comm->is_revoked && !recv->comm->is_closed &&
+        put_back(recv->comm, &recv->got, &recv->buf) == UMX_OK) {
         status = UMX_ERR_CANCELED;
     } else if (status != UMX_OK && recv->comm->is_revoked) {
         status = UMX_ERR_RANK_FAILED;
@@ -256,26 +381,13 @@ receive(umi_recv *recv, umx_message **message_p)
     return status;
 }
 
-static umx_status
-copy_to(const umx_buffer *buf, const void *data, size_t len)
-{
-    if (!is_host(buf)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (len != 0) {
-        memcpy(buf->data, data, len);
-    }
-    return UMX_OK;
-}
-
 /* `message` is the receive's; it is freed. UMX_INPROGRESS: its bytes come. */
 static umx_status
 deliver(umi_recv *recv, umx_comm_message *message)
 {
     umx_status status = UMX_OK;
 
-    recv->got   = message->info;
-    recv->order = message->order;
+    recv->got = message->info;
     if (recv->got.length > recv->buf.len) {
         status = UMX_ERR_MESSAGE_TRUNCATED;
     } else if (message->message != NULL) {
@@ -322,38 +434,6 @@ offer(umx_comm *comm, umx_comm_message *message)
         return true;
     }
     return false;
-}
-
-/* The bytes of a message have come into memory of ours. */
-static void
-on_copied(umx_request *sub, umx_status status, void *arg)
-{
-    umx_comm_message *message = arg;
-    umx_comm         *comm    = message->comm;
-    umi_recv         *recv    = message->waiter;
-
-    (void)sub;
-    message->sub = NULL;
-    if (recv != NULL) {
-        recv->from = NULL;
-        if (status == UMX_OK) {
-            status = copy_to(&recv->buf, message->data, message->info.length);
-        }
-        end_recv(recv, status);
-        free_message(message);
-    } else if (message->is_dropped || status != UMX_OK) {
-        bool is_lost = !message->is_dropped;
-
-        if (!message->is_taken) {
-            free_message(message);
-        }
-        if (is_lost) {
-            umi_comm_revoke(comm, comm->rank, status, false,
-                            "rank %d has lost a message: %s", comm->rank,
-                            umx_status_string(status));
-        }
-    }
-    umi_comm_put(comm);
 }
 
 /* Bring the bytes of a message here. */
@@ -445,9 +525,11 @@ cancel_recv(umx_request *req)
         }
         recv->from = NULL;
         end_recv(recv, UMX_ERR_CANCELED);
-    } else if (recv != NULL && recv->sub == NULL) {
+    } else if (recv != NULL && recv->sub != NULL) {
+        put_back_early(recv); /* it ends when its bytes have come */
+    } else if (recv != NULL) {
         end_recv(recv, UMX_ERR_CANCELED);
-    } /* else it ends when its bytes have come */
+    }
 }
 
 static const umx_request_class recv_class = {

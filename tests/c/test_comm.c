@@ -189,6 +189,96 @@ test_a_receive_cancelled_while_bytes_come(void **state)
 }
 
 static void
+test_a_receive_cancelled_when_complete(void **state)
+{
+    world     *w = *state;
+    job        sent[3];
+    receipt    r;
+    char       in[8];
+    umx_buffer buf = umx_host_buffer(in, sizeof(in));
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, "first", 6, &sent[0]);
+    send_to(w, 0, 1, 2, "second", 7, &sent[1]);
+    send_to(w, 0, 1, 2, "third", 6, &sent[2]);
+    recv_from(w, 1, 0, 2, UINT64_MAX, in, sizeof(in), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_string_equal(in, "second");
+    assert_int_equal(umx_comm_unrecv(w->comms[1], &r.got, &buf), UMX_OK);
+    for (int i = 0; i < 3; i++) {
+        static const char *const texts[] = {"first", "second", "third"};
+
+        recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, in, sizeof(in), &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+        assert_string_equal(in, texts[i]);
+        assert_int_equal(world_wait_one(w, &sent[i]), UMX_OK);
+    }
+    umx_comm_close(w->comms[1]);
+    assert_int_equal(umx_comm_unrecv(w->comms[1], &r.got, &buf), UMX_OK);
+}
+
+static void
+test_a_message_that_cannot_be_put_back(void **state)
+{
+    world     *w = *state;
+    job        sent;
+    receipt    r;
+    char       in[8];
+    umx_buffer buf = umx_host_buffer(in, sizeof(in));
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, "first", 6, &sent);
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, sizeof(in), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    buf.memtype = UMX_MEMTYPE_CUDA;
+    assert_int_equal(umx_comm_unrecv(w->comms[1], &r.got, &buf),
+                     UMX_ERR_UNSUPPORTED);
+    expect_reason(w, 1, "rank 1 has lost a message");
+}
+
+/* A message whose receive is cancelled while its bytes come is still the next
+ * one. */
+static void
+test_a_cancelled_receive_does_not_let_others_overtake(void **state)
+{
+    world  *w   = *state;
+    char   *out = malloc(LARGE), *in = malloc(LARGE);
+    char    small[8];
+    job     sent[2];
+    receipt first, r;
+
+    memset(out, 'x', LARGE);
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, out, LARGE, &sent[0]);
+    send_to(w, 0, 1, 2, "later", 6, &sent[1]);
+    for (int i = 0; i < 50; i++) {
+        world_step(w);
+    }
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &first);
+    if (first.j.req != NULL) {
+        umx_comm_status found;
+
+        umx_request_cancel(first.j.req);
+        assert_int_equal(
+            umx_comm_iprobe(w->comms[1], UMX_ANY_SOURCE, 0, 0, &found), UMX_OK);
+        assert_int_equal(found.tag, 1);
+        recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, in, LARGE, &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+        assert_int_equal(r.got.tag, 1);
+        assert_int_equal(world_wait_one(w, &first.j), UMX_ERR_CANCELED);
+    }
+    assert_memory_equal(in, out, LARGE);
+    recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, small, sizeof(small), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_string_equal(small, "later");
+    assert_int_equal(world_wait_one(w, &sent[0]), UMX_OK);
+    assert_int_equal(world_wait_one(w, &sent[1]), UMX_OK);
+    free(in);
+    free(out);
+}
+
+static void
 test_probes(void **state)
 {
     world            *w = *state;
@@ -572,6 +662,9 @@ main(void)
         WORLD_TEST(test_a_longer_message_is_truncated),
         WORLD_TEST(test_a_cancelled_receive_takes_nothing),
         WORLD_TEST(test_a_receive_cancelled_while_bytes_come),
+        WORLD_TEST(test_a_receive_cancelled_when_complete),
+        WORLD_TEST(test_a_message_that_cannot_be_put_back),
+        WORLD_TEST(test_a_cancelled_receive_does_not_let_others_overtake),
         WORLD_TEST(test_probes),
         WORLD_TEST(test_a_rank_that_leaves_is_named),
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),

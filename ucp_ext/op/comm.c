@@ -318,6 +318,20 @@ mrecv_post(RequestObject *req, const umx_op_params *params)
         &got);
 }
 
+static umx_status
+recv_unrecv(RequestObject *req)
+{
+    const CommObject     *comm = TAIL_OF(req, comm_tail)->comm;
+    const umx_comm_status got  = {.source = (int)req->info.channel,
+                                  .seq    = req->info.seq,
+                                  .tag    = req->info.tag,
+                                  .length = req->info.length};
+
+    return (comm == NULL || comm->umx == NULL) ?
+               UMX_OK :
+               umx_comm_unrecv(comm->umx, &got, &req->hold.buf);
+}
+
 static PyObject *
 recv_result(RequestObject *req)
 {
@@ -350,10 +364,11 @@ const op_type op_comm_send = {
 
 const op_type op_comm_recv = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_RANK,
+    .flags    = OP_RECV | OP_RANK | OP_UNRECV | OP_UNRECV_LATE,
     .post     = recv_post,
     .result   = recv_result,
     .error    = comm_request_error,
+    .unrecv   = recv_unrecv,
     .clear    = clear,
     .traverse = traverse,
 };
@@ -370,10 +385,11 @@ const op_type op_comm_probe = {
 
 const op_type op_comm_mrecv = {
     .name     = "CommMessage.recv",
-    .flags    = OP_RECV | OP_RANK,
+    .flags    = OP_RECV | OP_RANK | OP_UNRECV | OP_UNRECV_LATE,
     .post     = mrecv_post,
     .result   = recv_result,
     .error    = comm_request_error,
+    .unrecv   = recv_unrecv,
     .clear    = mrecv_clear,
     .traverse = mrecv_traverse,
 };
