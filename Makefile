@@ -74,6 +74,7 @@ HEAPS    = 100000
 WAITS    = 1000000
 PROGRAMS = 3000
 CHAOS    = 20
+ORACLE   = 100000
 BELLS    = 1000000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
@@ -85,6 +86,10 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
+	done
+	set -e; for over in threads shm tcp; do \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/oracle $(ORACLE) \
+	        --over $$over; \
 	done
 	set -e; for transport in shm tcp mixed; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \

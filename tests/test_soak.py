@@ -43,6 +43,17 @@ def test_nothing_grows(subject, transport):
     run_clean(words, subject, env={**os.environ, "UCX_KEEPALIVE_INTERVAL": "inf"})
 
 
+@pytest.mark.parametrize(
+    ("over", "count"), [("threads", 100), ("shm", 40), ("tcp", 40)]
+)
+def test_oracle(over, count):
+    """Run programs of five ranks, and of a number of ranks that the seed decides."""
+    words = [sys.executable, "-P", "-X", "faulthandler", os.path.join(_SOAK, "oracle")]
+    words += [str(count), "--over", over, "--seed", "1"]
+    run_clean([*words, "--size", "5"], "oracle: ")
+    run_clean(words, "oracle: ")
+
+
 @pytest.mark.parametrize("over", ["shm", "tcp", "mixed"])
 def test_chaos(over):
     """Run in namespaces: ports of killed processes must not be other tests'."""
