@@ -16,6 +16,7 @@ from data import interleave
 from traffic import Traffic
 
 _TAGS = 16  # of a group
+_GROUPS = 16  # of a program at most
 
 
 class Program:
@@ -24,6 +25,8 @@ class Program:
         self.size = size
         rng = random.Random(seed)
         ranks = range(size)
+        # A rank may be in a later program already: no two have the same tags.
+        self.base = rng.getrandbits(48) * _TAGS * _GROUPS
         self.colors = self.keys = None
         # The ranks of the first world that each communicator has, in its order.
         self.members = [[*ranks], [*reversed(ranks)]]
@@ -49,7 +52,7 @@ class Program:
             size = len(self.members[at])
             has_traffic = any(isinstance(each, Traffic) for each in group[at])
             if rng.random() < 0.4 and not has_traffic:
-                group[at].append(Traffic(rng, size, number * _TAGS))
+                group[at].append(Traffic(rng, size, self.base + number * _TAGS))
             else:
                 group[at].append(rng.choice(collectives.ALL)(rng, size))
         return group
