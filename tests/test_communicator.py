@@ -58,12 +58,37 @@ async def test_repr_tells_rank_and_state():
 
 def test_explain_tells_the_path_to_each_rank():
     async def main(comm):
-        return [(path.rank, path.path) for path in comm.explain()]
+        for _ in range(20):  # inboxes are offered beside the operations
+            await comm.barrier()
+        return comm.explain()
 
-    assert good_world(2, main) == [
-        [(0, "self"), (1, "messages")],
-        [(0, "messages"), (1, "self")],
-    ]
+    for rank, paths in enumerate(good_world(2, main)):
+        assert [path.rank for path in paths] == [0, 1]
+        assert paths[rank] == (rank, "self", "copies")
+        assert paths[1 - rank].path == "shared memory"
+        assert paths[1 - rank].reason.startswith("its inbox; from ")
+
+
+def test_explain_tells_why_memory_is_not_shared():
+    source = """
+        ucp.init(options={"TLS": "tcp"})
+        async def main():
+            async with await connect() as comm:
+                for _ in range(20):
+                    await comm.barrier()
+                path = comm.explain()[1 - comm.rank]
+                print(f"{path.path}: {path.reason}")
+        asyncio.run(main())
+        """
+    with Ranks(2, source) as ranks:
+        ends = [ranks.end(rank) for rank in range(2)]
+    assert ends == ["messages: its inbox cannot be mapped"] * 2
+
+
+async def test_explain_of_a_closed_communicator_still_tells():
+    comm = await alone()
+    comm.close()
+    assert comm.explain() == [(0, "self", "copies")]
 
 
 # ---- messages ------------------------------------------------------------------

@@ -30,11 +30,12 @@ Allgather = Callable[[bytes], Iterable[bytes] | Awaitable[Iterable[bytes]]]
 
 
 class PeerPath(NamedTuple):
-    """How messages reach a rank: an item of ``Communicator.explain()``.
+    """How messages of collective operations reach a rank: an item of
+    ``Communicator.explain()``.
 
     Attributes:
         rank: the rank.
-        path: ``"self"``, or ``"messages"`` over an endpoint.
+        path: ``"self"``, ``"shared memory"``, or ``"messages"`` over an endpoint.
         reason: why, for people.
     """
 
@@ -221,7 +222,11 @@ class Communicator(_ext.Communicator):
         return message
 
     def explain(self) -> list[PeerPath]:
-        """Say for each rank by which path messages reach it, and why."""
+        """Say for each rank by which path messages of collective operations reach
+        it, and why.
+
+        Memory is shared soon after the first collective operation.
+        """
         return [_path_to(self, rank) for rank in range(self.size)]
 
     async def __aenter__(self) -> Self:
@@ -269,12 +274,13 @@ def reason_of(exc: BaseException) -> str:
     return (f"{name}: {text}" if text else name)[:_MAX_REASON]
 
 
+# The words of umx_comm_explain().
+_PATHS = {"this rank": "self", "channel": "messages", "shared memory": "shared memory"}
+
+
 def _path_to(comm: Communicator, rank: int) -> PeerPath:
-    if rank == comm.rank:
-        return PeerPath(rank, "self", "copied in this process")
-    return PeerPath(
-        rank, "messages", "over the endpoint to its worker; UCX chooses the transport"
-    )
+    way, _, reason = comm._explain(rank).partition(": ")
+    return PeerPath(rank, _PATHS[way], reason)
 
 
 def _ext_rank(rank: int | None) -> int:

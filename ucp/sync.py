@@ -286,7 +286,8 @@ class Communicator:
         return self._comm.failure
 
     def explain(self) -> list[PeerPath]:
-        """Say for each rank by which path messages reach it, and why."""
+        """Say for each rank by which path messages of collective operations reach
+        it, and why."""
         return self._comm.explain()
 
     def send(

@@ -371,6 +371,26 @@ comm_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
             METH_FASTCALL | METH_KEYWORDS, comm_##function##_doc \
     }
 
+PyDoc_STRVAR(explain_doc,
+             "_explain($self, rank, /)\n--\n\n"
+             "The way that messages of collective operations take to a rank,\n"
+             "and why: \"way: reason\".");
+
+static PyObject *
+comm_explain(PyObject *op, PyObject *number)
+{
+    CommObject *self = (CommObject *)op;
+    char        text[512];
+    int         rank;
+
+    if (comm_parse_rank(self, number, "rank", &rank) < 0 ||
+        comm_check(self) < 0) {
+        return NULL;
+    }
+    (void)umx_comm_explain(self->umx, rank, text, sizeof(text));
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static PyMethodDef comm_methods[] = {
     METHOD("_create", create),
     METHOD("send", send),
@@ -396,6 +416,7 @@ static PyMethodDef comm_methods[] = {
      METH_FASTCALL | METH_KEYWORDS, abort_doc},
     {"close", comm_close, METH_NOARGS, close_doc},
     {"closed", comm_closed, METH_NOARGS, closed_doc},
+    {"_explain", comm_explain, METH_O, explain_doc},
     {NULL, NULL, 0, NULL},
 };
 
