@@ -3,6 +3,8 @@
 are averaged over the ranks.
 
     python -m ucp run -n 4 examples/allreduce.py
+    torchrun --nproc-per-node 4 examples/allreduce.py
+    mpirun -n 4 python examples/allreduce.py
 """
 
 import numpy as np

@@ -4,6 +4,7 @@
 import array
 import asyncio
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -1147,6 +1148,60 @@ def test_the_examples_run(name, prints):
         timeout=50,
     )
     assert (done.returncode, done.stdout) == (0, f"[0] {prints}\n"), done.stderr
+
+
+# ---- started by other launchers ------------------------------------------------
+
+
+def torchrun(rank, size, port):
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def open_mpi(rank, size, port):
+    return {
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(size),
+        "PMIX_NAMESPACE": f"prterun-test-{port}@1",
+    }
+
+
+def slurm(rank, size, port):
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": str(size),
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_JOB_ID": str(port),
+        "SLURM_STEP_ID": "0",
+    }
+
+
+@pytest.mark.parametrize("variables", [torchrun, open_mpi, slurm])
+def test_the_allreduce_example_runs_by_the_variables_of_a_launcher(variables, tmp_path):
+    size, port = 3, free_port()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", EXAMPLES / "allreduce.py"],
+            env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+            | variables(rank, size, port),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        ends = [process.communicate(timeout=50) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * size, ends
+    assert [out for out, _ in ends] == ["weights 2.000 -1.000 0.500\n", "", ""]
 
 
 # ---- the collector -------------------------------------------------------------
