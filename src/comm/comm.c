@@ -103,8 +103,10 @@ umi_comm_register(umx_comm *comm)
         tell(comm, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
-        if (comm->ranks[i].member->is_dead) {
-            umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
+        const umi_member *member = comm->ranks[i].member;
+
+        if (member->is_dead && !member->is_suspect) {
+            umi_comm_lose(comm, member, "it had ended before");
         }
     }
     umi_hub_adopt(comm->group->hub);
