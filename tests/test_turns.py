@@ -2,6 +2,7 @@
 """The event loop gets its turn between awaits that need none."""
 
 import asyncio
+import time
 
 import pytest
 from conftest import TLS
@@ -188,3 +189,37 @@ async def test_no_turn_is_longer_while_a_timer_is_due(short_budget):
         again()
         assert await extended_turns(client, server) == 0
         timer.cancel()
+
+
+@pytest.fixture
+def long_budget():
+    """Turns are over when a test says so."""
+    ucp.reset()
+    ucp.init(TLS["shm"], config=ucp.Config(drain=0.2))
+    yield 0.2
+    ucp.reset()
+
+
+async def test_no_turn_is_longer_while_another_request_waits_for_its_callback(
+    long_budget,
+):
+    async with connected_pair() as (client, server):
+        finished = [server.recv(bytearray(1)) for _ in range(32)]
+        await arrive(client, server, [b"x"] * len(finished))
+        assert all(request.done() for request in finished)
+        await asyncio.sleep(0)
+        seen = []
+        other = server.recv(bytearray(1), tag=2)
+        other.add_done_callback(seen.append)
+        await client.send(b"x", tag=2)
+        await arrive(client, server, [])
+        assert other.done()
+        assert seen == []
+        before = client.worker.stats()["extended_turns"]
+        end = time.perf_counter() + long_budget
+        while time.perf_counter() < end:
+            pass
+        for request in finished:
+            await request
+        assert seen == [other]
+        assert client.worker.stats()["extended_turns"] == before

@@ -75,13 +75,15 @@ first_timer(WorkerObject *worker, uint64_t *when_ns)
     return true;
 }
 
-/* Get how long nothing but descriptors can want the loop; 0: it is wanted. */
+/* Get how long nothing but descriptors can want the loop; 0: it is wanted. The
+ * callbacks of requests wait in lists of the worker's own. */
 static uint64_t
 free_time(WorkerObject *worker)
 {
     uint64_t now = compat_clock_ns(), when;
 
-    if (!is_ready_alone(worker) || !first_timer(worker, &when) || when <= now) {
+    if (worker_has_due(worker) || !is_ready_alone(worker) ||
+        !first_timer(worker, &when) || when <= now) {
         return 0;
     }
     return when - now;
