@@ -2,6 +2,7 @@
 """The event loop gets its turn between awaits that need none."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -204,9 +205,7 @@ async def test_no_turn_is_longer_while_another_request_waits_for_its_callback(
     long_budget,
 ):
     async with connected_pair() as (client, server):
-        finished = [server.recv(bytearray(1)) for _ in range(32)]
-        await arrive(client, server, [b"x"] * len(finished))
-        assert all(request.done() for request in finished)
+        finished = await finished_receives(client, server, 32)
         await asyncio.sleep(0)
         seen = []
         other = server.recv(bytearray(1), tag=2)
@@ -219,7 +218,63 @@ async def test_no_turn_is_longer_while_another_request_waits_for_its_callback(
         end = time.perf_counter() + long_budget
         while time.perf_counter() < end:
             pass
-        for request in finished:
-            await request
+        await await_each(finished)
         assert seen == [other]
         assert client.worker.stats()["extended_turns"] == before
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Notes which threads call it, and that a task makes it tell its timers."""
+
+    def __init__(self):
+        self.callers = set()
+        self.look_at_timers = None
+        super().__init__()
+
+    def call_soon(self, *args, **kwargs):
+        self.callers.add(threading.get_ident())
+        return super().call_soon(*args, **kwargs)
+
+    @property
+    def _scheduled(self):
+        if self.look_at_timers is not None and asyncio.current_task(self) is not None:
+            self.look_at_timers()
+        return self._timers
+
+    @_scheduled.setter
+    def _scheduled(self, timers):
+        self._timers = timers
+
+
+async def finished_receives(client, server, count):
+    requests = [server.recv(bytearray(1)) for _ in range(count)]
+    await arrive(client, server, [b"x"] * count)
+    assert all(request.done() for request in requests)
+    return requests
+
+
+async def await_each(requests):
+    for request in requests:
+        await request
+
+
+def test_a_task_of_another_loop_leaves_this_ones_turns_alone(no_budget):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+            await asyncio.sleep(0)
+            is_asleep = threading.Event()
+            loop.call_later(0.001, is_asleep.set)
+
+            def elsewhere():
+                assert is_asleep.wait(50)
+                asyncio.run(await_each(finished))
+
+            before = client.worker.stats()["extended_turns"]
+            await asyncio.to_thread(elsewhere)
+            assert client.worker.stats()["extended_turns"] == before
+        assert loop.callers == {threading.get_ident()}
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())

@@ -185,7 +185,9 @@ request_step(RequestObject *self, PyObject **out)
     worker->inline_count += 1 + self->info.length / INLINE_BYTES;
     if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
         worker->inline_count = 0;
-        if (loop_is_due(worker) && !self->has_yielded && !self->has_let_loop) {
+        /* A task of another thread's loop has no part in the turn. */
+        if (!self->has_yielded && !self->has_let_loop &&
+            worker_is_mine(worker) && loop_is_due(worker)) {
             return let_loop(self, out);
         }
     }
