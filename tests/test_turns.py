@@ -278,3 +278,47 @@ def test_a_task_of_another_loop_leaves_this_ones_turns_alone(no_budget):
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_while_the_timers_are_looked_at_is_raised(
+    no_budget, error
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+
+            def end():
+                loop.look_at_timers = None
+                raise error
+
+            await asyncio.sleep(0)
+            loop.look_at_timers = end
+            await await_each(finished)
+
+    with asyncio.Runner(loop_factory=Loop) as runner, pytest.raises(error):
+        runner.run(main())
+
+
+def test_other_errors_of_the_timers_leave_turns_as_they_are(no_budget):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+            seen = []
+
+            def fail():
+                loop.look_at_timers = None
+                seen.append(1)
+                raise ValueError
+
+            await asyncio.sleep(0)
+            before = client.worker.stats()["extended_turns"]
+            loop.look_at_timers = fail
+            await await_each(finished[:16])
+            assert seen == [1]
+            assert client.worker.stats()["extended_turns"] == before
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())

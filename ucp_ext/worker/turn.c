@@ -8,6 +8,19 @@
  * one length. */
 #include "worker/internal.h"
 
+/* Clear an error of the loop's attributes; what ends the program is kept. */
+static void
+clear_error(WorkerObject *worker)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    if (exc != NULL && worker_ends_program(exc)) {
+        worker_keep_exception(worker, exc);
+    } else {
+        Py_XDECREF(exc);
+    }
+}
+
 void
 worker_find_ready(WorkerObject *worker)
 {
@@ -18,7 +31,7 @@ worker_find_ready(WorkerObject *worker)
         Py_XSETREF(worker->ready, Py_NewRef(ready));
     }
     Py_XDECREF(ready);
-    PyErr_Clear();
+    clear_error(worker);
 }
 
 /* Are the worker's own calls all that is to run next? */
@@ -102,6 +115,7 @@ worker_extend_turn(WorkerObject *worker)
     worker->has_asked = true;
     raised            = PyErr_GetRaisedException();
     ns                = free_time(worker);
+    clear_error(worker);
     PyErr_SetRaisedException(raised);
     if (ns == 0 || worker->umx == NULL) {
         return false;
