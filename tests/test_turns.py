@@ -322,3 +322,28 @@ def test_other_errors_of_the_timers_leave_turns_as_they_are(no_budget):
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+async def test_tasks_that_never_wait_share_the_turns(tasks):
+    ucp.reset()
+    ucp.init(TLS["shm"], config=ucp.Config(drain=1e-4))
+    counts = [0] * tasks
+    is_over = False
+
+    async def exchange(client, server, i):
+        buffer = bytearray(1)
+        while not is_over:
+            receiving = server.recv(buffer, tag=i)
+            await client.send(b"x", tag=i)
+            await receiving
+            counts[i] += 1
+
+    async with connected_pair() as (client, server):
+        async with asyncio.TaskGroup() as group:
+            for i in range(tasks):
+                group.create_task(exchange(client, server, i))
+            while max(counts) < 20000:
+                await asyncio.sleep(0)
+            is_over = True
+    assert min(counts) > max(counts) / 4
