@@ -594,6 +594,8 @@ test_a_root_that_dies_while_they_gather(void **state)
 
         create(w, i, &params, &jobs[i]);
     }
+    assert_non_null(w->comms[0]);
+    assert_non_null(w->comms[1]);
     for (int i = 0; i < 10000 && umx_comm_num_arrived(w->comms[0]) < 2; i++) {
         world_step(w);
     }

@@ -268,8 +268,8 @@ submit_many(void *arg)
         submission *call = malloc(sizeof(*call));
 
         *call = (submission){.caller = self, .number = i};
-        if (umx_worker_submit(self->worker, on_call, call) != UMX_OK) {
-            abort();
+        while (umx_worker_submit(self->worker, on_call, call) != UMX_OK) {
+            /* out of memory: nothing has been kept */
         }
     }
     return NULL;
