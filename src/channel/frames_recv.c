@@ -194,6 +194,7 @@ umx_status
 umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
                 const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     static const umx_buffer none;
 
     umx_frames_target where = *target;
@@ -218,6 +219,7 @@ umx_frames_recv_message(umx_ep *ep, uint16_t number,
                         const umx_op_params *params, umx_request **req_p,
                         umx_message **message_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     static const umx_frames_target nowhere;
 
     umi_channel *channel;
@@ -265,6 +267,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
                         size_t count, const umx_op_params *params,
                         umx_request **req_p)
 {
+    UMI_GUARD((*message_p)->worker);
     umx_frames_target target  = {.buffers = buffers, .count = count};
     umx_message      *message = *message_p;
     umx_request      *req;
@@ -313,6 +316,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
 void
 umx_message_unrecv_frames(umx_message *message, const umx_buffer *buffers)
 {
+    UMI_GUARD(message->worker);
     if (message->ep->base.worker == NULL) {
         umi_message_free_orphan(message);
     } else {

@@ -316,6 +316,7 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     bool         is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
     umi_outgoing what        = {
                .channel = umi_channel_id(UMI_KIND_MESSAGE, channel),

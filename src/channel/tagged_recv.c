@@ -98,6 +98,7 @@ umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p, umx_recv_info *info)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_channel *channel;
     umx_message *message;
     umx_request *req;
@@ -181,6 +182,7 @@ umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
                          const umx_op_params *params, umx_request **req_p,
                          umx_message **message_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_channel_recv_message(ep,
                                     umi_channel_id(UMI_KIND_MESSAGE, number),
                                     match, NULL, params, req_p, message_p);
@@ -210,6 +212,7 @@ umx_status
 umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
                   umx_recv_info *info)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_channel_probe(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
                              match, info);
 }

@@ -202,6 +202,7 @@ print_ep(FILE *stream, const void *arg)
 umx_status
 umx_ep_info(const umx_ep *ep, char **text_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     const umi_ep_base *base = umi_ep_base_of(ep);
 
     if (base->handle == NULL) {

@@ -5,6 +5,8 @@
 
 #include <umx/worker.h>
 
+struct umi_guard;
+
 /* Give the number of forks that led to this process: an object of another
  * generation is the parent's. */
 unsigned umi_fork_generation(void);
@@ -16,5 +18,11 @@ void       umi_fork_leave(void);
 /* Around the life of each worker: its sockets are closed in a child. */
 void umi_fork_add_worker(umx_worker *worker);
 void umi_fork_remove_worker(umx_worker *worker);
+
+/* Change worker->guard: a fork() waits for the thread that it is for. */
+void umi_fork_set_guard(umx_worker *worker, struct umi_guard *guard);
+
+/* exit(): no progress thread is in UCX any more, or will be. */
+void umi_fork_stop_threads(void);
 
 #endif

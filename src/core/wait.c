@@ -131,14 +131,28 @@ end_if_over(umx_request *req)
     return true;
 }
 
+/* A worker that polls withdraws, and is not to sleep as it is. */
+static void
+wake_up(umx_worker *worker, umi_wait *wait, umx_memh *memh)
+{
+    if (wait->is_announced) {
+        withdraw(wait, memh);
+        worker->is_armed = false;
+    }
+}
+
 /* Let the lookouts look. One may stop any other, so they are taken one by one.
- */
+ * The progress thread has the program do it. */
 static bool
 look_out(umx_worker *worker, bool is_awake)
 {
     umi_list all;
     bool     is_any_new = false;
 
+    if (worker->is_in_thread) {
+        worker->guard->is_tell_due |= !umi_list_is_empty(&worker->lookouts);
+        return false;
+    }
     umi_list_init(&all);
     umi_list_splice(&all, &worker->lookouts);
     while (!umi_list_is_empty(&all)) {
@@ -147,7 +161,7 @@ look_out(umx_worker *worker, bool is_awake)
         umi_node_remove(&lookout->node);
         umi_list_append(&worker->lookouts, &lookout->node);
         if (is_awake) {
-            withdraw(&lookout->wait, lookout->memh);
+            wake_up(worker, &lookout->wait, lookout->memh);
         }
         is_any_new |= lookout->fn(lookout->arg);
     }
@@ -162,7 +176,7 @@ umi_waits_look(umx_worker *worker)
     UMI_LIST_FOREACH_SAFE(node, &worker->waits) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        withdraw(wait_of(req), req->buf.memh);
+        wake_up(worker, wait_of(req), req->buf.memh);
         is_any_over |= end_if_over(req);
     }
     return is_any_over;
@@ -289,6 +303,7 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                     const umx_condition *until, const umx_op_params *params,
                     umx_request **req_p)
 {
+    UMI_GUARD(worker);
     umx_status   status = check(worker, memh, until);
     umx_buffer   number = {.len = until->size, .memh = memh};
     umx_request *req;
@@ -331,6 +346,7 @@ umx_status
 umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
                   umx_lookout **lookout_p)
 {
+    UMI_GUARD(worker);
     umx_lookout *lookout = malloc(sizeof(*lookout));
 
     if (lookout == NULL) {
@@ -354,6 +370,7 @@ umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
 void
 umx_lookout_stop(umx_lookout *lookout)
 {
+    UMI_GUARD(lookout->wait.worker);
     umx_context *context = lookout->memh->context;
 
     withdraw(&lookout->wait, lookout->memh);

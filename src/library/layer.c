@@ -42,6 +42,7 @@ umx_request *
 umx_request_create(umx_worker *worker, const umx_request_class *cls,
                    const umx_op_params *params)
 {
+    UMI_GUARD(worker);
     umx_request *req = umi_request_new(worker, NULL, &layer_ops, params);
 
     if (req != NULL) {
@@ -73,18 +74,21 @@ umx_request_is_cancelled(const umx_request *req)
 void
 umx_request_complete(umx_request *req, umx_status status)
 {
+    UMI_GUARD(req->worker);
     umi_request_complete(req, status);
 }
 
 void
 umx_request_lose(umx_request *req, umx_status status)
 {
+    UMI_GUARD(req->worker);
     umi_request_lose(req, status);
 }
 
 void
 umx_request_discard(umx_request *req)
 {
+    UMI_GUARD(req->worker);
     umi_request_free(req);
 }
 
@@ -112,7 +116,7 @@ umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer))
 void
 umx_timer_start(umx_worker *worker, umx_timer *timer, uint64_t timeout_ns)
 {
-    umi_timer_start(worker, timer_of(timer), timeout_ns);
+    umi_timer_start_of_program(worker, timer_of(timer), timeout_ns);
 }
 
 void
@@ -211,6 +215,7 @@ umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
                   size_t header_len, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
                                                params, req_p) :
                            UMX_ERR_OUT_OF_RANGE;
@@ -219,6 +224,7 @@ umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
 umx_status
 umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 {
+    UMI_GUARD(worker);
     return is_layers(id) ? umi_am_set_user(worker, id, fn, arg) :
                            UMX_ERR_OUT_OF_RANGE;
 }
@@ -242,12 +248,14 @@ _Static_assert((int)UMX_WORKER_ID_SIZE == (int)UMI_WORKER_ID_SIZE &&
 bool
 umx_ep_claim(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_addressed_claim(ep);
 }
 
 bool
 umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->base.link == NULL || !ep->base.is_bound) {
         return false;
     }

@@ -103,6 +103,7 @@ umx_status
 umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     return send_tagged(ep, tag, buf, false, params, req_p);
 }
 
@@ -110,6 +111,7 @@ umx_status
 umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     return send_tagged(ep, tag, buf, true, params, req_p);
 }
 
@@ -302,6 +304,7 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              const umx_buffer *buf, const umx_op_params *params,
              umx_request **req_p, umx_recv_info *info)
 {
+    UMI_GUARD(worker);
     umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
     umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;

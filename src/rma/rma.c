@@ -270,6 +270,7 @@ umx_status
 umx_rma_put(umx_rkey *rkey, const umx_rma_item *item,
             const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return transfer(rkey, item, 1, true, params, req_p);
 }
 
@@ -277,6 +278,7 @@ umx_status
 umx_rma_get(umx_rkey *rkey, const umx_rma_item *item,
             const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return transfer(rkey, item, 1, false, params, req_p);
 }
 
@@ -284,6 +286,7 @@ umx_status
 umx_rma_put_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
                  const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return transfer(rkey, items, count, true, params, req_p);
 }
 
@@ -291,6 +294,7 @@ umx_status
 umx_rma_get_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
                  const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return transfer(rkey, items, count, false, params, req_p);
 }
 
@@ -298,6 +302,7 @@ umx_status
 umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
                const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     umx_status   status = check(rkey);
     umx_request *req;
     uint64_t     before;
@@ -351,6 +356,7 @@ umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
                       umx_rkey *signal_rkey, const umx_atomic *signal,
                       const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     umx_status status = check_items(rkey, item, 1, true);
 
     if (status == UMX_OK && signal_rkey != rkey) {
@@ -385,12 +391,14 @@ umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return umx_rma_put_signal_to(rkey, item, rkey, signal, params, req_p);
 }
 
 umx_status
 umx_rkey_notify(umx_rkey *rkey)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     umx_status status = check(rkey);
 
     if (status == UMX_OK && rkey->segment != NULL) {
@@ -411,6 +419,7 @@ fence(umx_ep *ep)
 umx_status
 umx_ep_fence(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umx_status status = umi_endpoint_check(ep);
 
     if (status == UMX_OK) {
@@ -422,6 +431,7 @@ umx_ep_fence(umx_ep *ep)
 umx_status
 umx_worker_fence(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     umx_status status = umi_worker_check(worker);
 
     if (status != UMX_OK) {

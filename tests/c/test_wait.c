@@ -99,6 +99,26 @@ sleep_until_one(pair *p, op *o, const memory *m)
     assert_true(is_awaited(m));
 }
 
+/* Who polls has withdrawn its announcement, and must not sleep as it is. */
+static void
+test_a_poll_ends_the_announcement_and_the_arming(void **state)
+{
+    pair  *p = *state;
+    memory m;
+    op     o;
+
+    pair_open(p);
+    m = memory_alloc(p, 128);
+    sleep_until_one(p, &o, &m);
+    assert_true(umx_worker_is_armed(p->server_worker));
+    (void)umx_worker_poll(p->server_worker);
+    assert_false(is_awaited(&m));
+    assert_false(umx_worker_is_armed(p->server_worker));
+    umx_request_cancel(o.req);
+    PAIR_UNTIL(p, op_is_done(&o));
+    memory_free(&m);
+}
+
 typedef umx_status (*change_fn)(memory *m, op *o);
 
 static umx_status
@@ -824,6 +844,7 @@ main(void)
         PAIR_TEST(test_waits_of_one_memory_end_one_by_one),
         PAIR_TEST_ONCE(test_a_callback_may_wait_again),
         PAIR_TEST(test_another_worker_is_woken),
+        PAIR_TEST(test_a_poll_ends_the_announcement_and_the_arming),
         PAIR_TEST(test_a_signal_may_be_in_another_memory),
         PAIR_TEST_ONCE(test_both_keys_are_of_one_endpoint),
     };
