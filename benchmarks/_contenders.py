@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who takes part: how each contender is started and what its result means."""
+"""The contenders: how each is started and what its result means."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from _process import LOOPBACK, Child, Network, child_environment, free_port, run
 
 PEERS = Path(__file__).with_name("_peers.py")
 
-# What ucp sets on its own context (docs/tuning.md), for UCX's own benchmark.
-# ucp_settings() replaces it by what the installed ucp really uses.
+# Settings that ucp makes on its own context (docs/tuning.md), for UCX's own benchmark.
+# ucp_settings() replaces them by those of the installed ucp.
 UCX_SETTINGS = {
     "MM_ERROR_HANDLING": "y",
     "POSIX_ERROR_HANDLING": "y",
@@ -62,7 +62,7 @@ def human(size: int) -> str:
 
 
 def sizes(text: str) -> list[int]:
-    """What a list like "8,4K" means: [8, 4096]."""
+    """Parse a list of sizes: "8,4K" is [8, 4096]."""
     shift = {"K": 10, "M": 20}
     return [
         int(item[:-1]) << shift[item[-1]] if item[-1] in shift else int(item)
@@ -94,7 +94,7 @@ class Contender:
     guess: float = 20e-6
 
     def missing(self) -> str | None:
-        """Why it cannot run here, or None."""
+        """Return why the contender cannot run here, or None."""
         return None
 
     def supports(self, case: Case) -> bool:
@@ -136,7 +136,7 @@ class Python(Contender):
         return {**(ucx_environment(case.transport, {}) if self.ucx else {}), **self.env}
 
     def describe(self, case: Case, n: int) -> dict[str, object]:
-        """What both processes are told; a rate is counted in whole windows."""
+        """Return what both processes are told; a rate is counted in whole windows."""
         step = case.window if case.test == "rate" else 1
         return {
             **self.spec,
@@ -256,7 +256,7 @@ def parse_perftest(output: str, test: str) -> float:
 
 @functools.cache
 def ucp_settings() -> dict[str, str]:
-    """What the installed ucp sets, as UCX options without their prefix."""
+    """Return the settings of the installed ucp, as UCX options without their prefix."""
     code = "import json, ucp; print(json.dumps(ucp.get_config()))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What benchmarks/dask.py runs in processes of its own: prints JSON.
+"""Programs that benchmarks/dask.py runs in processes of their own; they print JSON.
 
 python -P _dask.py comm SCHEME SECONDS SIZE...      half round trips, us
 python -P _dask.py serve SCHEME                     the other end

@@ -162,7 +162,7 @@ def run_round(
     counts: dict[tuple[Case, str], int],
     number: int,
 ) -> Iterable[Sample]:
-    """One sample of each contender, in the order given."""
+    """Take one sample of each contender, in the order given."""
     try:
         state = probe()
     except FAILURES:

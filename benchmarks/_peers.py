@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What one benchmark process does: `_peers.py server|client SPEC`.
+"""Program of one benchmark process: `_peers.py server|client SPEC`.
 
 SPEC is JSON: `peer` (a key of PEERS), `test`, `n`, `warmup`, `size`, `window`
 and, for a client, `port`. A server prints {"port": N}; a client prints
@@ -53,7 +53,7 @@ class Peer:
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
 
-    # What differs between libraries.
+    # Methods that differ between libraries.
 
     async def listen(self, handler: Callable[[Any], Awaitable[None]]) -> int:
         """Call `handler` with each accepted endpoint; return the port."""
@@ -337,7 +337,7 @@ class Streams(Peer):
 
 
 def with_uvloop(peer: type[Any]) -> type[Any]:
-    """The same peer on uvloop."""
+    """Return a class of the same peer that runs on uvloop."""
 
     def factory() -> asyncio.AbstractEventLoop:
         import uvloop
@@ -404,7 +404,7 @@ class Protocol:
             self.target = ACK if client else self.left * self.spec["size"]
 
     def on_message(self, conn: Counter) -> None:
-        """One message of a ping-pong, or the end of a stream."""
+        """Count one message of a ping-pong, or the end of a stream."""
         self.left -= 1
         if self.serving:
             conn.transport.write(self.data if self.ping else b"\x01" * ACK)

@@ -83,7 +83,7 @@ class Child:
         return RuntimeError(f"{what}: {lines[-1] if lines else 'it said nothing'}")
 
     def send(self, line: str) -> None:
-        """Tell it what to do next."""
+        """Send the process a line that tells what to do next."""
         assert self.process.stdin is not None
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()

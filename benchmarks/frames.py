@@ -153,7 +153,7 @@ class Pair:
         server.deadline += 3600
 
     def run(self, name: str, shape: tuple[int, int], seconds: float) -> float:
-        """One measurement; the number of round trips is a guess by bytes."""
+        """Measure once; the number of round trips is estimated from the bytes."""
         count, size = shape
         guess = 2 * (5e-6 + count * (1e-6 + size / 5e9))
         rounds = max(5, int(seconds / guess))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What `asyncio.gather` over operations costs, and what goes through it.
+"""Costs of `asyncio.gather` over operations, and rates through it.
 
 Costs, in microseconds an operation, best of the rounds. Two processes have
 windows of 64 operations of 8 bytes. `ucp` is a window by gather less the same
@@ -100,7 +100,7 @@ async def costs_here(ep: Any, told: Callable[[], Any], tell: Callable[[], Any]) 
             f"send {way}",
             await spent(WAYS[way], lambda: [ep.send(buffer) for buffer in out]),
         )
-        await ep.recv(bytearray(1))  # the other side has them
+        await ep.recv(bytearray(1))  # the other side has the messages
 
         # Blocked, so that nothing is received before the clock starts.
         made: list[Any] = []
@@ -172,7 +172,7 @@ async def connect(port: int | None) -> Any:
 
 
 async def child(port: int | None, seconds: float) -> None:
-    """The one that listens measures; the other tells when it has sent."""
+    """Run one process: the listening one measures, the other tells when it has sent."""
     ep = await connect(port)
 
     def tell() -> None:

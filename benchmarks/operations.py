@@ -112,7 +112,7 @@ ROWS = {
 }
 BASE = "tag"
 PASSES = 25  # in a round
-# What the design asks for, of the tags' time at 8 bytes over shared memory.
+# Limits of the design, as multiples of the tags' time at 8 bytes over shared memory.
 AT_MOST = {"am": 1.2, "stream": 1.2, "tag, low-level": 1.0}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What one call costs in its own process, nanoseconds, best of the repeats.
+"""Cost of one call in its own process, nanoseconds, best of the repeats.
 
 An endpoint connected to its own process sends 8 bytes; such a send is done
 when it returns. Rows: the call, the `await` of the finished request on top of

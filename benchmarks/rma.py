@@ -33,7 +33,7 @@ from _process import Child
 ROOT = Path(__file__).parents[1]
 PIECES, PIECE = 1000, 8192
 ROWS = ("put", "get", "list")
-WITHIN_NS, RATIO = 150, 0.9  # what must be reached over shared memory
+WITHIN_NS, RATIO = 150, 0.9  # targets over shared memory
 
 
 @functools.cache

@@ -44,7 +44,7 @@ now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* What posted; waits for it. */
+/* Wait for an operation that a call has posted. */
 static void
 finish(umx_status status, umx_request **req_p)
 {

@@ -87,7 +87,7 @@ def contender(
 def measure(
     grid: list[str], transport: str, network: Network, options: argparse.Namespace
 ) -> list[tuple[str, _harness.Results]]:
-    """One Results a kind of column."""
+    """Measure and return one Results for each kind of column."""
     fixed = dict(item.split("=") for item in options.fixed)
     kinds = {"lat": "latency", "tag": "latency", "bw": "bandwidth"}
     if "ucp" in CONTENDERS and CONTENDERS["ucp"].missing() is None:

@@ -62,7 +62,7 @@ async def sleeper() -> None:
 
 
 async def waker() -> None:
-    """The other side: does what standard input says."""
+    """Run the waking process: do what standard input says."""
     import ucp
 
     ep = await ucp.create_endpoint("127.0.0.1", int(sys.argv[2]))

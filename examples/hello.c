@@ -111,7 +111,7 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     if (*ep_p == NULL) {
         *ep_p = ep;
     } else {
-        umx_ep_destroy(ep); /* one peer is enough */
+        umx_ep_destroy(ep); /* the program serves one peer */
     }
 }
 

@@ -125,7 +125,7 @@ class Memory:
             )
 
     def read(self):
-        """Its bytes."""
+        """Return the bytes of the memory."""
         if self.kind != "device":
             return ctypes.string_at(self.address, self.nbytes)
         data = ctypes.create_string_buffer(self.nbytes)

@@ -17,7 +17,7 @@ class Message(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """What a receive accepts: a tag, None for untagged, ANY; how many bytes."""
+    """A receive's conditions: a tag, None for untagged, ANY; and its capacity."""
 
     tag: int | str | None
     mask: int

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 
-# What a value may be to travel back; anything else becomes None.
+# Types of values that can travel back; any other value becomes None.
 _LITERALS = int | float | str | bytes | list | tuple | dict
 
 
@@ -91,7 +91,7 @@ class Peer:
         self._process.stdin.close()
 
     def wait(self):
-        """Its exit status; its pipes are closed afterwards."""
+        """Wait for the exit status of the peer, then close its pipes."""
         status = self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
@@ -99,7 +99,7 @@ class Peer:
 
 
 def visit(port):
-    """What a child process of a test does: say hello, get a megabyte."""
+    """Run in a child process of a test: say hello, get a megabyte."""
     asyncio.run(_visit(port))
 
 

@@ -163,7 +163,7 @@ class TestAccept:
                 (lambda: loop.call_soon(first.cancel)) if is_later else first.cancel
             )
             second = asyncio.create_task(listener.accept())
-            await asyncio.sleep(0)  # both wait now
+            await asyncio.sleep(0)  # both tasks wait now
             async with ucp.connect(HOST, listener.port) as ep:
                 with pytest.raises(asyncio.CancelledError):
                     await first
@@ -254,7 +254,7 @@ class TestServeForever:
             with pytest.raises(asyncio.CancelledError):
                 await serving
             assert listener.closed()
-            await ep.send(b"y")  # its callback goes on
+            await ep.send(b"y")  # the endpoint's callback goes on
             assert await ep.recv_obj() == b"y"
 
     async def test_it_returns_when_the_listener_is_closed(self, loop_factory):

@@ -65,7 +65,7 @@ def _renewals():
 
 
 async def _check(peer, ep):
-    """Both ways, and each kind of protocol."""
+    """Check both directions, and each kind of protocol."""
     for size in (1, 5000, 300_000):
         answer = peer.begin("await ep.send(await ep.recv_obj())")
         await ep.send(bytes(size))
@@ -146,7 +146,7 @@ async def test_a_sender_that_is_stopped_while_it_writes_is_waited_for(connect):
     stopped.begin("await ep.send(stops)")
     receiving = asyncio.ensure_future(other.recv_obj())
     await until(lambda: _state(stopped.pid) == "T")
-    # This one is behind it.
+    # This message is behind the one that blocks the queue.
     await peer.do("sending = ep.send(b'behind')")
     behind = asyncio.ensure_future(ep.recv_obj())
     assert not behind.done()

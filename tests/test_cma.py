@@ -209,7 +209,7 @@ async def test_nothing_is_left_open_of_lenders_that_have_gone(init):
     before = 0
 
     def is_as_before():
-        # The other direction may not have been agreed on yet: 3 at most.
+        # Agreement on the other direction may still be missing: 3 at most.
         return count() <= before + 3
 
     for _ in range(6):

@@ -12,7 +12,7 @@ from script import run_script
 
 from ucp.compat.ucxx import core, testing, utils
 
-# As programs for ucxx begin.
+# Lines with which programs for ucxx begin.
 PROGRAM = """
 import asyncio, multiprocessing, sys
 import ucxx

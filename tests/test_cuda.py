@@ -356,7 +356,7 @@ async with connected_pair() as (left, right):
 
 @pytest.mark.timeout(120)
 def test_the_tests_for_a_device_pass_on_this_driver(driver):
-    """So that they will on a machine that has one."""
+    """Run the tests for a device here, so that they pass on a machine that has one."""
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
@@ -519,7 +519,7 @@ async with connected_pair() as (left, right):
 """)
 
 
-# What each library is asked for, and the name of what it makes.
+# Function that each library is asked for, and the name of what it makes.
 LIBRARIES = {
     "cupy": "cupy.empty = lambda n, dtype: made('cupy', n, dtype == 'u1')",
     "rmm": "rmm.DeviceBuffer = lambda size: made('rmm', size)",

@@ -45,7 +45,7 @@ SIZES = [0, 1, 4095, 4096, 63_000, 65_536, 300_000, 8_000_000]
 
 
 async def pair(address=HOST, **options):
-    """Both ends of a connection."""
+    """Return both ends of a connection."""
     accepted = asyncio.get_running_loop().create_future()
 
     async def handle(comm):
@@ -62,7 +62,7 @@ async def ended(*comms):
 
 
 async def until(condition):
-    """What comes within a few turns of the loop, or the test's time runs out."""
+    """Wait turns of the loop for `condition`, at most until the test times out."""
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -102,7 +102,7 @@ async def test_an_array_does_not_keep_the_others_of_its_message():
 
 
 def _owner(array):
-    """What the memory belongs to."""
+    """Return the object that the memory belongs to."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array.obj if isinstance(array, memoryview) else array
@@ -144,7 +144,7 @@ async def test_writes_of_more_messages_than_may_queue_wait_for_the_reader(monkey
             await a.write(number)
 
     writing = asyncio.create_task(write())
-    await asyncio.sleep(0)  # it runs until it waits
+    await asyncio.sleep(0)  # the task runs until it waits
     await b.write("meanwhile")
     assert await a.read() == "meanwhile"
     assert not writing.done()
@@ -491,7 +491,7 @@ async def test_a_connect_that_is_cancelled_leaves_nothing(mute_server):
 
 
 async def test_a_peer_that_is_busy_is_waited_for_by_the_first_read(mute_server):
-    """As tcp: the kernel takes the connection, whatever the process does."""
+    """The kernel takes the connection whatever the process does, as with tcp."""
     connector = get_backend("ucp").get_connector()
     comm = await connector.connect(f"127.0.0.1:{mute_server}")
     await comm.write("x")
@@ -851,7 +851,7 @@ async def test_keys_may_be_written_with_underscores():
 async def test_a_server_of_tcp_is_told_from_one_that_is_not_there(
     monkeypatch, look_period
 ):
-    """Also where it is told as the first message is written or waited for."""
+    """The peer's protocol may be noticed when the first message is written or read."""
     monkeypatch.setattr(_comm, "_LOOK_PERIOD", look_period)
 
     async def handle(comm):

@@ -37,8 +37,8 @@ def run_faulty(directory, program, protocol):
 
 MISSING = [name for name in ("pandas", "pyarrow") if find_spec(name) is None]
 
-# Who computes it first dies: partition 7 of the input, while others have been
-# shuffled and are on their way, or one of the output.
+# A worker that is the first to compute one of these dies: partition 7 of the input,
+# while others have been shuffled and are on their way, or one of the output.
 SHUFFLE = f"""
 import dask.dataframe, pandas
 
@@ -171,7 +171,7 @@ def test_a_killed_scheduler_comes_back_on_its_port(tmp_path, protocol):
                 process.wait()
                 port = parse_address(address)[1].rsplit(":")[-1]
                 reconnected(tmp_path, protocol, port, client)
-                assert worker.wait() == 0  # as the scheduler has gone
+                assert worker.wait() == 0  # the worker ends with the scheduler
             finally:
                 client.close()
 
@@ -317,7 +317,7 @@ async def answers(comm):
 
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_peer_that_lies_is_dropped(transport, lie):
-    """Its connection ends, here and there; others are served."""
+    """The connection of a peer that lies ends on both sides; others are served."""
     env = {"UCX_TLS": "tcp"} if transport == "tcp" else {}
     program = LIAR.replace("LIE", LIES[lie])
     accepted = []

@@ -233,7 +233,7 @@ def test_memory_is_a_tensor(fresh_ucx):
     assert '"dltensor"' in repr(old)
     assert '"dltensor_versioned"' in repr(memory.__dlpack__(max_version=(1, 1)))
     memory.close()
-    assert array[3] == 7  # as long as it is looked at
+    assert array[3] == 7  # the view keeps the memory
     del memory, array
     assert live_objects()["memories"] == before + 1
     del old

@@ -76,7 +76,7 @@ def test_links_lead_to_files(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page):
-    # Those that the example of docs/hacking.md makes: test_hacking.py.
+    # Files that the example of docs/hacking.md makes are tested in test_hacking.py.
     text = re.sub(r", as `[\w/.]+`[.:]", "", page.read_text())
     assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
 
@@ -87,6 +87,8 @@ CLASSES = {
         for kind in (
             ucp.BufferPool,
             ucp.Channel,
+            ucp.CommMessage,
+            ucp.Communicator,
             ucp.Endpoint,
             ucp.Heap,
             ucp.Listener,
@@ -99,6 +101,7 @@ CLASSES = {
             ucp.message.MessageSender,
         )
     },
+    "sync.Communicator": ucp.sync.Communicator,
     "sync.Endpoint": ucp.sync.Endpoint,
     "sync.Listener": ucp.sync.Listener,
 }

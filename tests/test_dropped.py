@@ -17,12 +17,12 @@ import ucp
 from ucp import _ext
 from ucp.testing import connected_pair, live_objects, until
 
-# What warnings of dropped requests say.
+# Start of the warnings about dropped requests.
 WAITED = r"^ucp: the Request of {}\(\) was dropped while it waited"
 
 
 class Reports(list):
-    """What the running loop's exception handler is told."""
+    """Calls of the running loop's exception handler."""
 
     def __init__(self):
         asyncio.get_running_loop().set_exception_handler(self._add)
@@ -133,7 +133,7 @@ async def test_a_dropped_receive_is_withdrawn(kind, drop):
                 await asyncio.to_thread(kept.clear)
             else:
                 drop(kept)
-        # Another thread's is withdrawn before anything else that the loop does.
+        # A request of another thread is withdrawn before the loop does anything else.
         await send_one_of_each(client)
         await receive(server)
 

@@ -435,7 +435,7 @@ async def test_pickles_travel_with_their_buffers_out_of_band():
         assert got["b"] == obj["b"]
         assert np.array_equal(got["a"], array)
         assert np.array_equal(got["c"], obj["c"])
-        got["a"][0] = 7  # its memory is the receiver's
+        got["a"][0] = 7  # the receiver owns the memory
 
 
 async def test_pickles_are_received_only_if_asked_for():

@@ -29,7 +29,7 @@ async def test_an_endpoint_tells_its_handles():
     async with connected_pair() as (client, server):
         assert client.get_ucp_worker() == server.get_ucp_worker() == worker
         assert client.get_ucp_endpoint() > 0
-        # One worker: both lead to it, by the one endpoint that UCX needs.
+        # Both endpoints lead to one worker, by the one endpoint that UCX needs.
         assert client.get_ucp_endpoint() == server.get_ucp_endpoint()
         assert client.uid != server.uid
 

@@ -44,7 +44,7 @@ def pattern(size):
 
 
 class Host(bytearray):
-    """As gpu.Memory, in the host's."""
+    """Memory of the host with the methods of gpu.Memory."""
 
     def write(self, data):
         self[:] = data
@@ -95,7 +95,7 @@ async def test_large_arrays(target, size):
 
 @pytest.fixture(params=WAYS)
 def way(request, fresh_ucx):
-    """One way, for both processes."""
+    """Use one way between devices, for both processes."""
     ucp.init(options=WAYS[request.param])
     return {f"UCX_{key}": value for key, value in WAYS[request.param].items()}
 

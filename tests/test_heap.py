@@ -219,7 +219,7 @@ class TestSpace:
                 addresses = {memory.address for memory in memories}
                 remote = client.remote(memories[3].key)
                 assert remote.mapped
-                remote.close()  # it has its mapping until it goes
+                remote.close()  # the mapping stays until the object goes
                 for memory in memories[:10]:
                     memory.close()
                 others = self.fill(heap)
@@ -316,7 +316,7 @@ print(refused(ucp.Memory.allocate, 100_000))
         assert "kernel.shmall is 10 pages and 1 are in use: 1 segments" in second
 
     def test_what_needs_no_segment_goes_on(self):
-        """What peers do not map: memory of the program's, and pools."""
+        """Memory that peers do not map still works: the program's own, and pools."""
         run_limited("""
 limit(shmmni=1)
 memories = [ucp.Memory.allocate(100)]

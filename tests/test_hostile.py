@@ -73,7 +73,7 @@ class Relay(Server):
             record += data
             target.write(data)
             await target.drain()
-            await asyncio.sleep(0)  # so that chunks are read one by one
+            await asyncio.sleep(0)  # lets chunks be read one by one
         target.write_eof()
 
 
@@ -119,7 +119,7 @@ async def exchange(listener, relay):
 
 
 async def recording():
-    """What both sides of a handshake say."""
+    """Return what both sides of a handshake say."""
     async with ucp.create_listener(host="127.0.0.1") as listener:
         async with Relay(listener.port) as relay:
             await exchange(listener, relay)
@@ -144,7 +144,7 @@ async def say(port, data, *, is_end=False):
 
 
 async def check_serves(listener):
-    """It has accepted nobody so far, and goes on."""
+    """Check that the listener has accepted nobody so far, and goes on."""
     client = await ucp.create_endpoint("127.0.0.1", listener.port)
     server = await anext(listener)
     assert server.peer_address == client.local_address

@@ -146,7 +146,7 @@ async def test_reset_closes_what_the_callback_has_not_seen():
     listener = ucp.create_listener(seen.append, host="127.0.0.1")
     ep = await ucp.create_endpoint("127.0.0.1", listener.port)
     ep.abort()
-    listener.close()  # which refuses what it has not accepted yet
+    listener.close()  # refuses connections not accepted yet
     ucp.reset()
     for _ in range(10):
         await asyncio.sleep(0)

@@ -98,7 +98,7 @@ def test_src_includes_only_what_lies_below():
 
 
 COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-# As clang-format lays it out: a function's name begins a line.
+# A function's name begins a line, as clang-format lays it out.
 FUNCTION = re.compile(r"^([^\n]*)\n(um[ix]_\w+)\((?:[^;{}]*)\)\n\{", re.MULTILINE)
 OBJECT = re.compile(r"^const \w+ (umi_\w+) = \{", re.MULTILINE)
 NAME = re.compile(r"\bum[ix]_\w+")
@@ -205,7 +205,7 @@ def test_a_request_knows_no_operations():
     assert wrong == []
 
 
-# What gives libumx a function of the extension's.
+# Calls and fields that give libumx a function of the extension.
 REGISTERS = re.compile(
     r"\bumx_(?:worker_submit|worker_set_\w+|ep_set_on_state|listener_set_on_accept"
     r"|log_set|ep_transports|context_options)\s*\("

@@ -110,7 +110,7 @@ def test_callbacks_may_post_and_move_the_worker(pair):
 
 @pytest.mark.usefixtures("transport")
 async def test_progress_calls_back_in_a_task_that_the_loop_has_just_resumed():
-    """Its callback of the loop is under way then: it need not end first."""
+    """The loop's callback that resumed the task need not end first."""
     async with connected_pair() as (client, server):
         worker = client.worker
         asyncio.get_running_loop().call_soon(client.send, b"x")
@@ -411,7 +411,7 @@ def test_arm_says_if_the_descriptor_tells_of_what_comes(pair):
 
     fd = pair.there.init_blocking_progress_mode()
     pair.send(b"first")  # the connection is there: the next one is sent at once
-    # What the connection itself had under way comes before it.
+    # Operations of the connection itself come before the message.
     while not pair.there.arm() or select.select([fd], [], [], 0)[0]:
         pair.there.progress()
     assert ucx_api.tag_send_nb(pair.client, b"x", 1, 0, Call()) is None
@@ -534,7 +534,7 @@ def test_an_endpoint_from_an_address_needs_no_listener(options, is_method):
     buffer, received, sent = bytearray(1), Call(), Call()
     ucx_api.tag_recv_nb(there, buffer, 1, 0, received)
     ucx_api.tag_send_nb(ep, b"x", 1, 0, sent)
-    ep.close()  # what waits for the connection is delivered
+    ep.close()  # operations that wait for the connection are delivered
     while not (received.calls and sent.calls):
         here.progress()
         there.progress()

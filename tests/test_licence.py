@@ -25,7 +25,7 @@ DIRECTORIES = [
     "tools",
 ]
 SUFFIXES = {".c", ".h", ".py", ".pyi", ".sh", ".awk", ".map", ".yaml"}
-# What builds and fuzzing leave in a checkout.
+# Directories that builds and fuzzing leave in a checkout.
 LEFT_BEHIND = {"build", "corpus", "__pycache__"}
 
 

@@ -28,7 +28,7 @@ KINDS += ["receive", "send"]
 
 
 async def everything():
-    """One of each kind, all open, with a message in every place."""
+    """Make one object of each kind, all open, with a message in every place."""
     listener = ucp.create_listener(host="127.0.0.1")
     client = await ucp.create_endpoint("127.0.0.1", listener.port)
     server = await anext(listener)

@@ -85,7 +85,7 @@ def test_directory_may_call_it_lib64(wheel, tmp_path):
 
 
 def test_libraries_without_rpath_find_each_other(wheel, tmp_path):
-    """As distributions build them: libucs only names libucm.so.0."""
+    """Distributions build libraries without rpath: libucs only names libucm.so.0."""
     (tmp_path / "lib").mkdir()
     for name in ("libucm", "libucs", "libuct", "libucp"):
         data = (wheel / "lib" / f"{name}.so.0").read_bytes()

@@ -21,7 +21,7 @@ _PING_PONG = """
 """
 
 
-# What a peer runs: accept, and tell the lengths of two messages.
+# Program of a peer: accept, and tell the lengths of two messages.
 _READ_TWO = (
     "[len(await ep.recv_obj()) for ep in [await anext(listener)] for _ in (1, 2)]"
 )

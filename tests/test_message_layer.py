@@ -29,7 +29,7 @@ METADATA = {
 
 
 class Inbox:
-    """What a listener hands out, in order."""
+    """Messages that a listener hands out, in order."""
 
     def __init__(self, endpoint, **options):
         self.received = []
@@ -63,7 +63,7 @@ class Kept(MessageReceiver):
 
 @contextlib.contextmanager
 def reported():
-    """What goes to the loop's exception handler meanwhile."""
+    """Collect the calls of the loop's exception handler."""
     loop = asyncio.get_running_loop()
     contexts = []
     loop.set_exception_handler(lambda _, context: contexts.append(context))

@@ -236,7 +236,7 @@ async def test_a_failure_that_was_waited_for_consumes_its_messages(method):
             "recv_many": lambda: server.recv_many(buffers),
         }
         task = asyncio.ensure_future(receives[method]())
-        await asyncio.sleep(0)  # it has yielded
+        await asyncio.sleep(0)  # the task has yielded
         await client.send(b"12345678")
         if method == "recv_many":
             await client.send(b"12345678")

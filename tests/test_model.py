@@ -30,7 +30,7 @@ _EXAMPLES = int(os.environ.get("UCP_MODEL_EXAMPLES", "0"))
 
 _KIB = 1024
 
-# Both sides of every switch: none, inline, one frame, eager, rendezvous.
+# Sizes on both sides of every switch: none, inline, one frame, eager, rendezvous.
 SIZES = [
     *(0, 1, 92, 8 * _KIB, 128 * _KIB - 1, 128 * _KIB, 128 * _KIB + 1),
     *(256 * _KIB - 1, 256 * _KIB, 256 * _KIB + 1, 1024 * _KIB),
@@ -123,7 +123,7 @@ class Hosts:
         return [self.result(client), self.result(server)]
 
     def counters(self):
-        """What must be as before after each program."""
+        """Return what must be as before after each program."""
         kept = ("requests_in_use", "endpoints", "unexpected_messages")
         kept += ("unexpected_bytes", "protocol_errors")
         stats = [host.worker.stats() for host in self.hosts]
@@ -168,7 +168,7 @@ class Way:
 
     def post(self, kind, receive, awaitable, buffer=None):
         task = self.receiver.loop.create_task(awaitable)
-        self.receiver.turn()  # its first step posts
+        self.receiver.turn()  # the task posts in its first step
         number = self.model.post(receive)
         self.receives.append(Operation(task, number, buffer, kind))
 
@@ -228,7 +228,7 @@ class Way:
             return True
         error = operation.task.exception()
         if error is None:
-            operation.buffer[:] = bytes(len(operation.buffer))  # it is ours again
+            operation.buffer[:] = bytes(len(operation.buffer))  # ours to write again
         else:
             assert isinstance(error, ucp.UCXBaseException)
             assert self.model.is_lossy, error

@@ -130,7 +130,7 @@ async def test_a_peer_that_exits_without_closing_is_gone(connect_peer):
 
 
 async def test_a_peer_that_calls_sys_exit_has_closed(connect_peer):
-    """Its loop ends in order, and its endpoints with it."""
+    """The peer's loop ends in order, and its endpoints with it."""
     peer, ep = await connect_peer()
     await peer.do("import sys")
     await peer.do("await ep.send(b'last words')")

@@ -129,7 +129,7 @@ async def test_an_exception_is_not_hidden_by_views(pool):
 
 
 class Interface:
-    """What reads the address, and keeps the object."""
+    """An object that reads the buffer's address, and keeps the buffer."""
 
     def __init__(self, buffer):
         self.__array_interface__ = buffer.__array_interface__
@@ -186,7 +186,7 @@ async def test_they_are_served_in_turn(pool, loop_factory):
     await asyncio.sleep(0)
     for buffer in held:
         buffer.release()
-    with pytest.raises(UCXBusy):  # it is somebody's turn
+    with pytest.raises(UCXBusy):  # the waiting tasks come first
         pool.acquire_nowait()
     await asyncio.gather(*tasks)
     assert served == list(range(10))
@@ -208,7 +208,7 @@ async def test_who_gives_up_waiting_costs_nobody_his_turn(pool, loop_factory):
 async def test_cancelled_between_the_buffer_and_waking_up(pool):
     held = [pool.acquire_nowait(), pool.acquire_nowait()]
     first, second = [await start(pool.acquire()) for _ in range(2)]
-    held[0].release()  # it is first's
+    held[0].release()  # the buffer is for `first`
     first.cancel()
     (await second).release()
     assert first.cancelled()
@@ -435,7 +435,7 @@ async def test_a_cancelled_send_keeps_the_memory(transport):
             with await pool.acquire() as buffer:
                 memoryview(buffer)[:] = bytes([1]) * MIB
                 send = asyncio.create_task(client.send(buffer))
-                await client.send(b"")  # it has been announced
+                await client.send(b"")  # the message has been announced
                 send.cancel()
                 await asyncio.wait([send])
             del buffer

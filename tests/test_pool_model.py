@@ -105,7 +105,7 @@ class Program(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def checked(self):
-        """What is wrong makes the end pointless."""
+        """Mark the program unsound if the block fails: the end is not checked then."""
         self.is_sound = False
         yield
         self.is_sound = True
@@ -217,7 +217,7 @@ class Program(RuleBasedStateMachine):
     # ---- what comes of it
 
     def collect(self):
-        """What is done; buffers go to those who have waited longest."""
+        """Collect finished operations; buffers go to those who have waited longest."""
         with self.checked():
             self.collect_done()
 
@@ -252,7 +252,7 @@ class Program(RuleBasedStateMachine):
         assert all(mine.is_intact() for mine in self.idle)
         busy = [each.address for each in self.sends + self.receives]
         owned = [mine.address for mine in self.idle]
-        # One under way that was released may have ended meanwhile.
+        # An operation under way whose buffer was released may have ended meanwhile.
         kept = [each.address for each in self.sends + self.receives if each.mine]
         assert len({*owned, *kept}) == len(owned) + len(kept)
         assert self.pool.free + len(owned) + len(kept) <= _COUNT

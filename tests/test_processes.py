@@ -387,7 +387,7 @@ async def test_a_peer_notices_the_death_of_a_parent_whose_child_lives_on(transpo
         finally:
             process.kill()
             process.wait()
-            process.stdin.close()  # and the child ends
+            process.stdin.close()  # ends the child
             process.stdout.read()
             process.stdout.close()
 

@@ -81,8 +81,7 @@ PRINT_ROOT = "from ucp import _ranks; print(_ranks.from_environment().root)"
 
 
 def test_ranks_of_mpich_on_one_host_have_the_file_of_their_mpirun(tmp_path):
-    # As mpirun has it: a process of this name is above all ranks, behind shells
-    # or not.
+    # Ranks of mpirun run below a process of this name, possibly behind shells.
     proxy = tmp_path / "hydra_pmi_proxy"
     proxy.write_text('#!/bin/sh\n"$@"\nsh -c \'"$@"; true\' sh "$@"\ntrue\n')
     proxy.chmod(0o700)

@@ -180,11 +180,11 @@ async def test_a_message_that_came_with_the_cancel_is_kept(call):
             return await getattr(worker, call)(*arguments)
 
         task = asyncio.ensure_future(receive())
-        await asyncio.sleep(0)  # it has yielded
+        await asyncio.sleep(0)  # the task has yielded
         await client.send(b"abc", tag=1, force_tag=True)
         await client.send(b"def", tag=1, force_tag=True)
         await client.send(b"last")
-        await server.recv_obj()  # both have come; the task has hardly run
+        await server.recv_obj()  # both messages came; the task has hardly run
         left = [b"abc", b"def"] if task.cancel() else [b"def"]
         await asyncio.wait([task])
         assert task.cancelled() == (len(left) == 2)

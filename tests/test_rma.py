@@ -137,7 +137,7 @@ class TestMemory:
 
 @pytest.mark.usefixtures("fresh_ucx")
 class TestMapped:
-    """What holds where the memory is mapped."""
+    """Behaviour of memory that is mapped."""
 
     async def test_allocated_memory_is_mapped(self, connect_memory):
         _peer, remote = await connect_memory(allocate(8))
@@ -200,7 +200,7 @@ class TestMapped:
             remote.view(65)
 
 
-# Both sides of every switch: inline, one frame, eager, rendezvous.
+# Sizes on both sides of every switch: inline, one frame, eager, rendezvous.
 SIZES = [0, 1, 8, 92, 8192, 65535, 65536, 65537, 256 * 1024, 256 * 1024 + 1, 3 * MIB]
 
 
@@ -236,7 +236,7 @@ def connect_memory(connect_peer, request):
 
 @pytest.fixture
 def connect_self(make):
-    """Both ends in this process; what is refused needs no second one."""
+    """Connect both ends in this process: refusals need no second one."""
     kept = []
 
     async def connect(source):
@@ -252,7 +252,7 @@ def connect_self(make):
 
 
 class TestRemote:
-    """What holds whichever way operations are executed."""
+    """Behaviour that does not depend on how operations are executed."""
 
     async def test_bytes_go_there_and_back(self, connect_memory, make):
         _peer, remote = await connect_memory(make(4 * MIB))
@@ -486,7 +486,7 @@ class TestCancelAndDeath:
         back = bytearray(64)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(remote.get(back), 0.05)
-        back.append(0)  # it is not held
+        back.append(0)  # the bytearray is not held
         peer.resume()
         assert await remote.fetch_add(0, 0) != 0
         assert back == bytes(65)

@@ -26,7 +26,7 @@ def remote_kind(request):
 
 
 class Model:
-    """What the memory holds once all that was posted is done."""
+    """Contents of the memory once everything that was posted is done."""
 
     def __init__(self, remote, seed):
         self.remote = remote
@@ -114,7 +114,7 @@ class Model:
         self.pending.clear()
 
     def post(self, request):
-        """What comes after must come after it."""
+        """Note the request, and order all later operations behind it."""
         self.pending.append(request)
         self.remote.endpoint.fence()
 

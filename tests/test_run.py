@@ -25,7 +25,7 @@ RUN = [sys.executable, "-P", "-m", "ucp", "run"]
 # How long a launcher may take that should end by itself.
 LIMIT = 40
 
-# What each rank says when it is up: its process and its children's.
+# Lines that each rank prints when it is up: its process and its children's.
 UP = """
 import os, signal, subprocess, sys, time
 rank = int(os.environ["UCP_RANK"])
@@ -94,7 +94,7 @@ def is_there(pid):
 
 
 def await_end(pids):
-    """Who adopted them may still have to take their status."""
+    """Wait until all processes are gone: a new parent may still have to reap them."""
     while any(is_there(pid) for pid in pids):
         time.sleep(0.01)
 
@@ -757,7 +757,7 @@ def test_ctrl_c_twice_kills_at_once():
 def test_an_ignored_signal_stays_ignored():
     code = "up(); sys.stdin.read()"
     with contextlib.ExitStack() as stack:
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup does this
         try:
             launcher, _ = stack.enter_context(started(1, code, stdin=subprocess.PIPE))
         finally:
@@ -806,7 +806,7 @@ def test_nothing_is_left_when_a_process_of_the_launcher_is_killed(which):
 def test_ranks_end_when_both_processes_of_the_launcher_are_killed():
     with started(2, "up(); wait()") as (launcher, pids):
         supervisor = supervisor_of(launcher)
-        launcher.send_signal(signal.SIGSTOP)  # it is to have no time for anything
+        launcher.send_signal(signal.SIGSTOP)  # keeps the launcher from acting
         os.kill(supervisor, signal.SIGKILL)
         launcher.kill()
         await_end(pids)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``make soak`` does, a little of it."""
+"""A short run of each program of ``make soak``."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_nothing_grows(subject, transport):
 
 @pytest.mark.parametrize("over", ["shm", "tcp", "mixed"])
 def test_chaos(over):
-    """Its processes try ports of killed ones, which must not be other tests'."""
+    """Run in namespaces: ports of killed processes must not be other tests'."""
     with joined_namespaces() as (namespace, _):
         words = [
             *("ip", "netns", "exec", namespace, sys.executable, "-P"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What costs nothing: waiting, and the thousandth round."""
+"""Waiting, and the thousandth round, cost nothing."""
 
 import asyncio
 import gc
@@ -26,11 +26,11 @@ async def settle():
 
 
 async def test_waiting_uses_no_cpu(connect_peer, loop_factory):
-    """The one test that looks at the clock: its subject is time."""
+    """Measure time by the clock, which no other test does."""
     peer, ep = await connect_peer()
     waiting = peer.begin("await ep.recv_obj()")
     pending = [asyncio.ensure_future(ep.recv(bytearray(8))) for _ in range(10)]
-    await asyncio.sleep(0.2)  # whatever starting costs
+    await asyncio.sleep(0.2)  # lets the start-up work end
     before = cpu_seconds()
     await asyncio.sleep(5)
     used = cpu_seconds() - before

@@ -167,7 +167,7 @@ async def test_a_killed_peer_resets_the_stream(connect_peer):
     for request in (half, send):
         with pytest.raises(ucp.UCXConnectionReset):
             await request
-    assert await read_exactly(ep, 4) == b"half"  # what came before is not lost
+    assert await read_exactly(ep, 4) == b"half"  # bytes that came before are not lost
     with pytest.raises(ucp.UCXConnectionReset):
         await ep.stream_recv(bytearray(1))
     with pytest.raises(ucp.UCXConnectionReset):

@@ -18,7 +18,7 @@ SHORT_QUEUES = {
         "TLS": "tcp",
         "TCP_TX_SEG_SIZE": "2k",
         "TCP_RX_SEG_SIZE": "2k",
-        "TCP_SNDBUF": "8k",  # as short a TCP_RCVBUF makes the kernel drop packets
+        "TCP_SNDBUF": "8k",  # a TCP_RCVBUF as short makes the kernel drop packets
     },
 }
 SIZES = [0, 8, 3000, 3000, 40_000, 300_000]

@@ -21,6 +21,7 @@
 #   _heap            small memories that share segments
 #   _pool            buffers of registered memory
 #   _closing         with and async with       _callback  functions of the program
+#   _communicator    ranks, messages between them, collective operations
 #   _ranks           which rank of a job this process is, by the environment
 #   exceptions       the tree of exceptions    testing    for tests of programs
 #   message          messages with metadata, to several endpoints
@@ -47,6 +48,7 @@ from . import _loader
 _loader.load()
 
 from . import core, cuda, exceptions, message, sync, utils
+from ._communicator import ANY_SOURCE, ANY_TAG, Communicator, PeerPath
 from ._connect import connect, create_endpoint, create_listener
 from ._context import (
     Config,
@@ -69,11 +71,14 @@ from ._current import (
 from ._endpoint import Endpoint
 from ._ext import (
     ANY,
+    IN_PLACE,
+    CommMessage,
     Context,
     Message,
     PoolBuffer,
     RemoteMemory,
     Request,
+    Status,
     TagMessage,
 )
 from ._heap import Heap
@@ -111,6 +116,7 @@ from .exceptions import (
     UCXNotConnected,
     UCXPeerClosed,
     UCXProtocolError,
+    UCXRankFailed,
     UCXRejected,
     UCXTimeout,
     UCXUnreachable,
@@ -130,9 +136,14 @@ _ON_DEMAND = ("_libs", "comm")
 
 __all__ = [
     "ANY",
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "IN_PLACE",
     "ApplicationContext",
     "BufferPool",
     "Channel",
+    "CommMessage",
+    "Communicator",
     "Config",
     "Context",
     "Endpoint",
@@ -142,9 +153,11 @@ __all__ = [
     "Message",
     "Peer",
     "PeerInfo",
+    "PeerPath",
     "PoolBuffer",
     "RemoteMemory",
     "Request",
+    "Status",
     "StreamTransport",
     "TagMessage",
     "UCXAddress",
@@ -162,6 +175,7 @@ __all__ = [
     "UCXNotConnected",
     "UCXPeerClosed",
     "UCXProtocolError",
+    "UCXRankFailed",
     "UCXRejected",
     "UCXTimeout",
     "UCXUnreachable",

@@ -15,6 +15,7 @@ from contextvars import Context as _VarsContext
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
+    Final,
     Generic,
     Literal,
     Self,
@@ -24,6 +25,7 @@ from typing import (
     overload,
 )
 
+from _typeshed import structseq
 from typing_extensions import Buffer, disjoint_base
 
 _T = TypeVar("_T")
@@ -32,6 +34,11 @@ _T = TypeVar("_T")
 class AnyTag: ...
 
 ANY: AnyTag
+
+@final
+class InPlace: ...
+
+IN_PLACE: InPlace
 
 # Anything with the buffer protocol, __array_interface__,
 # __cuda_array_interface__ or __dlpack__.
@@ -496,6 +503,144 @@ class MessageListener:
     def close(self) -> None: ...
     def _run(self) -> None: ...
 
+@final
+class Status(structseq[int], tuple[int, int, int]):
+    __match_args__: Final = ("source", "tag", "nbytes")
+    @property
+    def source(self) -> int: ...
+    @property
+    def tag(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class CommMessage:
+    @property
+    def source(self) -> int: ...
+    @property
+    def tag(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def recv(self, buffer: _Buffer, /) -> Request[Status]: ...
+
+_ReduceOp = Literal["sum", "prod", "min", "max"]
+
+@disjoint_base
+class Communicator:
+    def __new__(cls, worker: Worker) -> Self: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def failure(self) -> UCXRankFailed | None: ...
+    @property
+    def _arrived(self) -> int: ...
+    def _create(
+        self,
+        rank: int,
+        size: int,
+        where: _SockAddr | _Buffer | None,
+        timeout: float | None,
+        name: str,
+        heartbeat: float | None,
+    ) -> Request[None]: ...
+    def send(
+        self, buffer: _Buffer, dest: SupportsIndex, tag: SupportsIndex = 0
+    ) -> Request[None]: ...
+    def isend(
+        self, buffer: _Buffer, dest: SupportsIndex, tag: SupportsIndex = 0
+    ) -> Request[None]: ...
+    def recv(
+        self,
+        buffer: _Buffer,
+        source: SupportsIndex = -1,
+        tag: SupportsIndex | AnyTag = -1,
+    ) -> Request[Status]: ...
+    def irecv(
+        self,
+        buffer: _Buffer,
+        source: SupportsIndex = -1,
+        tag: SupportsIndex | AnyTag = -1,
+    ) -> Request[Status]: ...
+    def probe(
+        self, source: SupportsIndex = -1, tag: SupportsIndex | AnyTag = -1
+    ) -> Request[Status]: ...
+    def iprobe(
+        self, source: SupportsIndex = -1, tag: SupportsIndex | AnyTag = -1
+    ) -> Status | None: ...
+    def improbe(
+        self, source: SupportsIndex = -1, tag: SupportsIndex | AnyTag = -1
+    ) -> CommMessage | None: ...
+    def barrier(self) -> Request[None]: ...
+    def bcast(self, buffer: _Buffer, root: SupportsIndex = 0) -> Request[None]: ...
+    def gather(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer | None = None,
+        root: SupportsIndex = 0,
+        *,
+        counts: Sequence[SupportsIndex] | None = None,
+        displs: Sequence[SupportsIndex] | None = None,
+    ) -> Request[None]: ...
+    def scatter(
+        self,
+        send: _Buffer | None,
+        recv: _Buffer | InPlace,
+        root: SupportsIndex = 0,
+        *,
+        counts: Sequence[SupportsIndex] | None = None,
+        displs: Sequence[SupportsIndex] | None = None,
+    ) -> Request[None]: ...
+    def allgather(self, send: _Buffer | InPlace, recv: _Buffer) -> Request[None]: ...
+    def allgatherv(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer,
+        counts: Sequence[SupportsIndex],
+        displs: Sequence[SupportsIndex] | None = None,
+    ) -> Request[None]: ...
+    def alltoall(self, send: _Buffer, recv: _Buffer) -> Request[None]: ...
+    def alltoallv(
+        self,
+        send: _Buffer,
+        send_counts: Sequence[SupportsIndex],
+        recv: _Buffer,
+        recv_counts: Sequence[SupportsIndex],
+        *,
+        send_displs: Sequence[SupportsIndex] | None = None,
+        recv_displs: Sequence[SupportsIndex] | None = None,
+    ) -> Request[None]: ...
+    def alltoall_buffers(
+        self, buffers: Sequence[_Buffer]
+    ) -> Request[list[memoryview]]: ...
+    def reduce(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer | None = None,
+        op: _ReduceOp = "sum",
+        root: SupportsIndex = 0,
+    ) -> Request[None]: ...
+    @overload
+    def allreduce(self, send: _Buffer, recv: _ReduceOp) -> Request[None]: ...
+    @overload
+    def allreduce(
+        self,
+        send: _Buffer | InPlace,
+        recv: _Buffer | None = None,
+        op: _ReduceOp = "sum",
+    ) -> Request[None]: ...
+    def split(
+        self, color: SupportsIndex | None, key: SupportsIndex = 0
+    ) -> Request[Self | None]: ...
+    def abort(self, reason: str | None = None) -> None: ...
+    def close(self) -> None: ...
+    def closed(self) -> bool: ...
+
 @disjoint_base
 class Heap:
     def __new__(cls, context: Context) -> Self: ...
@@ -644,6 +789,12 @@ class UCXAuthError(UCXRejected): ...
 class UCXNoMemory(UCXError, MemoryError): ...
 class UCXBusy(UCXError, OSError): ...
 class UCXInvalidKey(UCXError, ValueError): ...
+
+class UCXRankFailed(UCXError):
+    rank: int | None
+    op_id: int | None
+    cause: BaseException
+
 class UCXWorkerGone(UCXNotConnected, UCXError, UCXCanceled): ...
 class UCXWarning(UserWarning): ...
 

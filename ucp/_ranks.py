@@ -153,7 +153,7 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 def _root(environ: Mapping[str, str], launcher: str) -> str:
     if _ROOT in environ:
-        return _url(*_split(environ[_ROOT], _ROOT))
+        return _url(*split_address(environ[_ROOT], _ROOT))
     if "MASTER_ADDR" in environ:
         return _torch_root(environ)
     if launcher == "Slurm":
@@ -170,7 +170,7 @@ def _url(host: str, port: int) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def _split(text: str, name: str) -> tuple[str, int]:
+def split_address(text: str, name: str) -> tuple[str, int]:
     """Host and port of ``host:port`` or ``[IPv6 address]:port``."""
     address = text.removeprefix("tcp://")
     found = re.fullmatch(r"(\[.*\]|[^:]*):([0-9]{1,5})", address)

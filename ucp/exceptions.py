@@ -16,9 +16,10 @@ the class derives from that one as well; it is in parentheses::
     |   |-- UCXNoMemory             (MemoryError) there is not enough memory
     |   |-- UCXBusy                 (OSError) the address is in use, or an object
     |   |                           cannot be used now
-    |   `-- UCXInvalidKey           (ValueError) a key of remote memory is damaged,
-    |                               belongs to another process, or its memory is
-    |                               closed
+    |   |-- UCXInvalidKey           (ValueError) a key of remote memory is damaged,
+    |   |                           belongs to another process, or its memory is
+    |   |                           closed
+    |   `-- UCXRankFailed           a rank of a communicator has failed
     |-- UCXCloseError               the endpoint or object is closed
     |-- UCXCanceled                 the operation was aborted while it was pending
     |   `-- UCXPeerClosed           ... because the endpoint was closed in
@@ -38,6 +39,11 @@ Every instance has the attributes ``status`` (the number of UCX, or a number of
 libumx, which are -200 and below), ``op`` (name of the operation, or None),
 ``peer`` (address of the peer or of the listener, or None) and ``errno`` (the
 number of the operating system if that has refused something, else None).
+
+A UCXRankFailed has also ``rank`` (the one that has failed, or None if it is no
+rank's fault), ``op`` and ``op_id`` (the collective operation that was under way
+here, and its number; else the operation that raises, and None) and ``cause`` (an
+exception of this module).
 """
 
 from ._ext import (
@@ -55,6 +61,7 @@ from ._ext import (
     UCXNotConnected,
     UCXPeerClosed,
     UCXProtocolError,
+    UCXRankFailed,
     UCXRejected,
     UCXTimeout,
     UCXUnreachable,
@@ -78,6 +85,7 @@ __all__ = [
     "UCXNotConnected",
     "UCXPeerClosed",
     "UCXProtocolError",
+    "UCXRankFailed",
     "UCXRejected",
     "UCXTimeout",
     "UCXUnreachable",

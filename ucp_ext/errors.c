@@ -45,6 +45,7 @@ static const struct {
     {UMX_ERR_INVALID_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_STALE_KEY, EXC_UCXInvalidKey},
     {UMX_ERR_WORKER_GONE, EXC_UCXWorkerGone},
+    {UMX_ERR_RANK_FAILED, EXC_UCXRankFailed},
 };
 
 /* Ours by name, else a built-in. Borrowed. */
@@ -187,6 +188,21 @@ new_with_text(mod_state *st, umx_status status, const char *op, PyObject *text)
     }
     Py_XDECREF(name);
     Py_XDECREF(number);
+    return exc;
+}
+
+PyObject *
+errors_new_text(mod_state *st, umx_status status, const char *op,
+                const char *text)
+{
+    PyObject *object = PyUnicode_FromString(text);
+    PyObject *exc;
+
+    if (object == NULL) {
+        return NULL;
+    }
+    exc = new_with_text(st, status, op, object);
+    Py_DECREF(object);
     return exc;
 }
 

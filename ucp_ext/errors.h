@@ -11,35 +11,36 @@ typedef struct mod_state mod_state;
 
 /* class, bases (space separated), docstring; a base comes before what derives
  * from it. */
-#define EXCEPTION_TABLE(X)                                                \
-    X(UCXBaseException, "Exception", "Base of all errors of ucp.")        \
-    X(UCXError, "UCXBaseException", "An operation failed.")               \
-    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")   \
-    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")       \
-    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")    \
-    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                         \
-      "The endpoint was closed while the operation was pending.")         \
-    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",        \
-      "The peer went away.")                                              \
-    X(UCXMsgTruncated, "UCXBaseException ValueError",                     \
-      "The lengths of message and buffer differ.")                        \
-    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",         \
-      "Nobody listens at the address.")                                   \
-    X(UCXUnreachable, "UCXBaseException OSError",                         \
-      "No transport reaches the address.")                                \
-    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")           \
-    X(UCXRejected, "UCXError ConnectionRefusedError",                     \
-      "The peer refused the connection.")                                 \
-    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")       \
-    X(UCXVersionError, "UCXProtocolError",                                \
-      "The peer speaks another version of the protocol.")                 \
-    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.") \
-    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")              \
-    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")        \
-    X(UCXInvalidKey, "UCXError ValueError",                               \
-      "The key is damaged, of another process, or its memory is closed.") \
-    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",              \
-      "Nobody is at the worker address.")                                 \
+#define EXCEPTION_TABLE(X)                                                 \
+    X(UCXBaseException, "Exception", "Base of all errors of ucp.")         \
+    X(UCXError, "UCXBaseException", "An operation failed.")                \
+    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")    \
+    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")        \
+    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")     \
+    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                          \
+      "The endpoint was closed while the operation was pending.")          \
+    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",         \
+      "The peer went away.")                                               \
+    X(UCXMsgTruncated, "UCXBaseException ValueError",                      \
+      "The lengths of message and buffer differ.")                         \
+    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",          \
+      "Nobody listens at the address.")                                    \
+    X(UCXUnreachable, "UCXBaseException OSError",                          \
+      "No transport reaches the address.")                                 \
+    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")            \
+    X(UCXRejected, "UCXError ConnectionRefusedError",                      \
+      "The peer refused the connection.")                                  \
+    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")        \
+    X(UCXVersionError, "UCXProtocolError",                                 \
+      "The peer speaks another version of the protocol.")                  \
+    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.")  \
+    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")               \
+    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")         \
+    X(UCXInvalidKey, "UCXError ValueError",                                \
+      "The key is damaged, of another process, or its memory is closed.")  \
+    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",               \
+      "Nobody is at the worker address.")                                  \
+    X(UCXRankFailed, "UCXError", "A rank of the communicator has failed.") \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {
@@ -54,6 +55,10 @@ int errors_init(PyObject *module, mod_state *st);
 /* A new exception for `status`; `op` and `detail` may be NULL. */
 PyObject *errors_new(mod_state *st, umx_status status, const char *op,
                      const char *detail);
+
+/* errors_new() with the whole text. */
+PyObject *errors_new_text(mod_state *st, umx_status status, const char *op,
+                          const char *text);
 
 /* Where something failed: "connect to 192.0.2.1:80". */
 typedef struct errors_place {

@@ -68,11 +68,22 @@ event_mark_message(RequestObject *req, umx_message *message)
     }
 }
 
+void
+event_mark_comm_status(RequestObject *req, const umx_comm_status *got)
+{
+    req->info.tag     = got->tag;
+    req->info.length  = got->length;
+    req->info.channel = (uint32_t)got->source;
+}
+
 static NOINLINE void
 mark_other(RequestObject *req, umx_request *op, umx_status status)
 {
     if (req->type->flags & (OP_SEND | OP_RECV)) {
         req->info = *umx_request_info(op);
+    }
+    if (req->type->flags & OP_RANK) {
+        event_mark_comm_status(req, umx_comm_result(op));
     }
     if (req->type->flags & OP_TIMED) {
         req->ns = umx_request_time_ns(op);
@@ -363,6 +374,8 @@ DEFINE_DROP(drop_message, umx_message, umx_message_drop)
 DEFINE_DROP(return_message, umx_message, umx_message_return)
 DEFINE_DROP(return_tag_message, umx_tag_message, umx_tag_message_return)
 DEFINE_DROP(drop_sender, umx_message_sender, umx_message_sender_destroy)
+DEFINE_DROP(drop_comm, umx_comm, umx_comm_destroy)
+DEFINE_DROP(return_comm_message, umx_comm_message, umx_comm_message_return)
 DEFINE_DROP(drop_listener, umx_message_listener, umx_message_listener_destroy)
 
 /* ---- messages with metadata ------------------------------------------------

@@ -115,6 +115,10 @@ umx_op_params event_item_params(struct many_item *item);
 void event_mark_done(struct RequestObject *req, umx_status status);
 void event_mark_message(struct RequestObject *req, umx_message *message);
 
+/* Store what a receive of a communicator has got. */
+void event_mark_comm_status(struct RequestObject  *req,
+                            const umx_comm_status *got);
+
 /* Have the new endpoint tell a request to connect of its states. */
 void event_watch_connect(umx_connect_params *params, struct RequestObject *req);
 
@@ -158,6 +162,9 @@ bool event_return_message(struct WorkerObject *worker, umx_message *message);
 bool event_return_tag_message(struct WorkerObject *worker,
                               umx_tag_message     *message);
 bool event_drop_sender(struct WorkerObject *worker, umx_message_sender *sender);
+bool event_drop_comm(struct WorkerObject *worker, umx_comm *comm);
+bool event_return_comm_message(struct WorkerObject *worker,
+                               umx_comm_message    *message);
 bool event_drop_listener(struct WorkerObject  *worker,
                          umx_message_listener *listener);
 

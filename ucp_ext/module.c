@@ -9,7 +9,10 @@
 #include "request/request.h"
 #include "types/address.h"
 #include "types/array.h"
+#include "types/bytes_block.h"
 #include "types/channel.h"
+#include "types/comm.h"
+#include "types/comm_message.h"
 #include "types/context.h"
 #include "types/endpoint.h"
 #include "types/heap.h"
@@ -128,53 +131,58 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- the sentinel ANY ----------------------------------------------------
+/* ---- the sentinels ANY and IN_PLACE ---------------------------------------
  */
 
-static PyObject *
-any_repr(PyObject *Py_UNUSED(self))
-{
-    return PyUnicode_FromString("ucp.ANY");
-}
+#define SENTINEL(noun, text, type_name, doc)                         \
+    static PyObject *noun##_repr(PyObject *Py_UNUSED(self))          \
+    {                                                                \
+        return PyUnicode_FromString("ucp." text);                    \
+    }                                                                \
+                                                                     \
+    static PyObject *noun##_reduce(PyObject *Py_UNUSED(self),        \
+                                   PyObject *Py_UNUSED(ignored))     \
+    {                                                                \
+        return PyUnicode_FromString(text);                           \
+    }                                                                \
+                                                                     \
+    static PyMethodDef noun##_methods[] = {                          \
+        {"__reduce__", noun##_reduce, METH_NOARGS, NULL},            \
+        {NULL, NULL, 0, NULL},                                       \
+    };                                                               \
+                                                                     \
+    static PyType_Slot noun##_slots[] = {                            \
+        {Py_tp_doc, (void *)(doc)},                                  \
+        {Py_tp_repr, noun##_repr},                                   \
+        {Py_tp_methods, noun##_methods},                             \
+        {0, NULL},                                                   \
+    };                                                               \
+                                                                     \
+    static PyType_Spec noun##_spec = {                               \
+        .name      = "ucp._ext." type_name,                          \
+        .basicsize = sizeof(PyObject),                               \
+        .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | \
+                 Py_TPFLAGS_DISALLOW_INSTANTIATION,                  \
+        .slots = noun##_slots,                                       \
+    }
 
-static PyObject *
-any_reduce(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
-{
-    return PyUnicode_FromString("ANY");
-}
-
-static PyMethodDef any_methods[] = {
-    {"__reduce__", any_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot any_slots[] = {
-    {Py_tp_doc, (void *)"Matches a message of any tag."},
-    {Py_tp_repr, any_repr},
-    {Py_tp_methods, any_methods},
-    {0, NULL},
-};
-
-static PyType_Spec any_spec = {
-    .name      = "ucp._ext.AnyTag",
-    .basicsize = sizeof(PyObject),
-    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = any_slots,
-};
+SENTINEL(any, "ANY", "AnyTag", "Matches a message of any tag.");
+SENTINEL(in_place, "IN_PLACE", "InPlace",
+         "What a rank contributes lies in the buffer that it receives into.");
 
 static int
-add_any(PyObject *module, mod_state *st)
+add_sentinel(PyObject *module, PyType_Spec *spec, const char *name,
+             PyObject **sentinel_p)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(
-        module, &any_spec, NULL);
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec,
+                                                                  NULL);
 
     if (type == NULL) {
         return -1;
     }
-    st->any = type->tp_alloc(type, 0);
-    if (st->any == NULL || PyModule_AddType(module, type) < 0 ||
-        PyModule_AddObjectRef(module, "ANY", st->any) < 0) {
+    *sentinel_p = type->tp_alloc(type, 0);
+    if (*sentinel_p == NULL || PyModule_AddType(module, type) < 0 ||
+        PyModule_AddObjectRef(module, name, *sentinel_p) < 0) {
         Py_DECREF(type);
         return -1;
     }
@@ -190,6 +198,15 @@ add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_p)
 {
     *type_p = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     return (*type_p == NULL) ? -1 : PyModule_AddType(module, *type_p);
+}
+
+static int
+add_status(PyObject *module, mod_state *st)
+{
+    st->comm_status_type = PyStructSequence_NewType(&comm_status_desc);
+    return (st->comm_status_type == NULL) ?
+               -1 :
+               PyModule_AddType(module, st->comm_status_type);
 }
 
 static int
@@ -234,7 +251,13 @@ module_exec(PyObject *module)
     mod_state *st = PyModule_GetState(module);
 
     if (intern_names(st) < 0 || import_asyncio(st) < 0 ||
-        errors_init(module, st) < 0 || add_any(module, st) < 0 ||
+        errors_init(module, st) < 0 ||
+        add_sentinel(module, &any_spec, "ANY", &st->any) < 0 ||
+        add_sentinel(module, &in_place_spec, "IN_PLACE", &st->in_place) < 0 ||
+        add_type(module, &comm_spec, &st->comm_type) < 0 ||
+        add_type(module, &comm_message_spec, &st->comm_message_type) < 0 ||
+        add_type(module, &bytes_block_spec, &st->bytes_block_type) < 0 ||
+        add_status(module, st) < 0 ||
         add_type(module, &request_spec, &st->request_type) < 0 ||
         add_type(module, &context_spec, &st->context_type) < 0 ||
         add_type(module, &worker_spec, &st->worker_type) < 0 ||
@@ -288,11 +311,16 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->message_sender_type);
     Py_VISIT(st->message_listener_type);
     Py_VISIT(st->message_receiver_type);
+    Py_VISIT(st->bytes_block_type);
+    Py_VISIT(st->comm_status_type);
+    Py_VISIT(st->comm_message_type);
+    Py_VISIT(st->comm_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
         Py_VISIT(st->request_type);
     }
     Py_VISIT(st->any);
+    Py_VISIT(st->in_place);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_VISIT(st->exceptions[i]);
     }
@@ -332,7 +360,12 @@ module_clear(PyObject *module)
     Py_CLEAR(st->message_sender_type);
     Py_CLEAR(st->message_listener_type);
     Py_CLEAR(st->message_receiver_type);
+    Py_CLEAR(st->bytes_block_type);
+    Py_CLEAR(st->comm_status_type);
+    Py_CLEAR(st->comm_message_type);
+    Py_CLEAR(st->comm_type);
     Py_CLEAR(st->any);
+    Py_CLEAR(st->in_place);
     for (int i = 0; i < NUM_EXCEPTIONS; i++) {
         Py_CLEAR(st->exceptions[i]);
     }

@@ -23,6 +23,8 @@ typedef struct PoolBufferObject      PoolBufferObject;
 typedef struct MessageSenderObject   MessageSenderObject;
 typedef struct MessageListenerObject MessageListenerObject;
 typedef struct MessageReceiverObject MessageReceiverObject;
+typedef struct CommObject            CommObject;
+typedef struct CommMessageObject     CommMessageObject;
 typedef struct RequestObject         RequestObject;
 typedef struct block                 block;
 
@@ -90,7 +92,12 @@ struct mod_state {
     PyTypeObject  *message_sender_type;
     PyTypeObject  *message_listener_type;
     PyTypeObject  *message_receiver_type;
-    PyObject      *any; /* the sentinel ANY */
+    PyTypeObject  *comm_type;
+    PyTypeObject  *comm_message_type;
+    PyTypeObject  *comm_status_type;
+    PyTypeObject  *bytes_block_type;
+    PyObject      *any;      /* the sentinel ANY */
+    PyObject      *in_place; /* the sentinel IN_PLACE */
     PyObject      *exceptions[NUM_EXCEPTIONS];
     PyObject      *cancelled_error; /* asyncio's */
     PyObject      *invalid_state_error;

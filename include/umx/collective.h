@@ -71,6 +71,25 @@ UMX_API UMX_MUST_CHECK umx_status umx_alltoallv(
     const umx_buffer *recv, const umx_pieces *recv_pieces,
     const umx_op_params *params, umx_request **req_p);
 
+/** Get memory for `buf->len` bytes from `source`: set `buf->data`, and the type
+ * of memory. Any status but UMX_OK revokes the communicator. */
+typedef umx_status (*umx_alloc_buffer_fn)(int source, umx_buffer *buf,
+                                          void *arg);
+
+/**
+ * sends[r] to rank r; recvs[r] becomes what rank r sends here, of a length that
+ * only its sender need know.
+ *
+ * Ownership: `recvs`, with an entry for each rank, is lent until completion,
+ *            with zeros at first. `alloc` is called inside this call and in (P)
+ *            calls, for each rank that sends something; NULL: malloc(). What it
+ *            has got in `recvs` is the caller's, also if the operation fails.
+ */
+UMX_API UMX_MUST_CHECK umx_status
+umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
+                     umx_alloc_buffer_fn alloc, void *arg,
+                     const umx_op_params *params, umx_request **req_p);
+
 typedef enum umx_dtype {
     UMX_INT8,
     UMX_INT16,

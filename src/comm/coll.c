@@ -30,17 +30,22 @@ enum {
 };
 
 static const char *const names[] = {
-    [UMI_COLL_BARRIER] = "barrier",     [UMI_COLL_BCAST] = "bcast",
-    [UMI_COLL_GATHER] = "gather",       [UMI_COLL_SCATTER] = "scatter",
-    [UMI_COLL_ALLGATHER] = "allgather", [UMI_COLL_ALLTOALL] = "alltoall",
-    [UMI_COLL_REDUCE] = "reduce",       [UMI_COLL_ALLREDUCE] = "allreduce",
-    [UMI_COLL_SPLIT] = "split",
+    [UMI_COLL_BARRIER]          = "barrier",
+    [UMI_COLL_BCAST]            = "bcast",
+    [UMI_COLL_GATHER]           = "gather",
+    [UMI_COLL_SCATTER]          = "scatter",
+    [UMI_COLL_ALLGATHER]        = "allgather",
+    [UMI_COLL_ALLTOALL]         = "alltoall",
+    [UMI_COLL_REDUCE]           = "reduce",
+    [UMI_COLL_ALLREDUCE]        = "allreduce",
+    [UMI_COLL_SPLIT]            = "split",
+    [UMI_COLL_ALLTOALL_BUFFERS] = "alltoall_buffers",
 };
 
 const char *
 umi_coll_name(unsigned kind)
 {
-    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_SPLIT) ?
+    return (kind >= UMI_COLL_BARRIER && kind <= UMI_COLL_ALLTOALL_BUFFERS) ?
                names[kind] :
                "an unknown operation";
 }
@@ -109,6 +114,20 @@ umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b)
 
     return a->len != 0 && b->len != 0 && first < second + b->len &&
            second < first + a->len;
+}
+
+umx_status
+umi_coll_copy(const umx_buffer *to, const umx_buffer *from)
+{
+    if (to->len != from->len) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
+        return UMX_ERR_UNSUPPORTED;
+    }
+    return (to->data != from->data) ?
+               umx_buffer_write(to, from->data, to->len) :
+               UMX_OK;
 }
 
 /* ---- the end of an operation ---------------------------------------------

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* collective.c: operations that move bytes. Schedules:
  *
- *   barrier     everybody to everybody, above FLAT_BARRIER ranks dissemination:
- * in round k to rank + 2^k, from rank - 2^k bcast       from the root to
- * everybody, above FLAT_RANKS by a binomial tree gather, scatter   between the
- * root and everybody allgather   everybody to everybody, above WINDOW ranks
- * round a ring alltoall    everybody to everybody, WINDOW ranks at a time
+ *   barrier     everybody to everybody; above FLAT_BARRIER ranks by
+ *               dissemination: in round k to rank + 2^k, from rank - 2^k
+ *   bcast       from the root to everybody; above FLAT_RANKS by a binomial tree
+ *   gather      from everybody to the root
+ *   scatter     from the root to everybody
+ *   allgather   everybody to everybody; above UMI_COLL_WINDOW ranks round
+ *               a ring
+ *   alltoall    everybody to everybody, UMI_COLL_WINDOW ranks at a time
  *
  * A rank sends before it receives: a receive may copy at once, and the others
  * need not wait for that. */
@@ -15,8 +18,7 @@
 
 enum {
     FLAT_RANKS   = 4,
-    FLAT_BARRIER = 8,
-    WINDOW       = 32
+    FLAT_BARRIER = 8
 };
 
 /* A buffer, and the pieces of it that each rank sends or receives. */
@@ -59,21 +61,6 @@ part(const umx_buffer *buf, size_t displ, size_t count)
     piece.data = (count == 0) ? NULL : (char *)buf->data + displ;
     piece.len  = count;
     return piece;
-}
-
-/* This rank's own part. */
-static umx_status
-copy(const umx_buffer *to, const umx_buffer *from)
-{
-    if (to->len != from->len) {
-        return UMX_ERR_INVALID_PARAM;
-    }
-    if (to->memtype > UMX_MEMTYPE_HOST || from->memtype > UMX_MEMTYPE_HOST) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    return (to->data != from->data) ?
-               umx_buffer_write(to, from->data, to->len) :
-               UMX_OK;
 }
 
 static umx_status
@@ -306,7 +293,7 @@ gather_next(umi_coll *coll)
         if (i != comm->rank) {
             status = umi_coll_recv(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = copy(&piece, &move->send.buf);
+            status = umi_coll_copy(&piece, &move->send.buf);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
@@ -380,7 +367,7 @@ scatter_next(umi_coll *coll)
         if (i != comm->rank) {
             status = umi_coll_send(coll, i, 0, &piece);
         } else if (!move->is_in_place) {
-            status = copy(&move->recv.buf, &piece);
+            status = umi_coll_copy(&move->recv.buf, &piece);
         }
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
@@ -441,7 +428,7 @@ copy_own(umi_move *move)
 {
     umx_buffer own = piece_of(&move->recv, move->base.comm->rank);
 
-    return move->is_in_place ? UMX_OK : copy(&own, &move->send.buf);
+    return move->is_in_place ? UMX_OK : umi_coll_copy(&own, &move->send.buf);
 }
 
 static umx_status
@@ -491,7 +478,7 @@ allgather_next(umi_coll *coll)
 {
     umi_move  *move    = move_of(coll);
     int        size    = coll->comm->size;
-    bool       is_ring = size > WINDOW;
+    bool       is_ring = size > UMI_COLL_WINDOW;
     unsigned   rounds  = is_ring ? (unsigned)size - 1 : 1;
     umx_status status  = UMX_OK;
 
@@ -554,10 +541,10 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
 static umx_status
 alltoall_next(umi_coll *coll)
 {
-    umi_move  *move = move_of(coll);
-    int        rank = coll->comm->rank, size = coll->comm->size;
-    int        first  = 1 + (int)coll->round * WINDOW;
-    int        end    = (first + WINDOW < size) ? first + WINDOW : size;
+    umi_move *move = move_of(coll);
+    int       rank = coll->comm->rank, size = coll->comm->size;
+    int       first = 1 + (int)coll->round * UMI_COLL_WINDOW;
+    int end = (first + UMI_COLL_WINDOW < size) ? first + UMI_COLL_WINDOW : size;
     umx_status status = UMX_OK;
 
     for (int i = first; i < end && status == UMX_OK; i++) {
@@ -570,7 +557,7 @@ alltoall_next(umi_coll *coll)
         umx_buffer in  = piece_of(&move->recv, rank);
         umx_buffer out = piece_of(&move->send, rank);
 
-        status = copy(&in, &out);
+        status = umi_coll_copy(&in, &out);
     }
     for (int i = first; i < end && status == UMX_OK; i++) {
         int        from = (rank - i + size) % size;

@@ -61,6 +61,9 @@ void
 umi_comm_put(umx_comm *comm)
 {
     if (--comm->refs != 0) {
+        if (comm->refs == 1 && comm->is_closed) {
+            umi_group_close_eps(comm->group);
+        }
         return;
     }
     if (umi_node_is_linked(&comm->node)) {
@@ -293,9 +296,9 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
 void
 umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
 {
-    int         rank    = umi_comm_rank_of(comm, member);
-    const char *text    = umx_status_string(member->cause);
-    uint64_t    stopped = umi_group_stopped_ns(comm->group);
+    int         rank = umi_comm_rank_of(comm, member);
+    const char *text = umx_status_string(member->cause);
+    uint64_t    stopped;
 
     if (rank < 0 || comm->is_closed) {
         return;
@@ -308,6 +311,7 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
             return;
         }
     }
+    stopped = umi_group_stopped_ns(comm->group);
     if (stopped != 0) {
         umi_comm_revoke(comm, comm->rank, UMX_ERR_TIMED_OUT, false,
                         "rank %d has made no progress for %.1f s, and rank %d "
@@ -442,9 +446,11 @@ umx_comm_close(umx_comm *comm)
             say_goodbye(comm);
         }
     }
+    umi_comm_hold(comm);
     comm->is_closed = true;
     umi_match_end(comm, UMX_ERR_CANCELED);
     umi_coll_drop_early(comm);
+    umi_comm_put(comm); /* closes the endpoints, if nothing is under way */
 }
 
 static bool

@@ -22,7 +22,9 @@
 
 enum {
     UMI_REASON_MAX = 256, /* bytes */
-    UMI_PAST_COMMS = 256
+    UMI_PAST_COMMS = 256,
+    /* Ranks that an operation between all exchanges bytes with at a time. */
+    UMI_COLL_WINDOW = 32
 };
 
 typedef struct umi_hub   umi_hub;
@@ -91,6 +93,11 @@ struct umi_group {
 
 umi_group *umi_group_new(umi_hub *hub, int rank, int size);
 void       umi_group_put(umi_group *group);
+
+/* Close the endpoints if the user has closed every communicator of the group
+ * and nothing is under way, whenever the communicators are given back: a
+ * process that ends waits for endpoints that close. */
+void umi_group_close_eps(umi_group *group);
 
 /* All have met: it has an id and addresses. */
 void umi_group_start(umi_group *group);
@@ -259,7 +266,8 @@ typedef enum umi_coll_kind {
     UMI_COLL_ALLTOALL,
     UMI_COLL_REDUCE,
     UMI_COLL_ALLREDUCE,
-    UMI_COLL_SPLIT
+    UMI_COLL_SPLIT,
+    UMI_COLL_ALLTOALL_BUFFERS
 } umi_coll_kind;
 
 /* "barrier"; "an unknown operation". */
@@ -340,6 +348,9 @@ umx_status umi_coll_give_up(umi_coll *coll, umx_status status);
 umx_status umi_coll_check_buffer(const umx_buffer *buf);
 
 bool umi_buffers_overlap(const umx_buffer *a, const umx_buffer *b);
+
+/* Copy this rank's own part, in host memory. */
+umx_status umi_coll_copy(const umx_buffer *to, const umx_buffer *from);
 
 /* In next(): a message of this round, or another. */
 umx_status umi_coll_send(umi_coll *coll, int rank, unsigned round,

@@ -85,6 +85,25 @@ umi_group_put(umi_group *group)
 }
 
 void
+umi_group_close_eps(umi_group *group)
+{
+    UMI_LIST_FOREACH(node, &group->comms) {
+        const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+
+        if (!comm->is_closed || comm->is_dropped || comm->refs != 1) {
+            return;
+        }
+    }
+    if (group->boot != NULL || group->hub->worker == NULL) {
+        return;
+    }
+    umx_timer_stop(&group->heartbeat);
+    for (int i = 0; i < group->size; i++) {
+        release_eps(&group->members[i]);
+    }
+}
+
+void
 umi_group_start(umi_group *group)
 {
     uint64_t now = umi_clock_ns();
@@ -121,6 +140,31 @@ umi_member_set_address(umi_member *member, const void *address, size_t len)
     return true;
 }
 
+/* Has the member said goodbye to every communicator that it shares with this
+ * process, and that is in use here? */
+static bool
+has_left(const umi_member *member)
+{
+    UMI_LIST_FOREACH(node, &member->group->comms) {
+        const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+        int             rank = umi_comm_rank_of(comm, member);
+
+        if (rank >= 0 && !comm->is_closed && !comm->ranks[rank].is_gone) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A member that has left closes its endpoints one after the other: what it has
+ * sent before may still come on the second. */
+static void
+forget_ep(umi_member *member, const umx_ep *ep)
+{
+    member->out = (ep == member->mine) ? member->theirs : member->mine;
+    release_ep((ep == member->mine) ? &member->mine : &member->theirs);
+}
+
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -131,6 +175,10 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     }
     if (state == UMX_EP_OPEN) {
         status = UMX_ERR_PEER_CLOSED;
+    }
+    if (status == UMX_ERR_PEER_CLOSED && !member->is_dead && has_left(member)) {
+        forget_ep(member, ep);
+        return;
     }
     umi_member_fail(member, status, umx_ep_reason(ep));
 }
@@ -363,7 +411,8 @@ check(umi_member *member, uint64_t now)
                               .source = (uint32_t)group->rank,
                               .comm   = group->id};
 
-    if (member->is_dead || member->rank == group->rank) {
+    if (member->is_dead || member->rank == group->rank ||
+        (member->out == NULL && has_left(member))) {
         return;
     }
     if (now - member->heard_ns > group->heartbeat_ns * 3 / 2) {

@@ -527,6 +527,7 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     umx_status        status = check_source(comm, source);
     umi_recv         *recv;
     umx_comm_message *message;
+    umx_request      *req;
 
     if (status != UMX_OK) {
         return status;
@@ -546,14 +547,19 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     recv->tag    = tag;
     recv->mask   = mask;
     recv->buf    = *buf;
-    *req_p       = recv->req;
+    req          = recv->req;
     if (message == NULL) {
         umi_list_append(&comm->posted, &recv->node);
+        *req_p = req;
         return UMX_INPROGRESS;
     }
     umi_node_remove(&message->node);
     status = deliver(recv, message);
-    return (status == UMX_INPROGRESS) ? status : end_now(recv, status, result);
+    if (status != UMX_INPROGRESS) {
+        return end_now(recv, status, result);
+    }
+    *req_p = req;
+    return status;
 }
 
 /* ---- looking -------------------------------------------------------------
@@ -642,6 +648,7 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
     umx_comm         *comm    = message->comm;
     umx_status        status  = umi_comm_status(comm);
     umi_recv         *recv;
+    umx_request      *req;
 
     if (status != UMX_OK) {
         return status;
@@ -654,12 +661,16 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
         return UMX_ERR_NO_MEMORY;
     }
     recv->buf         = *buf;
-    *req_p            = recv->req;
+    req               = recv->req;
     *message_p        = NULL;
     message->is_taken = false;
     umi_comm_put(comm); /* the message's; the receive has its own */
     status = deliver(recv, message);
-    return (status == UMX_INPROGRESS) ? status : end_now(recv, status, NULL);
+    if (status != UMX_INPROGRESS) {
+        return end_now(recv, status, NULL);
+    }
+    *req_p = req;
+    return status;
 }
 
 /* ---- sending -------------------------------------------------------------
@@ -726,6 +737,7 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p)
 {
     umx_comm_message *message;
+    umx_request      *req;
 
     if (!is_host(buf)) {
         return UMX_ERR_UNSUPPORTED;
@@ -740,14 +752,16 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
         free_message(message);
         return UMX_ERR_NO_MEMORY;
     }
-    *req_p = message->send->req;
+    req = message->send->req;
     if (offer(comm, message)) {
+        *req_p = req;
         return UMX_INPROGRESS; /* complete already, but for on_done */
     }
     if (buf->len > EAGER_SELF_SIZE ||
         (message->data = malloc(buf->len + 1)) == NULL) {
         message->send->message = message;
         umi_list_append(&comm->unexpected, &message->node);
+        *req_p = req;
         return UMX_INPROGRESS;
     }
     if (buf->len != 0) {

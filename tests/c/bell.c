@@ -15,8 +15,8 @@
 enum {
     LEN     = 64,
     KEY_MAX = 8192,
-    BALL    = 0, /* what is waited for */
-    DONE    = 8  /* what the waiting side has seen; its own */
+    BALL    = 0, /* offset of the number that is waited for */
+    DONE    = 8  /* offset of the last number the waiting side saw; its own */
 };
 
 const bell_shape bell_shapes[BELL_SHAPES] = {
@@ -37,7 +37,7 @@ typedef struct side {
     umx_memh    *memh;
     uint64_t     numbers[LEN / 8]; /* if it is registered */
     umx_ep      *ep;
-    umx_rkey    *rkey; /* the other side's memory */
+    umx_rkey    *rkey; /* the memory of the other side */
 } side;
 
 static void
@@ -111,7 +111,8 @@ hear_key(side *s, int fd)
     check(umx_rkey_open(s->ep, key, len, &s->rkey), "key");
 }
 
-/* The other side ends when this one has: then the connection is over. */
+/* Check a put. The peer ends as soon as this side has ended, so a failure on a
+ * connection that is over is not an error. */
 static void
 on_thrown(umx_request *req, umx_status status, void *arg)
 {
@@ -123,7 +124,7 @@ on_thrown(umx_request *req, umx_status status, void *arg)
     }
 }
 
-/* Nobody waits for it to be done: the other side sees. */
+/* Put a number. The put is not waited for: the other side sees the number. */
 static void
 throw_ball(side *s, uint64_t number)
 {
@@ -165,7 +166,8 @@ next_random(uint64_t *state)
     return *state;
 }
 
-/* The other side is falling asleep meanwhile, or has just done so, or ... */
+/* Wait for a random time, so that the number is stored before, while or after
+ * the other side falls asleep. */
 static void
 dawdle(side *s, uint64_t *random)
 {
@@ -321,7 +323,8 @@ is_woken(const umx_worker *worker, uint64_t timeout_ns)
     return poll(&pollfd, 1, (int)(timeout_ns / 1000000)) != 0;
 }
 
-/* False: it slept on, and the number was there. */
+/* Sleep until the number is there. False: the sleep went on although the number
+ * was there. */
 static bool
 is_caught(const side *s, umx_worker *worker, uint64_t number,
           uint64_t timeout_ns)
@@ -341,7 +344,7 @@ is_caught(const side *s, umx_worker *worker, uint64_t number,
                   !is_woken(worker, timeout_ns) &&
                   __atomic_load_n(number_at(s, BALL), __ATOMIC_SEQ_CST) >=
                       number &&
-                  !is_woken(worker, timeout_ns); /* nor late */
+                  !is_woken(worker, timeout_ns); /* no late wake-up either */
     }
     if (is_lost) {
         umx_request_cancel(req);

@@ -10,7 +10,7 @@ enum {
     MAX_KERNELS = 64,
     NUM_STREAMS = 64,
     MAX_DEPTH   = 8,
-    LEGACY      = 1 /* the default stream: it waits for all */
+    LEGACY      = 1 /* the default stream, which waits for all others */
 };
 
 typedef struct range {
@@ -36,7 +36,7 @@ fake_cuda_state fake_cuda;
 static range             ranges[MAX_RANGES];
 static kernel            kernels[MAX_KERNELS];
 static unsigned          num_kernels;
-static char              streams[NUM_STREAMS]; /* their handles */
+static char              streams[NUM_STREAMS]; /* handles of the streams */
 static unsigned          num_streams;
 static struct context    contexts[FAKE_CUDA_DEVICES];
 static _Thread_local int stack[MAX_DEPTH]; /* devices */

@@ -27,20 +27,20 @@ typedef struct fake_cuda_state {
     unsigned    retained[FAKE_CUDA_DEVICES];
     bool        is_missing;    /* no library */
     bool        is_deviceless; /* cuInit() fails */
-    const char *no_symbol;     /* one that the library lacks */
+    const char *no_symbol;     /* a symbol that the library lacks */
     const char *failing;       /* the function that fails, ... */
     int         result;        /* ... how */
 } fake_cuda_state;
 
 extern fake_cuda_state fake_cuda;
 
-/* As at the start: no memory of a device. */
+/* Reset the driver to its start: it knows no memory of a device. */
 void fake_cuda_reset(void);
 
 /* Say that `len` bytes at `data` are of `device`; -1: pinned, of none. */
 void fake_cuda_add(void *data, size_t len, int device, bool is_managed);
 
-/* They are no longer. */
+/* Forget the memory that fake_cuda_add() was told of at `data`. */
 void fake_cuda_remove(const void *data);
 
 /* Queue a kernel that sets `len` bytes to `value`: it runs when `stream`, or a
@@ -50,7 +50,7 @@ void fake_cuda_launch(const void *stream, void *data, size_t len, int value);
 /* The context of this thread, by its device; -1: none. */
 int fake_cuda_current(void);
 
-/* What the library has. */
+/* Functions that the library has. */
 struct context;
 typedef unsigned long long fake_pointer;
 

@@ -34,7 +34,7 @@ struct ucp_rkey {
     bool is_live;
 };
 
-/* What ucp_rkey_pack() gives. */
+/* A buffer that ucp_rkey_pack() has given. */
 typedef struct packed_rkey {
     bool is_live;
 } packed_rkey;
@@ -53,7 +53,7 @@ struct ucp_ep {
     ucs_status_t         error; /* to report in the next progress */
 };
 
-/* What an arrival's data pointer leads to. */
+/* The memory that an arrival's data pointer leads to. */
 typedef struct descriptor {
     bool    is_live;
     size_t  len;
@@ -77,7 +77,7 @@ typedef enum request_kind {
 
 typedef struct request {
     bool                            is_live;    /* the caller has it */
-    bool                            is_over;    /* its callback has run */
+    bool                            is_over;    /* the callback has run */
     bool                            is_waiting; /* nothing completes it */
     request_kind                    kind;
     ucp_worker_h                    worker;
@@ -690,7 +690,7 @@ new_request(request_kind kind, ucp_worker_h worker, ucp_ep_h ep,
     return req;
 }
 
-/* What UCX would look at. */
+/* Note the memory handle that UCX would use. */
 static void
 note_memh(const ucp_request_param_t *param)
 {
@@ -923,10 +923,11 @@ ucp_tag_msg_recv_nbx(ucp_worker_h worker, void *buffer, size_t count,
     (void)count;
     (void)message;
     (void)param;
-    abort(); /* there is none */
+    abort(); /* no message exists */
 }
 
-/* Nothing ever matches: it waits until it is cancelled. */
+/* Post a receive that nothing ever matches: the receive waits until it is
+ * cancelled. */
 ucs_status_ptr_t
 ucp_tag_recv_nbx(ucp_worker_h worker, void *buffer, size_t count, ucp_tag_t tag,
                  ucp_tag_t tag_mask, const ucp_request_param_t *param)

@@ -16,13 +16,13 @@
 
 typedef struct fake_state {
     unsigned     calls;       /* calls that may fail, so far */
-    unsigned     fail_at;     /* the one that fails; 0: none */
+    unsigned     fail_at;     /* number of the call that fails; 0: none */
     ucs_status_t fail_status; /* how */
     int          error;       /* how a system call does: errno */
-    bool         is_paused;   /* the test's own calls: they do not count */
-    const char  *failed;      /* name of the one that did, or NULL */
+    bool         is_paused;   /* calls of the test itself do not count */
+    const char  *failed;      /* name of the call that failed, or NULL */
     bool         is_pending;  /* operations wait for progress */
-    bool         is_wedged;   /* they stay so, and arming is BUSY */
+    bool         is_wedged;   /* operations stay pending, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;
     const char  *transport;  /* of every lane */

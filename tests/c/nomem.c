@@ -38,7 +38,7 @@ enum {
     EXIT_FOUND
 };
 
-/* What a child tells its parent. */
+/* Report of a child to its parent. */
 typedef struct report {
     unsigned num_calls;
     bool     has_failed; /* an allocation has */
@@ -324,11 +324,11 @@ has_untold(unsigned *num_bad_p)
     return is_bad;
 }
 
-/* The test's references to the endpoints and listeners of a worker. */
+/* Drop the test's references to the endpoints and listeners of a worker. */
 static void
 release_handles(umx_worker *worker)
 {
-    umx_worker_withdraw_address(worker); /* those of the library itself */
+    umx_worker_withdraw_address(worker); /* references of the library itself */
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,
                                                   umx_listener, node);

@@ -15,7 +15,7 @@ const umx_match pair_untagged = {.flags = UMX_MATCH_UNTAGGED};
 /* A sleep that nothing ends is a bug: time limits, not tests, depend on it. */
 enum {
 #ifdef UNIT_NOMEM
-    LONGEST_SLEEP_MS = 100 /* what is waited for may never come */
+    LONGEST_SLEEP_MS = 100 /* a test may wait for what never comes */
 #else
     LONGEST_SLEEP_MS = 1000
 #endif
@@ -358,7 +358,7 @@ on_message_done(umx_request *req, umx_status status, void *arg)
     on_done(req, status, arg);
     if (status == UMX_OK) {
         o->message = umx_request_message(req);
-        if (o->message != NULL) { /* else the bytes are in the buffer */
+        if (o->message != NULL) { /* NULL: the bytes are in the buffer */
             o->info = *umx_message_info(o->message);
         }
     }
@@ -377,7 +377,7 @@ op_params(op *o)
     return params;
 }
 
-/* What the posting call returned. */
+/* Record the status that the posting call returned. */
 static void
 op_posted(op *o, umx_status status)
 {

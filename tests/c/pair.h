@@ -30,7 +30,7 @@ typedef struct pair {
     umx_ep       *server;
 } pair;
 
-/* One operation: what its callback was told. */
+/* One operation, and what was passed to its callback. */
 typedef struct op {
     umx_request  *req; /* NULL unless in progress */
     umx_status    status;
@@ -89,7 +89,7 @@ void pair_step(pair *p);
  * channel UINT16_MAX there and back. */
 void pair_settle(pair *p);
 
-/* As if `control` had come over the handshake's socket of `ep`. */
+/* Handle `control` as a message from the handshake's socket of `ep`. */
 void pair_hear(umx_ep *ep, const umi_control *control);
 
 /* Where `ep` is, as it would tell its peer. */
@@ -98,7 +98,8 @@ void pair_where(umx_ep *ep, umi_where *where);
 /* A TCP socket on a port of its own, which does not listen. */
 int bound_socket(struct sockaddr_in *addr);
 
-/* As if UCX handed `control` over for `ep`. Returns the verdict. */
+/* Handle `control` as a message that UCX delivers to `ep`. Returns the
+ * verdict. */
 int pair_feed_control(umx_ep *ep, const umi_control *control);
 
 extern const umx_match pair_any;

@@ -9,7 +9,7 @@
 
 #include "endpoint/endpoint.h"
 
-/* Who the test is; numbers tell several apart. */
+/* Fill in the identity of a test peer; `number` tells several peers apart. */
 static inline void
 stranger(uint8_t number, umi_where *where)
 {

@@ -111,7 +111,8 @@ test_the_callback_tells_of_each(void **state)
     assert_null(umx_worker_take_addressed(p->server_worker));
 }
 
-/* As programs do that know nothing of the passive side's endpoint. */
+/* Raw tags work without the passive side's endpoint, of which some programs
+ * know nothing. */
 static void
 test_raw_tags_reach_a_worker_that_takes_nothing(void **state)
 {
@@ -315,7 +316,7 @@ test_the_address_of_a_dead_worker(void **state)
     assert_int_equal(send_op.status, UMX_ERR_WORKER_GONE);
 }
 
-/* What an address says, changed. */
+/* Change an encoded address by `fn`. */
 static size_t
 change(umx_worker *worker, uint8_t *bytes, void (*fn)(umi_address *address))
 {

@@ -12,7 +12,7 @@ enum {
     MAX_HEARD = 64
 };
 
-/* What a handler was given. */
+/* Calls of a handler, and the arguments of the last one. */
 typedef struct heard {
     unsigned     count;
     umx_message *messages[MAX_HEARD];
@@ -29,7 +29,7 @@ hear(umx_ep *ep, umx_message *message, void *arg)
     h->ep                   = ep;
 }
 
-/* The one byte in the message; gives it back. */
+/* Return the one byte of the message, and give the message back. */
 static int
 take_byte(umx_message *message)
 {
@@ -199,7 +199,7 @@ cancel_other(umx_request *req, umx_status status, void *arg)
     umx_request_cancel(other->req);
 }
 
-/* Both messages are here when the first is reported. */
+/* Two messages have both arrived when the first one is reported. */
 static void
 test_a_cancelled_receive_leaves_a_small_message(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: bell blind_wait child */
-/* What test_bell.c would see if a part of the protocol were missing. */
+/* Show what test_bell.c would see if a part of the protocol were missing. */
 #include "bell.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair fake_ucp */
-/* What happens within one progress call, in an order that a network does not
- * produce on request: tests/c/fake_ucp.c does. */
+/* Events within one progress call, in an order that a network does not produce
+ * on request: tests/c/fake_ucp.c does. */
 #include "fake_ucp.h"
 #include "pair.h"
 #include "prove.h"
@@ -252,7 +252,8 @@ test_a_landed_receive_cancelled_before_its_report_gives_back(void **state)
     free(in);
 }
 
-/* Its side closes: the message it holds is nobody's any more. */
+/* The endpoint of a landing receive closes: the message that the receive holds
+ * belongs to nobody any more. */
 static void
 test_a_landing_receive_cancelled_while_closing(void **state)
 {
@@ -335,7 +336,7 @@ test_goodbye_and_the_end_in_one_burst(void **state)
     assert_int_equal(umx_ep_error(b->ep), UMX_ERR_PEER_CLOSED);
 }
 
-/* What arrives while this side closes is dropped, in order or not. */
+/* Data that arrives while the endpoint closes is dropped, in order or not. */
 static void
 test_data_for_a_closing_endpoint_is_dropped(void **state)
 {
@@ -754,7 +755,8 @@ test_frames_do_not_wait_for_what_ucx_keeps(void **state)
     check_lost_after_cancel(b, recv_frames, UMI_KIND_FRAMES, 1);
 }
 
-/* Its bytes land when the peer ends; the message behind it is all there. */
+/* The bytes of a message land when the peer ends; the message behind it has
+ * arrived in full. */
 static void
 test_frames_behind_what_lands_at_the_end_are_not_handed_out(void **state)
 {
@@ -917,8 +919,7 @@ retire_ep(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     assert_int_equal(status, UMX_ERR_CANCELED);
-    assert_null(
-        b->worker->ucp); /* that UCX's worker cannot be woken any more */
+    assert_null(b->worker->ucp); /* nothing can wake UCX's worker any more */
     umx_ep_retire(b->ep);
     b->ep = NULL;
 }

@@ -53,7 +53,8 @@ test_read_bytes_points_into_the_data(void **state)
     assert_false(r.is_bad);
 }
 
-/* Also when the bytes that are left would do for the next read. */
+/* Reads after a short one give zero, even if the bytes that are left would
+ * suffice. */
 static void
 test_after_a_short_read_all_is_zero(void **state)
 {
@@ -98,7 +99,8 @@ test_read_of_a_huge_length(void **state)
     assert_true(r.is_bad);
 }
 
-/* Also when the bytes that are left would do for the next write. */
+/* A full writer writes nothing more, even if the bytes that are left would
+ * suffice. */
 static void
 test_a_full_writer_writes_nothing_more(void **state)
 {

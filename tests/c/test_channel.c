@@ -518,7 +518,7 @@ test_a_returned_message_is_where_it_was(void **state)
     free(data);
 }
 
-/* It goes to a receive that waits for it. */
+/* A returned message goes to a receive that waits for such a message. */
 static void
 test_a_returned_message_meets_a_posted_receive(void **state)
 {
@@ -631,8 +631,8 @@ cancel_other(umx_request *req, umx_status status, void *arg)
     umx_request_cancel(c->victim);
 }
 
-/* Both receives are complete when the first one's callback cancels the
- * second: its message goes back. */
+/* Two receives are complete when the callback of the first one cancels the
+ * second, whose message goes back to the queue. */
 static void
 test_cancel_between_completion_and_report(void **state)
 {
@@ -654,7 +654,7 @@ test_cancel_between_completion_and_report(void **state)
         UMX_INPROGRESS);
     op_recv(&o, p->server, 0, pair_tag(2), &bytes[1], 1);
     c.victim = o.req;
-    /* One after the other on the wire, one burst here. */
+    /* Messages that are sent one after the other arrive in one burst. */
     for (uint64_t tag = 1; tag <= 2; tag++) {
         char byte = (char)tag;
         op   send_op;
@@ -667,12 +667,12 @@ test_cancel_between_completion_and_report(void **state)
     if (o.status == UMX_ERR_CANCELED) {
         assert_int_equal(recv_byte(p, pair_tag(2)), 2);
     } else {
-        assert_int_equal(o.status, UMX_OK); /* they came in two bursts */
+        assert_int_equal(o.status, UMX_OK); /* came in two bursts */
     }
     assert_int_equal(umx_ep_recv_count(p->server), 2);
 }
 
-/* The same for one that is longer than its message. */
+/* The cancelled receive is longer than its message. */
 static void
 test_cancel_between_completion_and_report_of_a_short_message(void **state)
 {
@@ -949,7 +949,7 @@ test_early_messages_wait_for_their_turn(void **state)
 
     pair_open(p);
     umi_channels_of(p->server)->channel0.rx_seq = UINT32_MAX -
-                                                  5; /* and they wrap */
+                                                  5; /* the numbers wrap */
     for (size_t i = 0; i < sizeof(orders) / sizeof(*orders); i++) {
         uint32_t base = umi_channels_of(p->server)->channel0.rx_seq;
         char     posted[2];
@@ -1040,7 +1040,8 @@ count_line(int level, const char *text, void *arg)
     ++*(unsigned *)arg;
 }
 
-/* Who has not been told a number does not find it; that is seen, and told. */
+/* A peer cannot use an endpoint whose number it was not told; each attempt is
+ * counted, and the log says so. */
 static void
 test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
 {
@@ -1070,7 +1071,7 @@ test_guessed_endpoint_numbers_are_refused_and_counted(void **state)
     pair_settle(p);
 }
 
-/* What is late is no attack. */
+/* Data that comes late is not counted as an attack. */
 static void
 test_data_of_an_endpoint_that_is_gone_is_refused(void **state)
 {
@@ -1193,7 +1194,7 @@ test_channels_used_while_connecting_are_limited_later(void **state)
                      UMX_OK);
 }
 
-/* As if UCX handed a message on channel `number` over. */
+/* Handle a message on channel `number` as if UCX had delivered it. */
 static int
 feed_on_channel(umx_ep *ep, uint16_t number)
 {
@@ -1206,7 +1207,7 @@ feed_on_channel(umx_ep *ep, uint16_t number)
     return umi_channel_on_arrival(ep->base.worker, &arrival);
 }
 
-/* Also within one burst, before the connection can be dropped. */
+/* The limit holds within one burst, before the connection can be dropped. */
 static void
 test_a_peer_that_uses_more_channels_is_dropped(void **state)
 {

@@ -43,7 +43,7 @@ test_ticks_grow_with_ns(void **state)
     assert_int_equal(umi_ticks_from_ns(3000000000u), 3 * second);
 }
 
-/* Whatever the frequency, no wrap to a short time. */
+/* The longest time does not wrap to a short one at any frequency. */
 static void
 test_the_longest_time_does_not_wrap(void **state)
 {

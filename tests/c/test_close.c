@@ -23,7 +23,7 @@ typedef struct burst {
     char *data[COUNT];
 } burst;
 
-/* One message of each size, unread. */
+/* Send one message of each size; none of them is read. */
 static void
 send_burst(burst *b, umx_ep *ep)
 {
@@ -224,7 +224,7 @@ test_closing_after_the_peer_has_closed(void **state)
     free(data);
 }
 
-/* What the other side had sent ends with PEER_CLOSED, not CANCELED. */
+/* Sends to a peer that closes end with PEER_CLOSED, not CANCELED. */
 static void
 test_sends_to_a_peer_that_closes(void **state)
 {
@@ -355,7 +355,7 @@ test_a_taken_message_outlives_the_peers_close(void **state)
     assert_int_equal(op_wait(p, &landed), UMX_OK);
     check_pattern(in, MIB, 4);
     assert_false(op_is_done(&o));
-    umx_message_return(taken[1].message); /* it is pulled in now */
+    umx_message_return(taken[1].message); /* fetches its bytes */
     assert_int_equal(op_wait(p, &o), UMX_OK);
     memset(in, 0, MIB);
     assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, MIB), UMX_OK);
@@ -385,7 +385,7 @@ test_a_taken_message_outlives_the_endpoint(void **state)
     umx_ep_destroy(p->server);
     p->server = NULL;
     op_message_recv(&o, taken[0].message, data, MIB);
-    assert_int_equal(op_wait(p, &o), UMX_OK); /* its bytes were here */
+    assert_int_equal(op_wait(p, &o), UMX_OK); /* the bytes had come */
     op_message_recv(&o, taken[1].message, data, MIB);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CLOSED);
     (void)op_wait(p, &send_op);
@@ -669,7 +669,7 @@ test_a_second_goodbye(void **state)
     goodbye.u.goodbye.is_last             = true;
     goodbye.u.goodbye.count               = 1;
     goodbye.u.goodbye.entries[0].channel  = UMI_CHANNEL_0;
-    goodbye.u.goodbye.entries[0].next_seq = 99; /* which never comes */
+    goodbye.u.goodbye.entries[0].next_seq = 99; /* a message that never comes */
     check_protocol_failure(*state, &goodbye, &goodbye);
 }
 

@@ -9,24 +9,6 @@ enum {
     MAX_PIECE = 100000
 };
 
-/* Of the test that runs; xorshift. */
-static uint64_t random_state;
-
-static uint64_t
-next_random(uint64_t below)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % below;
-}
-
-static unsigned char
-byte_of(int from, int to, size_t i)
-{
-    return (unsigned char)(from * 31 + to * 17 + (int)(i * 7));
-}
-
 static void
 fill(unsigned char *data, size_t len, int from, int to)
 {
@@ -270,6 +252,69 @@ run_alltoall(world *w)
     }
 }
 
+/* What a rank gives for another: often nothing, and more than a fragment. */
+static size_t
+buffer_len(int from, int to)
+{
+    return ((from + to) % 3 == 0) ? 0 : (size_t)(from * 7001 + to * 911);
+}
+
+typedef struct memory_of {
+    unsigned num_calls;
+    int      refused; /* a source, or -1 */
+} memory_of;
+
+static umx_status
+alloc_slot(int source, umx_buffer *buf, void *arg)
+{
+    memory_of *memory = arg;
+
+    memory->num_calls++;
+    if (source == memory->refused) {
+        return UMX_ERR_NO_RESOURCE;
+    }
+    *buf = umx_host_buffer(malloc(buf->len), buf->len);
+    return UMX_OK;
+}
+
+/* `memories` NULL: malloc(). */
+static void
+run_alltoall_buffers(world *w, memory_of *memories, umx_status expected)
+{
+    unsigned char *out[MAX_RANKS][MAX_RANKS];
+    umx_buffer     sends[MAX_RANKS][MAX_RANKS], recvs[MAX_RANKS][MAX_RANKS];
+    job            jobs[MAX_RANKS];
+
+    for (int r = 0; r < w->size; r++) {
+        umx_op_params params = job_params(&jobs[r]);
+        umx_request  *req    = NULL;
+
+        for (int i = 0; i < w->size; i++) {
+            out[r][i] = malloc(buffer_len(r, i) + 1);
+            fill(out[r][i], buffer_len(r, i), r, i);
+            sends[r][i] = umx_host_buffer(out[r][i], buffer_len(r, i));
+        }
+        job_posted(&jobs[r],
+                   umx_alltoall_buffers(
+                       w->comms[r], sends[r], recvs[r],
+                       (memories != NULL) ? alloc_slot : NULL,
+                       (memories != NULL) ? &memories[r] : NULL, &params, &req),
+                   &req);
+        memset(sends[r], 0, sizeof(sends[r])); /* they are read in the call */
+    }
+    world_wait(w, jobs, w->size, expected);
+    for (int r = 0; r < w->size; r++) {
+        for (int i = 0; i < w->size; i++) {
+            if (expected == UMX_OK) {
+                assert_int_equal(recvs[r][i].len, buffer_len(i, r));
+                check(recvs[r][i].data, recvs[r][i].len, i, r);
+            }
+            free(recvs[r][i].data);
+            free(out[r][i]);
+        }
+    }
+}
+
 /* Doubles, whose sum depends on the order; the ranks' order is expected. */
 static void
 run_reduce(world *w, int root, size_t count, umx_reduce_op how, bool in_place)
@@ -348,11 +393,38 @@ run_all(world *w)
     run_allgather(w, false);
     run_allgather(w, true);
     run_alltoall(w);
+    run_alltoall_buffers(w, NULL, UMX_OK);
     for (int how = 0; how < 4; how++) {
         run_reduce(w, -1, 0, (umx_reduce_op)how, false);
         run_reduce(w, -1, 3, (umx_reduce_op)how, false);
         run_reduce(w, -1, 30011, (umx_reduce_op)how, how % 2 == 0);
     }
+}
+
+static void
+test_buffers_of_the_users_memory(void **state)
+{
+    world           *w        = *state;
+    memory_of       *memories = calloc(3, sizeof(*memories));
+    umx_comm_failure failure;
+
+    world_open(w, 3);
+    for (int r = 0; r < 3; r++) {
+        memories[r].refused = -1;
+    }
+    run_alltoall_buffers(w, memories, UMX_OK);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(memories[r].num_calls, 2); /* of 3: one is empty */
+    }
+    memories[0].refused = 1; /* all need something of rank 0 */
+    run_alltoall_buffers(w, memories, UMX_ERR_RANK_FAILED);
+    for (int r = 0; r < 3; r++) {
+        assert_true(umx_comm_get_failure(w->comms[r], &failure));
+        assert_int_equal(failure.rank, 0);
+        assert_int_equal(failure.cause, UMX_ERR_NO_RESOURCE);
+        assert_string_equal(failure.op, "alltoall_buffers");
+    }
+    free(memories);
 }
 
 static void
@@ -744,6 +816,7 @@ main(void)
 {
     static const struct CMUnitTest tests[] = {
         WORLD_TEST(test_one_rank),
+        WORLD_TEST(test_buffers_of_the_users_memory),
         WORLD_TEST(test_two_ranks),
         WORLD_TEST(test_three_ranks),
         WORLD_TEST(test_seven_ranks),

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "child.h"
+#include "util/clock.h"
 
 enum {
     MAX_RANKS    = 4,
@@ -45,15 +45,6 @@ typedef struct report {
     bool       has_failure;
     char       reason[120]; /* for people */
 } report;
-
-static uint64_t
-now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * SECOND_NS + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- a rank ----------------------------------------------------------------
  */
@@ -114,7 +105,7 @@ post(umx_comm *comm, const plan *p, int kind, memory *m, umx_request **req_p)
 static void
 signal_oneself(const plan *p)
 {
-    uint64_t when = now_ns();
+    uint64_t when = umi_clock_ns();
 
     child_write(CHILD_OUT, &when, sizeof(when));
     (void)raise(p->sig);
@@ -234,7 +225,7 @@ run_rank(const char *arg)
     while (seen.status == UMX_OK) {
         seen.status = run(worker, comm, &p, 0, &m, NULL);
     }
-    seen.when_ns     = now_ns();
+    seen.when_ns     = umi_clock_ns();
     seen.has_failure = umx_comm_get_failure(comm, &failure);
     seen.rank        = failure.rank;
     (void)snprintf(seen.reason, sizeof(seen.reason), "%s",

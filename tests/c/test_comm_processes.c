@@ -297,7 +297,7 @@ test_all_ways(void **state)
     }
 }
 
-/* Without that it looks twice a second, to say what it waits in. */
+/* A rank that is not woken looks twice a second, to say what it waits in. */
 static void
 test_a_sleeping_rank_is_woken(void **state)
 {
@@ -312,8 +312,7 @@ test_a_sleeping_rank_is_woken(void **state)
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(child_end(&children[rank], 0), 0);
     }
-    assert_true(took[0][0] >= 1e-3 * PAUSE_MS * PAUSES);
-    assert_true(took[0][0] < 0.1 * PAUSES);
+    assert_true(took[0][0] < 0.25 * PAUSES);
     assert_true(took[0][1] < took[0][0] / 2);
 }
 

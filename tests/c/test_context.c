@@ -50,7 +50,8 @@ look(const char *key, const char *value, void *arg)
     }
 }
 
-/* What UCX would use for `key`; fails the test if it has no such option. */
+/* Look up the value that UCX would use for `key`; the test fails if no option
+ * has that name. */
 static lookup
 value_of(const char *key, const umx_option *options, size_t count,
          uint64_t flags)

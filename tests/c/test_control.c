@@ -525,7 +525,8 @@ test_decode_refuses_no_channels(void **state)
     }
 }
 
-/* Whatever a version to come puts there: its number can be told. */
+/* The version in a hello can be read whatever else another version puts
+ * there. */
 static void
 test_of_another_version_only_that_is_read(void **state)
 {
@@ -781,7 +782,8 @@ test_decode_refuses_a_reason_that_is_no_failure(void **state)
     assert_round_trip(&control);
 }
 
-/* Else a peer could make us keep as many channels as it likes. */
+/* Unknown kinds are refused: otherwise a peer could have any number of channels
+ * kept. */
 static void
 test_decode_refuses_unknown_kinds_of_channels(void **state)
 {
@@ -879,7 +881,8 @@ fuzz_mutant(uint8_t *data)
     return len;
 }
 
-/* What is accepted must encode to the very bytes that were decoded. */
+/* Every message that is accepted encodes to the very bytes that were
+ * decoded. */
 static void
 test_random_inputs(void **state)
 {
@@ -901,7 +904,8 @@ test_random_inputs(void **state)
             assert_non_null(why);
         }
     }
-    /* Neither all nor none, or the inputs say nothing. */
+    /* Some inputs are accepted and some are not: otherwise they test
+     * nothing. */
     assert_in_range(accepted, FUZZ_ROUNDS / 50, FUZZ_ROUNDS / 2);
 }
 

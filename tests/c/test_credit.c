@@ -245,7 +245,8 @@ test_channels_share_the_bytes(void **state)
     assert_int_equal(op_wait(p, &sends[0]), UMX_OK);
 }
 
-/* It was never sent: it leaves no hole. */
+/* A cancelled send that waits for credit was never sent, so it leaves no
+ * hole. */
 static void
 test_a_waiting_send_can_be_cancelled(void **state)
 {
@@ -483,7 +484,8 @@ test_headers_count(void **state)
 /* ---- peers that do not keep to their credit ------------------------------
  */
 
-/* As if UCX handed the message `seq` of `len` bytes over to `ep`. */
+/* Handle the message `seq` of `len` bytes as if UCX had delivered it to
+ * `ep`. */
 static int
 feed_flags(umx_ep *ep, uint32_t seq, size_t len, bool is_rndv, uint8_t flags)
 {

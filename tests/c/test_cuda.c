@@ -42,7 +42,7 @@ setup(void **state)
     return 0;
 }
 
-/* What was pushed is popped, in every case. */
+/* Check that each context that was pushed has been popped. */
 static int
 teardown(void **state)
 {
@@ -226,7 +226,7 @@ test_an_allocation_that_fails_leaves_nothing(void **state)
                      UMX_ERR_NO_MEMORY);
 }
 
-/* Which device it is tells the pointer: the caller's context stays. */
+/* The pointer tells the device: the caller's context stays as it is. */
 static void
 test_calls_about_device_memory_are_made_in_its_context(void **state)
 {

@@ -50,7 +50,7 @@ close_memory(memory *m)
     assert_int_equal(fake_cuda_current(), -1);
 }
 
-/* One operation on `buf`, done at once. */
+/* Run one operation on `buf`, which is done at once. */
 typedef umx_status (*run_fn)(pair *p, memory *m, const umx_buffer *buf);
 
 static umx_status

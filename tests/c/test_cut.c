@@ -286,7 +286,8 @@ has_ended(const umx_ep *ep)
            umx_ep_get_state(ep) == UMX_EP_CLOSED;
 }
 
-/* What can be read of each kind; receives fail with `status` then. */
+/* Check what can be read of each kind; receives fail with `status`
+ * afterwards. */
 static void
 check_all(pair *p, traffic *t, umx_status status)
 {

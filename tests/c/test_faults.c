@@ -369,7 +369,7 @@ recv_all_kinds(life *l, umx_ep *ep)
     send_to(ep, 6, 6, LARGE, true);
     send_to(ep, 7, 7, 10, false);
     send_to(ep, 9, 9, LARGE, true);
-    send_to(ep, 10, 10, LARGE, true); /* these two stay parked */
+    send_to(ep, 10, 10, LARGE, true); /* the last two messages stay parked */
     run(l);
     taken[1] = next_op(l);
     op_recv_message(taken[1], ep, 0, pair_tag(4));

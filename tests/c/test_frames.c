@@ -63,7 +63,7 @@ static const shape shapes[] = {
 typedef struct memory {
     umx_buffer buffers[MAX_FRAMES];
     size_t     count;
-    umx_status refusal; /* what make_memory() answers */
+    umx_status refusal; /* status that make_memory() returns */
     unsigned   calls;
 } memory;
 
@@ -713,7 +713,7 @@ test_a_send_that_waits_is_withdrawn(void **state)
     for (unsigned i = 0; i < 3; i++) {
         send_message(p, &sends[i], &sent[i], 0, &s, "", i);
     }
-    umx_request_cancel(sends[1].req); /* its head has been posted */
+    umx_request_cancel(sends[1].req); /* the message's head has been posted */
     pair_settle(p);
     assert_false(op_is_done(&sends[1]));
     frames_recv(&recv, p->server, 0, &got);

@@ -334,7 +334,7 @@ test_garbage_drops_an_open_peer(void **state)
                      UMI_AM_REFUSED);
 }
 
-/* What comes over UCX before the socket's OPEN has been read. */
+/* Messages that UCX delivers before OPEN has been read from the socket wait. */
 static void
 test_messages_that_overtake_the_handshake_wait(void **state)
 {
@@ -464,7 +464,7 @@ test_the_backlog_bounds_handshakes(void **state)
     umx_ep_abort(mute);
     umx_ep_destroy(mute);
     check_server_forgets(p);
-    pair_connect(p, 0); /* there is room again */
+    pair_connect(p, 0); /* the listener has room again */
     PAIR_UNTIL(p, p->server != NULL);
     run_until_decided(p);
     assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
@@ -631,7 +631,7 @@ test_a_connecting_endpoint_can_be_given_up(void **state)
     drop_client(p);
     pair_connect(p, 0);
     drop_client(p);
-    if (p->server != NULL) { /* it was quicker */
+    if (p->server != NULL) { /* the server was quicker */
         umx_ep_destroy(p->server);
         p->server = NULL;
     }

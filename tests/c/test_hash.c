@@ -253,7 +253,7 @@ test_many_random_bytes(void **state)
     }
 }
 
-/* What the next calls fail with, the last first; 0: not at all. */
+/* Errors that the next calls fail with, the last one first; 0: no failure. */
 static int next_errors[2];
 
 ssize_t __real_getrandom(void *data, size_t len, unsigned flags);

@@ -200,7 +200,7 @@ test_an_old_key_does_not_reach_what_came_after(void **state)
     umx_heap_destroy(heap);
 }
 
-/* As it does of a segment of its own. */
+/* A view outlives memory of a heap, as a view of a separate segment does. */
 static void
 test_a_peers_view_outlives_memory_and_heap(void **state)
 {
@@ -361,7 +361,7 @@ test_the_size_of_slabs_is_the_users(void **state)
     umx_heap_destroy(heap);
 }
 
-/* It has what its parent had, and changes nothing of it. */
+/* Use the heap in a child, which has the parent's memories and changes none. */
 static void
 use_in_child(umx_heap *heap, const memory *m)
 {
@@ -404,7 +404,8 @@ test_a_forked_child_leaves_the_heap_alone(void **state)
     umx_heap_destroy(heap);
 }
 
-/* Whatever becomes of UCX's own put and get: they know no bounds in a slab. */
+/* UCX's own put and get are not used in a slab, whose bounds they do not
+ * know. */
 static void
 test_ucx_does_not_reach_a_slab(void **state)
 {

@@ -47,7 +47,7 @@ test_a_peer_that_answers_is_kept(void **state)
     pair_settle(p);
 }
 
-/* What arrives over UCX is a sign of life, too: nobody is asked. */
+/* Messages over UCX are signs of life, too: the peer is not asked. */
 static void
 test_a_peer_that_sends_is_not_asked(void **state)
 {

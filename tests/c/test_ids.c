@@ -84,7 +84,8 @@ test_nothing_is_found_by_numbers_that_are_none(void **state)
     umi_ids_fini(&ids);
 }
 
-/* Also when it has been given back; of those made up one in 2^24 would pass. */
+/* A number that was given is known even after it was given back; of invented
+ * numbers one in 2^24 would pass. */
 static void
 test_a_number_tells_whether_it_was_ever_given(void **state)
 {

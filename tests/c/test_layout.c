@@ -281,7 +281,7 @@ test_messages_with_gaps_arrive(void **state)
     free(sent);
 }
 
-/* What was received with gaps goes back to the queue as it came. */
+/* A message received with gaps goes back to the queue as it came. */
 static void
 test_a_cancelled_receive_with_gaps_loses_nothing(void **state)
 {

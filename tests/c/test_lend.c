@@ -22,7 +22,7 @@ enum {
  */
 
 static struct {
-    bool     is_one_process; /* as the system says */
+    bool     is_one_process; /* umi_process_is_self() may be true */
     int      error;          /* of process_vm_readv(), unless 0 */
     unsigned reads;          /* of more than a few bytes */
     bool     has_no_memory;
@@ -81,7 +81,7 @@ __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
 /* ---- a pair that lends ---------------------------------------------------
  */
 
-/* One message there; the status of its receive. */
+/* Send one message to the server; return the status of its receive. */
 static umx_status
 pass(pair *p, const void *out, size_t len, void *in, size_t capacity)
 {
@@ -95,7 +95,7 @@ pass(pair *p, const void *out, size_t len, void *in, size_t capacity)
     return status;
 }
 
-/* As if UCX handed it over. */
+/* Handle a header as if UCX had delivered it to `worker`. */
 static void
 feed(umx_worker *worker, unsigned id, const void *header, size_t len)
 {
@@ -319,7 +319,7 @@ test_a_length_that_differs_is_told(void **state)
     assert_int_equal(sys.reads, 2);
 }
 
-/* What is said when it has been read. */
+/* A loan that was read is given back even if memory is short. */
 static void
 test_it_is_given_back_without_memory(void **state)
 {
@@ -440,7 +440,8 @@ test_a_close_waits_until_the_peer_has_read(void **state)
     check_pattern(in, SIZE, 1);
 }
 
-/* It is not read before the program does. */
+/* A loan is read when the program receives it, not when the connection
+ * closes. */
 static void
 test_a_close_ends_when_the_last_loan_is_read(void **state)
 {
@@ -635,7 +636,7 @@ check_refused(pair *p)
 /* ---- loans that are over -------------------------------------------------
  */
 
-/* What the client has lent last. */
+/* Return the last loan of the client. */
 static umi_lend_loan
 last_loan(const pair *p)
 {
@@ -728,7 +729,7 @@ test_a_slot_that_is_used_again_is_not_the_loan(void **state)
     assert_true(op_wait(p, &next_op) < 0);
 }
 
-/* It is written to a block first. */
+/* A loan for memory with gaps is first written to a block. */
 static void
 test_memory_with_gaps_gets_nothing_of_a_loan_that_is_over(void **state)
 {
@@ -805,7 +806,7 @@ test_a_loan_without_terms_fails_the_endpoint(void **state)
     assert_int_equal(sys.reads, 0);
 }
 
-/* What was to be found at an address in the message, is not looked for. */
+/* A loan is looked up in the table: an address in the message is not used. */
 static void
 test_a_loan_that_is_not_in_the_table_is_not_read(void **state)
 {
@@ -919,7 +920,7 @@ test_a_return_of_what_is_not_lent_is_ignored(void **state)
     op            send_op, recv_op;
 
     open_lending_pair(p);
-    feed_note(p->server, note); /* it has never lent */
+    feed_note(p->server, note); /* the client has never lent */
     lend(p, &send_op);
     pair_settle(p);
     name             = last_loan(p);

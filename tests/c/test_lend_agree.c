@@ -36,7 +36,7 @@ enum {
  */
 
 static struct {
-    bool  is_one_process; /* as the system says */
+    bool  is_one_process; /* umi_process_is_self() may be true */
     bool  is_stranger;    /* the peer of a socket is another user's, */
     bool  is_elsewhere;   /* or in another namespace of processes */
     bool  has_no_pidfd;   /* of sockets: as before Linux 6.5 */
@@ -113,7 +113,7 @@ open_pair(pair *p)
     pair_open(p);
 }
 
-/* One message there. */
+/* Send one message from the client to the server. */
 static void
 pass(pair *p)
 {
@@ -260,7 +260,7 @@ connect_to(const uint8_t *name)
     return fd;
 }
 
-/* What the client would say; its table is this. */
+/* Table of the introduction that introduction() makes for the client. */
 static umi_lend_slot planted[1];
 
 static umi_lend_introduction
@@ -295,7 +295,7 @@ is_welcomed(int fd)
         assert_int_equal(answer, UMI_LEND_WELCOME);
         return true;
     }
-    assert_true(n == 0 || errno == ECONNRESET); /* it is over */
+    assert_true(n == 0 || errno == ECONNRESET); /* the connection is over */
     return false;
 }
 
@@ -359,11 +359,11 @@ test_who_is_not_invited_is_refused(void **state)
     lie.lender[0] ^= 1; /* the peer has passed its invitation on */
     check_is_refused(p, &lie, sizeof(lie));
     lie = self;
-    lie.reader[0] ^= 1; /* it takes this worker for another */
+    lie.reader[0] ^= 1; /* the caller takes this worker for another */
     check_is_refused(p, &lie, sizeof(lie));
     check_is_refused(p, &self, sizeof(self) - 1);
     check_is_refused(p, &self, 0);
-    p->server->base.link->is_proven = false; /* its key is only a claim */
+    p->server->base.link->is_proven = false; /* a key only claimed */
     check_is_refused(p, &self, sizeof(self));
     p->server->base.link->is_proven = true;
     hear_invite(p);
@@ -395,7 +395,7 @@ test_a_table_that_cannot_be_read_is_refused(void **state)
     assert_int_equal(server_agreement(p)->socket.fd, -1);
 }
 
-/* It would keep the lender out. */
+/* A silent caller would keep the lender out. */
 static void
 test_who_says_nothing_is_dropped(void **state)
 {
@@ -456,7 +456,7 @@ test_callers_cannot_take_all_descriptors(void **state)
     }
     PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0);
     pair_settle(p);
-    assert_true(num_open() <= before + CALLERS + 2); /* one, and its process */
+    assert_true(num_open() <= before + CALLERS + 2); /* caller and process */
     for (int i = 0; i < CALLERS; i++) {
         umi_timer_start(p->server_worker, &server_agreement(p)->timer, 0);
         PAIR_UNTIL(p, server_agreement(p)->num_refused == (unsigned)i + 1 ||
@@ -464,7 +464,7 @@ test_callers_cannot_take_all_descriptors(void **state)
         PAIR_UNTIL(p, server_agreement(p)->lender.fd >= 0 ||
                           server_agreement(p)->socket.fd < 0);
     }
-    assert_int_equal(server_agreement(p)->socket.fd, -1); /* it is over */
+    assert_int_equal(server_agreement(p)->socket.fd, -1); /* no more callers */
     assert_int_equal(server_agreement(p)->lender.fd, -1);
     for (int i = 0; i < CALLERS; i++) {
         close(fds[i]);
@@ -576,7 +576,8 @@ need_pidfds(void)
     close(fd);
 }
 
-/* As before Linux 6.5. */
+/* Sockets give no pidfd before Linux 6.5, so the process is watched by its
+ * number. */
 static void
 test_a_process_is_watched_by_its_number(void **state)
 {
@@ -594,7 +595,7 @@ test_a_process_is_watched_by_its_number(void **state)
 /* ---- other processes -----------------------------------------------------
  */
 
-/* What a caller needs, from the test. */
+/* Data that a calling child needs, written by the test. */
 typedef struct call_args {
     umi_lend_invitation   invitation;
     umi_lend_introduction self;
@@ -607,7 +608,8 @@ run_nothing(const char *arg)
     return 0;
 }
 
-/* Another user's, which knows all that it would have to. */
+/* Call from another user's process that knows everything a caller has to
+ * know. */
 static int
 run_other_user(const char *arg)
 {
@@ -646,7 +648,7 @@ test_another_user_is_refused(void **state)
     PAIR_UNTIL(p, server_agreement(p)->num_refused == 1);
     assert_int_equal(child_end(&other, 0), 0);
     hear_invite(p);
-    until_agreed(p); /* the one who is meant still may */
+    until_agreed(p); /* the peer that was invited may still call */
     check_loan(p);
 }
 
@@ -676,7 +678,8 @@ run_leaver(const char *arg)
     return 0;
 }
 
-/* Its number may be another process's by now. */
+/* Check that a process that ended is forgotten: its number may be another
+ * process's by now. */
 static void
 check_is_forgotten_with_its_process(pair *p)
 {
@@ -745,7 +748,7 @@ test_nothing_is_taken_once_the_connection_is_over(void **state)
     check_loan_is_void(p, &send_op);
 }
 
-/* Its number is another process's. */
+/* The number of a process that is over may be another process's. */
 static void
 test_nothing_is_taken_once_the_process_is_over(void **state)
 {
@@ -815,7 +818,7 @@ test_a_new_endpoint_comes_to_terms_again(void **state)
     open_lending_pair(p);
     assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
     PAIR_UNTIL(p, !client_agreement(p)->may_lend);
-    check_rendezvous(p); /* this one has asked */
+    check_rendezvous(p); /* this connection has already asked */
     connect_beside(p, &client, &server);
     pass(p);
     until_agreed(p);
@@ -823,7 +826,7 @@ test_a_new_endpoint_comes_to_terms_again(void **state)
     end_beside(client, server);
 }
 
-/* It asks before the end of the old connection has been seen. */
+/* A peer asks before the end of the old connection has been seen. */
 static void
 test_an_ask_ends_an_agreement_that_is_over(void **state)
 {
@@ -839,7 +842,7 @@ test_an_ask_ends_an_agreement_that_is_over(void **state)
             p->server_worker,
             &(umi_am_arrival){.header = &ask, .header_len = sizeof(ask)}),
         UMI_AM_CONSUMED);
-    assert_int_equal(server_agreement(p)->lender.fd, old); /* it is well */
+    assert_int_equal(server_agreement(p)->lender.fd, old); /* still works */
     assert_int_equal(server_agreement(p)->socket.fd, -1);
     assert_int_equal(shutdown(client_agreement(p)->reader.fd, SHUT_RDWR), 0);
     assert_int_equal(
@@ -884,7 +887,8 @@ test_a_peer_may_go_while_it_is_invited(void **state)
 /* ---- asking --------------------------------------------------------------
  */
 
-/* It is over before INVITE can come to it; the other one keeps the peer. */
+/* The first connection ends before INVITE can arrive on it; the other
+ * connection keeps the peer. */
 static void
 test_a_first_connection_that_is_short_is_not_the_last_word(void **state)
 {

@@ -24,7 +24,7 @@ enum {
 
 bool __wrap_umi_process_is_self(pid_t pid);
 
-/* The one in the middle is in the reader's process. */
+/* Say that the worker in the middle is in the reader's process. */
 bool
 __wrap_umi_process_is_self(pid_t pid)
 {
@@ -111,7 +111,7 @@ static struct {
     child         owner;
     umx_context  *contexts[3];
     umx_worker   *workers[3];
-    umx_worker   *reader, *to_owner, *to_reader; /* the same */
+    umx_worker   *reader, *to_owner, *to_reader; /* the three workers by name */
     umx_listener *listener;                      /* the reader's */
     umx_ep       *owner_ep;                      /* of to_owner */
     umx_ep       *reader_ep;                     /* of to_reader */

@@ -199,7 +199,7 @@ test_a_table_that_is_over_goes_with_its_last_loan(void **state)
     umi_lend_table_end(other);
     umi_lend_table_remove(other, first.slot);
     assert_ptr_equal(umi_lend_table_find(other, second.slot, second.id), lent);
-    umi_lend_table_remove(other, second.slot); /* or it is a leak */
+    umi_lend_table_remove(other, second.slot); /* a slot that stays leaks */
 }
 
 static void

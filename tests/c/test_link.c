@@ -82,7 +82,7 @@ test_connections_share_ucxs_endpoint(void **state)
     check_byte(p, p->client, p->server, 'b');
     check_byte(p, server, client, 'c');
     close_both(p);
-    check_byte(p, client, server, 'd'); /* the other one lives on */
+    check_byte(p, client, server, 'd'); /* the other connection lives on */
     p->client = client;
     p->server = server;
 }
@@ -124,7 +124,7 @@ test_ucxs_endpoint_waits_for_the_next_connection(void **state)
     assert_int_equal(link_of(p->server_worker)->id, server_id);
     close_both(p);
     umi_timer_start(p->client_worker, &link_of(p->client_worker)->linger, 0);
-    PAIR_UNTIL(p, count_links(p->client_worker) == 0); /* but not for ever */
+    PAIR_UNTIL(p, count_links(p->client_worker) == 0); /* lingering ends */
 }
 
 static void
@@ -138,7 +138,8 @@ test_after_an_abort_ucxs_endpoint_goes(void **state)
     PAIR_UNTIL(p, count_links(p->server_worker) == 0);
 }
 
-/* One side has dropped its endpoint, the other's is of no use any more. */
+/* Check that both sides replace UCX's endpoint when one of them has dropped its
+ * own. */
 static void
 check_stale(pair *p, bool is_client)
 {
@@ -194,7 +195,7 @@ check_announced(pair *p, umx_ep *from, umx_ep *to)
     free(in);
 }
 
-/* One more connection, of which the client has not seen WELCOME yet. */
+/* Open another connection, of which the client has not seen WELCOME yet. */
 static void
 connect_up_to_welcome(pair *p)
 {
@@ -208,8 +209,8 @@ connect_up_to_welcome(pair *p)
     }
 }
 
-/* What the client's new endpoint sends first overtakes OPEN, and UCX makes an
- * endpoint for it at the server. That is the one that the server gets then. */
+/* The first message of the client's new endpoint overtakes OPEN, and UCX makes
+ * an endpoint for it at the server. The server uses that endpoint. */
 static void
 test_what_overtakes_the_renewal_of_an_endpoint_is_kept(void **state)
 {
@@ -349,7 +350,7 @@ take_ep(umx_listener *listener, umx_ep *ep, void *arg)
     *(umx_ep **)arg = ep;
 }
 
-/* The other way round: the client's worker listens, too. */
+/* Listen at the client's worker, for a connection in the other direction. */
 static umx_listener *
 listen_back(pair *p, struct sockaddr_in *addr, umx_ep **there_p)
 {
@@ -405,7 +406,7 @@ test_two_workers_connect_to_each_other_at_once(void **state)
     umx_listener_destroy(listener);
 }
 
-/* Both have a new endpoint then, and neither takes the other's for one that it
+/* Both sides have a new endpoint, and neither takes the other's for one that it
  * has missed. */
 static void
 test_a_renewal_is_not_answered_by_another(void **state)
@@ -490,7 +491,7 @@ claim(umx_ep *ep, const umi_where *where)
     pair_hear(ep, &hello);
 }
 
-/* It does not have the key: the mac is made up. */
+/* Handle an OPEN from a peer without the key: the mac is made up. */
 static void
 open_unproven(umx_ep *ep)
 {
@@ -710,7 +711,7 @@ test_our_own_address_is_refused(void **state)
     check_dropped(p, fd);
 }
 
-/* As by who is not on this host: its segments are not for us to map. */
+/* A peer on another host names segments that must not be mapped. */
 static void
 test_shared_memory_of_another_host_is_refused(void **state)
 {
@@ -724,7 +725,7 @@ test_shared_memory_of_another_host_is_refused(void **state)
     liar                  = connect_raw(p, &fd);
     liar->socket.is_local = false;
     claim(liar, &where);
-    if (p->tls != NULL && strcmp(p->tls, "tcp") == 0) { /* it names none */
+    if (p->tls != NULL && strcmp(p->tls, "tcp") == 0) { /* names no segment */
         close(fd);
     } else {
         check_dropped(p, fd);
@@ -732,7 +733,8 @@ test_shared_memory_of_another_host_is_refused(void **state)
     pair_settle(p);
 }
 
-/* It is who it says; but the number is that of another connection of its. */
+/* A peer proves its identity, but gives the number of another connection that
+ * it has. */
 static void
 test_a_number_that_a_connection_has_is_refused(void **state)
 {
@@ -754,7 +756,7 @@ test_a_number_that_a_connection_has_is_refused(void **state)
     check_victim(p, &o, &in);
 }
 
-/* What was shown in one handshake shows nothing in the next. */
+/* A proof from one handshake proves nothing in the next. */
 static void
 test_a_proof_is_good_for_one_handshake(void **state)
 {

@@ -4,7 +4,7 @@
 #include "unit.h"
 
 typedef struct item {
-    int      before; /* so that the node is not at offset 0 */
+    int      before; /* keeps the node from offset 0 */
     umi_node node;
 } item;
 

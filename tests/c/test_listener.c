@@ -14,7 +14,7 @@ int __wrap_socket(int family, int type, int protocol);
 int __real_bind(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
 
-/* As on systems without IPv6, and on those without addresses of it. */
+/* Simulate a system without IPv6, or one without IPv6 addresses. */
 static bool lacks_sockets, lacks_addresses;
 
 int

@@ -228,7 +228,7 @@ test_what_cannot_be_reached_is_refused(void **state)
     (void)state;
     assert_int_equal(umx_memh_register(context, &nowhere, NULL, &memh),
                      UMX_ERR_INVALID_PARAM);
-    /* There is no driver, or it does not know it. */
+    /* No driver is there, or the driver does not know the memory. */
     assert_int_not_equal(umx_memh_register(context, &device, NULL, &memh),
                          UMX_OK);
     assert_int_equal(umx_memh_alloc(context, SIZE_MAX, &memh),
@@ -271,7 +271,7 @@ test_a_closed_memory_is_not_found(void **state)
     assert_null(umi_memh_find(context, id));
     umx_memh_close(memh);
     umx_memh_release(memh);
-    umi_memh_put(memh); /* what found it goes last */
+    umi_memh_put(memh); /* the finder's reference goes last */
     umx_context_release(context);
     assert_int_equal(fake.live, 0);
 }

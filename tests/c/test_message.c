@@ -33,7 +33,7 @@ test_short_messages_live_in_the_object(void **state)
     umi_message_free(message);
 }
 
-/* They stay the worker's for good, so there is an end of them. */
+/* Blocks stay the worker's for good, so their number is limited. */
 static void
 test_blocks_are_few(void **state)
 {

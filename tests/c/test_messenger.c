@@ -16,7 +16,7 @@ enum {
 /* ---- the receiving side --------------------------------------------------
  */
 
-/* What a listener has handed out. */
+/* Messages handed out by a listener, and how the listener behaves. */
 typedef struct sink {
     umx_message_listener *listener;
     int64_t               numbers[MAX_OUT]; /* in the order of the end */
@@ -30,12 +30,12 @@ typedef struct sink {
     /* the message that is being received */
     int64_t    number;
     umx_buffer buffers[MAX_BUFFER];
-    /* what to do */
+    /* how the listener behaves */
     int64_t unwanted; /* number that nobody wants */
     int64_t refused;  /* number there is no memory for */
     int64_t cramped;  /* number with too little of it */
     int64_t last;     /* stop at this number */
-    bool    destroys; /* then; instead of stopping */
+    bool    destroys; /* destroy at `last` instead of stopping */
 } sink;
 
 static int64_t
@@ -353,7 +353,7 @@ by_progress(pair *p, umx_message_sender *sender)
     (void)umx_worker_poll(p->client_worker);
 }
 
-/* It has gone with the operation that is `o`. */
+/* Check that the message has gone in one pack, with the operation `o`. */
 static void
 check_has_gone(pair *p, umx_message_sender *sender, op *o)
 {
@@ -533,7 +533,7 @@ test_endpoint_dies_under_a_message(void **state)
 
     trio_open(p, t);
     sender = open_sender(p, 0);
-    sink_close(&t->sinks[1]); /* it does not read */
+    sink_close(&t->sinks[1]); /* sink 1 does not read */
     pair_settle(p);
     out_make(&m, 0, &len, 1);
     assert_int_equal(out_post(&m, sender, 0, t->clients, 3), UMX_INPROGRESS);
@@ -551,7 +551,8 @@ test_endpoint_dies_under_a_message(void **state)
     free(t);
 }
 
-/* What UCX keeps for good is not waited for, once the rest is over. */
+/* A message that UCX keeps for good is not waited for once the others are
+ * over. */
 static void
 test_a_lost_message_holds_nothing_up(void **state)
 {
@@ -747,7 +748,7 @@ test_destroyed_sender_sends_what_it_has(void **state)
     free(outs);
 }
 
-/* Whatever the bound. */
+/* Closing hands over all messages that wait, whatever the bound. */
 static void
 test_closing_endpoint_hands_over_what_waits(void **state)
 {
@@ -867,7 +868,7 @@ test_drain_waits_for_what_was_sent_before(void **state)
     sender = open_sender(p, 0);
     start_drain(&o, sender);
     assert_int_equal(o.status, UMX_OK);
-    sink_close(&t->sinks[1]); /* it does not read */
+    sink_close(&t->sinks[1]); /* sink 1 does not read */
     pair_settle(p);
     (void)out_send(&before, sender, 0, t->clients[0], 1024 * KIB);
     start_drain(&o, sender);
@@ -1152,7 +1153,7 @@ test_listener_is_destroyed_while_bytes_come(void **state)
     sink_close(&s);
     sink_open(&next, p->server);
     PAIR_UNTIL(p, s.count + s.num_failed == 1);
-    if (s.num_failed != 0) { /* it returned to the queue */
+    if (s.num_failed != 0) { /* the message returned to the queue */
         assert_int_equal(s.failure, UMX_ERR_CANCELED);
         sink_expect(p, &next, 0, 1);
     }

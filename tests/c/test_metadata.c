@@ -134,7 +134,7 @@ test_malformed_metadata_is_refused(void **state)
         BYTES("\x01k\x00\x02\x00z"),         /* text cut */
         BYTES("\x01k\x02\xff\xffz"),         /* bytes cut */
         BYTES("\x01k\x00\x01\x00\xff"),      /* no UTF-8 */
-        BYTES("\x01\xff\x02\x00\x00"),       /* the same of a key */
+        BYTES("\x01\xff\x02\x00\x00"),       /* a key that is no UTF-8 */
         BYTES("\x01k\x02\0\0\x01k\x02\0\0"), /* twice */
         BYTES("\x01k\x02\0\0\x01k\x01\0\0\0\0\0\0\0\0"),
         BYTES("\x01k\x02\0\0\x00"), /* something behind */

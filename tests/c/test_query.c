@@ -387,8 +387,8 @@ test_an_answer_of_another_kind_is_refused(void **state)
     assert_null(umx_ep_peer_info_text(p->client));
 }
 
-/* It asks, and never takes what it has asked for. Over tcp both sides then end
- * with full sockets. */
+/* A peer asks and never takes the answers. Over tcp both sides then end with
+ * full sockets. */
 static void
 test_a_peer_that_takes_no_answers_is_dropped(void **state)
 {

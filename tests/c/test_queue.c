@@ -15,7 +15,7 @@ feed_probe(umx_worker *worker, uint64_t number)
     (void)worker->am_handlers[UMI_AM_PROBE].fn(worker, &arrival);
 }
 
-/* They come behind the worker's own, all the time. */
+/* Probes of a peer keep arriving behind the worker's own probes. */
 static void
 test_probes_of_peers_do_not_end_connections(void **state)
 {

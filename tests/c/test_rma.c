@@ -81,7 +81,7 @@ test_lists_move_neighbours_and_strangers(void **state)
     fill_pattern(out, sizeof(out), 1);
     items[0] = item_of(100, out, 16);
     items[1] = item_of(116, out + 16, 16); /* goes on here and there */
-    items[2] = item_of(132, out + 48, 16); /* there only */
+    items[2] = item_of(132, out + 48, 16); /* adjacent at the peer only */
     items[3] = item_of(200, out + 32, 16);
     o.status = umx_rma_put_many(m.rkey, items, 4, &params, &o.req);
     assert_int_equal(op_wait(p, &o), UMX_OK);
@@ -338,7 +338,8 @@ test_readonly_memory_is_not_written(void **state)
     memory_free(&m);
 }
 
-/* As a key that lies would have it: the owner looks, too. */
+/* The owner checks a request against its memory, even if the peer's key
+ * lies. */
 static void
 test_the_owner_checks_what_it_is_asked_for(void **state)
 {

@@ -34,7 +34,7 @@ test_cancelled_operations_end_and_the_next_work(void **state)
         start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 1, 0},
                      &old);
         start_flush(&flush, p->client_worker, p->client);
-        umx_request_cancel(flush.req); /* it waits for the others */
+        umx_request_cancel(flush.req); /* the flush waits for the others */
         umx_request_cancel(put.req);
         umx_request_cancel(get.req);
         umx_request_cancel(add.req);

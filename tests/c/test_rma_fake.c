@@ -33,7 +33,7 @@ close_memory(memory *m)
     memory_free(m);
 }
 
-/* The one thing that keeps it behind the bytes it announces. */
+/* Only the flush keeps a signal behind the bytes that it announces. */
 static void
 test_a_signal_is_put_after_the_flush(void **state)
 {

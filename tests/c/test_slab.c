@@ -36,7 +36,7 @@ take(umi_slab_set *set, size_t len)
     return block;
 }
 
-/* As a peer does, without asking for a key. */
+/* Map a block's segment as a peer does, without asking for a key. */
 static void *
 map(const umi_block *block)
 {
@@ -88,11 +88,11 @@ test_blocks_of_pages_begin_in_the_middle_of_one(void **state)
     umi_slab_set_destroy(set);
 }
 
-/* What is lent never overlaps, and all of it comes back: whatever the order. */
+/* Blocks that are lent never overlap, and all come back, in any order. */
 static void
 test_random_blocks_never_overlap(void **state)
 {
-#ifdef UNIT_NOMEM /* it runs once for each allocation */
+#ifdef UNIT_NOMEM /* the test runs once for each allocation */
     enum {
         NUM    = 30,
         ROUNDS = 60
@@ -283,7 +283,7 @@ test_space_is_not_used_while_another_process_has_it_mapped(void **state)
     child         peer = start_peer(blocks[3]);
 
     (void)state;
-    kill(peer.pid, SIGSTOP); /* it is alive still */
+    kill(peer.pid, SIGSTOP); /* the peer is still alive */
     assert_false(is_used_again(set, blocks, num));
     (void)child_end(&peer, SIGKILL);
     umi_slab_set_destroy(set);

@@ -4,7 +4,7 @@
 
 #include "util/clock.h"
 
-/* One spin that finds nothing. */
+/* Record one spin that finds nothing. */
 static void
 fail_spin(umx_worker *worker)
 {
@@ -53,7 +53,7 @@ test_the_budget_halves_then_backs_off_then_recovers(void **state)
     p->config.drain_ns = 60 * SECOND_NS;
     pair_listen(p);
     spin = &p->client_worker->spin;
-    /* Also where there is one processor only. */
+    /* Set a time to spin even on a machine with one processor. */
     spin->max_ticks = umi_ticks_from_ns(1000);
     spin->ticks     = spin->max_ticks;
     while (spin->ticks != 0) {

@@ -33,7 +33,7 @@ starve(umx_worker *worker)
     is_starved                  = true;
 }
 
-/* The same for requests, of which `num_left` can be had still. */
+/* Starve the pool of requests, which has `num_left` requests left. */
 static void
 starve_requests(umx_worker *worker, unsigned num_left)
 {
@@ -96,7 +96,7 @@ test_no_memory_for_a_message_that_lands_in_a_cancelled_receive(void **state)
     starve(p->server_worker);
     umx_request_cancel(recv_op.req);
     is_starved = false;
-    assert_int_equal(op_wait(p, &recv_op), UMX_OK); /* it is too late */
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK); /* cancelled too late */
     assert_int_equal(recv_op.calls, 1);
     check_pattern(in, MIB, 1);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
@@ -152,7 +152,7 @@ test_no_memory_for_a_completed_receive_that_is_cancelled(void **state)
     }
     (void)!umx_worker_drain(p->server_worker);
     is_starved = false;
-    assert_int_equal(op_wait(p, &second), UMX_OK); /* it is too late */
+    assert_int_equal(op_wait(p, &second), UMX_OK); /* cancelled too late */
     op_recv(&third, p->server, 0, pair_any, &bytes[2], 1);
     assert_int_equal(op_wait(p, &third), UMX_OK);
     assert_memory_equal(bytes, "abc", 3);

@@ -152,7 +152,7 @@ close_side(side *s)
     return status;
 }
 
-/* The same with frames: sixteen of a cache line, copied together. */
+/* Send sixteen frames of a cache line each, which are copied together. */
 enum {
     NUM_FRAMES = 16,
     FRAME      = 64
@@ -205,7 +205,7 @@ exchange_frames(side *s, char *bytes, bool is_first)
     return status;
 }
 
-/* One round of what the benchmark is about. */
+/* Play one round of the benchmark. */
 static umx_status
 play(side *s, bool is_first, bool of_frames, uint64_t *bytes)
 {
@@ -335,7 +335,7 @@ test_frames_over_tcp_allocate_nothing(void **state)
     check_ping_pong("tcp", true);
 }
 
-/* Both ends of `p` in turn, of memory that is registered. */
+/* Exchange registered memory between both ends of `p`, in turn. */
 static void
 exchange_large(pair *p, const umx_buffer *ours, const umx_buffer *theirs)
 {

@@ -900,8 +900,8 @@ read_some(program *g)
     assert_true(r->o.status >= 0);
 }
 
-/* Those behind which no other has got bytes: what follows in the stream must
- * not be read before what goes back. */
+/* Cancel the last reads, behind which no other read has got bytes: bytes that
+ * go back must be read before those that follow in the stream. */
 static void
 cancel_reads(program *g)
 {

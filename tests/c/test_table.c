@@ -53,7 +53,8 @@ walk(const umi_table *table, uint32_t number)
     return steps;
 }
 
-/* As channels are: a kind in the upper bits, small numbers below. */
+/* Use keys like those of channels: a kind in the upper bits, small numbers
+ * below. */
 static void
 test_neighbours_do_not_get_into_each_others_way(void **state)
 {

@@ -9,7 +9,7 @@ enum {
     MIB = 1024 * 1024
 };
 
-/* One umx_tag_recv_message(). */
+/* One call of umx_tag_recv_message(). */
 typedef struct taken {
     op               o;
     umx_tag_message *message;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
 #define _GNU_SOURCE /* dladdr() */
-/* What UCX's tcp does where the peer's end and a connection to it meet. UCX's
- * own system calls are made here: its libraries find these first. */
+/* Behaviour of UCX's tcp when the end of a peer and a connection to it meet.
+ * The program defines system calls of UCX: UCX's libraries find these
+ * definitions first. */
 #include "pair.h"
 
 #include <dlfcn.h>
@@ -26,7 +27,7 @@ is_ucx(const void *caller)
 
 #pragma GCC visibility push(default)
 
-/* A connection that the kernel had accepted, and nobody else. */
+/* Fail as on a connection that only the kernel had accepted. */
 ssize_t
 send(int fd, const void *data, size_t len, int flags)
 {

@@ -173,7 +173,7 @@ test_segments_that_are_none_of_ucxs_are_told(void **state)
     umx_worker_destroy(worker);
 }
 
-/* What this UCX writes, whichever it is. */
+/* Addresses that the installed UCX writes are good, whatever its version. */
 static void
 test_what_this_ucx_writes_is_good(void **state)
 {
@@ -189,7 +189,7 @@ test_what_this_ucx_writes_is_good(void **state)
 
         assert_int_equal(umi_engine_address(worker->engine, i % 2, &data, &len),
                          UMX_OK);
-        if (len > 16) { /* there are transports */
+        if (len > 16) { /* the address has transports */
             assert_true(decode(&address, data, len, &why));
             assert_in_range(address.version, 1, 2);
             assert_true(address.uuid != 0);
@@ -268,7 +268,8 @@ test_contents_that_ucx_must_not_see_are_refused(void **state)
     }
 }
 
-/* One device, one transport that is not known, as often as wished. */
+/* An address repeats one device and one unknown transport any number of
+ * times. */
 static void
 test_no_more_entries_than_ucx_has_room_for(void **state)
 {

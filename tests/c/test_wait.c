@@ -588,7 +588,7 @@ test_the_worker_takes_its_waits_along(void **state)
     memory_free(&m);
 }
 
-/* It stored, and could not say so any more. */
+/* The peer ended after its store, before it could ring. */
 static void
 test_a_peer_that_ends_is_as_good_as_a_ring(void **state)
 {

@@ -355,7 +355,8 @@ test_destroying_cancels_submitted_calls(void **state)
     assert_int_equal(status, UMX_ERR_CANCELED);
 }
 
-/* What every call of the owner answers to somebody else. */
+/* Return whether every call of the owner answers `expected` to another
+ * thread. */
 static bool
 all_refuse(pair *p, umx_status expected)
 {
@@ -435,7 +436,7 @@ test_a_shared_worker_obeys_other_threads(void **state)
     pair_open(p);
     umx_worker_share(p->client_worker, true);
     assert_int_equal(pthread_create(&thread, NULL, send_a_byte, p), 0);
-    assert_int_equal(pthread_join(thread, &result), 0); /* it has the lock */
+    assert_int_equal(pthread_join(thread, &result), 0); /* the lock is shared */
     assert_non_null(result);
     umx_worker_share(p->client_worker, false);
     assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
@@ -540,7 +541,7 @@ test_destroying_with_everything_open(void **state)
     flush_op.status = umx_worker_flush(p->client_worker, &params,
                                        &flush_op.req);
     half            = p->client;
-    pair_connect(p, 0); /* still connecting */
+    pair_connect(p, 0); /* the endpoint is still connecting */
     umx_ep_destroy(p->client);
     pair_connect(p, 0);
     op_close(&close_op, half, UMX_TIMEOUT_INFINITE);
@@ -668,7 +669,7 @@ destroy_it(suicide *s)
     s->calls++;
     umx_worker_destroy(s->umx);
     umx_worker_destroy(s->umx);       /* once is enough */
-    umx_worker_query(s->umx, &stats); /* it is there until the call's end */
+    umx_worker_query(s->umx, &stats); /* exists until the call ends */
     assert_int_equal(umx_worker_drain(s->umx), UMX_INPROGRESS);
 }
 

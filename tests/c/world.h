@@ -74,6 +74,13 @@ void send_to(world *w, int from, int to, uint64_t tag, const void *data,
 void recv_from(world *w, int rank, int source, uint64_t tag, uint64_t mask,
                void *data, size_t len, receipt *r);
 
+/* A number below `below`; xorshift of the state, which a test sets first. */
+extern uint64_t random_state;
+uint64_t        next_random(uint64_t below);
+
+/* What a rank sends to another, byte by byte. */
+unsigned char byte_of(int from, int to, size_t i);
+
 /* The reason of the revocation at that rank has `text` in it. */
 void expect_reason(world *w, int rank, const char *text);
 

@@ -37,7 +37,7 @@ check_hello(const uint8_t *data, size_t len)
     if (umi_comm_hello_decode(&hello, data, len)) {
         bytes = malloc(len);
         if (umi_comm_hello_encode(&hello, bytes, len - 1) != 0) {
-            abort(); /* there is no room for it */
+            abort(); /* the buffer is a byte too short */
         }
         expect_same(data, len, bytes,
                     umi_comm_hello_encode(&hello, bytes, len));

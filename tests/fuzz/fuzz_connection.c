@@ -39,7 +39,7 @@ enum what {
     CONTROL,  /* an active message: bytes of a control message */
     MESSAGE,  /* a header of 24 bytes, whose endpoint is put right; with the
                  user's the length of that u8; data */
-    ANNOUNCE, /* the same, by rendezvous */
+    ANNOUNCE, /* a MESSAGE whose bytes come by rendezvous */
     BREAK,    /* of UCX's endpoint */
     RECEIVE,  /* our side: each of the bytes is a length; odd: untagged */
     SEND,     /* likewise */

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* The same dictionary, built anew. */
+/* Check that a dictionary built anew from `metadata` is the same. */
 static void
 check_metadata(const umx_metadata *metadata)
 {

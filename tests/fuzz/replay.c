@@ -122,7 +122,7 @@ resize(input *in)
     in->len = len;
 }
 
-/* The rest of another input. */
+/* Splice in the rest of another input. */
 static void
 splice(input *in)
 {

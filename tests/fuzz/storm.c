@@ -26,7 +26,7 @@ enum {
     SHARE         = 5000, /* of a child: UCX does not give all memory back */
     NUM_ADDRESSES = 6,
     POLLS         = 4,
-    SECONDS       = 600 /* that a child may take */
+    SECONDS       = 600 /* time limit of a child */
 };
 
 typedef struct counts {

@@ -96,7 +96,7 @@ class Tso:
             yield self
 
     def send(self, thread: int) -> Iterator[Any]:
-        """What a message carries; it follows the stores before it."""
+        """Return what a message carries, which follows the stores before it."""
         if not self.queues[thread]:
             yield None
 
@@ -118,7 +118,7 @@ def joined(one: View, other: View) -> View:
 class Views:
     values: tuple[tuple[int, ...], ...]  # by variable: all that it has had
     views: tuple[View, ...]  # by thread
-    fences: View  # what fences so far knew
+    fences: View  # what earlier fences knew
 
     @classmethod
     def new(cls, threads: int) -> Views:
@@ -189,7 +189,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Shape:
-    """Who takes part: `waiters` wait for `stores` x `writers`.
+    """Participants: `waiters` wait for `stores` x `writers`.
 
     A writer counts up by atomic instructions if there are several, and stores
     otherwise. With `dies` a writer may end before any of its steps.
@@ -251,7 +251,7 @@ class Protocol:
         )
 
     def _is_over(self, value: int) -> bool:
-        # Who may die can leave less than all of it: then every value counts.
+        # A writer that may die can leave fewer stores: then every value counts.
         return value >= (1 if self.shape.dies else self.shape.goal)
 
     # A waiter: look, announce, fence, again, sleep, withdraw, look ...

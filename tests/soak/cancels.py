@@ -77,7 +77,7 @@ async def _message(client, server, data):
 
 
 async def _sent(client, server, data):
-    """It has been posted: what was cancelled is only the waiting."""
+    """Cancel the wait for a send that was posted; the message still arrives."""
     await _cancelled(asyncio.get_running_loop().create_task(client.send(data)))
     await _back(server, data)
 
@@ -88,7 +88,7 @@ async def _cancel_connect():
         task = asyncio.ensure_future(ucp.create_endpoint("127.0.0.1", listener.port))
         for _ in range(turns):
             await asyncio.sleep(0)
-        if task.done():  # that quick
+        if task.done():  # the endpoint connected first
             (await task).abort()
         else:
             await _cancelled(task)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What must not grow, measured."""
+"""Measure what must not grow."""
 
 import asyncio
 import ctypes
@@ -74,7 +74,7 @@ class Flat:
         await _until(lambda: _num_fds() <= self._fds and _counters() == self._before)
         assert _num_fds() <= self._fds, os.listdir("/proc/self/fd")
         after, memory = _counters(), _memory()
-        # What UCX keeps until the worker goes: of peers that died with a queue
+        # Requests that UCX keeps until the worker goes: of peers that died with a queue
         # of shared memory full. Each keeps its endpoint.
         lost = ucp.current_worker().stats()["requests_lost"]
         for key, number in _difference(self._before, after).items():
@@ -89,7 +89,7 @@ class Flat:
 
 
 def _counters():
-    """What must be exactly as it was."""
+    """Return the counters that must be exactly as before."""
     gc.collect()
     stats = ucp.current_worker().stats()
     counters = {f"live {key}": value for key, value in live_objects().items()}

@@ -58,7 +58,7 @@ async def run(count):
         ep = await ucp.create_endpoint("127.0.0.1", port)
         done = await _flood(peer.pid, control, ep, count * MIB)
         await asyncio.gather(control.close(), ep.close())
-        # It hears of the close, and ends by itself.
+        # The peer hears of the close, and ends by itself.
         assert await peer.wait() == 0
     finally:
         if peer.returncode is None:

@@ -37,7 +37,7 @@ async def run(count):
             for each in (*memories, *remotes):
                 each.close()
         assert heap.memories == 0
-    del remote, remotes, each  # they have their memory until they go
+    del remote, remotes, each  # each of them keeps its memory
     await until(lambda: _slabs() == 0)
     assert 0 < most <= _MOST, most
     return f"{count} memories in at most {most} segments"

@@ -35,7 +35,8 @@ enum {
     OP_BY_ID = 1 << 15, /* `channel` is an id of active messages */
     OP_ONCE  = 1 << 16, /* the result is handed out once, and not kept */
     OP_GIVES = 1 << 17, /* a callback of ucp._libs gets the result ... */
-    OP_WHOLE = 1 << 18  /* ... and an error if there are fewer bytes */
+    OP_WHOLE = 1 << 18, /* ... and an error if there are fewer bytes */
+    OP_RANK  = 1 << 19  /* libumx gives a umx_comm_status */
 };
 
 /* The type of an operation: what a request calls to carry it out. Functions

@@ -7,14 +7,14 @@
 typedef struct ArrayObject {
     PyObject_HEAD mod_state *st;
     buffer_hold              hold;
-    PyObject                *obj; /* whose memory it is, or NULL */
+    PyObject                *obj; /* owner of the memory, or NULL */
     PyObject                *shape;
     PyObject                *strides;
     Py_ssize_t               itemsize;
     char                     is_readonly;
     char                     is_c_contiguous;
     char                     is_f_contiguous;
-    uintptr_t                stream; /* as of buffer_layout */
+    uintptr_t                stream; /* stream of the array's buffer_layout */
 } ArrayObject;
 
 static int

@@ -7,7 +7,7 @@
 
 #include <umx/umx.h>
 
-/* What ucp._libs may do under a context; UCX's bits. */
+/* Features that ucp._libs may use under a context, as UCX's bits. */
 enum {
     FEATURE_TAG    = 1 << 0,
     FEATURE_RMA    = 1 << 1,

@@ -162,7 +162,7 @@ tell_dropped(EndpointObject *self)
     worker_call_later(self->worker, self->on_close, NULL);
     if (worker_is_mine(self->worker)) {
         worker_after_call(self->worker);
-    } /* else: umx_ep_retire() has woken its thread, which runs it */
+    } /* for another thread's worker umx_ep_retire() has woken the thread */
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }

@@ -10,7 +10,7 @@ struct PoolBufferObject {
     PyObject_HEAD LoanObject *loan; /* NULL once released and out of use */
     Py_ssize_t                exports;
     bool                      is_released;
-    bool      is_address_known; /* there may be views that are no exports */
+    bool      is_address_known; /* views may exist that are no exports */
     PyObject *weakrefs;
 };
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* alltoall_buffers.c: everybody to everybody, of lengths that only the sender
+ * knows. In the first round the ranks tell each other the lengths; then there
+ * is memory for what comes, and the bytes follow, UMI_COLL_WINDOW ranks at
+ * a time. Who has nothing to send sends nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+typedef struct umi_exchange {
+    umi_coll            base;
+    umx_buffer         *sends; /* of malloc(), as the next two */
+    uint64_t           *sent;
+    uint64_t           *coming; /* bytes of each rank */
+    umx_buffer         *recvs;  /* the user's */
+    umx_alloc_buffer_fn alloc;
+    void               *arg;
+} umi_exchange;
+
+static umi_exchange *
+exchange_of(umi_coll *coll)
+{
+    return (umi_exchange *)(void *)coll;
+}
+
+static void
+fini(umi_coll *coll, umx_status status)
+{
+    umi_exchange *exchange = exchange_of(coll);
+
+    (void)status;
+    free(exchange->sends);
+    free(exchange->sent);
+    free(exchange->coming);
+}
+
+/* Get memory for what comes from `rank`. */
+static umx_status
+get_memory(umi_exchange *exchange, int rank, uint64_t len)
+{
+    umx_buffer *buf = &exchange->recvs[rank];
+    umx_status  status;
+
+    if (len > SIZE_MAX) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    *buf = umx_host_buffer(NULL, (size_t)len);
+    if (len == 0) {
+        return UMX_OK;
+    }
+    if (exchange->alloc == NULL) {
+        buf->data = malloc((size_t)len);
+        return (buf->data == NULL) ? UMX_ERR_NO_MEMORY : UMX_OK;
+    }
+    status = exchange->alloc(rank, buf, exchange->arg);
+    if (status == UMX_OK && (buf->len != len || buf->data == NULL)) {
+        status = UMX_ERR_INVALID_PARAM;
+    }
+    return status;
+}
+
+static umx_status
+copy_own(umi_exchange *exchange)
+{
+    int               rank = exchange->base.comm->rank;
+    const umx_buffer *from = &exchange->sends[rank];
+    umx_status        status;
+
+    status = get_memory(exchange, rank, from->len);
+    return (status != UMX_OK || from->len == 0) ?
+               status :
+               umi_coll_copy(&exchange->recvs[rank], from);
+}
+
+static umx_status
+exchange_lengths(umi_exchange *exchange)
+{
+    umi_coll  *coll   = &exchange->base;
+    int        rank   = coll->comm->rank;
+    umx_status status = UMX_OK;
+
+    for (int i = 0; i < coll->comm->size && status == UMX_OK; i++) {
+        umx_buffer in  = umx_host_buffer(&exchange->coming[i],
+                                         sizeof(*exchange->coming));
+        umx_buffer out = umx_host_buffer(&exchange->sent[i],
+                                         sizeof(*exchange->sent));
+
+        if (i != rank) {
+            status = umi_coll_recv(coll, i, 0, &in);
+        }
+        if (i != rank && status == UMX_OK) {
+            status = umi_coll_send(coll, i, 0, &out);
+        }
+    }
+    return status;
+}
+
+static umx_status
+get_all_memory(umi_exchange *exchange)
+{
+    const umx_comm *comm   = exchange->base.comm;
+    umx_status      status = UMX_OK;
+
+    for (int i = 0; i < comm->size && status == UMX_OK; i++) {
+        if (i != comm->rank) {
+            status = get_memory(exchange, i, exchange->coming[i]);
+        }
+    }
+    return status;
+}
+
+static umx_status
+exchange_bytes(umi_exchange *exchange, int first)
+{
+    umi_coll  *coll = &exchange->base;
+    int        rank = coll->comm->rank, size = coll->comm->size;
+    umx_status status = UMX_OK;
+
+    for (int i = first;
+         i < size && i < first + UMI_COLL_WINDOW && status == UMX_OK; i++) {
+        int from = (rank - i + size) % size, to = (rank + i) % size;
+
+        if (exchange->recvs[from].len != 0) {
+            status = umi_coll_recv(coll, from, 1, &exchange->recvs[from]);
+        }
+        if (exchange->sends[to].len != 0 && status == UMX_OK) {
+            status = umi_coll_send(coll, to, 1, &exchange->sends[to]);
+        }
+    }
+    return status;
+}
+
+static umx_status
+next(umi_coll *coll)
+{
+    umi_exchange *exchange = exchange_of(coll);
+    int           first    = 1 + ((int)coll->round - 1) * UMI_COLL_WINDOW;
+    umx_status    status   = UMX_OK;
+
+    if (coll->round == 0) {
+        status = copy_own(exchange);
+        if (status == UMX_OK) {
+            status = exchange_lengths(exchange);
+        }
+        return (status == UMX_OK) ? UMX_INPROGRESS : status;
+    }
+    if (first >= coll->comm->size) {
+        return UMX_OK;
+    }
+    if (coll->round == 1) {
+        status = get_all_memory(exchange);
+    }
+    if (status == UMX_OK) {
+        status = exchange_bytes(exchange, first);
+    }
+    return (status == UMX_OK) ? UMX_INPROGRESS : status;
+}
+
+static const umi_coll_type exchange_type = {
+    .kind = UMI_COLL_ALLTOALL_BUFFERS,
+    .size = sizeof(umi_exchange),
+    .next = next,
+    .fini = fini,
+};
+
+umx_status
+umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
+                     umx_alloc_buffer_fn alloc, void *arg,
+                     const umx_op_params *params, umx_request **req_p)
+{
+    size_t        size = (size_t)comm->size;
+    umi_exchange *exchange;
+    umi_coll     *coll;
+    umx_status    status = UMX_OK;
+
+    for (size_t i = 0; i < size && status == UMX_OK; i++) {
+        status = umi_coll_check_buffer(&sends[i]);
+    }
+    if (status != UMX_OK) {
+        return status;
+    }
+    memset(recvs, 0, size * sizeof(*recvs));
+    status = umi_coll_new(comm, &exchange_type, 2 * size, &coll);
+    if (status != UMX_OK) {
+        return status;
+    }
+    exchange         = exchange_of(coll);
+    exchange->recvs  = recvs;
+    exchange->alloc  = alloc;
+    exchange->arg    = arg;
+    exchange->sends  = calloc(size, sizeof(*exchange->sends));
+    exchange->sent   = calloc(size, sizeof(*exchange->sent));
+    exchange->coming = calloc(size, sizeof(*exchange->coming));
+    if (exchange->sends == NULL || exchange->sent == NULL ||
+        exchange->coming == NULL) {
+        return umi_coll_give_up(coll, UMX_ERR_NO_MEMORY);
+    }
+    memcpy(exchange->sends, sends, size * sizeof(*sends));
+    for (size_t i = 0; i < size; i++) {
+        exchange->sent[i] = sends[i].len;
+    }
+    return umi_coll_start(coll, params, req_p);
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* comm.c: a communicator. */
+#include "types/comm.h"
+
+#include "args.h"
+#include "event.h"
+#include "op/collective.h"
+#include "op/comm.h"
+#include "types/comm_message.h"
+#include "worker/worker.h"
+
+/* ---- errors --------------------------------------------------------------
+ */
+
+int
+comm_check(const CommObject *comm)
+{
+    if (worker_is_forked(comm->worker)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the communicator belongs to the parent process");
+        return -1;
+    }
+    if (comm->umx == NULL || comm->worker->umx == NULL) {
+        PyErr_SetString(comm->worker->st->exceptions[EXC_UCXCloseError],
+                        "the communicator is closed");
+        return -1;
+    }
+    return worker_check(comm->worker);
+}
+
+/* Set an attribute to an object whose reference is taken over, which may be
+ * NULL with an exception. */
+static int
+set_attribute(PyObject *exc, const char *name, PyObject *value)
+{
+    int rc = (value == NULL) ? -1 : PyObject_SetAttrString(exc, name, value);
+
+    Py_XDECREF(value);
+    return rc;
+}
+
+static int
+set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
+            const char *op)
+{
+    PyObject *cause = errors_new(st, failure->cause, NULL, NULL);
+
+    if (cause == NULL ||
+        set_attribute(exc, "rank",
+                      (failure->rank < 0) ?
+                          Py_NewRef(Py_None) :
+                          PyLong_FromLong(failure->rank)) < 0 ||
+        set_attribute(exc, "op",
+                      PyUnicode_FromString(
+                          (failure->op[0] != '\0') ? failure->op : op)) < 0 ||
+        set_attribute(exc, "op_id",
+                      (failure->op_id == 0) ?
+                          Py_NewRef(Py_None) :
+                          PyLong_FromUnsignedLongLong(failure->op_id)) < 0) {
+        Py_XDECREF(cause);
+        return -1;
+    }
+    PyException_SetCause(exc, Py_NewRef(cause));
+    return set_attribute(exc, "cause", cause);
+}
+
+/* A rank has failed; or has left, which revokes nothing. */
+static PyObject *
+rank_failed(const CommObject *comm, const char *op, int rank)
+{
+    mod_state       *st = comm->worker->st;
+    umx_comm_failure failure;
+    char             text[64];
+    const char      *reason = umx_comm_reason(comm->umx);
+    PyObject        *exc;
+
+    if (!umx_comm_get_failure(comm->umx, &failure)) {
+        failure = (umx_comm_failure){rank, op, 0, UMX_ERR_PEER_CLOSED};
+        (void)snprintf(text, sizeof(text), "rank %d has left the communicator",
+                       rank);
+        reason = text;
+    }
+    exc = errors_new_text(st, UMX_ERR_RANK_FAILED, op, reason);
+    if (exc != NULL && set_failure(st, exc, &failure, op) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
+PyObject *
+comm_error(const CommObject *comm, umx_status status, const char *op, int rank)
+{
+    mod_state  *st     = comm->worker->st;
+    const char *reason = NULL;
+
+    if (status == UMX_ERR_RANK_FAILED && comm->umx != NULL) {
+        return rank_failed(comm, op, rank);
+    }
+    if (status == UMX_ERR_CLOSED) {
+        return errors_new_text(st, status, op, "the communicator is closed");
+    }
+    if (comm->umx != NULL && umx_comm_reason(comm->umx)[0] != '\0') {
+        reason = umx_comm_reason(comm->umx);
+    }
+    return errors_new(st, status, op, reason);
+}
+
+/* ---- ucp.Status ----------------------------------------------------------
+ */
+
+static PyStructSequence_Field status_fields[] = {
+    {"source", "rank of the sender"},
+    {"tag", "tag of the message"},
+    {"nbytes", "bytes of the message"},
+    {NULL, NULL},
+};
+
+PyStructSequence_Desc comm_status_desc = {
+    .name          = "ucp._ext.Status",
+    .doc           = "What a receive has got.",
+    .fields        = status_fields,
+    .n_in_sequence = 3,
+};
+
+PyObject *
+comm_status_new(mod_state *st, int source, uint64_t tag, size_t len)
+{
+    PyObject *self = PyStructSequence_New(st->comm_status_type);
+    PyObject *values[3];
+    bool      is_bad = self == NULL;
+
+    values[0] = PyLong_FromLong(source);
+    values[1] = PyLong_FromUnsignedLongLong(tag);
+    values[2] = PyLong_FromSize_t(len);
+    for (int i = 0; i < 3; i++) {
+        is_bad = is_bad || values[i] == NULL;
+        if (self != NULL) {
+            PyStructSequence_SET_ITEM(self, i, values[i]);
+        } else {
+            Py_XDECREF(values[i]);
+        }
+    }
+    if (is_bad) {
+        Py_CLEAR(self);
+    }
+    return self;
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+static CommObject *
+new_object(PyTypeObject *type, WorkerObject *worker)
+{
+    CommObject *self = (CommObject *)type->tp_alloc(type, 0);
+
+    if (self != NULL) {
+        self->worker = (WorkerObject *)Py_NewRef(worker);
+    }
+    return self;
+}
+
+CommObject *
+comm_new_like(const CommObject *like)
+{
+    return new_object(Py_TYPE(like), like->worker);
+}
+
+static PyObject *
+comm_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"worker", NULL};
+
+    mod_state *st = state_of_type(type);
+    PyObject  *worker;
+
+    if (st == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "O!:Communicator", keywords,
+                                     st->worker_type, &worker)) {
+        return NULL;
+    }
+    return (PyObject *)new_object(type, (WorkerObject *)worker);
+}
+
+/* Give it back, in whichever thread: one that was not closed is aborted. */
+static void
+drop(CommObject *self)
+{
+    WorkerObject *worker = self->worker;
+    umx_comm     *umx    = self->umx;
+
+    self->umx = NULL;
+    if (umx == NULL || worker_is_forked(worker)) {
+        return; /* a child's copy is the parent's */
+    }
+    if (worker->umx != NULL && !worker_is_mine(worker)) {
+        (void)event_drop_comm(worker, umx);
+        return;
+    }
+    umx_comm_destroy(umx);
+    if (worker->umx != NULL) {
+        worker_schedule_drain(worker);
+    }
+}
+
+static int
+comm_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(op));
+    Py_VISIT(((CommObject *)op)->worker);
+    return 0;
+}
+
+static void
+comm_dealloc(PyObject *op)
+{
+    CommObject   *self = (CommObject *)op;
+    PyTypeObject *type = Py_TYPE(op);
+
+    PyObject_GC_UnTrack(op);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(op);
+    }
+    drop(self);
+    Py_CLEAR(self->worker);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* ---- what it is ------------------------------------------------------------
+ */
+
+static PyObject *
+get_rank(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject *self = (CommObject *)op;
+
+    return PyLong_FromLong((self->umx == NULL) ? -1 : umx_comm_rank(self->umx));
+}
+
+static PyObject *
+get_size(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject *self = (CommObject *)op;
+
+    return PyLong_FromLong((self->umx == NULL) ? 0 : umx_comm_size(self->umx));
+}
+
+static PyObject *
+get_name(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject *self = (CommObject *)op;
+
+    return PyUnicode_FromString((self->umx == NULL) ? "" :
+                                                      umx_comm_name(self->umx));
+}
+
+static PyObject *
+get_arrived(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject *self = (CommObject *)op;
+
+    return PyLong_FromLong(
+        (self->umx == NULL) ? 0 : umx_comm_num_arrived(self->umx));
+}
+
+static PyObject *
+get_worker(PyObject *op, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(((CommObject *)op)->worker);
+}
+
+static PyObject *
+get_failure(PyObject *op, void *Py_UNUSED(closure))
+{
+    CommObject      *self = (CommObject *)op;
+    umx_comm_failure failure;
+
+    if (self->umx == NULL || !umx_comm_get_failure(self->umx, &failure)) {
+        Py_RETURN_NONE;
+    }
+    return comm_error(self, UMX_ERR_RANK_FAILED, "failure", -1);
+}
+
+/* ---- its end ---------------------------------------------------------------
+ */
+
+PyDoc_STRVAR(abort_doc,
+             "abort($self, reason=None)\n--\n\n"
+             "End it on every rank: operations, pending and later ones, raise\n"
+             "UCXRankFailed, with `reason` in its text. Nothing if it is\n"
+             "closed, or has ended already.");
+
+static PyObject *
+comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+           PyObject *kwnames)
+{
+    static const char *const keywords[] = {"reason"};
+    CommObject              *self       = (CommObject *)op;
+    PyObject                *values[1];
+    const char              *reason = NULL;
+
+    if (args_parse("abort", args, nargs, kwnames, keywords, 1, 1, 0, values) <
+        0) {
+        return NULL;
+    }
+    if (values[0] != NULL && values[0] != Py_None) {
+        if (!PyUnicode_Check(values[0])) {
+            return PyErr_Format(PyExc_TypeError,
+                                "reason must be a str, not %.200s",
+                                Py_TYPE(values[0])->tp_name);
+        }
+        reason = PyUnicode_AsUTF8(values[0]);
+        if (reason == NULL) {
+            return NULL;
+        }
+    }
+    if (self->umx == NULL || self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (comm_check(self) < 0) {
+        return NULL;
+    }
+    umx_comm_abort(self->umx, reason);
+    worker_after_call(self->worker);
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(
+    close_doc,
+    "close($self, /)\n--\n\n"
+    "Leave it: the other ranks finish what this one has taken part in;\n"
+    "later operations that need it raise UCXRankFailed, which names\n"
+    "this rank. Operations under way here are aborted. A second call\n"
+    "does nothing.");
+
+static PyObject *
+comm_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CommObject *self = (CommObject *)op;
+
+    if (self->umx == NULL || self->worker->umx == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (comm_check(self) < 0) {
+        return NULL;
+    }
+    self->is_closed = true;
+    umx_comm_close(self->umx);
+    worker_after_call(self->worker);
+    worker_schedule_drain(self->worker);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(closed_doc, "closed($self, /)\n--\n\n"
+                         "True after close(), and when its worker has ended.");
+
+static PyObject *
+comm_closed(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    CommObject *self = (CommObject *)op;
+
+    return PyBool_FromLong(self->is_closed || self->umx == NULL ||
+                           self->worker->umx == NULL);
+}
+
+#define METHOD(name, function)                                   \
+    {                                                            \
+        name, (PyCFunction)(void (*)(void))comm_##function,      \
+            METH_FASTCALL | METH_KEYWORDS, comm_##function##_doc \
+    }
+
+static PyMethodDef comm_methods[] = {
+    METHOD("_create", create),
+    METHOD("send", send),
+    METHOD("isend", send),
+    METHOD("recv", recv),
+    METHOD("irecv", recv),
+    METHOD("probe", probe),
+    METHOD("iprobe", iprobe),
+    METHOD("improbe", improbe),
+    METHOD("bcast", bcast),
+    METHOD("gather", gather),
+    METHOD("scatter", scatter),
+    METHOD("allgather", allgather),
+    METHOD("allgatherv", allgatherv),
+    METHOD("alltoall", alltoall),
+    METHOD("alltoallv", alltoallv),
+    METHOD("alltoall_buffers", alltoall_buffers),
+    METHOD("reduce", reduce),
+    METHOD("allreduce", allreduce),
+    METHOD("split", split),
+    {"barrier", comm_barrier, METH_NOARGS, comm_barrier_doc},
+    {"abort", (PyCFunction)(void (*)(void))comm_abort,
+     METH_FASTCALL | METH_KEYWORDS, abort_doc},
+    {"close", comm_close, METH_NOARGS, close_doc},
+    {"closed", comm_closed, METH_NOARGS, closed_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef comm_getset[] = {
+    {"rank", get_rank, NULL, "This process's rank, from 0.", NULL},
+    {"size", get_size, NULL, "How many ranks there are.", NULL},
+    {"name", get_name, NULL, "Its name; \"\" if it was given none.", NULL},
+    {"worker", get_worker, NULL, "The worker that moves its messages.", NULL},
+    {"failure", get_failure, NULL,
+     "The UCXRankFailed that operations raise, once it has failed; or None.",
+     NULL},
+    {"_arrived", get_arrived, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef comm_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CommObject, weakrefs), READONLY,
+     NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyDoc_STRVAR(comm_doc, "Communicator(worker)\n--\n\n"
+                       "Processes with ranks: see ucp.Communicator.");
+
+static PyType_Slot comm_slots[] = {
+    {Py_tp_doc, (void *)comm_doc}, {Py_tp_new, comm_new},
+    {Py_tp_dealloc, comm_dealloc}, {Py_tp_traverse, comm_traverse},
+    {Py_tp_methods, comm_methods}, {Py_tp_getset, comm_getset},
+    {Py_tp_members, comm_members}, {0, NULL},
+};
+
+PyType_Spec comm_spec = {
+    .name      = "ucp._ext.Communicator",
+    .basicsize = sizeof(CommObject),
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = comm_slots,
+};
