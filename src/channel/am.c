@@ -38,23 +38,40 @@ umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
     return umi_channel_send(ep, &what, buf, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_am_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const void *header, size_t header_len,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, id, header, header_len, buf, params, req_p))
+
 umx_status
 umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
             const umx_buffer *buf, const umx_op_params *params,
             umx_request **req_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_am_send_locked(ep, id, header, header_len, buf, params,
+                                  req_p);
+    }
     return is_users(id) ? umi_am_message_send(ep, id, header, header_len, buf,
                                               params, req_p) :
                           UMX_ERR_OUT_OF_RANGE;
 }
+
+UMI_LOCKED(umx_status, umx_am_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const umx_buffer *small,
+            const umx_op_params *params, umx_request **req_p,
+            umx_message **message_p),
+           (ep, id, small, params, req_p, message_p))
 
 umx_status
 umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
             const umx_op_params *params, umx_request **req_p,
             umx_message **message_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_am_recv_locked(ep, id, small, params, req_p, message_p);
+    }
     if (!is_users(id)) {
         return UMX_ERR_OUT_OF_RANGE;
     }

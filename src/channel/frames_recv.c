@@ -190,11 +190,18 @@ post(umi_channel *channel, const umx_frames_target *target,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_frames_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_frames_target *target,
+            const umx_op_params *params, umx_request **req_p),
+           (ep, number, target, params, req_p))
+
 umx_status
 umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
                 const umx_op_params *params, umx_request **req_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_frames_recv_locked(ep, number, target, params, req_p);
+    }
     static const umx_buffer none;
 
     umx_frames_target where = *target;
@@ -214,12 +221,20 @@ umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
     return post(channel, &where, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_frames_recv_message, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_op_params *params,
+            umx_request **req_p, umx_message **message_p),
+           (ep, number, params, req_p, message_p))
+
 umx_status
 umx_frames_recv_message(umx_ep *ep, uint16_t number,
                         const umx_op_params *params, umx_request **req_p,
                         umx_message **message_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_frames_recv_message_locked(ep, number, params, req_p,
+                                              message_p);
+    }
     static const umx_frames_target nowhere;
 
     umi_channel *channel;

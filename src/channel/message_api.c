@@ -95,11 +95,18 @@ recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
     return status;
 }
 
+UMI_LOCKED(umx_status, umx_message_recv, (*message_p)->worker,
+           (umx_message * *message_p, const umx_buffer *buf,
+            const umx_op_params *params, umx_request **req_p),
+           (message_p, buf, params, req_p))
+
 umx_status
 umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
-    UMI_GUARD((*message_p)->worker);
+    if (UMI_IS_UNLOCKED_IF_ANY((*message_p)->worker)) {
+        return umx_message_recv_locked(message_p, buf, params, req_p);
+    }
     static const umx_match any = {.flags = UMX_MATCH_ANY};
 
     umx_message *message = *message_p;

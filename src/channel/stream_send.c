@@ -129,11 +129,18 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
 /* ---- public --------------------------------------------------------------
  */
 
+UMI_LOCKED(umx_status, umx_stream_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, buf, params, req_p))
+
 umx_status
 umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
                 umx_request **req_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_stream_send_locked(ep, buf, params, req_p);
+    }
     umi_channel *channel;
     umx_status   status = check_send(ep, &channel);
 

@@ -63,7 +63,6 @@ enum {
 static struct {
     pthread_mutex_t lock; /* held during fork() */
     umi_list        workers;
-    unsigned        generation;
     unsigned        users;    /* contexts of this process */
     int             probe_fd; /* in UCX's epoll set; or -1 */
     bool            is_lost;  /* a child that could not be put in order */
@@ -83,11 +82,7 @@ static struct {
     .epoll_fd = -1,
 };
 
-unsigned
-umi_fork_generation(void)
-{
-    return self.generation;
-}
+unsigned umi_forks;
 
 /* ---- the probe -----------------------------------------------------------
  */
@@ -466,7 +461,7 @@ after_fork_in_parent(void)
 static void
 after_fork_in_child(void)
 {
-    self.generation++;
+    umi_forks++;
     umi_watch_in_child();
     if (self.probe_fd >= 0) {
         self.is_lost = !take_over_epoll();

@@ -7,9 +7,15 @@
 
 struct umi_guard;
 
+extern unsigned umi_forks; /* for the next */
+
 /* Give the number of forks that led to this process: an object of another
  * generation is the parent's. */
-unsigned umi_fork_generation(void);
+static inline unsigned
+umi_fork_generation(void)
+{
+    return umi_forks;
+}
 
 /* Around the life of each context of UCX. */
 umx_status umi_fork_enter(void);

@@ -13,19 +13,6 @@ enum {
     FORK_TIMEOUT_MS = 100 /* then fork() goes on */
 };
 
-static inline uintptr_t
-self_id(void)
-{
-    return (uintptr_t)pthread_self();
-}
-
-static inline bool
-is_mine(const umi_guard *guard)
-{
-    return atomic_load_explicit(&guard->holder, memory_order_relaxed) ==
-           self_id();
-}
-
 /* A child has the lock as it was in its parent. */
 static inline bool
 is_parents(const umi_guard *guard)
@@ -39,7 +26,7 @@ umi_guard_lock(umi_guard *guard)
     if (is_parents(guard)) {
         return;
     }
-    if (is_mine(guard)) {
+    if (umi_guard_is_held(guard)) {
         guard->depth++;
         return;
     }
@@ -48,7 +35,7 @@ umi_guard_lock(umi_guard *guard)
         pthread_mutex_lock(&guard->lock);
         atomic_fetch_sub(&guard->wanted, 1);
     }
-    atomic_store(&guard->holder, self_id());
+    atomic_store(&guard->holder, umi_thread_id());
     guard->depth = 1;
 }
 
@@ -68,7 +55,7 @@ is_to_wake(umi_guard *guard)
 
     return guard->is_asleep &&
            (!worker->is_armed ||
-            umi_timers_deadline(&worker->timers) < guard->deadline_ns);
+            umi_worker_deadline(worker) < guard->deadline_ns);
 }
 
 static void
@@ -197,7 +184,7 @@ umi_guard_before_fork(umi_guard *guard)
     struct timespec until;
     int             error;
 
-    if (is_mine(guard)) {
+    if (umi_guard_is_held(guard)) {
         return false; /* a callback forks */
     }
     clock_gettime(CLOCK_REALTIME, &until);

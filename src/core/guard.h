@@ -32,7 +32,7 @@ typedef struct umi_put_off {
 
 typedef struct umi_guard {
     pthread_mutex_t    lock;
-    _Atomic(uintptr_t) holder;      /* pthread_self() of who has it, or 0 */
+    _Atomic(uintptr_t) holder;      /* umi_thread_id() of who has it, or 0 */
     atomic_uint        wanted;      /* calls that wait for it */
     atomic_uint        entries;     /* (P) calls of the program so far */
     atomic_bool        is_reserved; /* a call of the program's is to come */
@@ -82,6 +82,49 @@ umi_guard_enter(umi_guard *guard)
     __attribute__((cleanup(umi_guard_leave))) \
     umi_guard *const umi_guard_of_call =      \
         umi_guard_enter((worker) != NULL ? (worker)->guard : NULL)
+
+/* A number of the calling thread's, not 0; no call where the compiler knows. */
+static inline uintptr_t
+umi_thread_id(void)
+{
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+    return (uintptr_t)__builtin_thread_pointer();
+#else
+    return (uintptr_t)pthread_self();
+#endif
+}
+
+/* Does the calling thread hold the lock? */
+static inline bool
+umi_guard_is_held(const umi_guard *guard)
+{
+    return atomic_load_explicit(&guard->holder, memory_order_relaxed) ==
+           umi_thread_id();
+}
+
+/* Has `worker` a lock that the calling thread does not hold? */
+#define UMI_IS_UNLOCKED(worker)                      \
+    (__builtin_expect((worker)->guard != NULL, 0) && \
+     !umi_guard_is_held((worker)->guard))
+
+/* UMI_IS_UNLOCKED() of what outlives its worker: `worker` may be NULL. */
+#define UMI_IS_UNLOCKED_IF_ANY(worker) \
+    (__builtin_expect((worker) != NULL, 1) && UMI_IS_UNLOCKED(worker))
+
+/* UMI_GUARD() for functions that run for each message, which costs a worker
+ * without a thread one branch, and no registers. Define name_locked(), which
+ * calls `name` with the lock held. `name` begins with
+ *
+ *     if (UMI_IS_UNLOCKED(worker)) {
+ *         return name_locked(...);
+ *     }
+ */
+#define UMI_LOCKED(type, name, worker, parameters, arguments)            \
+    static __attribute__((noinline, cold)) type name##_locked parameters \
+    {                                                                    \
+        UMI_GUARD(worker);                                               \
+        return name arguments;                                           \
+    }
 
 /* Is the calling thread the progress thread of `worker`, in a call? Any thread.
  */

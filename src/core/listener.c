@@ -388,6 +388,7 @@ umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     struct sockaddr_storage bound;
     socklen_t               len = sizeof(bound);
 
@@ -416,5 +417,6 @@ umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
 bool
 umx_listener_is_dual(const umx_listener *listener)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     return listener->is_dual;
 }

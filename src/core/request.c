@@ -157,7 +157,6 @@ umx_request_cancel(umx_request *req)
 umx_status
 umx_request_status(const umx_request *req)
 {
-    UMI_GUARD(req->worker);
     return req->is_done ? req->status : UMX_INPROGRESS;
 }
 

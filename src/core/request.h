@@ -16,9 +16,9 @@
 
 struct umi_ep_base;
 
-/* umx_op_params.flags: the callbacks are the library's own, and run in the
+/* UMX_OP_FLAG_LAYER: the callbacks are the library's own, and run in the
  * progress thread, too. */
-#define UMI_OP_FLAG_INTERNAL (UINT64_C(1) << 63)
+#define UMI_OP_FLAG_INTERNAL (UINT64_C(1) << 30)
 
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {

@@ -142,17 +142,13 @@ wake_up(umx_worker *worker, umi_wait *wait, umx_memh *memh)
 }
 
 /* Let the lookouts look. One may stop any other, so they are taken one by one.
- * The progress thread has the program do it. */
+ */
 static bool
 look_out(umx_worker *worker, bool is_awake)
 {
     umi_list all;
     bool     is_any_new = false;
 
-    if (worker->is_in_thread) {
-        worker->guard->is_tell_due |= !umi_list_is_empty(&worker->lookouts);
-        return false;
-    }
     umi_list_init(&all);
     umi_list_splice(&all, &worker->lookouts);
     while (!umi_list_is_empty(&all)) {

@@ -36,7 +36,6 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->eps);
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
-    umi_list_init(&worker->program_timers);
     umi_list_init(&worker->rkeys);
     umi_list_init(&worker->old_engines);
     umi_list_init(&worker->stuck);
@@ -106,7 +105,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     init_lists(worker, hooks);
     worker->hooks      = hooks;
     worker->context    = context;
-    worker->owner      = pthread_self();
+    worker->owner      = umi_thread_id();
     worker->generation = context->generation;
     worker->turn_ticks = umi_ticks_from_ns(context->config.drain_ns);
     if (!make_identity(worker)) {
@@ -376,6 +375,7 @@ umx_worker_fd(const umx_worker *worker)
 void *
 umx_worker_handle(const umx_worker *worker)
 {
+    UMI_GUARD(worker);
     return worker->engine->ucp;
 }
 
@@ -395,13 +395,8 @@ umx_worker_is_owner(const umx_worker *worker)
 void
 umx_worker_adopt(umx_worker *worker)
 {
-    worker->owner = pthread_self();
-}
-
-void
-umx_worker_share(umx_worker *worker, bool is_shared)
-{
-    worker->is_shared = is_shared;
+    UMI_GUARD(worker);
+    worker->owner = umi_thread_id();
 }
 
 void
@@ -660,8 +655,8 @@ umi_timer_init(umi_timer *timer, umi_timer_fn fn)
     timer->fn = fn;
 }
 
-static void
-start_timer(umi_list *timers, umi_timer *timer, uint64_t timeout_ns)
+void
+umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
 {
     uint64_t  now = umi_clock_ns();
     umi_node *pos;
@@ -672,7 +667,7 @@ start_timer(umi_list *timers, umi_timer *timer, uint64_t timeout_ns)
     }
     timer->deadline_ns = now + timeout_ns;
     /* Search from the end: most timers have the same timeout. */
-    for (pos = timers->prev; pos != timers; pos = pos->prev) {
+    for (pos = worker->timers.prev; pos != &worker->timers; pos = pos->prev) {
         if (umi_container_of(pos, umi_timer, node)->deadline_ns <=
             timer->deadline_ns) {
             break;
@@ -682,29 +677,17 @@ start_timer(umi_list *timers, umi_timer *timer, uint64_t timeout_ns)
 }
 
 void
-umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns)
-{
-    start_timer(&worker->timers, timer, timeout_ns);
-}
-
-void
-umi_timer_start_of_program(umx_worker *worker, umi_timer *timer,
-                           uint64_t timeout_ns)
-{
-    start_timer(&worker->program_timers, timer, timeout_ns);
-}
-
-void
 umi_timer_stop(umi_timer *timer)
 {
     umi_node_remove(&timer->node);
 }
 
-static void
-run_timers(umx_worker *worker, umi_list *timers)
+void
+umi_worker_run_timers(umx_worker *worker)
 {
-    while (!umi_list_is_empty(timers)) {
-        umi_timer *timer = umi_container_of(timers->next, umi_timer, node);
+    while (!umi_list_is_empty(&worker->timers)) {
+        umi_timer *timer = umi_container_of(worker->timers.next, umi_timer,
+                                            node);
 
         if (timer->deadline_ns > umi_clock_ns()) {
             return;
@@ -715,30 +698,18 @@ run_timers(umx_worker *worker, umi_list *timers)
     }
 }
 
-void
-umi_worker_run_timers(umx_worker *worker)
-{
-    run_timers(worker, &worker->timers);
-    if (!worker->is_in_thread) {
-        run_timers(worker, &worker->program_timers);
-    }
-}
-
 uint64_t
-umi_timers_deadline(const umi_list *timers)
+umi_worker_deadline(const umx_worker *worker)
 {
-    if (umi_list_is_empty(timers)) {
+    if (umi_list_is_empty(&worker->timers)) {
         return UINT64_MAX;
     }
-    return umi_container_of(timers->next, umi_timer, node)->deadline_ns;
+    return umi_container_of(worker->timers.next, umi_timer, node)->deadline_ns;
 }
 
 uint64_t
 umx_worker_deadline(const umx_worker *worker)
 {
     UMI_GUARD(worker);
-    uint64_t own        = umi_timers_deadline(&worker->timers);
-    uint64_t of_program = umi_timers_deadline(&worker->program_timers);
-
-    return (own < of_program) ? own : of_program;
+    return umi_worker_deadline(worker);
 }

@@ -112,7 +112,6 @@ struct umx_worker {
     bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
     bool         is_inside; /* in a (P) call */
     bool         is_destroy_due; /* a callback has destroyed it */
-    bool         is_shared;      /* by threads that have a lock */
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_old_engines;
@@ -124,7 +123,7 @@ struct umx_worker {
     uint64_t     turn_end;   /* 0: the owner has no turns */
     unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
-    pthread_t    owner;
+    uintptr_t    owner;     /* umi_thread_id() */
     umi_ids      eps_by_id; /* umi_ep_base.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
@@ -158,8 +157,7 @@ struct umx_worker {
     umi_list                eps;
     umi_list                listeners;
     umi_list                timers;
-    umi_list                program_timers; /* not run by the thread */
-    umi_list                rkeys;          /* umx_rkey.node */
+    umi_list                rkeys; /* umx_rkey.node */
     umi_list                dependents;
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
@@ -281,7 +279,7 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return (pthread_equal(worker->owner, pthread_self()) || worker->is_shared ||
+    return (worker->owner == umi_thread_id() ||
             umi_guard_is_in_thread(worker)) ?
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
@@ -317,11 +315,9 @@ void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);
-/* A timer of the program's. */
-void     umi_timer_start_of_program(umx_worker *worker, umi_timer *timer,
-                                    uint64_t timeout_ns);
-void     umi_timer_stop(umi_timer *timer);
-uint64_t umi_timers_deadline(const umi_list *timers);
+void umi_timer_stop(umi_timer *timer);
+/* umx_worker_deadline(), with the lock. */
+uint64_t umi_worker_deadline(const umx_worker *worker);
 /* Run what has expired. */
 void umi_worker_run_timers(umx_worker *worker);
 

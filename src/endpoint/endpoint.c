@@ -276,7 +276,7 @@ tell_state_later(umi_put_off *put_off)
 static void
 tell_state(umx_ep *ep)
 {
-    if (!umi_node_is_linked(&ep->untaken_node) &&
+    if (!umi_node_is_linked(&ep->untaken_node) && !ep->is_layers &&
         umi_worker_put_off(ep->base.worker, &ep->put_off, tell_state_later)) {
         ep->is_open_put_off |= (ep->state == UMX_EP_OPEN);
     } else {
@@ -542,12 +542,14 @@ umx_ep_retire(umx_ep *ep)
 umx_status
 umx_ep_peer_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_socket_address(&ep->socket, true, addr, len_p);
 }
 
 umx_status
 umx_ep_local_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_socket_address(&ep->socket, false, addr, len_p);
 }
 

@@ -116,13 +116,45 @@ umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer))
 void
 umx_timer_start(umx_worker *worker, umx_timer *timer, uint64_t timeout_ns)
 {
-    umi_timer_start_of_program(worker, timer_of(timer), timeout_ns);
+    UMI_GUARD(worker);
+    umi_timer_start(worker, timer_of(timer), timeout_ns);
 }
 
 void
 umx_timer_stop(umx_timer *timer)
 {
     umi_timer_stop(timer_of(timer));
+}
+
+/* ---- the progress thread -------------------------------------------------
+ */
+
+_Static_assert(UMX_OP_FLAG_LAYER == UMI_OP_FLAG_INTERNAL, "one flag");
+
+umx_guard *
+umx_worker_lock(umx_worker *worker)
+{
+    return (worker != NULL) ? umi_guard_enter(worker->guard) : NULL;
+}
+
+void
+umx_worker_unlock(umx_guard *guard)
+{
+    umi_guard_leave(&guard);
+}
+
+bool
+umx_worker_is_in_thread(const umx_worker *worker)
+{
+    return umi_guard_is_in_thread(worker);
+}
+
+void
+umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    ep->is_layers = true;
+    umx_ep_set_on_state(ep, fn, arg);
 }
 
 /* ---- the worker's end ----------------------------------------------------
@@ -155,6 +187,7 @@ umx_worker_get_context(const umx_worker *worker)
 void
 umx_worker_take_loans(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     worker->lend->takes_loans = true;
 }
 
@@ -168,6 +201,7 @@ name_of(const umx_loan *loan)
 umx_status
 umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name;
 
     if (umi_endpoint_check(ep) != UMX_OK ||
@@ -182,6 +216,7 @@ umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
 void
 umx_loan_end(umx_ep *ep, const umx_loan *loan)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name = name_of(loan);
 
     umi_lend_take_back(&ep->base, &name);
@@ -190,6 +225,7 @@ umx_loan_end(umx_ep *ep, const umx_loan *loan)
 umx_status
 umx_loan_read(umx_ep *ep, const umx_loan *loan, const umx_buffer *buf)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name = name_of(loan);
 
     return umi_lend_read_memory(&ep->base, &name, buf);
@@ -210,12 +246,21 @@ is_layers(uint16_t id)
     return id >= UMX_AM_ID_LAYER_MIN && id < UMX_AM_ID_MIN;
 }
 
+UMI_LOCKED(umx_status, umx_layer_am_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const void *header, size_t header_len,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, id, header, header_len, buf, params, req_p))
+
 umx_status
 umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
                   size_t header_len, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p)
 {
-    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_layer_am_send_locked(ep, id, header, header_len, buf, params,
+                                        req_p);
+    }
     return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
                                                params, req_p) :
                            UMX_ERR_OUT_OF_RANGE;
@@ -225,7 +270,7 @@ umx_status
 umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 {
     UMI_GUARD(worker);
-    return is_layers(id) ? umi_am_set_user(worker, id, fn, arg) :
+    return is_layers(id) ? umi_am_set_internal(worker, id, fn, arg) :
                            UMX_ERR_OUT_OF_RANGE;
 }
 

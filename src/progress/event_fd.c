@@ -54,10 +54,14 @@ umi_worker_poll(umx_worker *worker)
     return events;
 }
 
+UMI_LOCKED(unsigned, umx_worker_poll, worker, (umx_worker * worker), (worker))
+
 unsigned
 umx_worker_poll(umx_worker *worker)
 {
-    UMI_GUARD(worker);
+    if (UMI_IS_UNLOCKED(worker)) {
+        return umx_worker_poll_locked(worker);
+    }
     unsigned events;
 
     if (worker->generation != umi_fork_generation() ||
@@ -230,10 +234,15 @@ umx_worker_extend_turn(umx_worker *worker, uint64_t max_ns)
     worker->stats.extended_turns++;
 }
 
+UMI_LOCKED(umx_status, umx_worker_drain, worker, (umx_worker * worker),
+           (worker))
+
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
-    UMI_GUARD(worker);
+    if (UMI_IS_UNLOCKED(worker)) {
+        return umx_worker_drain_locked(worker);
+    }
     umx_status status = umi_worker_check(worker);
 
     if (status != UMX_OK) {

@@ -65,7 +65,7 @@ try_lock(umi_guard *guard)
         return false;
     }
     guard->depth = 1;
-    atomic_store(&guard->holder, (uintptr_t)pthread_self());
+    atomic_store(&guard->holder, umi_thread_id());
     if (atomic_exchange(&guard->is_reserved, false)) {
         unlock(guard); /* once: the call may never come */
         return false;
@@ -108,7 +108,7 @@ sleep_until_work(progress_thread *self)
         unlock(guard);
         return false;
     }
-    deadline           = umi_timers_deadline(&self->worker->timers);
+    deadline           = umi_worker_deadline(self->worker);
     guard->deadline_ns = deadline;
     guard->is_asleep   = true;
     unlock(guard);
@@ -240,7 +240,7 @@ umx_progress_start(umx_worker *worker)
     if (worker->guard != NULL) {
         return UMX_ERR_BUSY;
     }
-    if (worker->is_shared || worker->is_inside) {
+    if (worker->is_inside) {
         return UMX_ERR_UNSUPPORTED;
     }
     pthread_once(&once, watch_exit);
@@ -302,7 +302,7 @@ umx_progress_hold_off(umx_worker *worker, bool may_wait)
     }
     atomic_store(&guard->is_reserved, true);
     if (atomic_load(&guard->holder) != 0 &&
-        atomic_load(&guard->holder) != (uintptr_t)pthread_self()) {
+        atomic_load(&guard->holder) != umi_thread_id()) {
         if (!may_wait) {
             return false;
         }

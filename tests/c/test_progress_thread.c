@@ -71,9 +71,6 @@ test_it_starts_and_stops(void **state)
         }
         stop_thread(p);
     }
-    umx_worker_share(p->server_worker, true);
-    assert_int_equal(umx_progress_start(p->server_worker), UMX_ERR_UNSUPPORTED);
-    umx_worker_share(p->server_worker, false);
 }
 
 static void *
