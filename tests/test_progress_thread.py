@@ -13,6 +13,7 @@ import time
 
 import pytest
 from script import run_program
+from worlds import Ranks
 
 import ucp
 from ucp.testing import connected_pair, live_objects, until
@@ -262,6 +263,86 @@ async def test_the_collector_runs_at_every_allocation(connect_peer, transport):
                 await sending
     finally:
         gc.set_threshold(*before)
+
+
+HOLDS = """
+import ctypes, time
+
+HOLDER, TIME = int(os.environ["HOLDER"]), 2
+
+def hold_gil():
+    ctypes.PyDLL(None).usleep(TIME * 1_000_000)
+
+async def main():
+    comm = await connect(heartbeat=0.4)
+    pair = await comm.split(0 if comm.rank == HOLDER else 1)
+    array = np.full(100_000, comm.rank, dtype="f8")
+    data = np.arange(500_000, dtype="f8")
+    port = np.zeros(1, dtype="i8")
+    if comm.rank == HOLDER:
+        memory = ucp.Memory.register(data)
+        listener = ucp.create_listener(host="127.0.0.1")
+        port[0] = listener.port
+    await comm.bcast(port, HOLDER)
+    if comm.rank == HOLDER:
+        endpoints = [await anext(listener) for _ in range(2)]
+        for endpoint in endpoints:
+            await endpoint.send(memory.key)
+    else:
+        endpoint = await ucp.create_endpoint("127.0.0.1", int(port[0]))
+        remote = endpoint.remote(bytes(await endpoint.recv_obj()))
+    await comm.barrier()
+
+    ends = [comm.allreduce(array), comm.barrier()]
+    if comm.rank == HOLDER:
+        got = np.empty_like(data)
+        ends.append(comm.recv(got, (HOLDER + 1) % 3, 7))
+        with ucp.current_worker().run_in_thread():
+            hold_gil()
+            late = time.monotonic()
+            await asyncio.gather(*ends)
+            assert time.monotonic() - late < 1, "it was not done meanwhile"
+        assert (got == data).all()
+    else:
+        await asyncio.sleep(0.2)
+        start = time.monotonic()
+        for _ in range(100):
+            await pair.barrier()
+        for _ in range(20):
+            await endpoint.ping()
+        got = np.empty_like(data)
+        await remote.get(got)
+        assert (got == data).all()
+        await asyncio.gather(*ends)
+        if comm.rank == (HOLDER + 1) % 3:
+            await comm.send(data, HOLDER, 7)
+        took = time.monotonic() - start
+        assert took < TIME - 0.5, took
+    assert (array == 3).all()
+    await comm.barrier()  # nobody was taken for dead
+    comm.close()
+    pair.close()
+    if comm.rank == HOLDER:
+        memory.close()
+        listener.close()
+        for endpoint in endpoints:
+            endpoint.abort()
+    else:
+        endpoint.abort()
+    print("good")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("holder", [0, 2])  # the root has the heartbeats of all
+@pytest.mark.parametrize("tls", [None, "tcp"])
+def test_a_rank_that_holds_the_gil_serves_the_others(tls, holder, monkeypatch):
+    if tls is not None:
+        monkeypatch.setenv("UCX_TLS", tls)
+    monkeypatch.setenv("HOLDER", str(holder))
+    with Ranks(3, HOLDS) as ranks:
+        assert [ranks.end(rank) for rank in range(3)] == ["good"] * 3
 
 
 # ---- the loop goes on in the block -------------------------------------------
