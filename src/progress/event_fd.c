@@ -349,6 +349,13 @@ yield_until_done(umx_request *req)
     }
 }
 
+static bool
+is_in_callback(const umx_worker *worker)
+{
+    UMI_GUARD(worker); /* not the thread's call */
+    return worker->is_inside;
+}
+
 umx_status
 umx_request_wait(umx_request *req, uint64_t timeout_ns)
 {
@@ -357,7 +364,8 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
                                                             now + timeout_ns;
     umx_status status;
 
-    if (umi_worker_check(req->worker) == UMX_OK && !req->worker->is_inside) {
+    if (umi_worker_check(req->worker) == UMX_OK &&
+        !is_in_callback(req->worker)) {
         yield_until_done(req);
     }
     while (!req->is_done) {
