@@ -215,7 +215,8 @@ class Worker(_ext.Worker):
         outside of it, including ``await``. Callbacks and tasks still run in the
         event loop, and so not before the blocking code returns; without an event
         loop they run in the next ``progress()``. Blocks may overlap and nest: the
-        second thread ends with the last one.
+        second thread ends with the last one. Awaiting in a block takes some
+        microseconds longer.
 
         Raises:
             RuntimeError: the worker is closed, or belongs to another thread.

@@ -4,8 +4,8 @@
  * not call: one that computes, or holds a lock that others wait for.
  *
  * The thread answers peers: their puts and gets, rendezvous, pings, heartbeats,
- * connections and closes. It moves what the owner has posted. It calls nothing
- * of the program's: a callback that is due waits for the owner's next (P) call,
+ * connections and closes. It moves what the owner has posted, operations of
+ * communicators as well. It calls nothing of the program's: a callback that is due waits for the owner's next (P) call,
  * and runs in that. So nothing changes for callbacks, and a request that was
  * posted with `on_done` is done when that has run.
  *

@@ -10,7 +10,7 @@
 #include "core/worker.h"
 
 enum {
-    FORK_TIMEOUT_MS = 100 /* then fork() goes on */
+    FORK_TIMEOUT_MS = 1000 /* then fork() goes on */
 };
 
 /* A child has the lock as it was in its parent. */
@@ -181,11 +181,12 @@ umi_guard_take_put_off(umi_guard *guard)
 bool
 umi_guard_before_fork(umi_guard *guard)
 {
+    uintptr_t       holder = atomic_load(&guard->holder);
     struct timespec until;
     int             error;
 
-    if (umi_guard_is_held(guard)) {
-        return false; /* a callback forks */
+    if (holder != 0 && holder != atomic_load(&guard->thread_id)) {
+        return false; /* a callback forks, or waits for who forks */
     }
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += FORK_TIMEOUT_MS * 1000000L;

@@ -33,6 +33,7 @@ typedef struct umi_put_off {
 typedef struct umi_guard {
     pthread_mutex_t    lock;
     _Atomic(uintptr_t) holder;      /* umi_thread_id() of who has it, or 0 */
+    _Atomic(uintptr_t) thread_id;   /* of the thread; 0: it has not begun */
     atomic_uint        wanted;      /* calls that wait for it */
     atomic_uint        entries;     /* (P) calls of the program so far */
     atomic_bool        is_reserved; /* a call of the program's is to come */

@@ -194,6 +194,7 @@ run(void *arg)
     progress_thread self = {.guard = arg};
 
     self.worker = self.guard->worker;
+    atomic_store(&self.guard->thread_id, umi_thread_id());
     while (!is_stop_due(&self)) {
         bool has_slept = sleep_until_work(&self);
 
