@@ -29,10 +29,17 @@ def connect(rank=None, **options):
 
 
 def free_port():
-    """A port that nobody listens at."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port that nobody listens at.
+
+    Until the process ends, the system gives it to nobody else: a socket is left
+    there. A listener with SO_REUSEADDR can be opened at it nevertheless.
+    """
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    sock.detach()
+    return port
 
 
 def free_root():

@@ -229,6 +229,17 @@ UMX_API void *umx_worker_get_layer(const umx_worker *worker, uint16_t id);
  */
 UMX_API bool umx_ep_claim(umx_ep *ep);
 
+/**
+ * Find an endpoint that a peer has made from the worker's address and that
+ * nobody has taken yet; it stays in the queue.
+ * @param worker_id of the peer, UMX_WORKER_ID_SIZE bytes
+ * @param after     the endpoint that was found before, or NULL
+ * @return NULL: there is no other
+ */
+UMX_API umx_ep *umx_worker_find_addressed(const umx_worker *worker,
+                                          const uint8_t *worker_id,
+                                          const umx_ep *after);
+
 enum {
     UMX_WORKER_ID_SIZE = 16 /* bytes */
 };

@@ -103,8 +103,10 @@ umi_comm_register(umx_comm *comm)
         tell(comm, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
-        if (comm->ranks[i].member->is_dead) {
-            umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
+        const umi_member *member = comm->ranks[i].member;
+
+        if (member->is_dead && !member->is_suspect) {
+            umi_comm_lose(comm, member, "it had ended before");
         }
     }
     umi_hub_adopt(comm->group->hub);
@@ -288,10 +290,12 @@ umi_comm_on_failed(umx_comm *comm, umi_member *from,
         memcpy(comm->reason, failed->reason.data, len);
     }
     comm->reason[len] = '\0';
+    /* Who has an endpoint to this rank may hear of its end before it hears of
+     * the failure from anybody else. */
     revoke(comm, rank,
            (failed->cause < 0) ? (umx_status)failed->cause :
                                  UMX_ERR_RANK_FAILED,
-           from, comm->group->rank != 0);
+           from, false);
 }
 
 void

@@ -47,7 +47,8 @@ typedef struct umi_send {
     umi_node          node; /* comm->sends */
     umx_comm         *comm; /* held */
     umx_request      *req;
-    umx_request      *sub;     /* NULL: to oneself */
+    umx_request      *sub;     /* NULL: to oneself, or lost */
+    bool              is_lost; /* the rank may have ended */
     umx_comm_message *message; /* to oneself: it waits in `unexpected` */
     umx_buffer        buf;
     int               dest;
@@ -701,6 +702,8 @@ cancel_send(umx_request *req)
         send->message->send = NULL;
         free_message(send->message);
         end_send(send, UMX_ERR_CANCELED);
+    } else if (send->is_lost) {
+        end_send(send, UMX_ERR_CANCELED);
     }
 }
 
@@ -784,6 +787,47 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
     return UMX_OK;
 }
 
+/* Is the message lost because the rank may have ended? */
+static bool
+is_lost(const umx_comm *comm, int dest, umx_status status, const char *why)
+{
+    umi_member *member = comm->ranks[dest].member;
+
+    if (comm->is_revoked) {
+        return false;
+    }
+    umi_member_check(member, status, why);
+    return status < 0 && member->is_suspect;
+}
+
+/* The send ends with the communicator, once it is known which rank has failed.
+ */
+static void
+keep_lost(umi_send *send)
+{
+    send->sub     = NULL;
+    send->is_lost = true;
+}
+
+/* End the sends to `dest`, or to all (-1), that were lost. Callbacks may end
+ * others. */
+static void
+end_lost(umx_comm *comm, int dest, umx_status status)
+{
+    umi_node *node = comm->sends.next;
+
+    while (node != &comm->sends) {
+        umi_send *send = umi_container_of(node, umi_send, node);
+
+        if (send->is_lost && (dest == -1 || send->dest == dest)) {
+            end_send(send, status);
+            node = comm->sends.next;
+        } else {
+            node = node->next;
+        }
+    }
+}
+
 static void
 on_sent(umx_request *sub, umx_status status, void *arg)
 {
@@ -795,10 +839,11 @@ on_sent(umx_request *sub, umx_status status, void *arg)
     if (status == UMX_ERR_CANCELED) {
         comm->ranks[send->dest].num_sent--;
     }
-    if (status != UMX_OK && !comm->is_revoked && !comm->is_closed &&
-        !umx_request_is_cancelled(send->req)) {
-        umi_member_fail(comm->ranks[send->dest].member, status,
-                        umx_status_string(status));
+    if (status != UMX_OK && !comm->is_closed &&
+        !umx_request_is_cancelled(send->req) &&
+        is_lost(comm, send->dest, status, umx_status_string(status))) {
+        keep_lost(send);
+        return;
     }
     if (status != UMX_OK && comm->is_revoked) {
         status = UMX_ERR_RANK_FAILED;
@@ -851,12 +896,17 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return UMX_ERR_RANK_FAILED;
     }
     status = umi_member_ep(comm->ranks[dest].member, &ep);
-    if (status != UMX_OK) {
+    if (status != UMX_OK && !is_lost(comm, dest, status, NULL)) {
         return status;
     }
     send = new_send(comm, dest, buf, params);
     if (send == NULL) {
         return UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK) {
+        keep_lost(send);
+        *req_p = send->req;
+        return UMX_INPROGRESS;
     }
     sub_params.arg = send;
     len            = umi_comm_header_encode(&header, bytes);
@@ -870,8 +920,10 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return status;
     }
     send->sub = NULL;
-    if (umi_member_check(comm->ranks[dest].member, status)) {
-        status = UMX_ERR_RANK_FAILED;
+    if (is_lost(comm, dest, status, umx_ep_reason(ep))) {
+        keep_lost(send);
+        *req_p = send->req;
+        return UMX_INPROGRESS;
     }
     discard_send(send);
     return status;
@@ -883,13 +935,21 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
 void
 umi_match_rank_gone(umx_comm *comm, int rank)
 {
-    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+    umi_node *node = comm->posted.next;
+
+    umi_comm_hold(comm);
+    while (node != &comm->posted) {
         umi_recv *recv = umi_container_of(node, umi_recv, node);
 
         if (recv->source == rank) {
             end_recv(recv, UMX_ERR_RANK_FAILED);
+            node = comm->posted.next; /* its callback may end others */
+        } else {
+            node = node->next;
         }
     }
+    end_lost(comm, rank, UMX_ERR_RANK_FAILED);
+    umi_comm_put(comm);
 }
 
 void
@@ -909,6 +969,7 @@ umi_match_end(umx_comm *comm, umx_status status)
         }
         free_message(message);
     }
+    end_lost(comm, -1, status);
     if (comm->is_revoked) { /* nobody receives them */
         UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
             umi_send *send = umi_container_of(node, umi_send, node);

@@ -148,6 +148,19 @@ umi_addressed_claim(umx_ep *ep)
     return true;
 }
 
+umx_ep *
+umi_addressed_next(const umx_worker *worker, const umx_ep *ep)
+{
+    umi_addressed  *addressed = worker->addressed;
+    const umi_node *node;
+
+    if (addressed == NULL) {
+        return NULL;
+    }
+    node = (ep != NULL) ? ep->untaken_node.next : addressed->waiting.next;
+    return (node != &addressed->waiting) ? ep_of((umi_node *)node) : NULL;
+}
+
 /* ---- the address ---------------------------------------------------------
  */
 

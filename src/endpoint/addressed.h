@@ -23,6 +23,10 @@ typedef struct umi_addressed {
 /* umx_ep_claim(). */
 bool umi_addressed_claim(umx_ep *ep);
 
+/* The first in the queue of those that nobody has taken, or the one after `ep`;
+ * or NULL. */
+umx_ep *umi_addressed_next(const umx_worker *worker, const umx_ep *ep);
+
 /* umi_worker_destroy(): drop what was not taken. */
 void umi_addressed_abort(umx_worker *worker);
 void umi_addressed_fini(umx_worker *worker);

@@ -308,6 +308,20 @@ umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id)
     return true;
 }
 
+umx_ep *
+umx_worker_find_addressed(const umx_worker *worker, const uint8_t *worker_id,
+                          const umx_ep *after)
+{
+    umx_ep *ep = umi_addressed_next(worker, after);
+    uint8_t id[UMX_WORKER_ID_SIZE];
+
+    while (ep != NULL && (!umx_ep_peer_worker_id(ep, id) ||
+                          memcmp(id, worker_id, sizeof(id)) != 0)) {
+        ep = umi_addressed_next(worker, ep);
+    }
+    return ep;
+}
+
 bool
 umx_address_worker_id(const void *address, size_t len, uint8_t *id)
 {

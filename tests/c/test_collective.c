@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world */
+/* link: pair world port */
 #include "world.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world */
+/* link: pair world port */
 /* Communicators that are given back at odd moments, and ranks that lie. */
 #include "world.h"
 

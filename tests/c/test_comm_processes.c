@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: child */
+/* link: child port */
 /* Collective operations between processes of this host, which are killed and
  * stopped in the middle. */
 #include "child.h"
+#include "port.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <umx/umx.h>
 
@@ -234,24 +234,10 @@ be_late(const char *arg)
 /* ---- the test ------------------------------------------------------------
  */
 
-static uint16_t
-choose_port(void)
-{
-    struct sockaddr_in addr = {.sin_family      = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t          len  = sizeof(addr);
-    int                fd   = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    close(fd);
-    return ntohs(addr.sin_port);
-}
-
 static void
 start(child *children, const char *role)
 {
-    unsigned port = choose_port();
+    unsigned port = port_choose();
     char     arg[32];
 
     for (int rank = 0; rank < RANKS; rank++) {

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "port.h"
+
 enum {
     IDLE_STEPS = 100 /* of a millisecond, in which nothing comes */
 };
@@ -73,28 +75,13 @@ world_workers(world *w, int size)
     }
 }
 
-/* A port that was free a moment ago. */
-static uint16_t
-choose_port(void)
-{
-    struct sockaddr_in addr = {.sin_family      = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t          len  = sizeof(addr);
-    int                fd   = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    close(fd);
-    return ntohs(addr.sin_port);
-}
-
 umx_comm_params
 world_params(world *w, int rank)
 {
     static struct sockaddr_in addr;
 
     if (w->port == 0) {
-        w->port = choose_port();
+        w->port = port_choose();
     }
     addr = (struct sockaddr_in){.sin_family      = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
