@@ -312,6 +312,7 @@ umx_ep *
 umx_worker_find_addressed(const umx_worker *worker, const uint8_t *worker_id,
                           const umx_ep *after)
 {
+    UMI_GUARD(worker);
     umx_ep *ep = umi_addressed_next(worker, after);
     uint8_t id[UMX_WORKER_ID_SIZE];
 

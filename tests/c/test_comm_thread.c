@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world tsan */
+/* link: pair world port tsan */
 /* Communicators whose workers have progress threads: what is posted goes on
  * while no owner calls, and callbacks run in the owners' calls. */
 #include "world.h"
