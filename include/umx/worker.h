@@ -79,6 +79,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
  */
 UMX_API void umx_worker_begin_turn(umx_worker *worker);
 
+/** In a turn that `parts` tasks have waited for: begin the part of one. */
+UMX_API void umx_worker_divide_turn(umx_worker *worker, unsigned parts);
+
 /** True if the turn has used up its time. */
 UMX_API bool umx_worker_turn_is_over(const umx_worker *worker);
 

@@ -218,6 +218,12 @@ umx_worker_begin_turn(umx_worker *worker)
     worker->turn_end = (umi_ticks() + worker->turn_ticks) | 1; /* not 0 */
 }
 
+void
+umx_worker_divide_turn(umx_worker *worker, unsigned parts)
+{
+    worker->turn_end = (umi_ticks() + worker->turn_ticks / parts) | 1;
+}
+
 bool
 umx_worker_turn_is_over(const umx_worker *worker)
 {

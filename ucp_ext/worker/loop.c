@@ -219,15 +219,16 @@ worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
 static int
 add_reader(WorkerObject *self, int descriptor)
 {
+    PyObject *reader = Py_NewRef(self->readable_call); /* close() drops it */
     PyObject *fd     = PyLong_FromLong(descriptor);
     PyObject *result = NULL;
 
     if (fd != NULL) {
-        result = PyObject_CallMethodObjArgs(self->loop,
-                                            NAME(self->st, add_reader), fd,
-                                            self->readable_call, NULL);
+        result = PyObject_CallMethodObjArgs(
+            self->loop, NAME(self->st, add_reader), fd, reader, NULL);
     }
     Py_XDECREF(fd);
+    Py_DECREF(reader);
     Py_XDECREF(result);
     return (result == NULL) ? -1 : 0;
 }
@@ -280,15 +281,28 @@ worker_remove_told_reader(WorkerObject *self)
     }
 }
 
+/* Look up what the loop and the worker call of each other. The loop's code may
+ * close the worker: -1 with an exception. */
+static int
+find_calls(WorkerObject *self)
+{
+    self->call_soon = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
+    if (self->call_soon == NULL) {
+        return -1;
+    }
+    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
+    if (self->drain_call == NULL) {
+        return -1;
+    }
+    self->readable_call = PyObject_GetAttrString((PyObject *)self,
+                                                 "_on_readable");
+    return (self->readable_call == NULL) ? -1 : worker_check(self);
+}
+
 int
 worker_add_reader(WorkerObject *self)
 {
-    self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
-    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
-    self->readable_call = PyObject_GetAttrString((PyObject *)self,
-                                                 "_on_readable");
-    if (self->call_soon == NULL || self->drain_call == NULL ||
-        self->readable_call == NULL ||
+    if (find_calls(self) < 0 ||
         add_reader(self, umx_worker_fd(self->umx)) < 0) {
         return -1;
     }

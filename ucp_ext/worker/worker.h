@@ -33,6 +33,8 @@ struct WorkerObject {
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
     bool          is_turn_due; /* somebody waits for the loop's next turn */
+    unsigned      num_due;     /* tasks that do */
+    unsigned      num_parts;   /* of this turn, one of each that has waited */
     bool          has_asked;   /* worker_extend_turn(), in this turn */
     bool          is_shutting;
     PyObject     *raised;         /* KeyboardInterrupt or SystemExit, see
@@ -101,8 +103,20 @@ static inline void
 worker_begin_turn(WorkerObject *worker)
 {
     worker->has_asked = false;
+    worker->num_parts = worker->num_due;
+    worker->num_due   = 0;
     if (worker->loop != NULL && worker->umx != NULL) {
         umx_worker_begin_turn(worker->umx);
+    }
+}
+
+/* A task goes on that has waited for this turn. Without a part of its own it
+ * would find the turn over again, as others before it have used it up. */
+static inline void
+worker_begin_part(const WorkerObject *worker)
+{
+    if (worker->num_parts > 1 && worker->umx != NULL) {
+        umx_worker_divide_turn(worker->umx, worker->num_parts);
     }
 }
 
