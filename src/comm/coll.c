@@ -232,8 +232,8 @@ move(umi_coll *coll)
     return coll->num_pending == 0 && coll->status != UMX_INPROGRESS;
 }
 
-static void
-advance(umi_coll *coll)
+void
+umi_coll_advance(umi_coll *coll)
 {
     if (move(coll)) {
         end(coll);
@@ -375,7 +375,7 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     coll->num_pending--;
     umi_comm_hold(comm);
     if (status == UMX_OK || coll->status != UMX_INPROGRESS) {
-        advance(coll);
+        umi_coll_advance(coll);
     } else {
         fail(coll, xfer->rank, status, umx_status_string(status));
     }
@@ -398,10 +398,12 @@ static umx_op_params
 xfer_params(umi_xfer *xfer)
 {
     return (umx_op_params){
-        .field_mask = UMX_OP_FIELD_ON_DONE | UMX_OP_FIELD_ON_LOST,
-        .on_done    = on_xfer,
-        .on_lost    = on_xfer_lost,
-        .arg        = xfer,
+        .flags      = UMX_OP_FLAG_LAYER,
+        .field_mask = UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_ON_DONE |
+                      UMX_OP_FIELD_ON_LOST,
+        .on_done = on_xfer,
+        .on_lost = on_xfer_lost,
+        .arg     = xfer,
     };
 }
 
@@ -447,8 +449,7 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     }
     params = xfer_params(xfer);
     if (buf->len >= LEND_MIN) {
-        params.field_mask |= UMX_OP_FIELD_FLAGS;
-        params.flags = UMX_OP_FLAG_LEND;
+        params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes,
                                umi_comm_header_encode(&header, bytes), buf,
@@ -685,7 +686,7 @@ umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
         fail(coll, (int)header->source, status, umx_status_string(status));
     }
     coll->is_moving = was_moving;
-    advance(coll);
+    umi_coll_advance(coll);
     umi_comm_put(comm);
 }
 
@@ -701,7 +702,7 @@ umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
             xfer->round == round) {
             end_lent(xfer);
             umi_comm_hold(comm);
-            advance(coll);
+            umi_coll_advance(coll);
             umi_comm_put(comm);
             return;
         }

@@ -182,6 +182,7 @@ umx_comm_reason(const umx_comm *comm)
 bool
 umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_revoked) {
         *failure = comm->failure;
     }
@@ -332,6 +333,7 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
 void
 umx_comm_abort(umx_comm *comm, const char *reason)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_closed || comm->is_revoked) {
         return;
     }
@@ -438,6 +440,7 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
 void
 umx_comm_close(umx_comm *comm)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_closed) {
         return;
     }
@@ -471,6 +474,7 @@ is_alone(const umx_comm *comm)
 void
 umx_comm_destroy(umx_comm *comm)
 {
+    UMI_COMM_LOCK(comm);
     if (!comm->is_closed) {
         if (comm->ranks == NULL || !is_alone(comm)) {
             umx_comm_abort(comm, "given back without being closed");

@@ -204,6 +204,19 @@ struct umx_comm {
 void umi_comm_hold(umx_comm *comm);
 void umi_comm_put(umx_comm *comm);
 
+static inline void
+umi_comm_unlock(umx_guard *const *guard_p)
+{
+    if (*guard_p != NULL) {
+        umx_worker_unlock(*guard_p);
+    }
+}
+
+/* Keep the progress thread out until the end of the block. */
+#define UMI_COMM_LOCK(comm)                                                    \
+    __attribute__((cleanup(umi_comm_unlock))) umx_guard *const umi_comm_lock = \
+        umx_worker_lock((comm)->group->hub->worker)
+
 umx_comm *umi_comm_new(umi_group *group, const char *name);
 
 /* It has an id and ranks: `members`, of which this process is `rank`. */
@@ -346,6 +359,10 @@ umx_status umi_coll_new(umx_comm *comm, const umi_coll_type *type,
 /* Begin: what the posting call returns. */
 umx_status umi_coll_start(umi_coll *coll, const umx_op_params *params,
                           umx_request **req_p);
+
+/* Something that next() waits for has come, and counts as pending no longer.
+ * The operation may end. */
+void umi_coll_advance(umi_coll *coll);
 
 /* One that does not begin: free it. Returns `status`. */
 umx_status umi_coll_give_up(umi_coll *coll, umx_status status);

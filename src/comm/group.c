@@ -58,7 +58,7 @@ release_ep(umx_ep **ep_p)
 
     *ep_p = NULL;
     if (ep != NULL) {
-        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_layer_ep_set_on_state(ep, NULL, NULL);
         umx_ep_destroy(ep);
     }
 }
@@ -217,16 +217,15 @@ umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine)
     if (member->out == NULL) {
         member->out = ep;
     }
-    umx_ep_set_on_state(ep, on_state, member);
+    umx_layer_ep_set_on_state(ep, on_state, member);
 }
 
 umx_status
 umi_member_ep(umi_member *member, umx_ep **ep_p)
 {
     umx_worker        *worker = member->group->hub->worker;
-    umx_connect_params params = {.field_mask = UMX_CONNECT_FIELD_ON_STATE,
-                                 .on_state   = on_state,
-                                 .arg        = member};
+    umx_connect_params params = {.field_mask = 0};
+    umx_ep            *ep;
     umx_status         status;
 
     if (member->is_dead) {
@@ -237,12 +236,11 @@ umi_member_ep(umi_member *member, umx_ep **ep_p)
             return UMX_ERR_CLOSED;
         }
         status = umx_ep_connect_address(worker, member->address,
-                                        member->address_len, &params,
-                                        &member->mine);
+                                        member->address_len, &params, &ep);
         if (status != UMX_OK) {
             return status;
         }
-        member->out = member->mine;
+        umi_member_add_ep(member, ep, true);
     }
     *ep_p = member->out;
     return UMX_OK;
@@ -443,10 +441,13 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     size_t        header_len = umi_comm_header_encode(header, bytes);
     void         *copy       = malloc(len + 1); /* lent until it has gone */
     umx_buffer    buf        = {copy, len, UMX_MEMTYPE_HOST, NULL, NULL};
-    umx_op_params params     = {
-            .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = copy};
-    umx_request *req;
-    umx_status   status;
+    umx_op_params params     = {.flags      = UMX_OP_FLAG_LAYER,
+                                .field_mask = UMX_OP_FIELD_FLAGS |
+                                              UMX_OP_FIELD_ON_DONE,
+                                .on_done = on_sent,
+                                .arg     = copy};
+    umx_request  *req;
+    umx_status    status;
 
     if (copy == NULL) {
         return false;

@@ -241,10 +241,13 @@ on_bytes(umx_request *sub, umx_status status, void *arg)
 static umx_status
 receive(umi_recv *recv, umx_message **message_p)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_bytes, .arg = recv};
-    umx_buffer buf = recv->buf;
-    umx_status status;
+    umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_bytes,
+                            .arg     = recv};
+    umx_buffer    buf    = recv->buf;
+    umx_status    status;
 
     status = umx_message_recv(message_p, &buf, &params, &recv->sub);
     if (status != UMX_INPROGRESS) {
@@ -362,9 +365,11 @@ static void
 copy_here(umx_comm_message *message)
 {
     const void   *bytes  = umx_message_data(message->message);
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_copied,
-                            .arg        = message};
+    umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_copied,
+                            .arg     = message};
     umx_buffer    buf;
     umx_status    status;
 
@@ -525,6 +530,7 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                const umx_buffer *buf, const umx_op_params *params,
                umx_request **req_p, umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status        status = check_source(comm, source);
     umi_recv         *recv;
     umx_comm_message *message;
@@ -570,6 +576,7 @@ umx_status
 umx_comm_iprobe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                 umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status              status = check_source(comm, source);
     const umx_comm_message *message;
 
@@ -590,6 +597,7 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                       const umx_op_params *params, umx_request **req_p,
                       umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umx_comm_iprobe(comm, source, tag, mask, result);
     umi_recv  *recv;
 
@@ -613,6 +621,7 @@ umx_status
 umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                  umx_comm_message **message_p, umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status        status = umx_comm_iprobe(comm, source, tag, mask, result);
     umx_comm_message *message;
 
@@ -630,6 +639,7 @@ umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
 void
 umx_comm_message_return(umx_comm_message *message)
 {
+    UMI_COMM_LOCK(message->comm);
     umx_comm *comm = message->comm;
 
     message->is_taken = false;
@@ -645,6 +655,7 @@ umx_status
 umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
                const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK((*message_p)->comm);
     umx_comm_message *message = *message_p;
     umx_comm         *comm    = message->comm;
     umx_status        status  = umi_comm_status(comm);
@@ -855,12 +866,15 @@ umx_status
 umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
                const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umi_comm_header header = {.kind   = UMI_COMM_MESSAGE,
                               .source = (uint32_t)comm->rank,
                               .comm   = comm->id,
                               .number = tag};
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
-    umx_op_params   sub_params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+    umx_op_params   sub_params = {.flags      = UMX_OP_FLAG_LAYER,
+                                  .field_mask = UMX_OP_FIELD_FLAGS |
+                                                UMX_OP_FIELD_ON_DONE |
                                                 UMX_OP_FIELD_ON_LOST,
                                   .on_done = on_sent,
                                   .on_lost = on_send_lost};

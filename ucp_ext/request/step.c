@@ -150,6 +150,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!worker_is_mine(worker)) {
         return request_refuse_foreign_thread(self);
     }
+    worker_call_off(worker);
     if (self->is_deferred) {
         request_start(self);
     }

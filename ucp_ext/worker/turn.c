@@ -108,8 +108,7 @@ worker_extend_turn(WorkerObject *worker)
     PyObject *raised;
     uint64_t  ns;
 
-    if (worker->has_asked || worker->ready == NULL || worker->is_turn_due ||
-        worker_is_helper(worker)) {
+    if (worker->has_asked || worker->ready == NULL || worker->is_turn_due) {
         return false;
     }
     worker->has_asked = true;
