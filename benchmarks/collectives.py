@@ -1,27 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collective operations of ranks on this host: libumx in C against mpi4py.
 
-Microseconds, best of the rounds, the two alternating; "ratio" is what mpi4py
-takes by what libumx takes. Without mpi4py the others are measured alone.
+Microseconds, best of the rounds, all alternating; "ratio" is what mpi4py takes by
+what libumx takes. Without mpi4py the others are measured alone. With --python
+there are also ``ucp.sync.Communicator`` and ``ucp.Communicator``, on asyncio.
 
 python benchmarks/collectives.py [--ranks 2,4] [--rounds 5] [--seconds 0.05]
     [--operations barrier,bcast] [--sizes 8,64K] [--kinds memory,user]
-    [--mpi /venv/bin/python]
+    [--python] [--mpi /venv/bin/python]
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import atexit
 import functools
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import numpy
 from _contenders import human, libucx, sizes
 from _process import free_port
 
@@ -47,44 +52,137 @@ def program() -> str:
 
 
 class Side:
-    """Processes that do what lines of their standard input say."""
+    """Processes that do what lines of their standard input say.
 
-    def __init__(self, command: list[str]) -> None:
-        self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    The first tells how long that took.
+    """
+
+    def __init__(self, *commands: list[str]) -> None:
+        self._children = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for command in commands
+        ]
 
     def ask(self, line: str) -> str:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(line + "\n")
-        self._child.stdin.flush()
-        return self._child.stdout.readline().strip()
+        for child in self._children:
+            assert child.stdin is not None
+            child.stdin.write(line + "\n")
+            child.stdin.flush()
+        return self._read()
+
+    def _read(self) -> str:
+        assert self._children[0].stdout is not None
+        return self._children[0].stdout.readline().strip()
 
     def explain(self) -> Iterator[str]:
         line = self.ask("explain")
         while line:
             yield line
-            assert self._child.stdout is not None
-            line = self._child.stdout.readline().strip()
+            line = self._read()
 
     def close(self) -> None:
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait(30)
+        for child in self._children:
+            assert child.stdin is not None
+            child.stdin.close()
+        for child in self._children:
+            child.wait(30)
+
+
+def pin(rank: int) -> None:
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processors[rank % len(processors)]})
+
+
+def buffers(
+    operation: str, size: int, ranks: int, allocate: Callable[[int], Any]
+) -> tuple[Any, Any]:
+    many = ranks if operation in ("alltoall", "allgather") else 1
+    sent = allocate(size * (ranks if operation == "alltoall" else 1))
+    received = allocate(size * many)
+    # Memory of their own, not the system's page of zeros.
+    numpy.asarray(sent).view("u1")[:] = 1
+    numpy.asarray(received).view("u1")[:] = 1
+    return sent, received
+
+
+def call(
+    comm: Any, rank: int, ranks: int, line: str, allocate: Callable[[int], Any]
+) -> Callable[[], Any]:
+    """The operation that a line names, as a method of ``ucp``'s communicators."""
+    operation, size = line.split()[0], int(line.split()[1])
+    sent, received = buffers(operation, size, ranks, allocate)
+    counts = [0 if other == rank else size for other in range(ranks)]
+    match operation:
+        case "barrier":
+            return comm.barrier
+        case "bcast":
+            return functools.partial(comm.bcast, sent)
+        case "allgather":
+            return functools.partial(comm.allgather, sent, received)
+        case "alltoall":
+            return functools.partial(comm.alltoallv, sent, counts, received, counts)
+    sent, received = (numpy.asarray(one).view("f8") for one in (sent, received))
+    return functools.partial(comm.allreduce, sent, received)
+
+
+def allocator(kind: str) -> Callable[[int], Any]:
+    import ucp
+
+    if kind == "memory":
+        return ucp.Memory.allocate
+    return functools.partial(numpy.zeros, dtype="u1")
+
+
+def serve_sync(rank: int, ranks: int, port: int) -> None:
+    """A rank of ``ucp.sync``."""
+    import ucp.sync
+
+    pin(rank)
+    root = f"tcp://127.0.0.1:{port}"
+    with ucp.sync.Communicator.connect(root, rank, ranks) as comm:
+        for line in sys.stdin:
+            function = call(comm, rank, ranks, line, allocator(line.split()[2]))
+            times = int(line.split()[3])
+            function()
+            function()
+            comm.barrier()
+            started = time.perf_counter()
+            for _ in range(times):
+                function()
+            took = (time.perf_counter() - started) / times
+            comm.barrier()
+            print(took, flush=True)
+
+
+async def serve_asyncio(rank: int, ranks: int, port: int) -> None:
+    """A rank of ``ucp`` on an event loop."""
+    import ucp
+
+    pin(rank)
+    root = f"tcp://127.0.0.1:{port}"
+    async with await ucp.Communicator.connect(root, rank, ranks) as comm:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            function = call(comm, rank, ranks, line, allocator(line.split()[2]))
+            times = int(line.split()[3])
+            await function()
+            await function()
+            await comm.barrier()
+            started = time.perf_counter()
+            for _ in range(times):
+                await function()
+            took = (time.perf_counter() - started) / times
+            await comm.barrier()
+            print(took, flush=True)
 
 
 def serve_mpi(commands: IO[str]) -> None:
     """A rank of mpi4py. It sleeps while the others are measured."""
-    import os
-    import time
-
-    import numpy
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    processors = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {processors[comm.rank % len(processors)]})
+    pin(comm.rank)
     words = numpy.zeros(3, "i8")
     while True:
         if comm.rank == 0:
@@ -101,10 +199,9 @@ def serve_mpi(commands: IO[str]) -> None:
         if number < 0:
             return
         ranks, operation = comm.size, OPERATIONS[number]
-        many = ranks if operation in ("alltoall", "allgather") else 1
-        sent = numpy.zeros(size * (ranks if operation == "alltoall" else 1), "u1")
-        received = numpy.zeros(size * many, "u1")
-        sent[:] = received[:] = 1  # memory of its own, not the system's page of zeros
+        sent, received = buffers(
+            operation, size, ranks, functools.partial(numpy.zeros, dtype="u1")
+        )
         counts = [0 if rank == comm.rank else size for rank in range(ranks)]
         if operation == "barrier":
             function = comm.Barrier
@@ -147,37 +244,61 @@ def times_of(side: Side, line: str, seconds: float) -> int:
     return max(3, min(20000, int(seconds / took)))
 
 
-def measure(
-    ours: Side, mpi: Side | None, line: str, options: argparse.Namespace
-) -> tuple[float, float]:
-    sides = [ours] if mpi is None else [ours, mpi]
+def start_python(face: str, ranks: int) -> Side:
+    port = free_port()
+    return Side(
+        *(
+            [
+                sys.executable,
+                __file__,
+                "--serve",
+                face,
+                str(rank),
+                str(ranks),
+                str(port),
+            ]
+            for rank in range(ranks)
+        )
+    )
+
+
+def measure(sides: list[Side], line: str, options: argparse.Namespace) -> list[float]:
+    """Microseconds of each."""
     times = [times_of(side, line, options.seconds) for side in sides]
-    best = [float("inf")] * 2
+    best = [float("inf")] * len(sides)
     for _ in range(options.rounds):
         for i, side in enumerate(sides):
             best[i] = min(best[i], float(side.ask(f"{line} {times[i]}")))
-    return best[0] * 1e6, best[1] * 1e6
+    return [seconds * 1e6 for seconds in best]
 
 
 def compare(ranks: int, options: argparse.Namespace) -> None:
-    ours = Side([program(), str(free_port()), str(ranks)])
+    sides = {"umx": Side([program(), str(free_port()), str(ranks)])}
     mpi = start_mpi(options.mpi, ranks)
+    if mpi is not None:
+        sides["mpi4py"] = mpi
+    if options.python:
+        sides["sync"] = start_python("sync", ranks)
+        sides["asyncio"] = start_python("asyncio", ranks)
     print(f"\n{ranks} ranks")
-    print(f"{'operation':12}{'bytes':>6} kind{'mpi4py':>14}{'umx':>10}{'ratio':>7}")
+    names = "".join(f"{name:>10}" for name in sides)
+    print(f"{'operation':12}{'bytes':>6} {'kind':8}{names}{'ratio':>7}")
     for operation in options.operations.split(","):
         is_barrier = operation == "barrier"
         for size in [8] if is_barrier else sizes(options.sizes):
             for kind in ["user"] if is_barrier else options.kinds.split(","):
-                us, theirs = measure(ours, mpi, f"{operation} {size} {kind}", options)
+                line = f"{operation} {size} {kind}"
+                took = measure([*sides.values()], line, options)
+                us = dict(zip(sides, took, strict=True))
+                figures = "".join(f"{value:10.2f}" for value in us.values())
+                ratio = us.get("mpi4py", float("nan")) / us["umx"]
                 print(
-                    f"{operation:12}{human(size):>6} {kind:8}{theirs:10.2f}{us:10.2f}"
-                    f"{theirs / us:7.2f}",
+                    f"{operation:12}{human(size):>6} {kind:8}{figures}{ratio:7.2f}",
                     flush=True,
                 )
-    print("\n".join(ours.explain()))
-    for side in (ours, mpi):
-        if side is not None:
-            side.close()
+    print("\n".join(sides["umx"].explain()))
+    for side in sides.values():
+        side.close()
 
 
 def main() -> None:
@@ -189,10 +310,19 @@ def main() -> None:
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--mpi", default=sys.executable)
+    parser.add_argument("--python", action="store_true")
     parser.add_argument("--serve-mpi", action="store_true")
+    parser.add_argument("--serve", nargs=4)
     options = parser.parse_args()
     if options.serve_mpi:
         serve_mpi(sys.stdin)
+        return
+    if options.serve is not None:
+        face, *numbers = options.serve
+        if face == "sync":
+            serve_sync(*map(int, numbers))
+        else:
+            asyncio.run(serve_asyncio(*map(int, numbers)))
         return
     for ranks in options.ranks.split(","):
         compare(int(ranks), options)

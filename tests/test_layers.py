@@ -70,6 +70,72 @@ def layer_errors(path: Path) -> Iterator[str]:
             yield f"src/{layer}/{path.name} includes Python's {header}"
 
 
+# Public functions that take no lock of a worker that has a progress thread.
+UNLOCKED = {
+    "it takes no worker, nor anything under one": """
+        umx_address_check umx_address_worker_id umx_config_check umx_config_default
+        umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_layout_init
+        umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
+        umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
+        umx_buffer_write umx_metadata_add umx_metadata_find umx_metadata_fini
+        umx_metadata_init umx_metadata_is_valid umx_metadata_next
+        umx_worker_create""",
+    "any thread: it has a lock of its own": """
+        umx_context_config umx_context_create umx_context_handle umx_context_info
+        umx_context_options umx_context_release umx_ep_retire umx_heap_alloc
+        umx_heap_create umx_heap_destroy umx_heap_query umx_listener_retire
+        umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
+        umx_memh_close umx_memh_is_shared umx_memh_key umx_memh_notify
+        umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
+        umx_worker_is_in_thread umx_worker_signal umx_worker_submit""",
+    "it never changes": """
+        umx_comm_name umx_comm_rank umx_comm_size umx_ep_id
+        umx_request_get_class umx_request_state umx_rkey_is_readonly
+        umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
+       """,
+    "the thread does not change it: only the owner": """
+        umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
+        umx_message_data umx_message_frames umx_message_has_frames
+        umx_message_header umx_message_info umx_request_info
+        umx_request_is_cancelled umx_request_message umx_request_status
+        umx_request_tag_message umx_request_time_ns umx_tag_message_info
+        umx_worker_begin_turn
+        umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
+        umx_message_listener_reason umx_worker_turn_is_over""",
+    "a layer calls it with the lock": """
+        umx_timer_stop umx_worker_attach umx_worker_detach""",
+    "it locks where it has to": """
+        umx_progress_fd umx_progress_hold_off umx_progress_is_running
+        umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
+        umx_worker_unlock umx_worker_wait""",
+}
+LOCK = re.compile(r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|umx_worker_lock)\w*\(")
+DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
+DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+
+
+def test_public_functions_lock_the_progress_thread_out():
+    declared = {
+        name
+        for path in sources("include/umx/*.h")
+        for name in DECLARED.findall(COMMENT_OR_TEXT.sub(" ", path.read_text()))
+    }
+    bodies = {
+        name: body
+        for path in sources("src/*/*.c")
+        for name, body in DEFINED.findall(path.read_text())
+        if name in declared
+    }
+    assert len(bodies) > 240
+    assert declared - bodies.keys() == set()
+    known = {name for names in UNLOCKED.values() for name in names.split()}
+    unlocked = {name for name, body in bodies.items() if not LOCK.search(body)}
+    begin_locked = {name for name, body in bodies.items() if LOCK.search(body)}
+    assert unlocked - known == set()  # UMI_GUARD(), or a reason above
+    assert known & begin_locked <= set(UNLOCKED["it locks where it has to"].split())
+    assert known <= bodies.keys()
+
+
 def test_libraries_on_top_include_public_headers():
     files = sources(*(f"src/{room}/*.[ch]" for room in ON_TOP))
     assert files

@@ -2,12 +2,14 @@
 """Event loops come and go; processes end without ceremony."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
 from script import run_script
 
 import ucp
+from ucp import _ext
 from ucp.testing import connected_pair, live_objects
 
 _PING_PONG = """
@@ -243,3 +245,30 @@ def test_a_worker_without_a_loop_moves_by_progress():
     client.abort()
     accepted.clear()
     del listener
+
+
+@pytest.mark.parametrize("name", ["call_soon", "add_reader", "_ready"])
+def test_a_worker_that_its_loop_closes_at_once_is_closed(name):
+    """The loop's code finds the worker before anybody else has it."""
+    is_closing = False
+
+    class Loop(asyncio.SelectorEventLoop):
+        def __getattribute__(self, asked):
+            if asked == name and is_closing:
+                workers = [o for o in gc.get_objects() if isinstance(o, ucp.Worker)]
+                for worker in workers:
+                    _ext.Worker.abort(worker)
+            return super().__getattribute__(asked)
+
+    async def main():
+        nonlocal is_closing
+        is_closing = True
+        try:
+            with pytest.raises((RuntimeError, OSError)):
+                ucp.current_worker()
+        finally:
+            is_closing = False
+
+    ucp.reset()
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())

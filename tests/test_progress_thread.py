@@ -13,15 +13,26 @@ import time
 
 import pytest
 from script import run_program
+from worlds import Ranks
 
 import ucp
 from ucp.testing import connected_pair, live_objects, until
 
-NAME = "ucp progress"
+NAME = "umx progress"
 
 
 def helpers():
-    return [thread for thread in threading.enumerate() if thread.name == NAME]
+    """The numbers of the progress threads; they are no threads of Python."""
+    found = []
+    for tid in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{tid}/comm") as file:
+                name = file.read().strip()
+        except OSError:
+            continue  # it has just ended
+        if name == NAME:
+            found.append(tid)
+    return found
 
 
 class Gate:
@@ -164,6 +175,176 @@ async def test_a_close_is_answered_while_the_loop_is_blocked(
     assert await ep.recv_obj() == b"x"
 
 
+# ---- while this thread holds the GIL -------------------------------------------
+
+
+def hold_gil(seconds):
+    """Compute without letting go of the GIL, as some extensions do."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+async def test_the_gil_is_held_and_peers_are_served(start_peer):
+    """Gets, rendezvous, pings and heartbeats, while nothing of Python runs."""
+    peer = start_peer()
+    await peer.do(
+        """
+import time
+listener.close()
+ucp.reset()
+ucp.init(config=ucp.Config(heartbeat=0.3))
+listener = ucp.create_listener(host="127.0.0.1")
+"""
+    )
+    ep = await ucp.create_endpoint("127.0.0.1", await peer.do("listener.port"))
+    await peer.do("ep = await anext(listener)")
+    data = bytearray(os.urandom(1_000_000))
+    buffer = bytearray(3_000_000)
+    with ucp.Memory.register(data) as memory:
+        await ep.send(memory.key, tag=1)
+        await peer.do("remote = ep.remote(bytes(await ep.recv_obj(tag=1)))")
+        receiving = ep.recv(buffer, tag=2)
+        number = peer.begin(
+            """
+await asyncio.sleep(0.2)
+start = time.monotonic()
+pings = [await ep.ping() for _ in range(20)]
+got = bytearray(1_000_000)
+await remote.get(got)
+await ep.send(bytes([7]) * 3_000_000, tag=2)
+took = time.monotonic() - start
+await asyncio.sleep(1)
+state = ep.state
+"""
+        )
+        with ucp.current_worker().run_in_thread():
+            hold_gil(2)
+            assert not receiving.cancelled()
+            while not receiving.done():
+                time.sleep(0)
+        await receiving
+        await peer.result(number)
+        assert buffer == bytes([7]) * 3_000_000
+        assert await peer.do("bytes(got)") == data
+        assert await peer.do("state") == "open"
+        assert await peer.do("took") < 1
+    ep.abort()
+
+
+async def test_buffers_are_released_by_who_has_the_gil(connect_peer, transport, gate):
+    peer, ep = await connect_peer()
+    released = []
+    sendings = [ep.send(Finalized(bytearray(300_000), released)) for _ in range(10)]
+    number = peer.begin(f"for _ in range(10): await ep.recv_obj()\n{gate.open}")
+    with ucp.current_worker().run_in_thread():
+        hold_gil(0.2)
+        gate.wait()
+        assert released == []  # by the thread: nothing
+        await asyncio.gather(*sendings)
+    del sendings
+    await peer.result(number)
+    await until(lambda: len(released) == 10)
+    assert set(released) == {threading.current_thread().name}
+
+
+async def test_the_collector_runs_at_every_allocation(connect_peer, transport):
+    """Between what the thread has done and what the loop hears of it."""
+    peer, ep = await connect_peer()
+    peer.begin("for _ in range(40): await ep.send(await ep.recv_obj())")
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        with ucp.current_worker().run_in_thread():
+            for i in range(40):
+                data = bytes([i]) * (100_000 if i % 4 == 0 else 8)
+                sending = ep.send(data)
+                receiving = ep.recv_obj()
+                hold_gil(0.003)
+                assert await receiving == data
+                await sending
+    finally:
+        gc.set_threshold(*before)
+
+
+HOLDS = """
+import ctypes, time
+
+HOLDER, TIME = int(os.environ["HOLDER"]), 2
+
+def hold_gil():
+    ctypes.PyDLL(None).usleep(TIME * 1_000_000)
+
+async def main():
+    comm = await connect(heartbeat=0.4)
+    pair = await comm.split(0 if comm.rank == HOLDER else 1)
+    array = np.full(100_000, comm.rank, dtype="f8")
+    data = np.arange(500_000, dtype="f8")
+    port = np.zeros(1, dtype="i8")
+    if comm.rank == HOLDER:
+        memory = ucp.Memory.register(data)
+        listener = ucp.create_listener(host="127.0.0.1")
+        port[0] = listener.port
+    await comm.bcast(port, HOLDER)
+    if comm.rank == HOLDER:
+        endpoints = [await anext(listener) for _ in range(2)]
+        for endpoint in endpoints:
+            await endpoint.send(memory.key)
+    else:
+        endpoint = await ucp.create_endpoint("127.0.0.1", int(port[0]))
+        remote = endpoint.remote(bytes(await endpoint.recv_obj()))
+    await comm.barrier()
+
+    ends = [comm.allreduce(array), comm.barrier()]
+    if comm.rank == HOLDER:
+        got = np.empty_like(data)
+        ends.append(comm.recv(got, (HOLDER + 1) % 3, 7))
+        with ucp.current_worker().run_in_thread():
+            hold_gil()
+            late = time.monotonic()
+            await asyncio.gather(*ends)
+            assert time.monotonic() - late < 1, "it was not done meanwhile"
+        assert (got == data).all()
+    else:
+        await asyncio.sleep(0.2)
+        start = time.monotonic()
+        for _ in range(100):
+            await pair.barrier()
+        for _ in range(20):
+            await endpoint.ping()
+        got = np.empty_like(data)
+        await remote.get(got)
+        assert (got == data).all()
+        await asyncio.gather(*ends)
+        if comm.rank == (HOLDER + 1) % 3:
+            await comm.send(data, HOLDER, 7)
+        took = time.monotonic() - start
+        assert took < TIME - 0.5, took
+    assert (array == 3).all()
+    await comm.barrier()  # nobody was taken for dead
+    comm.close()
+    pair.close()
+    if comm.rank == HOLDER:
+        memory.close()
+        listener.close()
+        for endpoint in endpoints:
+            endpoint.abort()
+    else:
+        endpoint.abort()
+    print("good")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("holder", [0, 2])  # the root has the heartbeats of all
+@pytest.mark.parametrize("tls", [None, "tcp"])
+def test_a_rank_that_holds_the_gil_serves_the_others(tls, holder, monkeypatch):
+    if tls is not None:
+        monkeypatch.setenv("UCX_TLS", tls)
+    monkeypatch.setenv("HOLDER", str(holder))
+    with Ranks(3, HOLDS) as ranks:
+        assert [ranks.end(rank) for rank in range(3)] == ["good"] * 3
+
+
 # ---- the loop goes on in the block -------------------------------------------
 
 
@@ -277,7 +458,7 @@ async def test_an_idle_block_sleeps(connect_peer, transport, gate):
     receiving = ep.recv(bytearray(1))
 
     def switches():
-        path = f"/proc/self/task/{helper.native_id}/status"
+        path = f"/proc/self/task/{helper}/status"
         with open(path) as status:
             return int(
                 re.search(r"^voluntary_ctxt_switches:\t(\d+)$", status.read(), re.M)[1]
@@ -419,6 +600,7 @@ async def test_a_block_that_the_collector_ends():
         gathered = collect()
         if asyncio.iscoroutine(gathered):
             await gathered
+            await until(lambda: helpers() == [])  # the worker's thread ends it
         assert helpers() == []
 
 

@@ -2,6 +2,8 @@
 """The event loop gets its turn between awaits that need none."""
 
 import asyncio
+import threading
+import time
 
 import pytest
 from conftest import TLS
@@ -188,3 +190,160 @@ async def test_no_turn_is_longer_while_a_timer_is_due(short_budget):
         again()
         assert await extended_turns(client, server) == 0
         timer.cancel()
+
+
+@pytest.fixture
+def long_budget():
+    """Turns are over when a test says so."""
+    ucp.reset()
+    ucp.init(TLS["shm"], config=ucp.Config(drain=0.2))
+    yield 0.2
+    ucp.reset()
+
+
+async def test_no_turn_is_longer_while_another_request_waits_for_its_callback(
+    long_budget,
+):
+    async with connected_pair() as (client, server):
+        finished = await finished_receives(client, server, 32)
+        await asyncio.sleep(0)
+        seen = []
+        other = server.recv(bytearray(1), tag=2)
+        other.add_done_callback(seen.append)
+        await client.send(b"x", tag=2)
+        await arrive(client, server, [])
+        assert other.done()
+        assert seen == []
+        before = client.worker.stats()["extended_turns"]
+        end = time.perf_counter() + long_budget
+        while time.perf_counter() < end:
+            pass
+        await await_each(finished)
+        assert seen == [other]
+        assert client.worker.stats()["extended_turns"] == before
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Notes which threads call it, and that a task makes it tell its timers."""
+
+    def __init__(self):
+        self.callers = set()
+        self.look_at_timers = None
+        super().__init__()
+
+    def call_soon(self, *args, **kwargs):
+        self.callers.add(threading.get_ident())
+        return super().call_soon(*args, **kwargs)
+
+    @property
+    def _scheduled(self):
+        if self.look_at_timers is not None and asyncio.current_task(self) is not None:
+            self.look_at_timers()
+        return self._timers
+
+    @_scheduled.setter
+    def _scheduled(self, timers):
+        self._timers = timers
+
+
+async def finished_receives(client, server, count):
+    requests = [server.recv(bytearray(1)) for _ in range(count)]
+    await arrive(client, server, [b"x"] * count)
+    assert all(request.done() for request in requests)
+    return requests
+
+
+async def await_each(requests):
+    for request in requests:
+        await request
+
+
+def test_a_task_of_another_loop_leaves_this_ones_turns_alone(no_budget):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+            await asyncio.sleep(0)
+            is_asleep = threading.Event()
+            loop.call_later(0.001, is_asleep.set)
+
+            def elsewhere():
+                assert is_asleep.wait(50)
+                asyncio.run(await_each(finished))
+
+            before = client.worker.stats()["extended_turns"]
+            await asyncio.to_thread(elsewhere)
+            assert client.worker.stats()["extended_turns"] == before
+        assert loop.callers == {threading.get_ident()}
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_program_while_the_timers_are_looked_at_is_raised(
+    no_budget, error
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+
+            def end():
+                loop.look_at_timers = None
+                raise error
+
+            await asyncio.sleep(0)
+            loop.look_at_timers = end
+            await await_each(finished)
+
+    with asyncio.Runner(loop_factory=Loop) as runner, pytest.raises(error):
+        runner.run(main())
+
+
+def test_other_errors_of_the_timers_leave_turns_as_they_are(no_budget):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with connected_pair() as (client, server):
+            finished = await finished_receives(client, server, 64)
+            seen = []
+
+            def fail():
+                loop.look_at_timers = None
+                seen.append(1)
+                raise ValueError
+
+            await asyncio.sleep(0)
+            before = client.worker.stats()["extended_turns"]
+            loop.look_at_timers = fail
+            await await_each(finished[:16])
+            assert seen == [1]
+            assert client.worker.stats()["extended_turns"] == before
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+async def test_tasks_that_never_wait_share_the_turns(tasks):
+    ucp.reset()
+    ucp.init(TLS["shm"], config=ucp.Config(drain=1e-4))
+    counts = [0] * tasks
+    is_over = False
+
+    async def exchange(client, server, i):
+        buffer = bytearray(1)
+        while not is_over:
+            receiving = server.recv(buffer, tag=i)
+            await client.send(b"x", tag=i)
+            await receiving
+            counts[i] += 1
+
+    async with connected_pair() as (client, server):
+        async with asyncio.TaskGroup() as group:
+            for i in range(tasks):
+                group.create_task(exchange(client, server, i))
+            while max(counts) < 20000:
+                await asyncio.sleep(0)
+            is_over = True
+    assert min(counts) > max(counts) / 4

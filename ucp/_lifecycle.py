@@ -129,7 +129,6 @@ def _discard(worker: Worker) -> None:
 def _close_now(worker: Worker) -> None:
     """Close ``worker`` outside of its loop; waits for at most the close timeout."""
     if not worker.closed():
-        worker._stop_helper()
         _start_closing(worker)
         worker._run_until_closed(_context.close_timeout())
     _discard(worker)

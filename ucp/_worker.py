@@ -37,7 +37,6 @@ class Worker(_ext.Worker):
         "_dropped_listeners",
         "_endpoints",
         "_guard",
-        "_helper",
         "_listeners",
         "_message_listeners",
         "_submissions",
@@ -47,7 +46,6 @@ class Worker(_ext.Worker):
 
     _blocks: int  # of run_in_thread() that are open
     _guard: AsyncGenerator[None, None] | None
-    _helper: threading.Thread | None
     _submissions: set[Submission]
     _addressed: Waiters  # for endpoints from the worker's address
     _dropped_listeners: set[Listener]
@@ -70,7 +68,6 @@ class Worker(_ext.Worker):
         self._thread = threading.current_thread()
         self._blocks = 0
         self._guard = None
-        self._helper = None
         self._submissions = set()
         self._on_addressed = self._addressed.wake
         return self
@@ -210,17 +207,16 @@ class Worker(_ext.Worker):
         In ``with worker.run_in_thread(): compute()`` a second thread makes progress
         until the block ends: messages move, peers connect, heartbeats are answered
         and timeouts expire, although the event loop does not run. The second
-        thread sleeps when there is nothing to do. It needs the GIL to work, so
-        code that holds the GIL for long delays it.
+        thread sleeps when there is nothing to do, and while this thread makes
+        progress itself. It does not need the GIL, so peers are served also while
+        ``compute()`` holds it.
 
         In the block the thread of the worker may call everything that it may call
         outside of it, including ``await``. Callbacks and tasks still run in the
         event loop, and so not before the blocking code returns; without an event
         loop they run in the next ``progress()``. Blocks may overlap and nest: the
-        second thread ends with the last one.
-
-        Awaiting is slower in the block, since two threads wake up for each
-        message: use the block around blocking code only.
+        second thread ends with the last one. Awaiting in a block takes some
+        microseconds longer.
 
         Raises:
             RuntimeError: the worker is closed, or belongs to another thread.
@@ -232,31 +228,24 @@ class Worker(_ext.Worker):
             self._leave_block()
 
     def _enter_block(self) -> None:
-        self._check()
-        if self._share(True):
-            try:
-                self._helper = threading.Thread(
-                    target=self._run, name="ucp progress", daemon=True
-                )
-                self._helper.start()
-            except BaseException:
-                self._share(False)
-                self._helper = None
-                raise
+        self._set_thread(True)
         self._blocks += 1
 
     def _leave_block(self) -> None:
+        """Any thread may call: the collector may end a block."""
         self._blocks -= 1
-        if self._blocks == 0:
-            self._stop_helper()
+        if self._blocks != 0 or self.closed():
+            return
+        try:
+            self._check()
+        except RuntimeError:
+            self._submit(self._stop_unused_thread)
+        else:
+            self._set_thread(False)
 
-    def _stop_helper(self) -> None:
-        """End the second thread. Any thread may call: the collector may end a block."""
-        self._share(False)
-        helper = self._helper
-        if helper is not None and helper is not threading.current_thread():
-            helper.join()
-            self._helper = None
+    def _stop_unused_thread(self) -> None:
+        if self._blocks == 0:
+            self._set_thread(False)
 
     def abort(self) -> None:
         """End the worker and everything under it immediately.
@@ -264,9 +253,6 @@ class Worker(_ext.Worker):
         Listeners are closed, endpoints are closed by force, and pending requests
         and submissions are cancelled.
         """
-        if self._helper not in (None, threading.current_thread()) and not self.closed():
-            self._check()
-            self._stop_helper()
         super().abort()
         for submission in list(self._submissions):
             submission.abandon()

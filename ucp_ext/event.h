@@ -23,8 +23,8 @@
 typedef struct event event;
 
 typedef struct event_type {
-    /* Wherever libumx has been called, the helper thread included; appends it
-     * to the worker's `wakes` or `calls` where a call is due. */
+    /* Wherever libumx has been called; appends it to the worker's `wakes` or
+     * `calls` where a call is due. */
     void (*settle)(event *self);
     /* In the worker's thread. `is_direct`: by the event loop, no task is
      * running; else Python is called by call_soon(). */

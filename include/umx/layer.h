@@ -65,6 +65,39 @@ UMX_API void umx_request_lose(umx_request *req, umx_status status);
 /** Free a request that its posting call does not return. */
 UMX_API void umx_request_discard(umx_request *req);
 
+/* ---- the progress thread -------------------------------------------------
+ */
+
+enum {
+    /** umx_op_params.flags: the callbacks are of the layer, and run in the
+     * progress thread, too. */
+    UMX_OP_FLAG_LAYER = 1 << 30
+};
+
+/** The lock of a worker that has a progress thread. */
+typedef struct umi_guard umx_guard;
+
+/**
+ * Keep the progress thread out until umx_worker_unlock(). A layer's callbacks
+ * run in that thread as well, but for `on_done` and `on_lost` of operations
+ * without UMX_OP_FLAG_LAYER, so its public functions lock what they share with
+ * them. Calls nest.
+ *
+ * @param worker  or NULL
+ * @return what to unlock, which may outlive the worker; NULL: there is no
+ * thread
+ */
+UMX_API umx_guard *umx_worker_lock(umx_worker *worker);
+UMX_API void       umx_worker_unlock(umx_guard *guard);
+
+/** Is the calling thread the progress thread of `worker`? Then a layer calls
+ * nothing of the program's. */
+UMX_API bool umx_worker_is_in_thread(const umx_worker *worker);
+
+/** umx_ep_set_on_state() of a layer's endpoint. */
+UMX_API void umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn,
+                                       void *arg);
+
 /* ---- timers --------------------------------------------------------------
  */
 
@@ -153,10 +186,11 @@ typedef bool (*umx_look_fn)(void *arg);
  *
  * @return UMX_OK, UMX_ERR_NO_MEMORY
  */
-UMX_API UMX_MUST_CHECK umx_status
-umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
-                  umx_lookout **lookout_p);
-UMX_API void umx_lookout_stop(umx_lookout *lookout);
+UMX_API UMX_MUST_CHECK umx_status umx_lookout_start(umx_worker *worker,
+                                                    umx_memh   *memh,
+                                                    umx_look_fn fn, void *arg,
+                                                    umx_lookout **lookout_p);
+UMX_API void                      umx_lookout_stop(umx_lookout *lookout);
 
 /** Copy `len` bytes of the host's memory to a buffer, of a device, too.
  * UMX_OK, or what the driver says. */

@@ -18,6 +18,7 @@
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
+#include <umx/progress.h>
 #include <umx/request.h>
 #include <umx/rma.h>
 #include <umx/status.h>

@@ -79,6 +79,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_drain(umx_worker *worker);
  */
 UMX_API void umx_worker_begin_turn(umx_worker *worker);
 
+/** In a turn that `parts` tasks have waited for: begin the part of one. */
+UMX_API void umx_worker_divide_turn(umx_worker *worker, unsigned parts);
+
 /** True if the turn has used up its time. */
 UMX_API bool umx_worker_turn_is_over(const umx_worker *worker);
 
@@ -128,17 +131,7 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_submit(umx_worker *worker,
  * happened before. */
 UMX_API void umx_worker_adopt(umx_worker *worker);
 
-/**
- * Let any thread make the owner's calls, one at a time: all of them hold a lock
- * of the program's then, which callbacks may let go for a while. A call that
- * another thread makes meanwhile counts as made in that callback: a (P)
- * function does nothing, umx_worker_destroy() is put off. The owner;
- * `is_shared` false: any of those threads.
- */
-UMX_API void umx_worker_share(umx_worker *worker, bool is_shared);
-
-/** True for the owner thread in the owner process, and for all its threads
- * while the worker is shared. Any thread. */
+/** True for the owner thread in the owner process. Any thread. */
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);
 
 /**

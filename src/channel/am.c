@@ -38,21 +38,40 @@ umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
     return umi_channel_send(ep, &what, buf, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_am_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const void *header, size_t header_len,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, id, header, header_len, buf, params, req_p))
+
 umx_status
 umx_am_send(umx_ep *ep, uint16_t id, const void *header, size_t header_len,
             const umx_buffer *buf, const umx_op_params *params,
             umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_am_send_locked(ep, id, header, header_len, buf, params,
+                                  req_p);
+    }
     return is_users(id) ? umi_am_message_send(ep, id, header, header_len, buf,
                                               params, req_p) :
                           UMX_ERR_OUT_OF_RANGE;
 }
+
+UMI_LOCKED(umx_status, umx_am_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const umx_buffer *small,
+            const umx_op_params *params, umx_request **req_p,
+            umx_message **message_p),
+           (ep, id, small, params, req_p, message_p))
 
 umx_status
 umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
             const umx_op_params *params, umx_request **req_p,
             umx_message **message_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_am_recv_locked(ep, id, small, params, req_p, message_p);
+    }
     if (!is_users(id)) {
         return UMX_ERR_OUT_OF_RANGE;
     }
@@ -68,6 +87,7 @@ umx_am_recv(umx_ep *ep, uint16_t id, const umx_buffer *small,
 umx_status
 umx_am_probe(umx_ep *ep, uint16_t id, umx_recv_info *info)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return is_users(id) ? umi_channel_probe(ep, umi_channel_id(UMI_KIND_AM, id),
                                             &any, info) :
                           UMX_ERR_OUT_OF_RANGE;
@@ -125,13 +145,25 @@ tell_ready(umi_channel *channel)
     }
 }
 
+static void attach_user(umx_worker *worker, umi_am_user *user);
+
+static void
+attach_later(umi_put_off *put_off)
+{
+    umi_am_user *user = umi_container_of(put_off, umi_am_user, put_off);
+
+    attach_user(user->worker, user);
+}
+
 static void
 run_channel(umi_channel *channel)
 {
     umi_am_user *user = channel->user;
     umx_message *message;
 
-    if (user == NULL) {
+    if (user == NULL || umi_list_is_empty(&channel->unexpected) ||
+        (!user->is_internal &&
+         umi_worker_put_off(user->worker, &user->put_off, attach_later))) {
         return;
     }
     if (user->ready != NULL) {
@@ -192,7 +224,10 @@ set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, umx_am_ready_fn ready,
         if (user == NULL) {
             return UMX_ERR_NO_MEMORY;
         }
-        user->id = id;
+        user->id          = id;
+        user->is_internal = false;
+        user->worker      = worker;
+        umi_node_init(&user->put_off.node);
         umi_list_init(&user->channels);
         umi_list_append(&worker->am->users, &user->node);
     }
@@ -211,9 +246,21 @@ umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 }
 
 umx_status
+umi_am_set_internal(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
+{
+    umx_status status = set_user(worker, id, fn, NULL, arg);
+
+    if (status == UMX_OK) {
+        find_user(worker, id)->is_internal = true;
+    }
+    return status;
+}
+
+umx_status
 umx_worker_set_am_handler(umx_worker *worker, uint16_t id, umx_am_fn fn,
                           void *arg)
 {
+    UMI_GUARD(worker);
     return is_users(id) ? umi_am_set_user(worker, id, fn, arg) :
                           UMX_ERR_OUT_OF_RANGE;
 }
@@ -222,6 +269,7 @@ umx_status
 umx_worker_set_am_ready(umx_worker *worker, uint16_t id, umx_am_ready_fn fn,
                         void *arg)
 {
+    UMI_GUARD(worker);
     return is_users(id) ? set_user(worker, id, NULL, fn, arg) :
                           UMX_ERR_OUT_OF_RANGE;
 }
@@ -229,6 +277,7 @@ umx_worker_set_am_ready(umx_worker *worker, uint16_t id, umx_am_ready_fn fn,
 umx_message *
 umx_worker_take_am(umx_worker *worker, uint16_t id, umx_ep **ep_p)
 {
+    UMI_GUARD(worker);
     umi_am_user *user = find_user(worker, id);
 
     while (user != NULL && !umi_list_is_empty(&user->channels)) {
@@ -256,6 +305,7 @@ umi_am_users_fini(umx_worker *worker)
                                              umi_am_user, node);
 
         umi_node_remove(&user->node);
+        umi_node_remove(&user->put_off.node);
         forget_channels(user);
         free(user);
     }

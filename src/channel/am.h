@@ -14,6 +14,9 @@ typedef struct umi_am_user {
     umx_am_ready_fn ready;    /* instead, or NULL */
     umi_list        channels; /* umi_channel.user_node: with messages to take */
     void           *arg;
+    bool            is_internal; /* the library's: the thread calls `fn` */
+    umx_worker     *worker;
+    umi_put_off     put_off; /* of the calls that are due */
 } umi_am_user;
 
 /* The handlers of a worker. */
@@ -41,5 +44,10 @@ umx_status umi_am_message_send(umx_ep *ep, uint16_t id, const void *header,
                                umx_request        **req_p);
 umx_status umi_am_set_user(umx_worker *worker, uint16_t id, umx_am_fn fn,
                            void *arg);
+
+/* umi_am_set_user() of the library's own: the progress thread calls `fn`, too.
+ */
+umx_status umi_am_set_internal(umx_worker *worker, uint16_t id, umx_am_fn fn,
+                               void *arg);
 
 #endif

@@ -251,17 +251,21 @@ void
 umi_frames_read_part(umx_request *req, umx_message *message,
                      const umi_part *part)
 {
-    umx_request *lander = NULL;
+    umx_request *lander  = NULL;
+    bool         is_lost = false;
 
     if (message->storage == UMI_STORAGE_RNDV && req->ep->handle != NULL) {
-        lander = new_lander(req, umi_frames_op_of(req)->message->frames, part);
-        if (lander == NULL) {
-            set_status(req, UMX_ERR_NO_MEMORY);
-            umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
-                             UMX_ERR_NO_MEMORY);
-        }
+        lander  = new_lander(req, umi_frames_op_of(req)->message->frames, part);
+        is_lost = lander == NULL;
+    }
+    if (is_lost) {
+        set_status(req, UMX_ERR_NO_MEMORY);
     }
     read_part(req, message, part, lander);
+    if (is_lost) { /* not earlier: it takes the message that has the parts */
+        umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
+                         UMX_ERR_NO_MEMORY);
+    }
     umi_frames_check_read(req);
 }
 

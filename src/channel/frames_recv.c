@@ -190,10 +190,18 @@ post(umi_channel *channel, const umx_frames_target *target,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_frames_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_frames_target *target,
+            const umx_op_params *params, umx_request **req_p),
+           (ep, number, target, params, req_p))
+
 umx_status
 umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
                 const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_frames_recv_locked(ep, number, target, params, req_p);
+    }
     static const umx_buffer none;
 
     umx_frames_target where = *target;
@@ -213,11 +221,20 @@ umx_frames_recv(umx_ep *ep, uint16_t number, const umx_frames_target *target,
     return post(channel, &where, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_frames_recv_message, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_op_params *params,
+            umx_request **req_p, umx_message **message_p),
+           (ep, number, params, req_p, message_p))
+
 umx_status
 umx_frames_recv_message(umx_ep *ep, uint16_t number,
                         const umx_op_params *params, umx_request **req_p,
                         umx_message **message_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_frames_recv_message_locked(ep, number, params, req_p,
+                                              message_p);
+    }
     static const umx_frames_target nowhere;
 
     umi_channel *channel;
@@ -265,6 +282,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
                         size_t count, const umx_op_params *params,
                         umx_request **req_p)
 {
+    UMI_GUARD((*message_p)->worker);
     umx_frames_target target  = {.buffers = buffers, .count = count};
     umx_message      *message = *message_p;
     umx_request      *req;
@@ -313,6 +331,7 @@ umx_message_recv_frames(umx_message **message_p, const umx_buffer *buffers,
 void
 umx_message_unrecv_frames(umx_message *message, const umx_buffer *buffers)
 {
+    UMI_GUARD(message->worker);
     if (message->ep->base.worker == NULL) {
         umi_message_free_orphan(message);
     } else {

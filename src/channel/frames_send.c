@@ -311,7 +311,9 @@ static const umi_request_ops send_ops = {
 static umx_status
 send_all(umx_ep *ep, umx_request *req, umi_outgoing *what, const plan *p)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+    umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE |
                                           UMX_OP_FIELD_ON_LOST,
                             .on_done = umi_split_send_on_done,
                             .on_lost = umi_request_lose_whole,
@@ -368,11 +370,21 @@ send_parts(umx_ep *ep, umi_outgoing *what, const plan *p,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_frames_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t channel, const void *header,
+            size_t header_len, const umx_buffer *buffers, size_t count,
+            const umx_op_params *params, umx_request **req_p),
+           (ep, channel, header, header_len, buffers, count, params, req_p))
+
 umx_status
 umx_frames_send(umx_ep *ep, uint16_t channel, const void *header,
                 size_t header_len, const umx_buffer *buffers, size_t count,
                 const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_frames_send_locked(ep, channel, header, header_len, buffers,
+                                      count, params, req_p);
+    }
     umi_outgoing what   = {.channel = umi_channel_id(UMI_KIND_FRAMES, channel),
                            .flags   = UMI_FLAG_UNTAGGED};
     plan         p      = {.buffers    = buffers,

@@ -40,6 +40,7 @@ umx_status
 umx_channel_unrecv(umx_ep *ep, uint16_t number, const umx_recv_info *info,
                    const umx_buffer *buf)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_channel *channel;
     umx_status   status = umi_channel_check_recv(
           ep, umi_channel_id(UMI_KIND_MESSAGE, number), &channel);

@@ -95,10 +95,18 @@ recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
     return status;
 }
 
+UMI_LOCKED(umx_status, umx_message_recv, (*message_p)->worker,
+           (umx_message * *message_p, const umx_buffer *buf,
+            const umx_op_params *params, umx_request **req_p),
+           (message_p, buf, params, req_p))
+
 umx_status
 umx_message_recv(umx_message **message_p, const umx_buffer *buf,
                  const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY((*message_p)->worker)) {
+        return umx_message_recv_locked(message_p, buf, params, req_p);
+    }
     static const umx_match any = {.flags = UMX_MATCH_ANY};
 
     umx_message *message = *message_p;
@@ -145,6 +153,7 @@ umx_status
 umx_message_unrecv(umx_ep *ep, const umx_recv_info *info, const void *header,
                    size_t header_len, const umx_buffer *buf)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_channel *channel;
     umx_status   status;
 
@@ -169,6 +178,7 @@ umi_message_end_taken(umx_worker *worker, umx_ep *ep)
 void
 umx_message_return(umx_message *message)
 {
+    UMI_GUARD(message->worker);
     umx_worker *worker = message->worker;
     umx_ep     *ep     = message->ep;
 
@@ -196,6 +206,7 @@ umx_message_return(umx_message *message)
 void
 umx_message_drop(umx_message *message)
 {
+    UMI_GUARD(message->worker);
     umx_worker *worker = message->worker;
     umx_ep     *ep     = message->ep;
 

@@ -311,11 +311,20 @@ umi_channel_send(umx_ep *ep, const umi_outgoing *what, const umx_buffer *buf,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_channel_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t channel, const umx_match *match,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, channel, match, buf, params, req_p))
+
 umx_status
 umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_channel_send_locked(ep, channel, match, buf, params, req_p);
+    }
     bool         is_untagged = (match->flags & UMX_MATCH_UNTAGGED) != 0;
     umi_outgoing what        = {
                .channel = umi_channel_id(UMI_KIND_MESSAGE, channel),

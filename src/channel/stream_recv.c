@@ -456,11 +456,20 @@ start(umi_channel *channel, umx_request *req)
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_stream_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, const umx_buffer *buf, unsigned flags,
+            const umx_op_params *params, umx_request **req_p,
+            umx_recv_info *info),
+           (ep, buf, flags, params, req_p, info))
+
 umx_status
 umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
                 const umx_op_params *params, umx_request **req_p,
                 umx_recv_info *info)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_stream_recv_locked(ep, buf, flags, params, req_p, info);
+    }
     umi_channel *channel;
     umx_request *req;
     umx_status   status;
@@ -497,6 +506,7 @@ umx_stream_recv(umx_ep *ep, const umx_buffer *buf, unsigned flags,
 umx_status
 umx_stream_unrecv(umx_ep *ep, const umx_recv_info *info, const umx_buffer *buf)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_channel *channel;
     umx_status   status = umi_channel_check_recv(ep, UMI_STREAM_0, &channel);
 

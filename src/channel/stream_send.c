@@ -70,7 +70,9 @@ static const umi_request_ops pieces_ops = {
 static umx_status
 send_pieces(umx_ep *ep, umx_request *req)
 {
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+    umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE |
                                           UMX_OP_FIELD_ON_LOST,
                             .on_done = umi_split_send_on_done,
                             .on_lost = umi_request_lose_whole,
@@ -127,10 +129,18 @@ send_long(umx_ep *ep, umi_channel *channel, const umx_buffer *buf,
 /* ---- public --------------------------------------------------------------
  */
 
+UMI_LOCKED(umx_status, umx_stream_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, buf, params, req_p))
+
 umx_status
 umx_stream_send(umx_ep *ep, const umx_buffer *buf, const umx_op_params *params,
                 umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_stream_send_locked(ep, buf, params, req_p);
+    }
     umi_channel *channel;
     umx_status   status = check_send(ep, &channel);
 
@@ -160,9 +170,12 @@ on_end_sent(umx_request *req, umx_status status, void *arg)
 umx_status
 umx_stream_shutdown(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     static const umx_buffer    nothing;
-    static const umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                                         .on_done    = on_end_sent};
+    static const umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                                         .field_mask = UMX_OP_FIELD_FLAGS |
+                                                       UMX_OP_FIELD_ON_DONE,
+                                         .on_done = on_end_sent};
 
     umx_request *ignored;
     umi_channel *channel;

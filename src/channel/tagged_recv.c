@@ -93,11 +93,21 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_channel_recv, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_match *match,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p, umx_recv_info *info),
+           (ep, number, match, buf, params, req_p, info))
+
 umx_status
 umx_channel_recv(umx_ep *ep, uint16_t number, const umx_match *match,
                  const umx_buffer *buf, const umx_op_params *params,
                  umx_request **req_p, umx_recv_info *info)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_channel_recv_locked(ep, number, match, buf, params, req_p,
+                                       info);
+    }
     umi_channel *channel;
     umx_message *message;
     umx_request *req;
@@ -176,11 +186,21 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
     return status;
 }
 
+UMI_LOCKED(umx_status, umx_channel_recv_message, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t number, const umx_match *match,
+            const umx_op_params *params, umx_request **req_p,
+            umx_message **message_p),
+           (ep, number, match, params, req_p, message_p))
+
 umx_status
 umx_channel_recv_message(umx_ep *ep, uint16_t number, const umx_match *match,
                          const umx_op_params *params, umx_request **req_p,
                          umx_message **message_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_channel_recv_message_locked(ep, number, match, params, req_p,
+                                               message_p);
+    }
     return umi_channel_recv_message(ep,
                                     umi_channel_id(UMI_KIND_MESSAGE, number),
                                     match, NULL, params, req_p, message_p);
@@ -210,6 +230,7 @@ umx_status
 umx_channel_probe(umx_ep *ep, uint16_t number, const umx_match *match,
                   umx_recv_info *info)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_channel_probe(ep, umi_channel_id(UMI_KIND_MESSAGE, number),
                              match, info);
 }

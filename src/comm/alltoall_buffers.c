@@ -16,6 +16,9 @@ typedef struct umi_exchange {
     umx_buffer         *recvs;  /* the user's */
     umx_alloc_buffer_fn alloc;
     void               *arg;
+    bool                has_memory;
+    umx_status          memory_status; /* why there is none */
+    int                 first;         /* of the next ranks, from this one on */
 } umi_exchange;
 
 static umi_exchange *
@@ -110,15 +113,69 @@ get_all_memory(umi_exchange *exchange)
     return status;
 }
 
+static void
+on_owner(umx_request *req, umx_status status, void *arg)
+{
+    umi_exchange *exchange = arg;
+    umi_coll     *coll     = &exchange->base;
+
+    (void)req;
+    (void)status;
+    coll->num_pending--;
+    if (coll->status == UMX_INPROGRESS) {
+        exchange->memory_status = get_all_memory(exchange);
+    }
+    umi_coll_advance(coll);
+}
+
+/* The progress thread must not call `alloc`: the program does, when an
+ * operation without UMX_OP_FLAG_LAYER ends. */
 static umx_status
-exchange_bytes(umi_exchange *exchange, int first)
+ask_for_memory(umi_exchange *exchange)
+{
+    static const umx_request_class cls = {.name = "memory"};
+
+    umi_coll     *coll   = &exchange->base;
+    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
+                            .on_done    = on_owner,
+                            .arg        = exchange};
+    umx_request  *req = umx_request_create(coll->comm->group->hub->worker, &cls,
+                                           &params);
+
+    if (req == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    coll->num_pending++;
+    umx_request_complete(req, UMX_OK);
+    return UMX_INPROGRESS;
+}
+
+/* UMX_INPROGRESS: next() is called again. */
+static umx_status
+need_memory(umi_exchange *exchange)
+{
+    umx_worker *worker = exchange->base.comm->group->hub->worker;
+
+    if (exchange->has_memory) {
+        return exchange->memory_status;
+    }
+    exchange->has_memory = true;
+    if (exchange->alloc != NULL && umx_worker_is_in_thread(worker)) {
+        return ask_for_memory(exchange);
+    }
+    return get_all_memory(exchange);
+}
+
+static umx_status
+exchange_bytes(umi_exchange *exchange)
 {
     umi_coll  *coll = &exchange->base;
     int        rank = coll->comm->rank, size = coll->comm->size;
+    int        first = exchange->first, end = first + UMI_COLL_WINDOW;
     umx_status status = UMX_OK;
 
-    for (int i = first;
-         i < size && i < first + UMI_COLL_WINDOW && status == UMX_OK; i++) {
+    exchange->first = end;
+    for (int i = first; i < size && i < end && status == UMX_OK; i++) {
         int from = (rank - i + size) % size, to = (rank + i) % size;
 
         if (exchange->recvs[from].len != 0) {
@@ -135,7 +192,6 @@ static umx_status
 next(umi_coll *coll)
 {
     umi_exchange *exchange = exchange_of(coll);
-    int           first    = 1 + ((int)coll->round - 1) * UMI_COLL_WINDOW;
     umx_status    status   = UMX_OK;
 
     if (coll->round == 0) {
@@ -145,14 +201,12 @@ next(umi_coll *coll)
         }
         return (status == UMX_OK) ? UMX_INPROGRESS : status;
     }
-    if (first >= coll->comm->size) {
+    if (exchange->first >= coll->comm->size) {
         return UMX_OK;
     }
-    if (coll->round == 1) {
-        status = get_all_memory(exchange);
-    }
+    status = need_memory(exchange);
     if (status == UMX_OK) {
-        status = exchange_bytes(exchange, first);
+        status = exchange_bytes(exchange);
     }
     return (status == UMX_OK) ? UMX_INPROGRESS : status;
 }
@@ -169,6 +223,7 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
                      umx_alloc_buffer_fn alloc, void *arg,
                      const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     size_t        size = (size_t)comm->size;
     umi_exchange *exchange;
     umi_coll     *coll;
@@ -189,6 +244,7 @@ umx_alltoall_buffers(umx_comm *comm, const umx_buffer *sends, umx_buffer *recvs,
     exchange->recvs  = recvs;
     exchange->alloc  = alloc;
     exchange->arg    = arg;
+    exchange->first  = 1;
     exchange->sends  = calloc(size, sizeof(*exchange->sends));
     exchange->sent   = calloc(size, sizeof(*exchange->sent));
     exchange->coming = calloc(size, sizeof(*exchange->coming));

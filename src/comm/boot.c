@@ -80,7 +80,7 @@ free_guest(umi_guest *guest)
 {
     umi_node_remove(&guest->node);
     if (guest->ep != NULL) {
-        umx_ep_set_on_state(guest->ep, NULL, NULL);
+        umx_layer_ep_set_on_state(guest->ep, NULL, NULL);
         umx_ep_destroy(guest->ep);
     }
     free(guest->address);
@@ -103,7 +103,7 @@ free_boot(umi_boot *boot)
         free_guest(umi_container_of(boot->guests.next, umi_guest, node));
     }
     if (boot->ep != NULL) {
-        umx_ep_set_on_state(boot->ep, NULL, NULL);
+        umx_layer_ep_set_on_state(boot->ep, NULL, NULL);
         umx_ep_destroy(boot->ep);
     }
     free(boot->root);
@@ -397,7 +397,7 @@ add_guest(umi_boot *boot, umx_ep *ep)
         guest->boot = boot;
         guest->ep   = ep;
         umi_list_append(&boot->guests, &guest->node);
-        umx_ep_set_on_state(ep, on_guest_state, guest);
+        umx_layer_ep_set_on_state(ep, on_guest_state, guest);
     }
     return guest;
 }
@@ -405,9 +405,13 @@ add_guest(umi_boot *boot, umx_ep *ep)
 static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
+    umi_boot *boot = arg;
+
     (void)listener;
-    if (add_guest(arg, ep) == NULL) {
+    if (add_guest(boot, ep) == NULL) {
         umx_ep_destroy(ep);
+    } else {
+        umi_hub_adopt(boot->group->hub); /* the progress thread is earlier */
     }
 }
 
@@ -636,7 +640,7 @@ on_root_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     if (state != UMX_EP_OPEN && may_retry(status)) {
         (void)snprintf(boot->last_error, sizeof(boot->last_error), "%.*s",
                        TEXT_MAX - 1, umx_ep_reason(ep));
-        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_layer_ep_set_on_state(ep, NULL, NULL);
         umx_ep_destroy(ep);
         boot->ep = NULL;
         umx_timer_start(boot->group->hub->worker, &boot->retry,
@@ -658,19 +662,22 @@ static umx_status
 connect_root(umi_boot *boot)
 {
     umx_connect_params params = {
-        .field_mask = UMX_CONNECT_FIELD_TIMEOUT | UMX_CONNECT_FIELD_ON_STATE,
+        .field_mask = UMX_CONNECT_FIELD_TIMEOUT,
         .addr       = (const struct sockaddr *)&boot->addr,
         .addr_len   = boot->addr_len,
         .timeout_ns = SECOND_NS * 5,
-        .on_state   = on_root_state,
-        .arg        = boot,
     };
     umx_worker *worker = boot->group->hub->worker;
+    umx_status  status = (boot->root != NULL) ?
+                             umx_ep_connect_address(worker, boot->root,
+                                                    boot->root_len, &params,
+                                                    &boot->ep) :
+                             umx_ep_connect(worker, &params, &boot->ep);
 
-    return (boot->root != NULL) ?
-               umx_ep_connect_address(worker, boot->root, boot->root_len,
-                                      &params, &boot->ep) :
-               umx_ep_connect(worker, &params, &boot->ep);
+    if (status == UMX_OK) {
+        umx_layer_ep_set_on_state(boot->ep, on_root_state, boot);
+    }
+    return status;
 }
 
 static void
@@ -939,10 +946,12 @@ umx_status
 umx_comm_create(umx_worker *worker, const umx_comm_params *params,
                 const umx_op_params *op, umx_comm **comm_p, umx_request **req_p)
 {
-    umx_status status = check_params(params);
-    umi_hub   *hub;
-    umi_group *group;
-    umx_comm  *comm = NULL;
+    __attribute__((cleanup(umi_comm_unlock)))
+    umx_guard *const guard  = umx_worker_lock(worker);
+    umx_status       status = check_params(params);
+    umi_hub         *hub;
+    umi_group       *group;
+    umx_comm        *comm = NULL;
 
     if (status != UMX_OK) {
         return status;
@@ -985,6 +994,7 @@ umx_comm_create(umx_worker *worker, const umx_comm_params *params,
 int
 umx_comm_num_arrived(const umx_comm *comm)
 {
+    UMI_COMM_LOCK(comm);
     const umi_boot *boot = comm->group->boot;
 
     if (comm->ranks != NULL) {

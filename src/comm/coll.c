@@ -232,8 +232,8 @@ move(umi_coll *coll)
     return coll->num_pending == 0 && coll->status != UMX_INPROGRESS;
 }
 
-static void
-advance(umi_coll *coll)
+void
+umi_coll_advance(umi_coll *coll)
 {
     if (move(coll)) {
         end(coll);
@@ -324,18 +324,33 @@ end_pull(const umi_xfer *xfer)
     return true;
 }
 
-/* Has the rank closed its connection, without a goodbye? Its last messages,
- * which may tell why, come before on_state() of group.c is told, which ends the
- * operation if they do not. */
+/* Is the message lost because the rank may have ended? What says so for
+ * certain, or who else has failed, is on its way, and ends the operation. */
 static bool
-is_leaving(const umx_comm *comm, int rank)
+is_lost(const umi_xfer *xfer, umx_status status, const char *why)
 {
-    const umi_member *member = comm->ranks[rank].member;
+    const umi_coll *coll   = xfer->coll;
+    const umi_rank *rank   = &coll->comm->ranks[xfer->rank];
+    umi_member     *member = rank->member;
+    char            text[UMI_REASON_MAX];
 
-    return !comm->ranks[rank].is_gone && !member->is_dead &&
-           member->out != NULL &&
-           umx_ep_get_state(member->out) == UMX_EP_OPEN &&
-           umx_ep_is_peer_closed(member->out);
+    if (status >= 0 || rank->is_gone || coll->comm->is_revoked) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "%s (operation %llu): %s",
+                   umi_coll_name(coll->type->kind),
+                   (unsigned long long)coll->number, why);
+    umi_member_check(member, status, text);
+    return member->is_suspect;
+}
+
+/* Keep what is lost until withdraw() ends it. */
+static void
+keep_lost(umi_xfer *xfer)
+{
+    xfer->is_used = true;
+    xfer->is_lent = true;
+    xfer->ep      = NULL;
 }
 
 static void
@@ -348,8 +363,8 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     (void)sub;
     xfer->sub = NULL;
     if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
-        is_leaving(comm, xfer->rank)) {
-        xfer->is_lent = true; /* withdraw() ends it */
+        is_lost(xfer, status, umx_status_string(status))) {
+        keep_lost(xfer);
         return;
     }
     if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
@@ -360,14 +375,9 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     coll->num_pending--;
     umi_comm_hold(comm);
     if (status == UMX_OK || coll->status != UMX_INPROGRESS) {
-        advance(coll);
+        umi_coll_advance(coll);
     } else {
-        umi_member_fail(comm->ranks[xfer->rank].member, status,
-                        umx_status_string(status));
-        /* That has ended the operation, unless its rank had left. */
-        if (!comm->is_revoked) {
-            fail(coll, xfer->rank, status, umx_status_string(status));
-        }
+        fail(coll, xfer->rank, status, umx_status_string(status));
     }
     umi_comm_put(comm);
 }
@@ -388,10 +398,12 @@ static umx_op_params
 xfer_params(umi_xfer *xfer)
 {
     return (umx_op_params){
-        .field_mask = UMX_OP_FIELD_ON_DONE | UMX_OP_FIELD_ON_LOST,
-        .on_done    = on_xfer,
-        .on_lost    = on_xfer_lost,
-        .arg        = xfer,
+        .flags      = UMX_OP_FLAG_LAYER,
+        .field_mask = UMX_OP_FIELD_FLAGS | UMX_OP_FIELD_ON_DONE |
+                      UMX_OP_FIELD_ON_LOST,
+        .on_done = on_xfer,
+        .on_lost = on_xfer_lost,
+        .arg     = xfer,
     };
 }
 
@@ -426,14 +438,18 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
     if (status == UMX_ERR_UNSUPPORTED) {
         status = umi_member_ep(comm->ranks[rank].member, &ep);
     }
+    if (is_lost(xfer, status, umx_status_string(status))) {
+        keep_lost(xfer);
+        coll->num_pending++;
+        return UMX_OK;
+    }
     if (ep == NULL || status != UMX_OK) {
         xfer->is_used = false;
         return status;
     }
     params = xfer_params(xfer);
     if (buf->len >= LEND_MIN) {
-        params.field_mask |= UMX_OP_FIELD_FLAGS;
-        params.flags = UMX_OP_FLAG_LEND;
+        params.flags |= UMX_OP_FLAG_LEND;
     }
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes,
                                umi_comm_header_encode(&header, bytes), buf,
@@ -443,16 +459,12 @@ umi_coll_send(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         return UMX_OK;
     }
     xfer->sub = NULL;
-    if (status < 0 && is_leaving(comm, rank)) {
-        xfer->is_lent = true; /* withdraw() ends it */
+    if (is_lost(xfer, status, umx_ep_reason(ep))) {
+        keep_lost(xfer);
         coll->num_pending++;
         return UMX_OK;
     }
     xfer->is_used = false;
-    if (status < 0 && !umi_member_check(comm->ranks[rank].member, status) &&
-        status != UMX_ERR_NO_MEMORY && status != UMX_ERR_UNSUPPORTED) {
-        umi_member_fail(comm->ranks[rank].member, status, umx_ep_reason(ep));
-    }
     return status;
 }
 
@@ -506,6 +518,11 @@ take(umi_xfer *xfer, const umi_parcel *parcel)
     xfer->is_used = false;
     if (message != NULL) {
         umx_message_drop(message);
+    }
+    if (status == UMX_ERR_CONNECTION_RESET &&
+        is_lost(xfer, status, umx_status_string(status))) {
+        keep_lost(xfer);
+        return UMX_INPROGRESS;
     }
     return status;
 }
@@ -571,6 +588,8 @@ umi_coll_recv(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         if (status == UMX_INPROGRESS) {
             coll->num_pending++;
             status = UMX_OK;
+        } else if (status < 0 && coll->status == UMX_INPROGRESS) {
+            fail(coll, rank, status, umx_status_string(status));
         }
         return status;
     }
@@ -667,7 +686,7 @@ umi_coll_arrive(umx_comm *comm, const umi_parcel *parcel)
         fail(coll, (int)header->source, status, umx_status_string(status));
     }
     coll->is_moving = was_moving;
-    advance(coll);
+    umi_coll_advance(coll);
     umi_comm_put(comm);
 }
 
@@ -683,7 +702,7 @@ umi_coll_on_done(umx_comm *comm, int rank, uint64_t number, unsigned round)
             xfer->round == round) {
             end_lent(xfer);
             umi_comm_hold(comm);
-            advance(coll);
+            umi_coll_advance(coll);
             umi_comm_put(comm);
             return;
         }

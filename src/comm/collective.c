@@ -158,6 +158,7 @@ static const umi_coll_type barrier_type = {
 umx_status
 umx_barrier(umx_comm *comm, const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umi_move  *move;
     umx_status status = new_move(comm, &barrier_type, 2 * FLAT_BARRIER, &move);
 
@@ -252,6 +253,7 @@ umx_status
 umx_bcast(umx_comm *comm, int root, const umx_buffer *buf,
           const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = check_root(comm, root);
     umi_move  *move;
 
@@ -311,6 +313,7 @@ umx_gatherv(umx_comm *comm, int root, const umx_buffer *send,
             const umx_buffer *recv, const umx_pieces *pieces,
             const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = check_root(comm, root);
     bool       is_root;
     umi_move  *move;
@@ -385,6 +388,7 @@ umx_scatterv(umx_comm *comm, int root, const umx_buffer *send,
              const umx_pieces *pieces, const umx_buffer *recv,
              const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = check_root(comm, root);
     bool       is_root;
     umi_move  *move;
@@ -510,6 +514,7 @@ umx_allgatherv(umx_comm *comm, const umx_buffer *send, const umx_buffer *recv,
                const umx_pieces *pieces, const umx_op_params *params,
                umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umi_comm_status(comm);
     umi_move  *move;
 
@@ -581,6 +586,7 @@ umx_alltoallv(umx_comm *comm, const umx_buffer *send,
               const umx_pieces *recv_pieces, const umx_op_params *params,
               umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umi_comm_status(comm);
     umi_move  *move;
     umx_buffer own;
@@ -721,6 +727,7 @@ umx_status
 umx_comm_split(umx_comm *comm, int color, int key, const umx_op_params *params,
                umx_comm **comm_p, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     size_t     size = (size_t)comm->size;
     umi_move  *move;
     umx_status status = new_move(comm, &split_type, 2 * size, &move);

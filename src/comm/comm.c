@@ -103,8 +103,10 @@ umi_comm_register(umx_comm *comm)
         tell(comm, NULL);
     }
     for (int i = 0; i < comm->size; i++) {
-        if (comm->ranks[i].member->is_dead) {
-            umi_comm_lose(comm, comm->ranks[i].member, "it had ended before");
+        const umi_member *member = comm->ranks[i].member;
+
+        if (member->is_dead && !member->is_suspect) {
+            umi_comm_lose(comm, member, "it had ended before");
         }
     }
     umi_hub_adopt(comm->group->hub);
@@ -180,6 +182,7 @@ umx_comm_reason(const umx_comm *comm)
 bool
 umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_revoked) {
         *failure = comm->failure;
     }
@@ -330,6 +333,7 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
 void
 umx_comm_abort(umx_comm *comm, const char *reason)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_closed || comm->is_revoked) {
         return;
     }
@@ -436,6 +440,7 @@ umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header, const void *data,
 void
 umx_comm_close(umx_comm *comm)
 {
+    UMI_COMM_LOCK(comm);
     if (comm->is_closed) {
         return;
     }
@@ -469,6 +474,7 @@ is_alone(const umx_comm *comm)
 void
 umx_comm_destroy(umx_comm *comm)
 {
+    UMI_COMM_LOCK(comm);
     if (!comm->is_closed) {
         if (comm->ranks == NULL || !is_alone(comm)) {
             umx_comm_abort(comm, "given back without being closed");

@@ -71,7 +71,9 @@ typedef struct umi_member {
     umx_ep    *mine; /* made here, held; or NULL */
     umx_ep    *theirs; /* made there, held; or NULL */
     bool       is_dead;
-    umx_status cause; /* of that */
+    bool       is_suspect; /* dead, but why is not known for certain yet */
+    umx_status cause;      /* of its end */
+    char      *why;        /* of a suspect, of malloc(); or NULL */
     uint64_t   heard_ns;
 } umi_member;
 
@@ -82,8 +84,9 @@ struct umi_group {
     int         rank; /* or UMX_RANK_ANY */
     int         size;
     umi_member *members;
-    umi_list    comms; /* umx_comm.group_node */
-    umi_boot   *boot;  /* NULL: made */
+    umi_list    comms;   /* umx_comm.group_node */
+    umi_boot   *boot;    /* NULL: made */
+    umx_timer   verdict; /* on suspects, if nobody gives one before */
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
     uint64_t    next_beat_ns;
@@ -124,12 +127,16 @@ bool umi_member_has_ep(umi_member *member, umx_ep *ep);
 /* It has ended, or is taken to have: revoke what it takes part in. */
 void umi_member_fail(umi_member *member, umx_status cause, const char *why);
 
+/* It cannot be reached, or its memory cannot. It may have left because another
+ * has failed, and what says so may be on its way: nothing is sent to it any
+ * more, and operations wait, until it is known or VERDICT_NS have passed. */
+void umi_member_suspect(umi_member *member, umx_status cause, const char *why);
+
+/* Something has come to `status`: suspect the member if that may be its end. */
+void umi_member_check(umi_member *member, umx_status status, const char *why);
+
 /* The root says that a process has ended. */
 void umi_group_on_failed(umi_group *group, const umi_comm_failed *failed);
-
-/* A send to it has failed with `status`: true if it has ended, which nobody may
- * have been told yet. */
-bool umi_member_check(umi_member *member, umx_status status);
 
 /* Send a control message. To a member that cannot be told of an end the
  * connection ends, which tells it; other messages are dropped. */
@@ -196,6 +203,19 @@ struct umx_comm {
 
 void umi_comm_hold(umx_comm *comm);
 void umi_comm_put(umx_comm *comm);
+
+static inline void
+umi_comm_unlock(umx_guard *const *guard_p)
+{
+    if (*guard_p != NULL) {
+        umx_worker_unlock(*guard_p);
+    }
+}
+
+/* Keep the progress thread out until the end of the block. */
+#define UMI_COMM_LOCK(comm)                                                    \
+    __attribute__((cleanup(umi_comm_unlock))) umx_guard *const umi_comm_lock = \
+        umx_worker_lock((comm)->group->hub->worker)
 
 umx_comm *umi_comm_new(umi_group *group, const char *name);
 
@@ -339,6 +359,10 @@ umx_status umi_coll_new(umx_comm *comm, const umi_coll_type *type,
 /* Begin: what the posting call returns. */
 umx_status umi_coll_start(umi_coll *coll, const umx_op_params *params,
                           umx_request **req_p);
+
+/* Something that next() waits for has come, and counts as pending no longer.
+ * The operation may end. */
+void umi_coll_advance(umi_coll *coll);
 
 /* One that does not begin: free it. Returns `status`. */
 umx_status umi_coll_give_up(umi_coll *coll, umx_status status);

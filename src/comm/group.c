@@ -14,7 +14,12 @@
 /* ---- life ----------------------------------------------------------------
  */
 
+enum {
+    VERDICT_NS = 1000000000
+};
+
 static void beat(umx_timer *timer);
+static void on_verdict(umx_timer *timer);
 
 umi_group *
 umi_group_new(umi_hub *hub, int rank, int size)
@@ -35,6 +40,7 @@ umi_group_new(umi_hub *hub, int rank, int size)
     }
     umi_list_init(&group->comms);
     umx_timer_init(&group->heartbeat, beat);
+    umx_timer_init(&group->verdict, on_verdict);
     group->hub  = hub;
     group->rank = rank;
     group->size = size;
@@ -52,7 +58,7 @@ release_ep(umx_ep **ep_p)
 
     *ep_p = NULL;
     if (ep != NULL) {
-        umx_ep_set_on_state(ep, NULL, NULL);
+        umx_layer_ep_set_on_state(ep, NULL, NULL);
         umx_ep_destroy(ep);
     }
 }
@@ -73,11 +79,13 @@ umi_group_put(umi_group *group)
     }
     if (group->hub->worker != NULL) {
         umx_timer_stop(&group->heartbeat);
+        umx_timer_stop(&group->verdict);
     }
     umi_node_remove(&group->node);
     for (int i = 0; i < group->size; i++) {
         release_eps(&group->members[i]);
         free(group->members[i].address);
+        free(group->members[i].why);
     }
     umi_hub_put(group->hub);
     free(group->members);
@@ -98,6 +106,7 @@ umi_group_close_eps(umi_group *group)
         return;
     }
     umx_timer_stop(&group->heartbeat);
+    umx_timer_stop(&group->verdict);
     for (int i = 0; i < group->size; i++) {
         release_eps(&group->members[i]);
     }
@@ -165,6 +174,18 @@ forget_ep(umi_member *member, const umx_ep *ep)
     release_ep((ep == member->mine) ? &member->mine : &member->theirs);
 }
 
+/* The root sees the end of each process, and is told why by those that leave:
+ * others wait for what it says, as long as it is there. */
+static bool
+is_judged(const umi_member *member)
+{
+    const umi_group  *group = member->group;
+    const umi_member *root  = &group->members[0];
+
+    return group->rank != 0 && member != root && group->boot == NULL &&
+           !root->is_dead && root->out != NULL && !has_left(root);
+}
+
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -178,9 +199,11 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     }
     if (status == UMX_ERR_PEER_CLOSED && !member->is_dead && has_left(member)) {
         forget_ep(member, ep);
-        return;
+    } else if (is_judged(member)) {
+        umi_member_suspect(member, status, umx_ep_reason(ep));
+    } else {
+        umi_member_fail(member, status, umx_ep_reason(ep));
     }
-    umi_member_fail(member, status, umx_ep_reason(ep));
 }
 
 void
@@ -194,16 +217,15 @@ umi_member_add_ep(umi_member *member, umx_ep *ep, bool is_mine)
     if (member->out == NULL) {
         member->out = ep;
     }
-    umx_ep_set_on_state(ep, on_state, member);
+    umx_layer_ep_set_on_state(ep, on_state, member);
 }
 
 umx_status
 umi_member_ep(umi_member *member, umx_ep **ep_p)
 {
     umx_worker        *worker = member->group->hub->worker;
-    umx_connect_params params = {.field_mask = UMX_CONNECT_FIELD_ON_STATE,
-                                 .on_state   = on_state,
-                                 .arg        = member};
+    umx_connect_params params = {.field_mask = 0};
+    umx_ep            *ep;
     umx_status         status;
 
     if (member->is_dead) {
@@ -214,12 +236,11 @@ umi_member_ep(umi_member *member, umx_ep **ep_p)
             return UMX_ERR_CLOSED;
         }
         status = umx_ep_connect_address(worker, member->address,
-                                        member->address_len, &params,
-                                        &member->mine);
+                                        member->address_len, &params, &ep);
         if (status != UMX_OK) {
             return status;
         }
-        member->out = member->mine;
+        umi_member_add_ep(member, ep, true);
     }
     *ep_p = member->out;
     return UMX_OK;
@@ -234,7 +255,7 @@ umi_member_has_ep(umi_member *member, umx_ep *ep)
         return true;
     }
     /* Which process has made it the handshake has shown. */
-    if (member->theirs != NULL || member->is_dead ||
+    if (member->theirs != NULL || (member->is_dead && !member->is_suspect) ||
         !umx_ep_peer_worker_id(ep, id) ||
         memcmp(id, member->worker_id, sizeof(id)) != 0 || !umx_ep_claim(ep)) {
         return false;
@@ -285,23 +306,94 @@ umi_group_on_failed(umi_group *group, const umi_comm_failed *failed)
     if (len != 0) {
         memcpy(why, failed->reason.data, len);
     }
-    why[len] = '\0';
+    why[len] = '\0'; /* the root has seen it */
     umi_member_fail(&group->members[failed->rank],
                     (failed->cause < 0) ? (umx_status)failed->cause :
                                           UMX_ERR_RANK_FAILED,
                     why);
 }
 
+/* Take what they are suspected of for the truth. */
+static void
+fail_suspects(umi_group *group)
+{
+    group->refs++;
+    for (int i = 0; i < group->size; i++) {
+        umi_member *member = &group->members[i];
+
+        if (member->is_suspect) {
+            umi_member_fail(member, member->cause, member->why);
+        }
+    }
+    umi_group_put(group);
+}
+
+static void
+on_verdict(umx_timer *timer)
+{
+    fail_suspects(umi_container_of(timer, umi_group, verdict));
+}
+
 void
-umi_member_fail(umi_member *member, umx_status cause, const char *why)
+umi_member_suspect(umi_member *member, umx_status cause, const char *why)
 {
     umi_group *group = member->group;
 
     if (member->is_dead) {
         return;
     }
-    member->is_dead = true;
-    member->cause   = cause;
+    if (group->hub->worker == NULL) { /* no timer */
+        umi_member_fail(member, cause, why);
+        return;
+    }
+    member->is_dead    = true;
+    member->is_suspect = true;
+    member->cause      = cause;
+    member->why        = (why != NULL) ? strdup(why) : NULL;
+    umx_timer_start(group->hub->worker, &group->verdict, VERDICT_NS);
+}
+
+void
+umi_member_check(umi_member *member, umx_status status, const char *why)
+{
+    const umx_ep *ep = member->out;
+
+    switch (status) {
+    case UMX_ERR_IO_ERROR:
+    case UMX_ERR_UNREACHABLE:
+    case UMX_ERR_TIMED_OUT:
+    case UMX_ERR_REJECTED:
+    case UMX_ERR_NOT_CONNECTED:
+    case UMX_ERR_CONNECTION_RESET:
+    case UMX_ERR_ENDPOINT_TIMEOUT:
+    case UMX_ERR_CLOSED:
+    case UMX_ERR_PEER_CLOSED:
+    case UMX_ERR_WORKER_GONE:
+    case UMX_ERR_STALE_KEY:
+        umi_member_suspect(member, status, why);
+        return;
+    default:
+        break;
+    }
+    if (status < 0 && ep != NULL &&
+        (umx_ep_get_state(ep) != UMX_EP_OPEN || umx_ep_is_peer_closed(ep))) {
+        umi_member_suspect(member, status, why);
+    }
+}
+
+void
+umi_member_fail(umi_member *member, umx_status cause, const char *why)
+{
+    umi_group *group = member->group;
+    char      *kept  = member->why; /* `why` may be it */
+
+    if (member->is_dead && !member->is_suspect) {
+        return;
+    }
+    member->is_dead    = true;
+    member->is_suspect = false;
+    member->cause      = cause;
+    member->why        = NULL;
     group->refs++;
     tell_group(member, why);
     UMI_LIST_FOREACH(node, &group->comms) {
@@ -323,20 +415,11 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
         }
         release_eps(member);
     }
-    umi_group_put(group);
-}
-
-bool
-umi_member_check(umi_member *member, umx_status status)
-{
-    umx_ep *ep = member->out;
-
-    if (status < 0 && !member->is_dead && ep != NULL &&
-        (umx_ep_get_state(ep) == UMX_EP_FAILED ||
-         umx_ep_get_state(ep) == UMX_EP_CLOSED || umx_ep_is_peer_closed(ep))) {
-        umi_member_fail(member, status, umx_ep_reason(ep));
+    free(kept);
+    if (member == &group->members[0]) { /* it says nothing about others now */
+        fail_suspects(group);
     }
-    return member->is_dead;
+    umi_group_put(group);
 }
 
 /* ---- control messages ----------------------------------------------------
@@ -358,10 +441,13 @@ umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
     size_t        header_len = umi_comm_header_encode(header, bytes);
     void         *copy       = malloc(len + 1); /* lent until it has gone */
     umx_buffer    buf        = {copy, len, UMX_MEMTYPE_HOST, NULL, NULL};
-    umx_op_params params     = {
-            .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_sent, .arg = copy};
-    umx_request *req;
-    umx_status   status;
+    umx_op_params params     = {.flags      = UMX_OP_FLAG_LAYER,
+                                .field_mask = UMX_OP_FIELD_FLAGS |
+                                              UMX_OP_FIELD_ON_DONE,
+                                .on_done = on_sent,
+                                .arg     = copy};
+    umx_request  *req;
+    umx_status    status;
 
     if (copy == NULL) {
         return false;

@@ -739,6 +739,7 @@ umi_local_look(umx_comm *comm)
 size_t
 umx_comm_explain(const umx_comm *comm, int rank, char *text, size_t size)
 {
+    UMI_COMM_LOCK(comm);
     const peer *p;
     int         len;
 

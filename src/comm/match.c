@@ -47,7 +47,8 @@ typedef struct umi_send {
     umi_node          node; /* comm->sends */
     umx_comm         *comm; /* held */
     umx_request      *req;
-    umx_request      *sub;     /* NULL: to oneself */
+    umx_request      *sub;     /* NULL: to oneself, or lost */
+    bool              is_lost; /* the rank may have ended */
     umx_comm_message *message; /* to oneself: it waits in `unexpected` */
     umx_buffer        buf;
     int               dest;
@@ -365,10 +366,13 @@ on_bytes(umx_request *sub, umx_status status, void *arg)
 static umx_status
 receive(umi_recv *recv, umx_message **message_p)
 {
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_bytes, .arg = recv};
-    umx_buffer buf = recv->buf;
-    umx_status status;
+    umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_bytes,
+                            .arg     = recv};
+    umx_buffer    buf    = recv->buf;
+    umx_status    status;
 
     status = umx_message_recv(message_p, &buf, &params, &recv->sub);
     if (status != UMX_INPROGRESS) {
@@ -441,9 +445,11 @@ static void
 copy_here(umx_comm_message *message)
 {
     const void   *bytes  = umx_message_data(message->message);
-    umx_op_params params = {.field_mask = UMX_OP_FIELD_ON_DONE,
-                            .on_done    = on_copied,
-                            .arg        = message};
+    umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_copied,
+                            .arg     = message};
     umx_buffer    buf;
     umx_status    status;
 
@@ -606,6 +612,7 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                const umx_buffer *buf, const umx_op_params *params,
                umx_request **req_p, umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status        status = check_source(comm, source);
     umi_recv         *recv;
     umx_comm_message *message;
@@ -651,6 +658,7 @@ umx_status
 umx_comm_iprobe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                 umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status              status = check_source(comm, source);
     const umx_comm_message *message;
 
@@ -671,6 +679,7 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                       const umx_op_params *params, umx_request **req_p,
                       umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umx_comm_iprobe(comm, source, tag, mask, result);
     umi_recv  *recv;
 
@@ -694,6 +703,7 @@ umx_status
 umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
                  umx_comm_message **message_p, umx_comm_status *result)
 {
+    UMI_COMM_LOCK(comm);
     umx_status        status = umx_comm_iprobe(comm, source, tag, mask, result);
     umx_comm_message *message;
 
@@ -711,6 +721,7 @@ umx_comm_improbe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
 void
 umx_comm_message_return(umx_comm_message *message)
 {
+    UMI_COMM_LOCK(message->comm);
     umx_comm *comm = message->comm;
 
     message->is_taken = false;
@@ -726,6 +737,7 @@ umx_status
 umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
                const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK((*message_p)->comm);
     umx_comm_message *message = *message_p;
     umx_comm         *comm    = message->comm;
     umx_status        status  = umi_comm_status(comm);
@@ -771,6 +783,8 @@ cancel_send(umx_request *req)
     } else if (send->message != NULL) {
         send->message->send = NULL;
         free_message(send->message);
+        end_send(send, UMX_ERR_CANCELED);
+    } else if (send->is_lost) {
         end_send(send, UMX_ERR_CANCELED);
     }
 }
@@ -855,6 +869,47 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
     return UMX_OK;
 }
 
+/* Is the message lost because the rank may have ended? */
+static bool
+is_lost(const umx_comm *comm, int dest, umx_status status, const char *why)
+{
+    umi_member *member = comm->ranks[dest].member;
+
+    if (comm->is_revoked) {
+        return false;
+    }
+    umi_member_check(member, status, why);
+    return status < 0 && member->is_suspect;
+}
+
+/* The send ends with the communicator, once it is known which rank has failed.
+ */
+static void
+keep_lost(umi_send *send)
+{
+    send->sub     = NULL;
+    send->is_lost = true;
+}
+
+/* End the sends to `dest`, or to all (-1), that were lost. Callbacks may end
+ * others. */
+static void
+end_lost(umx_comm *comm, int dest, umx_status status)
+{
+    umi_node *node = comm->sends.next;
+
+    while (node != &comm->sends) {
+        umi_send *send = umi_container_of(node, umi_send, node);
+
+        if (send->is_lost && (dest == -1 || send->dest == dest)) {
+            end_send(send, status);
+            node = comm->sends.next;
+        } else {
+            node = node->next;
+        }
+    }
+}
+
 static void
 on_sent(umx_request *sub, umx_status status, void *arg)
 {
@@ -866,10 +921,11 @@ on_sent(umx_request *sub, umx_status status, void *arg)
     if (status == UMX_ERR_CANCELED) {
         comm->ranks[send->dest].num_sent--;
     }
-    if (status != UMX_OK && !comm->is_revoked && !comm->is_closed &&
-        !umx_request_is_cancelled(send->req)) {
-        umi_member_fail(comm->ranks[send->dest].member, status,
-                        umx_status_string(status));
+    if (status != UMX_OK && !comm->is_closed &&
+        !umx_request_is_cancelled(send->req) &&
+        is_lost(comm, send->dest, status, umx_status_string(status))) {
+        keep_lost(send);
+        return;
     }
     if (status != UMX_OK && comm->is_revoked) {
         status = UMX_ERR_RANK_FAILED;
@@ -892,12 +948,15 @@ umx_status
 umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
                const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umi_comm_header header = {.kind   = UMI_COMM_MESSAGE,
                               .source = (uint32_t)comm->rank,
                               .comm   = comm->id,
                               .number = tag};
     uint8_t         bytes[UMI_COMM_HEADER_MAX];
-    umx_op_params   sub_params = {.field_mask = UMX_OP_FIELD_ON_DONE |
+    umx_op_params   sub_params = {.flags      = UMX_OP_FLAG_LAYER,
+                                  .field_mask = UMX_OP_FIELD_FLAGS |
+                                                UMX_OP_FIELD_ON_DONE |
                                                 UMX_OP_FIELD_ON_LOST,
                                   .on_done = on_sent,
                                   .on_lost = on_send_lost};
@@ -919,12 +978,17 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return UMX_ERR_RANK_FAILED;
     }
     status = umi_member_ep(comm->ranks[dest].member, &ep);
-    if (status != UMX_OK) {
+    if (status != UMX_OK && !is_lost(comm, dest, status, NULL)) {
         return status;
     }
     send = new_send(comm, dest, buf, params);
     if (send == NULL) {
         return UMX_ERR_NO_MEMORY;
+    }
+    if (status != UMX_OK) {
+        keep_lost(send);
+        *req_p = send->req;
+        return UMX_INPROGRESS;
     }
     sub_params.arg = send;
     len            = umi_comm_header_encode(&header, bytes);
@@ -938,8 +1002,10 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         return status;
     }
     send->sub = NULL;
-    if (umi_member_check(comm->ranks[dest].member, status)) {
-        status = UMX_ERR_RANK_FAILED;
+    if (is_lost(comm, dest, status, umx_ep_reason(ep))) {
+        keep_lost(send);
+        *req_p = send->req;
+        return UMX_INPROGRESS;
     }
     discard_send(send);
     return status;
@@ -951,13 +1017,21 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
 void
 umi_match_rank_gone(umx_comm *comm, int rank)
 {
-    UMI_LIST_FOREACH_SAFE(node, &comm->posted) {
+    umi_node *node = comm->posted.next;
+
+    umi_comm_hold(comm);
+    while (node != &comm->posted) {
         umi_recv *recv = umi_container_of(node, umi_recv, node);
 
         if (recv->source == rank) {
             end_recv(recv, UMX_ERR_RANK_FAILED);
+            node = comm->posted.next; /* its callback may end others */
+        } else {
+            node = node->next;
         }
     }
+    end_lost(comm, rank, UMX_ERR_RANK_FAILED);
+    umi_comm_put(comm);
 }
 
 void
@@ -977,6 +1051,7 @@ umi_match_end(umx_comm *comm, umx_status status)
         }
         free_message(message);
     }
+    end_lost(comm, -1, status);
     if (comm->is_revoked) { /* nobody receives them */
         UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
             umi_send *send = umi_container_of(node, umi_send, node);

@@ -410,6 +410,7 @@ umx_reduce(umx_comm *comm, int root, const umx_reduction *what,
            const umx_buffer *send, const umx_buffer *recv,
            const umx_op_params *params, umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umi_comm_status(comm);
     bool       is_root;
 
@@ -433,6 +434,7 @@ umx_allreduce(umx_comm *comm, const umx_reduction *what, const umx_buffer *send,
               const umx_buffer *recv, const umx_op_params *params,
               umx_request **req_p)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status = umi_comm_status(comm);
 
     if (status != UMX_OK) {

@@ -185,6 +185,7 @@ umi_transports(ucp_ep_h handle, umx_transport_fn fn, void *arg)
 umx_status
 umx_ep_transports(const umx_ep *ep, umx_transport_fn fn, void *arg)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     const umi_ep_base *base = umi_ep_base_of(ep);
 
     return (base->handle == NULL) ? UMX_ERR_CLOSED :
@@ -202,6 +203,7 @@ print_ep(FILE *stream, const void *arg)
 umx_status
 umx_ep_info(const umx_ep *ep, char **text_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     const umi_ep_base *base = umi_ep_base_of(ep);
 
     if (base->handle == NULL) {
@@ -213,6 +215,7 @@ umx_ep_info(const umx_ep *ep, char **text_p)
 void *
 umx_ep_handle(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     return umi_ep_base_of(ep)->handle;
 }
 

@@ -63,7 +63,6 @@ enum {
 static struct {
     pthread_mutex_t lock; /* held during fork() */
     umi_list        workers;
-    unsigned        generation;
     unsigned        users;    /* contexts of this process */
     int             probe_fd; /* in UCX's epoll set; or -1 */
     bool            is_lost;  /* a child that could not be put in order */
@@ -83,11 +82,7 @@ static struct {
     .epoll_fd = -1,
 };
 
-unsigned
-umi_fork_generation(void)
-{
-    return self.generation;
-}
+unsigned umi_forks;
 
 /* ---- the probe -----------------------------------------------------------
  */
@@ -381,6 +376,48 @@ take_over_epoll(void)
 /* ---- around fork() -------------------------------------------------------
  */
 
+/* No progress thread of ours holds a lock of UCX in the child. */
+static void
+hold_guards(void)
+{
+    UMI_LIST_FOREACH(node, &self.workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+
+        worker->is_held_for_fork = worker->guard != NULL &&
+                                   umi_guard_before_fork(worker->guard);
+    }
+}
+
+void
+umi_fork_stop_threads(void)
+{
+    pthread_mutex_lock(&self.lock);
+    UMI_LIST_FOREACH(node, &self.workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+
+        if (worker->guard != NULL) {
+            atomic_store(&worker->guard->is_stop_due, true);
+            if (umi_guard_before_fork(worker->guard)) {
+                umi_guard_after_fork(worker->guard);
+            }
+        }
+    }
+    pthread_mutex_unlock(&self.lock);
+}
+
+static void
+let_guards_go(void)
+{
+    UMI_LIST_FOREACH(node, &self.workers) {
+        umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
+
+        if (worker->is_held_for_fork) {
+            worker->is_held_for_fork = false;
+            umi_guard_after_fork(worker->guard);
+        }
+    }
+}
+
 static void
 before_fork(void)
 {
@@ -388,6 +425,7 @@ before_fork(void)
     int             rc;
 
     pthread_mutex_lock(&self.lock);
+    hold_guards();
     umi_watch_before_fork();
     if (self.users == 0 || self.probe_fd < 0) {
         return;
@@ -416,13 +454,14 @@ after_fork_in_parent(void)
         sem_post(&self.resume);
     }
     umi_watch_after_fork();
+    let_guards_go();
     pthread_mutex_unlock(&self.lock);
 }
 
 static void
 after_fork_in_child(void)
 {
-    self.generation++;
+    umi_forks++;
     umi_watch_in_child();
     if (self.probe_fd >= 0) {
         self.is_lost = !take_over_epoll();
@@ -431,6 +470,7 @@ after_fork_in_child(void)
         umx_worker *worker = umi_container_of(node, umx_worker, fork_node);
 
         (void)each_target(worker->fd, 0, close_sockets, NULL);
+        worker->guard = NULL; /* leaked, like all the parent's */
     }
     umi_list_init(&self.workers);
     self.users      = 0;
@@ -488,6 +528,14 @@ umi_fork_add_worker(umx_worker *worker)
 {
     pthread_mutex_lock(&self.lock);
     umi_list_append(&self.workers, &worker->fork_node);
+    pthread_mutex_unlock(&self.lock);
+}
+
+void
+umi_fork_set_guard(umx_worker *worker, umi_guard *guard)
+{
+    pthread_mutex_lock(&self.lock);
+    worker->guard = guard;
     pthread_mutex_unlock(&self.lock);
 }
 

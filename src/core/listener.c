@@ -33,6 +33,7 @@ void
 umi_listener_release(umx_listener *listener)
 {
     if (--listener->refs == 0) {
+        umi_node_remove(&listener->put_off.node);
         free(listener);
     }
 }
@@ -277,6 +278,7 @@ listener_new(umx_worker *worker, const umx_listener_params *params)
         return NULL;
     }
     umi_list_init(&listener->accepted);
+    umi_node_init(&listener->put_off.node);
     listener->worker    = worker;
     listener->refs      = 1;
     listener->on_accept = params->on_accept;
@@ -305,6 +307,7 @@ umx_status
 umx_listener_create(umx_worker *worker, const umx_listener_params *params,
                     umx_listener **listener_p)
 {
+    UMI_GUARD(worker);
     umx_listener *listener;
     umx_status    status = umi_worker_check(worker);
 
@@ -351,6 +354,7 @@ umi_listener_stop(umx_listener *listener)
 void
 umx_listener_destroy(umx_listener *listener)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     umi_listener_stop(listener);
     if (listener->worker != NULL) {
         listener->worker->hooks->drop_accepted(listener);
@@ -361,6 +365,7 @@ umx_listener_destroy(umx_listener *listener)
 void
 umx_listener_set_on_accept(umx_listener *listener, umx_accept_fn fn, void *arg)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     listener->on_accept = fn;
     listener->arg       = arg;
     listener->on_ready  = NULL;
@@ -383,6 +388,7 @@ umx_status
 umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
                      size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     struct sockaddr_storage bound;
     socklen_t               len = sizeof(bound);
 
@@ -411,5 +417,6 @@ umx_listener_address(const umx_listener *listener, struct sockaddr *addr,
 bool
 umx_listener_is_dual(const umx_listener *listener)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     return listener->is_dual;
 }

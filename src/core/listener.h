@@ -29,6 +29,7 @@ struct umx_listener {
     umx_worker   *worker; /* NULL once that is destroyed */
     umi_node      node;   /* worker->listeners */
     umi_retire    retire;
+    umi_put_off   put_off; /* the callbacks that are due */
     umx_accept_fn on_accept;
     umx_accept_ready_fn on_ready;        /* instead, or NULL */
     umi_list            accepted;        /* not taken; the layer above's */
@@ -39,9 +40,11 @@ struct umx_listener {
     unsigned            num_handshakes; /* the layer's count, kept <= backlog */
     umi_complaint       complaints[UMI_COMPLAINTS];
     bool                is_destroyed;
-    bool                is_dual; /* of both families */
-    bool                is_any;  /* made without an address */
-    unsigned            refs;    /* user's + one per handshake and endpoint */
+    bool                is_internal;      /* the callbacks are the library's */
+    bool                is_close_put_off; /* `on_remote_close` is due */
+    bool                is_dual;          /* of both families */
+    bool                is_any;           /* made without an address */
+    unsigned            refs; /* user's + one per handshake and endpoint */
 };
 
 /* Log why the peer of `sock` is dropped, with its address: a line for each host

@@ -37,6 +37,7 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->is_kept      = true;
     req->is_cancelled = false;
     req->is_posted    = false;
+    req->is_internal  = false;
     req->is_lost      = false;
     req->on_done      = NULL;
     req->on_lost      = NULL;
@@ -49,8 +50,11 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_DONE)) {
         req->on_done = params->on_done;
         req->arg     = params->arg;
-        req->is_kept = (params->field_mask & UMX_OP_FIELD_FLAGS) &&
-                       (params->flags & UMX_OP_FLAG_KEEP);
+        req->is_kept = false;
+        if (params->field_mask & UMX_OP_FIELD_FLAGS) {
+            req->is_kept     = (params->flags & UMX_OP_FLAG_KEEP) != 0;
+            req->is_internal = (params->flags & UMI_OP_FLAG_INTERNAL) != 0;
+        }
         if (params->field_mask & UMX_OP_FIELD_ON_LOST) {
             req->on_lost = params->on_lost;
         }
@@ -139,6 +143,7 @@ umi_request_cancel_queued(umx_request *req)
 void
 umx_request_cancel(umx_request *req)
 {
+    UMI_GUARD(req->worker);
     if (req->is_done || req->is_cancelled) {
         return;
     }
@@ -164,5 +169,6 @@ umx_request_info(const umx_request *req)
 void
 umx_request_release(umx_request *req)
 {
+    UMI_GUARD(req->worker);
     umi_request_free(req);
 }

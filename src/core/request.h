@@ -16,6 +16,10 @@
 
 struct umi_ep_base;
 
+/* UMX_OP_FLAG_LAYER: the callbacks are the library's own, and run in the
+ * progress thread, too. */
+#define UMI_OP_FLAG_INTERNAL (UINT64_C(1) << 30)
+
 /* What differs between kinds of operations. */
 typedef struct umi_request_ops {
     const char *name;
@@ -41,7 +45,8 @@ struct umx_request {
     bool                   is_kept;       /* released by the user */
     bool                   is_cancelled;  /* umx_request_cancel() was called */
     bool                   is_posted : 1; /* in UCX's hands */
-    bool                   is_lost : 1;   /* there for good, it seems */
+    bool                   is_internal : 1; /* `on_done` is of the library's */
+    bool                   is_lost : 1;     /* there for good, it seems */
     umx_done_fn            on_done;
     umx_done_fn            on_lost; /* or NULL */
     void                  *arg;

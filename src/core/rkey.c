@@ -71,6 +71,7 @@ retire_rkey(umi_retire *retire)
 umx_status
 umx_rkey_open(umx_ep *ep, const void *key, size_t len, umx_rkey **rkey_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     umi_ep_base *base = umi_ep_base_of(ep);
     umi_key      decoded;
     umx_rkey    *rkey;
@@ -122,12 +123,14 @@ umx_rkey_is_readonly(const umx_rkey *rkey)
 void *
 umx_rkey_pointer(const umx_rkey *rkey)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     return rkey->data;
 }
 
 void
 umx_rkey_close(umx_rkey *rkey)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     rkey->is_closed = true;
 }
 
@@ -160,6 +163,7 @@ umi_rkey_put(umx_rkey *rkey)
 void
 umx_rkey_destroy(umx_rkey *rkey)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     rkey->is_closed = true;
     umi_rkey_put(rkey);
 }

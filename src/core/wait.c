@@ -299,6 +299,7 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
                     const umx_condition *until, const umx_op_params *params,
                     umx_request **req_p)
 {
+    UMI_GUARD(worker);
     umx_status   status = check(worker, memh, until);
     umx_buffer   number = {.len = until->size, .memh = memh};
     umx_request *req;
@@ -341,6 +342,7 @@ umx_status
 umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
                   umx_lookout **lookout_p)
 {
+    UMI_GUARD(worker);
     umx_lookout *lookout = malloc(sizeof(*lookout));
 
     if (lookout == NULL) {
@@ -364,6 +366,7 @@ umx_lookout_start(umx_worker *worker, umx_memh *memh, umx_look_fn fn, void *arg,
 void
 umx_lookout_stop(umx_lookout *lookout)
 {
+    UMI_GUARD(lookout->wait.worker);
     umx_context *context = lookout->memh->context;
 
     withdraw(&lookout->wait, lookout->memh);

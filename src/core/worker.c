@@ -24,6 +24,8 @@ static void
 init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
 {
     umi_list_init(&worker->done);
+    umi_list_init(&worker->put_off);
+    umi_list_init(&worker->put_off_done);
     umi_list_init(&worker->ep_events);
     umi_list_init(&worker->gathered);
     umi_list_init(&worker->waits);
@@ -103,7 +105,7 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
     init_lists(worker, hooks);
     worker->hooks      = hooks;
     worker->context    = context;
-    worker->owner      = pthread_self();
+    worker->owner      = umi_thread_id();
     worker->generation = context->generation;
     worker->turn_ticks = umi_ticks_from_ns(context->config.drain_ns);
     if (!make_identity(worker)) {
@@ -315,6 +317,9 @@ forget_eps(umx_worker *worker)
 void
 umi_worker_end(umx_worker *worker)
 {
+    if (worker->guard != NULL) {
+        worker->hooks->stop_thread(worker);
+    }
     worker->is_inside = true; /* what callbacks call in here does nothing */
     worker->is_ending = true;
     umi_fork_remove_worker(worker);
@@ -340,17 +345,25 @@ umi_worker_end(umx_worker *worker)
     }
 }
 
+static void
+destroy(umx_worker *worker)
+{
+    UMI_GUARD(worker); /* else the thread may be inside */
+
+    if (worker->is_inside) {
+        worker->is_destroy_due = true; /* umi_worker_leave() does it */
+    } else {
+        umi_worker_end(worker);
+    }
+}
+
 void
 umx_worker_destroy(umx_worker *worker)
 {
     if (worker->generation != umi_fork_generation()) {
         return; /* the parent's: leaking it is all a child may do */
     }
-    if (worker->is_inside) {
-        worker->is_destroy_due = true; /* umi_worker_leave() does it */
-    } else {
-        umi_worker_end(worker);
-    }
+    destroy(worker);
 }
 
 int
@@ -362,12 +375,14 @@ umx_worker_fd(const umx_worker *worker)
 void *
 umx_worker_handle(const umx_worker *worker)
 {
+    UMI_GUARD(worker);
     return worker->engine->ucp;
 }
 
 bool
 umx_worker_is_armed(const umx_worker *worker)
 {
+    UMI_GUARD(worker);
     return worker->is_armed;
 }
 
@@ -380,13 +395,8 @@ umx_worker_is_owner(const umx_worker *worker)
 void
 umx_worker_adopt(umx_worker *worker)
 {
-    worker->owner = pthread_self();
-}
-
-void
-umx_worker_share(umx_worker *worker, bool is_shared)
-{
-    worker->is_shared = is_shared;
+    UMI_GUARD(worker);
+    worker->owner = umi_thread_id();
 }
 
 void
@@ -402,6 +412,7 @@ umx_worker_signal(umx_worker *worker)
 unsigned
 umx_worker_num_closing(const umx_worker *worker)
 {
+    UMI_GUARD(worker);
     return worker->num_closing;
 }
 
@@ -422,6 +433,7 @@ umi_worker_stray(umx_worker *worker, uint64_t endpoint)
 void
 umx_worker_query(const umx_worker *worker, umx_worker_stats *stats)
 {
+    UMI_GUARD(worker);
     *stats                 = worker->stats;
     stats->requests_in_use = worker->requests.in_use;
     stats->requests_peak   = worker->requests.peak;
@@ -438,6 +450,7 @@ print_worker(FILE *stream, const void *arg)
 umx_status
 umx_worker_info(const umx_worker *worker, char **text_p)
 {
+    UMI_GUARD(worker);
     return umi_print_to_text(print_worker, worker, text_p);
 }
 
@@ -483,6 +496,35 @@ run_retired(umx_worker *worker)
     }
 }
 
+/* Report the end of a request to who posted it. */
+static inline void
+report_done(umx_request *req)
+{
+    bool is_kept = req->is_kept;
+
+    req->is_done = true;
+    umi_request_drop_buffer(req);
+    if (req->on_done != NULL) {
+        req->on_done(req, req->status, req->arg);
+        if (is_kept) {
+            return;
+        }
+        umi_request_free(req);
+    }
+}
+
+/* The progress thread calls nothing of the program's. */
+static __attribute__((noinline)) void
+report_done_in_thread(umx_worker *worker, umx_request *req)
+{
+    if (req->is_internal) {
+        report_done(req);
+    } else {
+        umi_list_append(&worker->put_off_done, &req->node);
+        worker->guard->is_tell_due = true;
+    }
+}
+
 static void
 run_done(umx_worker *worker)
 {
@@ -494,17 +536,27 @@ run_done(umx_worker *worker)
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
-        req->is_done = true;
-        umi_request_drop_buffer(req);
-        if (req->on_done != NULL) {
-            bool is_kept = req->is_kept;
-
-            req->on_done(req, req->status, req->arg);
-            if (is_kept) {
-                continue;
-            }
-            umi_request_free(req);
+        if (__builtin_expect(worker->is_in_thread, 0)) {
+            report_done_in_thread(worker, req);
+        } else {
+            report_done(req);
         }
+    }
+}
+
+/* Run what the progress thread has put off, in its order. */
+static void
+run_put_off(umx_worker *worker)
+{
+    umi_node *node;
+
+    while ((node = umi_list_pop(&worker->put_off)) != NULL) {
+        umi_put_off *put_off = umi_container_of(node, umi_put_off, node);
+
+        put_off->run(put_off);
+    }
+    while ((node = umi_list_pop(&worker->put_off_done)) != NULL) {
+        report_done(umi_container_of(node, umx_request, node));
     }
 }
 
@@ -517,6 +569,9 @@ umi_worker_run_events(umx_worker *worker)
          * endpoint's own requests complete. */
         if (worker->has_events) {
             worker->has_events = false;
+            if (!worker->is_in_thread) {
+                run_put_off(worker);
+            }
             run_ep_events(worker);
             worker->hooks->on_arrivals(worker);
             umi_worker_flush_gathered(worker);
@@ -545,19 +600,30 @@ umi_worker_retire(umx_worker *worker, umi_retire *retire)
 
 typedef struct call {
     umi_retire  retire;
+    umi_put_off put_off;
     umx_worker *worker;
     umx_call_fn fn;
     void       *arg;
 } call;
 
 static void
-run_call(umi_retire *retire)
+run_call_now(umi_put_off *put_off)
 {
-    call *self = umi_container_of(retire, call, retire);
+    call *self = umi_container_of(put_off, call, put_off);
 
     self->fn(self->worker, self->worker->is_ending ? UMX_ERR_CANCELED : UMX_OK,
              self->arg);
     free(self);
+}
+
+static void
+run_call(umi_retire *retire)
+{
+    call *self = umi_container_of(retire, call, retire);
+
+    if (!umi_worker_put_off(self->worker, &self->put_off, run_call_now)) {
+        run_call_now(&self->put_off);
+    }
 }
 
 umx_status
@@ -574,6 +640,7 @@ umx_worker_submit(umx_worker *worker, umx_call_fn fn, void *arg)
     }
     *self = (call){
         .retire = {.fn = run_call}, .worker = worker, .fn = fn, .arg = arg};
+    umi_node_init(&self->put_off.node);
     umi_worker_retire(worker, &self->retire);
     return UMX_OK;
 }
@@ -632,10 +699,17 @@ umi_worker_run_timers(umx_worker *worker)
 }
 
 uint64_t
-umx_worker_deadline(const umx_worker *worker)
+umi_worker_deadline(const umx_worker *worker)
 {
     if (umi_list_is_empty(&worker->timers)) {
         return UINT64_MAX;
     }
     return umi_container_of(worker->timers.next, umi_timer, node)->deadline_ns;
+}
+
+uint64_t
+umx_worker_deadline(const umx_worker *worker)
+{
+    UMI_GUARD(worker);
+    return umi_worker_deadline(worker);
 }

@@ -12,6 +12,7 @@
 #include "core/context.h"
 #include "core/engine.h"
 #include "core/ep_base.h"
+#include "core/guard.h"
 #include "core/request.h"
 #include "util/ids.h"
 #include "util/list.h"
@@ -46,6 +47,7 @@ typedef struct umi_worker_hooks {
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req);
+    void (*stop_thread)(umx_worker *worker); /* the progress thread */
     /* umi_worker_destroy(): complete all there is. */
     void (*abort_ep)(umi_ep_base *ep);
     void (*abort)(umx_worker *worker); /* what is no endpoint's; idempotent */
@@ -110,17 +112,18 @@ struct umx_worker {
     bool         is_armed;  /* nothing is due; UCX's event fd tells of more */
     bool         is_inside; /* in a (P) call */
     bool         is_destroy_due; /* a callback has destroyed it */
-    bool         is_shared;      /* by threads that have a lock */
+    bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_old_engines;
     bool         is_ending; /* being destroyed */
     bool         is_ended;  /* destroyed: only its memory is left */
+    umi_guard   *guard;     /* NULL: there is no progress thread */
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */
     uint64_t     turn_end;   /* 0: the owner has no turns */
     unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
-    pthread_t    owner;
+    uintptr_t    owner;     /* umi_thread_id() */
     umi_ids      eps_by_id; /* umi_ep_base.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
@@ -129,12 +132,14 @@ struct umx_worker {
     umi_pool     smalls; /* of UMI_SMALL_SIZE */
     umi_spin     spin;
     /* what UCX's callbacks queued */
-    umi_list  ep_events; /* umi_ep_base.event_node */
-    umi_list  gathered;  /* umi_gathered.worker_node */
-    umi_list  waits;     /* requests that wait for a number: wait.h */
-    umi_list  lookouts;  /* umx_lookout.node */
-    umi_mpsc  retired;   /* (any) umi_retire.node */
-    umi_timer nap;       /* ends a sleep that UCX cannot end */
+    umi_list  ep_events;    /* umi_ep_base.event_node */
+    umi_list  gathered;     /* umi_gathered.worker_node */
+    umi_list  waits;        /* requests that wait for a number: wait.h */
+    umi_list  lookouts;     /* umx_lookout.node */
+    umi_list  put_off;      /* umi_put_off.node: guard.h */
+    umi_list  put_off_done; /* requests whose `on_done` is put off */
+    umi_mpsc  retired;      /* (any) umi_retire.node */
+    umi_timer nap;          /* ends a sleep that UCX cannot end */
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
@@ -167,9 +172,10 @@ struct umx_worker {
     unsigned                num_handshakes;
     unsigned                num_closing;
     unsigned                closes_in_ucx;
-    uint64_t                num_armed;   /* times */
-    uint64_t                seen_armed;  /* by umx_worker_overslept() */
-    umi_node                fork_node;   /* fork.c's */
+    uint64_t                num_armed;  /* times */
+    uint64_t                seen_armed; /* by umx_worker_overslept() */
+    umi_node                fork_node;  /* fork.c's, like the next */
+    bool                    is_held_for_fork;
     umi_node                parked_node; /* parked.c's */
     umx_worker_stats        stats;
     umi_am_handler          am_handlers[UMI_AM_HANDLERS];
@@ -198,6 +204,9 @@ umi_worker_enter(umx_worker *worker)
         return false;
     }
     worker->is_inside = true;
+    if (__builtin_expect(worker->guard != NULL, 0) && !worker->is_in_thread) {
+        umi_guard_take_put_off(worker->guard);
+    }
     return true;
 }
 
@@ -270,9 +279,27 @@ umi_worker_check(const umx_worker *worker)
     if (worker->generation != umi_fork_generation()) {
         return UMX_ERR_FORKED;
     }
-    return (pthread_equal(worker->owner, pthread_self()) || worker->is_shared) ?
+    return (worker->owner == umi_thread_id() ||
+            umi_guard_is_in_thread(worker)) ?
                UMX_OK :
                UMX_ERR_WRONG_THREAD;
+}
+
+/* True in the progress thread: `run` will be called in a (P) call of the
+ * program instead, once. */
+static inline bool
+umi_worker_put_off(umx_worker *worker, umi_put_off *put_off,
+                   void (*run)(umi_put_off *put_off))
+{
+    if (__builtin_expect(!worker->is_in_thread, 1)) {
+        return false;
+    }
+    put_off->run = run;
+    if (!umi_node_is_linked(&put_off->node)) {
+        umi_list_append(&worker->put_off, &put_off->node);
+        worker->guard->is_tell_due = true;
+    }
+    return true;
 }
 
 /* The id of the worker whose public key is `key`: 8 bytes of its context's,
@@ -289,6 +316,8 @@ void umi_worker_retire(umx_worker *worker, umi_retire *retire);
 void umi_timer_init(umi_timer *timer, umi_timer_fn fn);
 void umi_timer_start(umx_worker *worker, umi_timer *timer, uint64_t timeout_ns);
 void umi_timer_stop(umi_timer *timer);
+/* umx_worker_deadline(), with the lock. */
+uint64_t umi_worker_deadline(const umx_worker *worker);
 /* Run what has expired. */
 void umi_worker_run_timers(umx_worker *worker);
 

@@ -7,6 +7,39 @@ ep_of(umi_node *node)
     return umi_container_of(node, umx_ep, untaken_node);
 }
 
+static void
+call_later(umi_put_off *put_off)
+{
+    umx_listener *listener = umi_container_of(put_off, umx_listener, put_off);
+    umx_ep       *ep;
+
+    umi_listener_hold(listener);
+    if (listener->is_close_put_off) {
+        listener->is_close_put_off = false;
+        if (listener->on_remote_close != NULL) {
+            listener->on_remote_close(listener, listener->arg);
+        }
+    }
+    if (listener->on_ready != NULL) {
+        if (!umi_list_is_empty(&listener->accepted)) {
+            listener->on_ready(listener, listener->arg);
+        }
+    } else {
+        while (listener->on_accept != NULL &&
+               (ep = umx_listener_take(listener)) != NULL) {
+            listener->on_accept(listener, ep, listener->arg);
+        }
+    }
+    umi_listener_release(listener);
+}
+
+bool
+umi_accept_put_off(umx_listener *listener)
+{
+    return !listener->is_internal &&
+           umi_worker_put_off(listener->worker, &listener->put_off, call_later);
+}
+
 void
 umi_accept(umx_ep *ep)
 {
@@ -19,6 +52,8 @@ umi_accept(umx_ep *ep)
         (listener->on_accept == NULL && listener->on_ready == NULL)) {
         umx_ep_abort(ep);
         umx_ep_destroy(ep);
+    } else if (umi_accept_put_off(listener)) {
+        umi_list_append(&listener->accepted, &ep->untaken_node);
     } else if (listener->on_ready != NULL) {
         umi_list_append(&listener->accepted, &ep->untaken_node);
         listener->on_ready(listener, listener->arg);
@@ -31,6 +66,7 @@ umi_accept(umx_ep *ep)
 umx_ep *
 umx_listener_take(umx_listener *listener)
 {
+    UMI_GUARD_IF_ANY(listener->worker);
     umi_node *node = umi_list_pop(&listener->accepted);
     umx_ep   *ep;
 

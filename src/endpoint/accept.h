@@ -9,6 +9,10 @@
 /* The handshake is complete: `ep` is the program's, or waits to be taken. */
 void umi_accept(umx_ep *ep);
 
+/* True in the progress thread: the callbacks of the listener that are due are
+ * called later, by the program. */
+bool umi_accept_put_off(umx_listener *listener);
+
 /* umi_worker_hooks.drop_accepted */
 void umi_accept_drop(umx_listener *listener);
 

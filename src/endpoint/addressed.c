@@ -86,6 +86,17 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 }
 
 static void
+tell_later(umi_put_off *put_off)
+{
+    umi_addressed *addressed = umi_container_of(put_off, umi_addressed,
+                                                put_off);
+
+    if (addressed->fn != NULL) {
+        addressed->fn(addressed->worker, addressed->arg);
+    }
+}
+
+static void
 on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 {
     umx_worker    *worker    = arg;
@@ -94,8 +105,8 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
     (void)listener;
     umi_list_append(&addressed->waiting, &ep->untaken_node);
     umx_ep_set_on_state(ep, on_state, NULL);
-    if (addressed->fn != NULL) {
-        addressed->fn(worker, addressed->arg);
+    if (!umi_worker_put_off(worker, &addressed->put_off, tell_later)) {
+        tell_later(&addressed->put_off);
     }
 }
 
@@ -109,6 +120,7 @@ take_ep(umi_addressed *addressed, umx_ep *ep)
 umx_ep *
 umx_worker_take_addressed(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     umi_addressed *addressed = worker->addressed;
     umx_ep        *ep;
 
@@ -211,6 +223,8 @@ get_state(umx_worker *worker)
         addressed = calloc(1, sizeof(*addressed));
         if (addressed != NULL) {
             umi_list_init(&addressed->waiting);
+            umi_node_init(&addressed->put_off.node);
+            addressed->worker = worker;
             worker->addressed = addressed;
         }
     }
@@ -221,6 +235,7 @@ umx_status
 umx_worker_get_address(umx_worker *worker, const void **address_p,
                        size_t *len_p)
 {
+    UMI_GUARD(worker);
     umi_addressed *addressed;
     umx_status     status = umi_worker_check(worker);
 
@@ -239,7 +254,8 @@ umx_worker_get_address(umx_worker *worker, const void **address_p,
         if (status != UMX_OK) {
             return status;
         }
-        status = pack(worker, addressed);
+        addressed->listener->is_internal = true;
+        status                           = pack(worker, addressed);
         if (status != UMX_OK) {
             umx_listener_destroy(addressed->listener);
             addressed->listener = NULL;
@@ -254,6 +270,7 @@ umx_worker_get_address(umx_worker *worker, const void **address_p,
 umx_status
 umx_worker_set_on_addressed(umx_worker *worker, umx_addressed_fn fn, void *arg)
 {
+    UMI_GUARD(worker);
     umi_addressed *addressed = get_state(worker);
 
     if (addressed == NULL) {
@@ -270,6 +287,7 @@ umx_worker_set_on_addressed(umx_worker *worker, umx_addressed_fn fn, void *arg)
 void
 umx_worker_withdraw_address(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     umi_addressed *addressed = get_state(worker);
 
     if (addressed == NULL || addressed->is_withdrawn) {
@@ -300,6 +318,9 @@ umi_addressed_abort(umx_worker *worker)
 void
 umi_addressed_fini(umx_worker *worker)
 {
+    if (worker->addressed != NULL) {
+        umi_node_remove(&worker->addressed->put_off.node);
+    }
     free(worker->addressed);
     worker->addressed = NULL;
 }

@@ -8,6 +8,8 @@
 #include "endpoint/endpoint.h"
 
 typedef struct umi_addressed {
+    umx_worker      *worker;
+    umi_put_off      put_off;  /* of `fn` */
     umx_listener    *listener; /* NULL once withdrawn */
     umi_list         waiting;  /* umx_ep.untaken_node: not taken */
     bool             is_withdrawn;

@@ -244,6 +244,7 @@ umx_status
 umx_ep_close(umx_ep *ep, uint64_t timeout_ns, const umx_op_params *params,
              umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umx_request *req;
     umx_status   status;
 
@@ -284,6 +285,7 @@ umi_close_check_count(umx_ep *ep)
 umx_status
 umx_ep_close_after_recv(umx_ep *ep, uint64_t n)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->close_after != 0) {
         return UMX_ERR_BUSY;
     }

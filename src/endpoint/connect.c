@@ -103,6 +103,7 @@ umx_status
 umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                umx_ep **ep_p)
 {
+    UMI_GUARD(worker);
     bool       has_local  = (params->field_mask & UMX_CONNECT_FIELD_LOCAL) != 0;
     uint64_t   timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status status     = check_params(worker, params);

@@ -193,6 +193,7 @@ umx_status
 umx_ep_connect_address(umx_worker *worker, const void *data, size_t data_len,
                        const umx_connect_params *params, umx_ep **ep_p)
 {
+    UMI_GUARD(worker);
     uint64_t    timeout_ns = worker->context->config.connect_timeout_ns;
     umx_status  status     = umi_worker_check(worker);
     umi_address address;

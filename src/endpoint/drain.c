@@ -29,6 +29,7 @@ umx_status
 umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
              umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umx_request *req;
     umx_status   status = umi_endpoint_check(ep);
 
@@ -56,5 +57,6 @@ umx_ep_drain(umx_ep *ep, uint64_t low, const umx_op_params *params,
 uint64_t
 umx_ep_pending_bytes(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->pending_bytes;
 }

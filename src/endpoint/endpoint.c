@@ -26,6 +26,8 @@ conn_free(umi_ep_base *base)
 
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
+    umi_node_remove(&ep->put_off.node);
+    umi_node_remove(&ep->put_off_lost.node);
     umi_socket_close(&ep->socket);
     umi_ep_base_fini(base);
     ep->hooks->fini(ep);
@@ -65,6 +67,12 @@ report_lost(umx_ep *ep)
 }
 
 static void
+report_lost_later(umi_put_off *put_off)
+{
+    report_lost(umi_container_of(put_off, umx_ep, put_off_lost));
+}
+
+static void
 on_timer(umi_timer *timer)
 {
     umx_ep *ep = umi_container_of(timer, umx_ep, timer);
@@ -76,7 +84,9 @@ on_timer(umi_timer *timer)
     } else if (ep->state == UMX_EP_DRAINING) {
         umi_endpoint_finish(ep, UMX_EP_CLOSED,
                             ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
-    } else if (ep->state != UMX_EP_OPEN) {
+    } else if (ep->state != UMX_EP_OPEN &&
+               !umi_worker_put_off(ep->base.worker, &ep->put_off_lost,
+                                   report_lost_later)) {
         report_lost(ep);
     }
     umi_ep_base_release(&ep->base);
@@ -104,6 +114,8 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
                                   .messages = config->credit_messages,
                                   .rndv     = config->credit_rndv};
     umi_lend_begin(&ep->base, &ep->lend);
+    umi_node_init(&ep->put_off.node);
+    umi_node_init(&ep->put_off_lost.node);
     umi_list_init(&ep->control);
     umi_list_init(&ep->closers);
     umi_list_init(&ep->drainers);
@@ -243,6 +255,35 @@ hand_out(umx_ep *ep)
     }
 }
 
+static void
+tell_state_later(umi_put_off *put_off)
+{
+    umx_ep *ep      = umi_container_of(put_off, umx_ep, put_off);
+    bool    is_open = ep->is_open_put_off;
+
+    umi_ep_base_hold(&ep->base);
+    ep->is_open_put_off = false;
+    if (is_open && ep->state != UMX_EP_OPEN && ep->on_state != NULL) {
+        ep->on_state(ep, UMX_EP_OPEN, UMX_OK, ep->arg);
+    }
+    if (ep->on_state != NULL) {
+        ep->on_state(ep, ep->state, ep->error, ep->arg);
+    }
+    umi_ep_base_release(&ep->base);
+}
+
+/* The state of an endpoint that nobody has taken is the library's to see. */
+static void
+tell_state(umx_ep *ep)
+{
+    if (!umi_node_is_linked(&ep->untaken_node) && !ep->is_layers &&
+        umi_worker_put_off(ep->base.worker, &ep->put_off, tell_state_later)) {
+        ep->is_open_put_off |= (ep->state == UMX_EP_OPEN);
+    } else {
+        ep->on_state(ep, ep->state, ep->error, ep->arg);
+    }
+}
+
 /* Act once on all that is due, in the order in which it must be seen. */
 static void
 visit_due(umx_ep *ep)
@@ -289,7 +330,7 @@ visit_due(umx_ep *ep)
         ep->hooks->run_handlers(ep);
     }
     if (take_due(ep, UMI_DUE_NOTIFY) && ep->on_state != NULL) {
-        ep->on_state(ep, ep->state, ep->error, ep->arg);
+        tell_state(ep);
     }
 }
 
@@ -443,6 +484,7 @@ umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len)
 void
 umx_ep_abort(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->base.worker != NULL) {
         umi_ep_base_hold(&ep->base);
         umi_endpoint_finish(ep, UMX_EP_CLOSED, UMX_ERR_CANCELED);
@@ -453,6 +495,7 @@ umx_ep_abort(umx_ep *ep)
 void
 umx_ep_destroy(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->base.worker != NULL &&
         umi_worker_check(ep->base.worker) == UMX_OK) {
         umi_ep_base_flush_gathered(&ep->base, true);
@@ -499,18 +542,21 @@ umx_ep_retire(umx_ep *ep)
 umx_status
 umx_ep_peer_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_socket_address(&ep->socket, true, addr, len_p);
 }
 
 umx_status
 umx_ep_local_address(const umx_ep *ep, struct sockaddr *addr, size_t *len_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_socket_address(&ep->socket, false, addr, len_p);
 }
 
 void
 umx_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     ep->on_state = fn;
     ep->arg      = arg;
 }
@@ -524,6 +570,7 @@ umx_ep_get_arg(const umx_ep *ep)
 umx_ep_state
 umx_ep_get_state(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return (ep->state == UMX_EP_CONNECTING && ep->is_closing) ?
                UMX_EP_DRAINING :
                ep->state;
@@ -532,6 +579,7 @@ umx_ep_get_state(const umx_ep *ep)
 umx_status
 umx_ep_error(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->is_peer_closed && ep->state != UMX_EP_FAILED ?
                UMX_ERR_PEER_CLOSED :
                ep->error;
@@ -540,35 +588,41 @@ umx_ep_error(const umx_ep *ep)
 bool
 umx_ep_is_peer_closed(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->is_peer_closed;
 }
 
 const char *
 umx_ep_reason(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return (ep->reason != NULL) ? ep->reason : "";
 }
 
 int
 umx_ep_errno(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->socket.error;
 }
 
 uint64_t
 umx_ep_unsent_bytes(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->unsent_bytes;
 }
 
 uint64_t
 umx_ep_recv_count(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->recv_count;
 }
 
 uint32_t
 umx_ep_channels_max(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->peer_channels;
 }

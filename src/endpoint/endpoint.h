@@ -162,7 +162,11 @@ struct umx_ep {
     unsigned        attempt;      /* to connect; grows */
     umi_node        untaken_node; /* umx_listener.accepted, or
                                      umi_addressed.waiting */
-    bool is_ended_untaken;        /* counted there */
+    bool        is_ended_untaken; /* counted there */
+    bool        is_layers;        /* `on_state` runs in the thread, too */
+    bool        is_open_put_off;  /* `on_state` is to hear of it first */
+    umi_put_off put_off;          /* of `on_state` */
+    umi_put_off put_off_lost;     /* of `on_lost` of its operations */
 };
 
 static inline umx_ep *

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <umx/control.h>
 
+#include "endpoint/accept.h"
 #include "endpoint/endpoint.h"
 #include "util/clock.h"
 
@@ -100,12 +101,14 @@ ask(umx_ep *ep, umi_control_kind kind, const umx_op_params *params,
 umx_status
 umx_ep_ping(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ask(ep, UMI_PING, params, req_p);
 }
 
 umx_status
 umx_ep_peer_info(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ask(ep, UMI_INFO_REQUEST, params, req_p);
 }
 
@@ -113,6 +116,7 @@ umx_status
 umx_ep_close_listener(umx_ep *ep, const umx_op_params *params,
                       umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->is_server) {
         return UMX_ERR_INVALID_PARAM;
     }
@@ -233,7 +237,11 @@ close_listener(umx_ep *ep)
         return UMX_ERR_REJECTED;
     }
     umi_listener_stop(listener);
-    listener->on_remote_close(listener, listener->arg);
+    if (umi_accept_put_off(listener)) {
+        listener->is_close_put_off = true;
+    } else {
+        listener->on_remote_close(listener, listener->arg);
+    }
     return UMX_OK;
 }
 
@@ -266,12 +274,14 @@ umi_query_answer(umx_ep *ep, const umi_control *question)
 const char *
 umx_ep_peer_info_text(const umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return ep->info;
 }
 
 umx_status
 umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->peer_pid == 0) {
         return UMX_ERR_NOT_CONNECTED;
     }
@@ -285,6 +295,7 @@ umx_ep_peer_id(const umx_ep *ep, umx_peer_id *peer)
 void
 umx_ep_query(const umx_ep *ep, umx_ep_stats *stats)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     *stats = ep->stats;
     ep->hooks->count_waiting(ep, stats);
 }

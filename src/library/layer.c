@@ -42,6 +42,7 @@ umx_request *
 umx_request_create(umx_worker *worker, const umx_request_class *cls,
                    const umx_op_params *params)
 {
+    UMI_GUARD(worker);
     umx_request *req = umi_request_new(worker, NULL, &layer_ops, params);
 
     if (req != NULL) {
@@ -73,18 +74,21 @@ umx_request_is_cancelled(const umx_request *req)
 void
 umx_request_complete(umx_request *req, umx_status status)
 {
+    UMI_GUARD(req->worker);
     umi_request_complete(req, status);
 }
 
 void
 umx_request_lose(umx_request *req, umx_status status)
 {
+    UMI_GUARD(req->worker);
     umi_request_lose(req, status);
 }
 
 void
 umx_request_discard(umx_request *req)
 {
+    UMI_GUARD(req->worker);
     umi_request_free(req);
 }
 
@@ -112,6 +116,7 @@ umx_timer_init(umx_timer *timer, void (*fn)(umx_timer *timer))
 void
 umx_timer_start(umx_worker *worker, umx_timer *timer, uint64_t timeout_ns)
 {
+    UMI_GUARD(worker);
     umi_timer_start(worker, timer_of(timer), timeout_ns);
 }
 
@@ -119,6 +124,37 @@ void
 umx_timer_stop(umx_timer *timer)
 {
     umi_timer_stop(timer_of(timer));
+}
+
+/* ---- the progress thread -------------------------------------------------
+ */
+
+_Static_assert(UMX_OP_FLAG_LAYER == UMI_OP_FLAG_INTERNAL, "one flag");
+
+umx_guard *
+umx_worker_lock(umx_worker *worker)
+{
+    return (worker != NULL) ? umi_guard_enter(worker->guard) : NULL;
+}
+
+void
+umx_worker_unlock(umx_guard *guard)
+{
+    umi_guard_leave(&guard);
+}
+
+bool
+umx_worker_is_in_thread(const umx_worker *worker)
+{
+    return umi_guard_is_in_thread(worker);
+}
+
+void
+umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    ep->is_layers = true;
+    umx_ep_set_on_state(ep, fn, arg);
 }
 
 /* ---- the worker's end ----------------------------------------------------
@@ -151,6 +187,7 @@ umx_worker_get_context(const umx_worker *worker)
 void
 umx_worker_take_loans(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     worker->lend->takes_loans = true;
 }
 
@@ -164,6 +201,7 @@ name_of(const umx_loan *loan)
 umx_status
 umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name;
 
     if (umi_endpoint_check(ep) != UMX_OK ||
@@ -178,6 +216,7 @@ umx_loan_begin(umx_ep *ep, const umx_buffer *buf, umx_loan *loan)
 void
 umx_loan_end(umx_ep *ep, const umx_loan *loan)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name = name_of(loan);
 
     umi_lend_take_back(&ep->base, &name);
@@ -186,6 +225,7 @@ umx_loan_end(umx_ep *ep, const umx_loan *loan)
 umx_status
 umx_loan_read(umx_ep *ep, const umx_loan *loan, const umx_buffer *buf)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umi_lend_loan name = name_of(loan);
 
     return umi_lend_read_memory(&ep->base, &name, buf);
@@ -206,11 +246,21 @@ is_layers(uint16_t id)
     return id >= UMX_AM_ID_LAYER_MIN && id < UMX_AM_ID_MIN;
 }
 
+UMI_LOCKED(umx_status, umx_layer_am_send, umi_endpoint_worker(ep),
+           (umx_ep * ep, uint16_t id, const void *header, size_t header_len,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p),
+           (ep, id, header, header_len, buf, params, req_p))
+
 umx_status
 umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
                   size_t header_len, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_endpoint_worker(ep))) {
+        return umx_layer_am_send_locked(ep, id, header, header_len, buf, params,
+                                        req_p);
+    }
     return is_layers(id) ? umi_am_message_send(ep, id, header, header_len, buf,
                                                params, req_p) :
                            UMX_ERR_OUT_OF_RANGE;
@@ -219,7 +269,8 @@ umx_layer_am_send(umx_ep *ep, uint16_t id, const void *header,
 umx_status
 umx_worker_set_layer(umx_worker *worker, uint16_t id, umx_am_fn fn, void *arg)
 {
-    return is_layers(id) ? umi_am_set_user(worker, id, fn, arg) :
+    UMI_GUARD(worker);
+    return is_layers(id) ? umi_am_set_internal(worker, id, fn, arg) :
                            UMX_ERR_OUT_OF_RANGE;
 }
 
@@ -242,12 +293,14 @@ _Static_assert((int)UMX_WORKER_ID_SIZE == (int)UMI_WORKER_ID_SIZE &&
 bool
 umx_ep_claim(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     return umi_addressed_claim(ep);
 }
 
 bool
 umx_ep_peer_worker_id(const umx_ep *ep, uint8_t *id)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     if (ep->base.link == NULL || !ep->base.is_bound) {
         return false;
     }
@@ -259,6 +312,7 @@ umx_ep *
 umx_worker_find_addressed(const umx_worker *worker, const uint8_t *worker_id,
                           const umx_ep *after)
 {
+    UMI_GUARD(worker);
     umx_ep *ep = umi_addressed_next(worker, after);
     uint8_t id[UMX_WORKER_ID_SIZE];
 

@@ -15,6 +15,7 @@
 #include "ops/queue.h"
 #include "ops/tag.h"
 #include "progress/event_fd.h"
+#include "progress/thread.h"
 #include "rma/rma.h"
 
 /* ---- connections ---------------------------------------------------------
@@ -145,6 +146,7 @@ static const umi_worker_hooks worker_hooks = {
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
     .hold_flush    = umi_initiator_hold_flush,
+    .stop_thread   = umi_progress_stop,
     .abort_ep      = umi_endpoint_abort,
     .abort         = abort_worker,
     .fini          = fini_worker,

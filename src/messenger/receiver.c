@@ -54,6 +54,13 @@ struct umx_message_listener {
 
 static void run_all(umx_message_listener *listener);
 
+/* NULL: it is gone, or nothing of the listener is under it any more. */
+static umx_worker *
+worker_of(const umx_message_listener *listener)
+{
+    return (listener->ep != NULL) ? umi_ep_base_of(listener->ep)->worker : NULL;
+}
+
 /* ---- life ----------------------------------------------------------------
  */
 
@@ -505,6 +512,7 @@ run_all(umx_message_listener *listener)
 umx_status
 umx_message_listener_run(umx_message_listener *listener, unsigned max)
 {
+    UMI_GUARD_IF_ANY(worker_of(listener));
     return run(listener, max);
 }
 
@@ -563,6 +571,7 @@ umx_message_listener_create(umx_ep                            *ep,
                             const umx_message_listener_params *params,
                             umx_message_listener             **listener_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     umx_worker           *worker = umi_ep_base_of(ep)->worker;
     umx_message_listener *listener;
     umx_status            status;
@@ -594,6 +603,7 @@ umx_message_listener_create(umx_ep                            *ep,
 void
 umx_message_listener_stop(umx_message_listener *listener)
 {
+    UMI_GUARD_IF_ANY(worker_of(listener));
     listener->is_stopped = true;
     if (listener->op != NULL) {
         umx_request_cancel(listener->op);
@@ -605,6 +615,7 @@ umx_message_listener_stop(umx_message_listener *listener)
 void
 umx_message_listener_destroy(umx_message_listener *listener)
 {
+    UMI_GUARD_IF_ANY(worker_of(listener));
     listener->is_destroyed = true;
     listener->is_stopped   = true;
     if (listener->op != NULL) {

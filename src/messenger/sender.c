@@ -58,6 +58,7 @@ umx_message_sender_create(umx_worker                      *worker,
                           const umx_message_sender_params *params,
                           umx_message_sender             **sender_p)
 {
+    UMI_GUARD(worker);
     uint64_t            mask   = (params != NULL) ? params->field_mask : 0;
     umx_status          status = umi_worker_check(worker);
     umx_message_sender *sender;
@@ -89,6 +90,7 @@ umx_message_sender_create(umx_worker                      *worker,
 void
 umx_message_sender_destroy(umx_message_sender *sender)
 {
+    UMI_GUARD_IF_ANY(sender->worker);
     umx_message_sender_flush(sender);
     umi_sender_put(sender);
 }
@@ -165,6 +167,7 @@ umi_sender_advance(umx_message_sender *sender)
 void
 umx_message_sender_flush(umx_message_sender *sender)
 {
+    UMI_GUARD_IF_ANY(sender->worker);
     if (sender->worker != NULL && umi_worker_check(sender->worker) == UMX_OK) {
         (void)flush_batches(sender);
         umi_sender_advance(sender);
@@ -180,6 +183,7 @@ umx_status
 umx_message_sender_drain(umx_message_sender  *sender,
                          const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(sender->worker);
     umx_request *req;
     umx_status   status = (sender->worker != NULL) ?
                               umi_worker_check(sender->worker) :
@@ -208,6 +212,7 @@ void
 umx_message_sender_query(const umx_message_sender *sender,
                          umx_message_sender_stats *stats)
 {
+    UMI_GUARD_IF_ANY(sender->worker);
     *stats = sender->stats;
 }
 
@@ -319,10 +324,18 @@ has_turn(umx_message_sender *sender, uint64_t len)
             umi_sender_has_room(sender, len));
 }
 
+UMI_LOCKED(umx_status, umx_message_send, sender->worker,
+           (umx_message_sender * sender, const umx_message_out *message,
+            const umx_op_params *params, umx_request **req_p),
+           (sender, message, params, req_p))
+
 umx_status
 umx_message_send(umx_message_sender *sender, const umx_message_out *message,
                  const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(sender->worker)) {
+        return umx_message_send_locked(sender, message, params, req_p);
+    }
     uint64_t   len;
     umx_status status = check(sender, message, &len);
     size_t     entry_size;

@@ -149,6 +149,7 @@ umx_status
 umx_worker_flush(umx_worker *worker, const umx_op_params *params,
                  umx_request **req_p)
 {
+    UMI_GUARD(worker);
     umx_status   status = umi_worker_check(worker);
     umx_request *req;
 
@@ -176,6 +177,7 @@ umx_worker_flush(umx_worker *worker, const umx_op_params *params,
 umx_status
 umx_ep_flush(umx_ep *ep, const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     umi_ep_base *base = umi_ep_base_of(ep);
     umx_request *req;
     umx_status   status;

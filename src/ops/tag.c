@@ -99,10 +99,18 @@ send_tagged(umx_ep *ep, uint64_t tag, const umx_buffer *buf, bool is_sync,
     return umi_ep_base_post(base, req, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_tag_send, umi_ep_base_of(ep)->worker,
+           (umx_ep * ep, uint64_t tag, const umx_buffer *buf,
+            const umx_op_params *params, umx_request **req_p),
+           (ep, tag, buf, params, req_p))
+
 umx_status
 umx_tag_send(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
              const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(umi_ep_base_of(ep)->worker)) {
+        return umx_tag_send_locked(ep, tag, buf, params, req_p);
+    }
     return send_tagged(ep, tag, buf, false, params, req_p);
 }
 
@@ -110,6 +118,7 @@ umx_status
 umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
                   const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY(umi_ep_base_of(ep)->worker);
     return send_tagged(ep, tag, buf, true, params, req_p);
 }
 
@@ -297,11 +306,21 @@ check_recv(umx_worker *worker, const umi_ep_base *ep, uint64_t tag,
     return (status == UMX_OK) ? umi_tag_check_buffer(worker, buf) : status;
 }
 
+UMI_LOCKED(umx_status, umx_tag_recv, worker,
+           (umx_worker * worker, umx_ep *ep, uint64_t tag, uint64_t mask,
+            const umx_buffer *buf, const umx_op_params *params,
+            umx_request **req_p, umx_recv_info *info),
+           (worker, ep, tag, mask, buf, params, req_p, info))
+
 umx_status
 umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
              const umx_buffer *buf, const umx_op_params *params,
              umx_request **req_p, umx_recv_info *info)
 {
+    if (UMI_IS_UNLOCKED(worker)) {
+        return umx_tag_recv_locked(worker, ep, tag, mask, buf, params, req_p,
+                                   info);
+    }
     umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
     umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;

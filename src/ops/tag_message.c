@@ -78,6 +78,7 @@ umx_status
 umx_tag_unrecv(umx_worker *worker, const umx_recv_info *info,
                const umx_buffer *buf)
 {
+    UMI_GUARD(worker);
     umx_status status = umi_worker_check(worker);
 
     return (status == UMX_OK) ? umi_tag_keep(worker, info, buf) : status;
@@ -149,6 +150,7 @@ umx_status
 umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
                      const umx_op_params *params, umx_request **req_p)
 {
+    UMI_GUARD_IF_ANY((*message_p)->worker);
     umx_tag_message *message = *message_p;
     umx_worker      *worker  = message->worker;
     umx_request     *req;
@@ -197,6 +199,7 @@ umx_tag_message_info(const umx_tag_message *message)
 void
 umx_tag_message_return(umx_tag_message *message)
 {
+    UMI_GUARD_IF_ANY(message->worker);
     if (message->worker == NULL) {
         free_message(message);
     } else if (umi_worker_check(message->worker) == UMX_OK) {
@@ -277,6 +280,7 @@ umx_status
 umx_tag_probe(umx_worker *worker, uint64_t tag, uint64_t mask,
               umx_recv_info *info)
 {
+    UMI_GUARD(worker);
     umx_status status = umi_worker_check(worker);
 
     return (status == UMX_OK) ? look(worker, tag, mask, info) : status;
@@ -350,6 +354,7 @@ umx_tag_wait(umx_worker *worker, uint64_t tag, uint64_t mask,
              const umx_op_params *params, umx_request **req_p,
              umx_recv_info *info)
 {
+    UMI_GUARD(worker);
     umx_status   status = umi_worker_check(worker);
     umx_request *req    = NULL;
 
@@ -370,6 +375,7 @@ umx_tag_recv_message(umx_worker *worker, uint64_t tag, uint64_t mask,
                      const umx_op_params *params, umx_request **req_p,
                      umx_tag_message **message_p)
 {
+    UMI_GUARD(worker);
     umx_status   status = umi_worker_check(worker);
     umx_request *req    = NULL;
 

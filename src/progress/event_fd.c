@@ -54,9 +54,14 @@ umi_worker_poll(umx_worker *worker)
     return events;
 }
 
+UMI_LOCKED(unsigned, umx_worker_poll, worker, (umx_worker * worker), (worker))
+
 unsigned
 umx_worker_poll(umx_worker *worker)
 {
+    if (UMI_IS_UNLOCKED(worker)) {
+        return umx_worker_poll_locked(worker);
+    }
     unsigned events;
 
     if (worker->generation != umi_fork_generation() ||
@@ -160,10 +165,9 @@ drain_end(const umx_worker *worker)
     return (worker->turn_end != 0 && umi_is_past(end, half)) ? half : end;
 }
 
-static umx_status
-drain(umx_worker *worker)
+umx_status
+umi_worker_drain(umx_worker *worker, uint64_t end)
 {
-    uint64_t   end = drain_end(worker);
     unsigned   before;
     bool       is_first = true;
     umx_status status;
@@ -214,6 +218,12 @@ umx_worker_begin_turn(umx_worker *worker)
     worker->turn_end = (umi_ticks() + worker->turn_ticks) | 1; /* not 0 */
 }
 
+void
+umx_worker_divide_turn(umx_worker *worker, unsigned parts)
+{
+    worker->turn_end = (umi_ticks() + worker->turn_ticks / parts) | 1;
+}
+
 bool
 umx_worker_turn_is_over(const umx_worker *worker)
 {
@@ -230,9 +240,15 @@ umx_worker_extend_turn(umx_worker *worker, uint64_t max_ns)
     worker->stats.extended_turns++;
 }
 
+UMI_LOCKED(umx_status, umx_worker_drain, worker, (umx_worker * worker),
+           (worker))
+
 umx_status
 umx_worker_drain(umx_worker *worker)
 {
+    if (UMI_IS_UNLOCKED(worker)) {
+        return umx_worker_drain_locked(worker);
+    }
     umx_status status = umi_worker_check(worker);
 
     if (status != UMX_OK) {
@@ -241,20 +257,21 @@ umx_worker_drain(umx_worker *worker)
     if (!umi_worker_enter(worker)) {
         return UMX_INPROGRESS; /* from a callback: the caller drains */
     }
-    status = drain(worker);
+    status = umi_worker_drain(worker, drain_end(worker));
     return umi_worker_leave(worker) ? status : UMX_ERR_CLOSED;
 }
 
 bool
 umx_worker_overslept(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     struct pollfd pollfd    = {.fd = worker->fd, .events = POLLIN};
     bool          has_slept = worker->is_armed && !worker->engine->is_deaf &&
                      worker->num_armed == worker->seen_armed;
 
     worker->seen_armed = worker->num_armed;
-    if (!has_slept || umi_worker_check(worker) != UMX_OK ||
-        poll(&pollfd, 1, 0) != 0) {
+    if (!has_slept || worker->guard != NULL || /* it wakes another thread */
+        umi_worker_check(worker) != UMX_OK || poll(&pollfd, 1, 0) != 0) {
         return false;
     }
     return umi_worker_has_events(worker) || umx_worker_poll(worker) != 0;
@@ -276,25 +293,41 @@ poll_timeout_ms(uint64_t deadline_ns)
     return (ms > 60000) ? 60000 : (int)ms;
 }
 
+/* Drain. True: the caller may sleep until `*timer_p`, or something happens. */
+static bool
+may_sleep(umx_worker *worker, uint64_t *timer_p, umx_status *status_p)
+{
+    UMI_GUARD(worker);
+    unsigned before = worker->activity;
+
+    *status_p = umx_worker_drain(worker);
+    if (*status_p != UMX_OK) {
+        *status_p = (*status_p == UMX_INPROGRESS) ? UMX_OK : *status_p;
+        return false;
+    }
+    *timer_p = umx_worker_deadline(worker);
+    /* What the caller waits for may have happened. */
+    return worker->activity == before;
+}
+
 umx_status
 umx_worker_wait(umx_worker *worker, uint64_t timeout_ns)
 {
-    struct pollfd pollfd = {.fd = worker->fd, .events = POLLIN};
-    uint64_t      now    = umi_clock_ns();
-    unsigned      before = worker->activity;
-    uint64_t      deadline, timer;
-    umx_status    status = umx_worker_drain(worker);
-    int           n;
+    umi_guard    *guard = worker->guard;
+    struct pollfd fds[] = {
+        {.fd = worker->fd, .events = POLLIN},
+        {.fd = (guard != NULL) ? guard->told_fd : -1, .events = POLLIN},
+    };
+    uint64_t   now = umi_clock_ns();
+    uint64_t   deadline, timer;
+    umx_status status;
+    int        n;
 
-    if (status != UMX_OK) {
-        return (status == UMX_INPROGRESS) ? UMX_OK : status;
-    }
-    if (worker->activity != before) {
-        return UMX_OK; /* what the caller waits for may have happened */
+    if (!may_sleep(worker, &timer, &status)) {
+        return status;
     }
     deadline = (timeout_ns > UINT64_MAX - now) ? UINT64_MAX : now + timeout_ns;
-    timer    = umx_worker_deadline(worker);
-    n = poll(&pollfd, 1, poll_timeout_ms(timer < deadline ? timer : deadline));
+    n = poll(fds, 2, poll_timeout_ms(timer < deadline ? timer : deadline));
     if (n < 0 && errno != EINTR) {
         return UMX_ERR_IO_ERROR;
     }
@@ -322,6 +355,13 @@ yield_until_done(umx_request *req)
     }
 }
 
+static bool
+is_in_callback(const umx_worker *worker)
+{
+    UMI_GUARD(worker); /* not the thread's call */
+    return worker->is_inside;
+}
+
 umx_status
 umx_request_wait(umx_request *req, uint64_t timeout_ns)
 {
@@ -330,7 +370,8 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
                                                             now + timeout_ns;
     umx_status status;
 
-    if (umi_worker_check(req->worker) == UMX_OK && !req->worker->is_inside) {
+    if (umi_worker_check(req->worker) == UMX_OK &&
+        !is_in_callback(req->worker)) {
         yield_until_done(req);
     }
     while (!req->is_done) {

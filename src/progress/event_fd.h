@@ -7,6 +7,9 @@
 #include "core/worker.h"
 #include "util/clock.h"
 
+/* umx_worker_drain() in a (P) call that has begun, until the tick `end`. */
+umx_status umi_worker_drain(umx_worker *worker, uint64_t end);
+
 /* A new worker: umx_worker.nap. */
 void umi_nap_init(umx_worker *worker);
 

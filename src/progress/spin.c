@@ -107,6 +107,7 @@ spin(umx_worker *worker, const volatile bool *done_p)
 bool
 umx_worker_spin(umx_worker *worker, const volatile bool *done_p)
 {
+    UMI_GUARD(worker);
     bool is_done;
 
     if (worker->generation != umi_fork_generation() ||

@@ -138,7 +138,9 @@ on_lost(umx_request *op, umx_status status, void *arg)
 static umx_op_params
 part_params(part *p, umx_done_fn on_done)
 {
-    return (umx_op_params){.field_mask = UMX_OP_FIELD_ON_DONE |
+    return (umx_op_params){.flags      = UMI_OP_FLAG_INTERNAL,
+                           .field_mask = UMX_OP_FIELD_FLAGS |
+                                         UMX_OP_FIELD_ON_DONE |
                                          UMX_OP_FIELD_ON_LOST,
                            .on_done = on_done,
                            .arg     = p,

@@ -266,38 +266,78 @@ transfer(umx_rkey *rkey, const umx_rma_item *items, size_t count, bool is_write,
     return ask_items(rkey, items, count, is_write, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_rma_put, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *item,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, item, params, req_p))
+
 umx_status
 umx_rma_put(umx_rkey *rkey, const umx_rma_item *item,
             const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_put_locked(rkey, item, params, req_p);
+    }
     return transfer(rkey, item, 1, true, params, req_p);
 }
+
+UMI_LOCKED(umx_status, umx_rma_get, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *item,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, item, params, req_p))
 
 umx_status
 umx_rma_get(umx_rkey *rkey, const umx_rma_item *item,
             const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_get_locked(rkey, item, params, req_p);
+    }
     return transfer(rkey, item, 1, false, params, req_p);
 }
+
+UMI_LOCKED(umx_status, umx_rma_put_many, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *items, size_t count,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, items, count, params, req_p))
 
 umx_status
 umx_rma_put_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
                  const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_put_many_locked(rkey, items, count, params, req_p);
+    }
     return transfer(rkey, items, count, true, params, req_p);
 }
+
+UMI_LOCKED(umx_status, umx_rma_get_many, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *items, size_t count,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, items, count, params, req_p))
 
 umx_status
 umx_rma_get_many(umx_rkey *rkey, const umx_rma_item *items, size_t count,
                  const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_get_many_locked(rkey, items, count, params, req_p);
+    }
     return transfer(rkey, items, count, false, params, req_p);
 }
+
+UMI_LOCKED(umx_status, umx_rma_atomic, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_atomic *atomic, uint64_t *old,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, atomic, old, params, req_p))
 
 umx_status
 umx_rma_atomic(umx_rkey *rkey, const umx_atomic *atomic, uint64_t *old,
                const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_atomic_locked(rkey, atomic, old, params, req_p);
+    }
     umx_status   status = check(rkey);
     umx_request *req;
     uint64_t     before;
@@ -346,11 +386,21 @@ ask_put_signal(umx_rkey *rkey, const umx_rma_item *item, umx_rkey *signal_rkey,
     return UMX_INPROGRESS;
 }
 
+UMI_LOCKED(umx_status, umx_rma_put_signal_to, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *item, umx_rkey *signal_rkey,
+            const umx_atomic *signal, const umx_op_params *params,
+            umx_request **req_p),
+           (rkey, item, signal_rkey, signal, params, req_p))
+
 umx_status
 umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
                       umx_rkey *signal_rkey, const umx_atomic *signal,
                       const umx_op_params *params, umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_put_signal_to_locked(rkey, item, signal_rkey, signal,
+                                            params, req_p);
+    }
     umx_status status = check_items(rkey, item, 1, true);
 
     if (status == UMX_OK && signal_rkey != rkey) {
@@ -380,17 +430,26 @@ umx_rma_put_signal_to(umx_rkey *rkey, const umx_rma_item *item,
     return ask_put_signal(rkey, item, signal_rkey, signal, params, req_p);
 }
 
+UMI_LOCKED(umx_status, umx_rma_put_signal, rkey->ep->worker,
+           (umx_rkey * rkey, const umx_rma_item *item, const umx_atomic *signal,
+            const umx_op_params *params, umx_request **req_p),
+           (rkey, item, signal, params, req_p))
+
 umx_status
 umx_rma_put_signal(umx_rkey *rkey, const umx_rma_item *item,
                    const umx_atomic *signal, const umx_op_params *params,
                    umx_request **req_p)
 {
+    if (UMI_IS_UNLOCKED_IF_ANY(rkey->ep->worker)) {
+        return umx_rma_put_signal_locked(rkey, item, signal, params, req_p);
+    }
     return umx_rma_put_signal_to(rkey, item, rkey, signal, params, req_p);
 }
 
 umx_status
 umx_rkey_notify(umx_rkey *rkey)
 {
+    UMI_GUARD_IF_ANY(rkey->ep->worker);
     umx_status status = check(rkey);
 
     if (status == UMX_OK && rkey->segment != NULL) {
@@ -411,6 +470,7 @@ fence(umx_ep *ep)
 umx_status
 umx_ep_fence(umx_ep *ep)
 {
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
     umx_status status = umi_endpoint_check(ep);
 
     if (status == UMX_OK) {
@@ -422,6 +482,7 @@ umx_ep_fence(umx_ep *ep)
 umx_status
 umx_worker_fence(umx_worker *worker)
 {
+    UMI_GUARD(worker);
     umx_status status = umi_worker_check(worker);
 
     if (status != UMX_OK) {

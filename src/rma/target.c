@@ -63,9 +63,12 @@ reply(serving *s, umx_status status, const umx_buffer *payload)
     umi_rma_reply header = {
         .id = s->request.id, .value = s->value, .status = status};
     umx_buffer    none   = {0};
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_replied, .arg = s};
-    umx_request *req;
+    umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_replied,
+                            .arg     = s};
+    umx_request  *req;
 
     if (s->ep->rma->previous_id == s->request.id) {
         s->ep->rma->previous_status = status;
@@ -156,10 +159,13 @@ static void
 execute_put(serving *s)
 {
     umx_buffer    to     = piece_of(s);
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_landed, .arg = s};
-    umx_request *req;
-    umx_status   status = umx_message_recv(&s->message, &to, &params, &req);
+    umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_landed,
+                            .arg     = s};
+    umx_request  *req;
+    umx_status    status = umx_message_recv(&s->message, &to, &params, &req);
 
     if (status != UMX_INPROGRESS) {
         reply(s, status, NULL);

@@ -124,9 +124,12 @@ tell_owner(umx_rkey *rkey)
 {
     static const umx_rma_item nothing;
 
-    umx_op_params params = {
-        .field_mask = UMX_OP_FIELD_ON_DONE, .on_done = on_told, .arg = rkey};
-    umx_request *req;
+    umx_op_params params = {.flags      = UMI_OP_FLAG_INTERNAL,
+                            .field_mask = UMX_OP_FIELD_FLAGS |
+                                          UMX_OP_FIELD_ON_DONE,
+                            .on_done = on_told,
+                            .arg     = rkey};
+    umx_request  *req;
 
     if (rkey->is_telling) {
         rkey->is_tell_due = true;

@@ -62,6 +62,7 @@ static bool        is_told; /* an operation has failed, and said so */
 static uint64_t    seen[MAX_CALLS * 4];
 static size_t      num_seen;
 
+void       __sanitizer_print_stack_trace(void);
 void      *nomem_malloc(size_t size);
 void      *nomem_calloc(size_t count, size_t size);
 void      *nomem_realloc(void *old, size_t size);
@@ -106,6 +107,7 @@ fails(void *site)
     }
     told->has_failed = true;
     told->site       = site;
+    __sanitizer_print_stack_trace(); /* into the log, which is seldom shown */
     return true;
 }
 
@@ -388,11 +390,34 @@ _fail(const char *file, int line)
     abort();
 }
 
+/* Signs of life that all endpoints have heard. */
+static unsigned
+count_heard(void)
+{
+    unsigned count = 0;
+
+    for (int k = 0; k < MAX_WORKERS; k++) {
+        if (workers[k] != NULL) {
+            UMI_LIST_FOREACH(node, &workers[k]->eps) {
+                count += umi_endpoint_of(
+                             umi_container_of(node, umi_ep_base, node))
+                             ->socket.num_heard;
+            }
+        }
+    }
+    return count;
+}
+
 void
 nomem_idle(void)
 {
-    unsigned num_bad;
+    static unsigned num_heard;
+    unsigned        num_bad, before = num_heard;
 
+    num_heard = count_heard();
+    if (num_heard != before) {
+        num_idle = 0;
+    }
     if (told == NULL || !told->has_failed || ++num_idle < IDLE_ROUNDS) {
         return;
     }
@@ -472,10 +497,14 @@ run(const struct CMUnitTest *test, unsigned which)
     return WEXITSTATUS(status);
 }
 
-/* Was an allocation of that stack made to fail already? */
+/* Is an allocation of that stack, which none was before, of the share that this
+ * program fails? */
 static bool
-is_new(uint64_t stack)
+is_chosen(uint64_t stack)
 {
+    const char *text  = getenv("NOMEM_SHARE");
+    unsigned    which = 1, shares = 1;
+
     for (size_t i = 0; i < num_seen; i++) {
         if (seen[i] == stack) {
             return false;
@@ -484,7 +513,12 @@ is_new(uint64_t stack)
     if (num_seen < sizeof(seen) / sizeof(*seen)) {
         seen[num_seen++] = stack;
     }
-    return true;
+    if (text != NULL &&
+        (sscanf(text, "%u/%u", &which, &shares) != 2 || shares == 0)) {
+        (void)fprintf(stderr, "NOMEM_SHARE=1/4 is the first of four\n");
+        exit(1);
+    }
+    return num_seen % shares == which % shares;
 }
 
 typedef struct counts {
@@ -537,7 +571,7 @@ fail_each(counts *all, const struct CMUnitTest *test, bool is_once)
         return;
     }
     for (unsigned i = 1; i <= MAX_CALLS; i++) {
-        if (is_once && (i > num_calls || !is_new(stacks[i - 1]))) {
+        if (is_once && (i > num_calls || !is_chosen(stacks[i - 1]))) {
             if (i > num_calls) {
                 return;
             }

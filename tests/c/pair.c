@@ -289,6 +289,14 @@ sleep_ms(const pair *p)
     return (deadline < LONGEST_SLEEP_MS) ? (int)deadline : LONGEST_SLEEP_MS;
 }
 
+static unsigned
+activity(const pair *p)
+{
+    UMI_GUARD(p->server_worker); /* it may have a progress thread */
+
+    return p->client_worker->activity + p->server_worker->activity;
+}
+
 void
 pair_step(pair *p)
 {
@@ -296,14 +304,13 @@ pair_step(pair *p)
         {.fd = umx_worker_fd(p->client_worker), .events = POLLIN},
         {.fd = umx_worker_fd(p->server_worker), .events = POLLIN},
     };
-    unsigned   before = p->client_worker->activity + p->server_worker->activity;
+    unsigned   before = activity(p);
     umx_status client = umx_worker_drain(p->client_worker);
     umx_status server = umx_worker_drain(p->server_worker);
 
     assert_true(client >= 0);
     assert_true(server >= 0);
-    if (client == UMX_OK && server == UMX_OK &&
-        before == p->client_worker->activity + p->server_worker->activity) {
+    if (client == UMX_OK && server == UMX_OK && before == activity(p)) {
         if (poll(fds, 2, sleep_ms(p)) == 0) {
             UNIT_IDLE();
         }

@@ -2,6 +2,8 @@
 /* link: pair world port */
 #include "world.h"
 
+#include "comm/comm.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -437,6 +439,76 @@ test_what_is_heard_is_told(void **state)
     w->is_stopped[0] = false;
 }
 
+/* Ranks 1 and 2 have lost each other, while the root, which would say why,
+ * makes no progress. */
+static void
+lose_each_other(world *w, receipt *r, job *j, char *byte)
+{
+    world_open(w, 4);
+    for (int i = 2; i <= 3; i++) { /* rank 1 has endpoints to 2 and 3 */
+        recv_from(w, 1, i, 1, UINT64_MAX, byte, 1, r);
+        send_to(w, i, 1, 1, "x", 1, j);
+        assert_int_equal(world_wait_one(w, &r->j), UMX_OK);
+        assert_int_equal(world_wait_one(w, j), UMX_OK);
+    }
+    w->is_stopped[0] = true;
+    recv_from(w, 1, 2, 1, UINT64_MAX, byte, 1, r);
+    umx_ep_abort(w->comms[2]->group->members[1].out);
+    while (!w->comms[1]->group->members[2].is_dead) {
+        world_step(w);
+    }
+    send_to(w, 1, 2, 1, "x", 1, j);
+    assert_int_equal(r->j.status, UMX_INPROGRESS);
+    assert_int_equal(j->status, UMX_INPROGRESS);
+}
+
+static void
+test_who_is_lost_may_not_be_the_cause(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    job     j;
+    char    byte;
+
+    lose_each_other(w, &r, &j, &byte);
+    umx_comm_abort(w->comms[3], "no more");
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 3);
+    w->is_stopped[0] = false;
+}
+
+static void
+test_who_is_lost_is_the_cause_if_nobody_says_another(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    job     j;
+    char    byte;
+
+    lose_each_other(w, &r, &j, &byte);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 2);
+    w->is_stopped[0] = false;
+}
+
+static void
+test_a_send_to_one_that_is_lost_is_cancelled(void **state)
+{
+    world  *w = *state;
+    receipt r;
+    job     j;
+    char    byte;
+
+    lose_each_other(w, &r, &j, &byte);
+    umx_request_cancel(j.req);
+    assert_int_equal(world_wait_one(w, &j), UMX_ERR_CANCELED);
+    umx_comm_close(w->comms[1]);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);
+    w->is_stopped[0] = false;
+}
+
 static void
 test_a_stopped_rank_is_missed(void **state)
 {
@@ -612,6 +684,8 @@ test_a_root_that_dies_while_they_gather(void **state)
 
         create(w, i, &params, &jobs[i]);
     }
+    assert_non_null(w->comms[0]);
+    assert_non_null(w->comms[1]);
     for (int i = 0; i < 10000 && umx_comm_num_arrived(w->comms[0]) < 2; i++) {
         world_step(w);
     }
@@ -670,6 +744,9 @@ main(void)
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
         WORLD_TEST(test_abort_says_why),
         WORLD_TEST(test_what_is_heard_is_told),
+        WORLD_TEST(test_who_is_lost_may_not_be_the_cause),
+        WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),
+        WORLD_TEST(test_a_send_to_one_that_is_lost_is_cancelled),
         WORLD_TEST(test_a_stopped_rank_is_missed),
         WORLD_TEST(test_the_root_assigns_ranks),
         WORLD_TEST(test_worker_addresses),

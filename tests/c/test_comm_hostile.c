@@ -294,6 +294,7 @@ test_destroyed_while_ranks_gather(void **state)
         }
         steps(w, count);
         if (count % 2 == 0) {
+            assert_non_null(w->comms[count % 3]);
             umx_comm_destroy(w->comms[count % 3]);
             w->comms[count % 3] = NULL;
         } else if (jobs[count % 3].req != NULL) {

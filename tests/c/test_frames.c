@@ -601,6 +601,7 @@ cancel_after(pair *p, const shape *s, unsigned steps)
         memory_free(&got[0]);
         expect(p, &recvs[1], &got[1], s, "first", 1);
     } else {
+        assert_int_equal(recvs[0].status, UMX_OK);
         umx_message_unrecv_frames(recvs[0].message, got[0].buffers);
         memory_free(&got[0]);
         frames_recv(&recvs[1], p->server, 0, &got[1]);
@@ -665,6 +666,7 @@ test_a_message_goes_back_while_another_is_open(void **state)
         }
         is_over = op_is_done(&recvs[1]);
         if (op_is_done(&recvs[0])) {
+            assert_int_equal(recvs[0].status, UMX_OK);
             umx_message_unrecv_frames(recvs[0].message, got[0].buffers);
         } else {
             umx_request_cancel(recvs[0].req);
@@ -675,6 +677,9 @@ test_a_message_goes_back_while_another_is_open(void **state)
         PAIR_UNTIL(p, op_is_done(&recvs[1]) && op_is_done(&recvs[2]));
         frames_recv(&recvs[0], p->server, 0, &got[0]);
         PAIR_UNTIL(p, op_is_done(&recvs[0]));
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(recvs[i].status, UMX_OK);
+        }
         /* The cancelled one's message is the next receive's, whoever's. */
         for (unsigned seed = 0; seed < 3; seed++) {
             unsigned found = 0;
@@ -692,7 +697,6 @@ test_a_message_goes_back_while_another_is_open(void **state)
             assert_int_equal(found, 1);
         }
         for (unsigned i = 0; i < 3; i++) {
-            assert_int_equal(recvs[i].status, UMX_OK);
             umx_message_drop(recvs[i].message);
             memory_free(&got[i]);
             end_send(p, &sends[i], &sent[i]);

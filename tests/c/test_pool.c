@@ -121,6 +121,8 @@ test_put_objects_come_back_last_first(void **state)
     umi_pool_init(&pool, OBJECT_SIZE);
     a = umi_pool_get(&pool);
     b = umi_pool_get(&pool);
+    assert_non_null(a);
+    assert_non_null(b);
     umi_pool_put(&pool, a);
     umi_pool_put(&pool, b);
     assert_ptr_equal(umi_pool_get(&pool), b);

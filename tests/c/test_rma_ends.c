@@ -34,6 +34,10 @@ test_cancelled_operations_end_and_the_next_work(void **state)
         start_atomic(&add, m.rkey, (umx_atomic){UMX_ATOMIC_ADD, 8, 0, 1, 0},
                      &old);
         start_flush(&flush, p->client_worker, p->client);
+        assert_non_null(put.req);
+        assert_non_null(get.req);
+        assert_non_null(add.req);
+        assert_non_null(flush.req);
         umx_request_cancel(flush.req); /* the flush waits for the others */
         umx_request_cancel(put.req);
         umx_request_cancel(get.req);
@@ -201,6 +205,7 @@ check_malformed(pair *p, uint16_t id, const void *header, size_t len,
 
     o.status = umi_am_message_send(p->client, id, header, len, &buf, &params,
                                    &o.req);
+    assert_true(o.status >= 0);
     PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_PROTOCOL);
     (void)op_wait(p, &o);

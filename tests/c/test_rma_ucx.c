@@ -88,6 +88,7 @@ check_signal(pair *p, umx_atomic_op op_of_signal)
         signal.value = (op_of_signal == UMX_ATOMIC_ADD) ? 1 : i;
         fill_pattern(out, LONG, i);
         start_signal(&o, m.rkey, item_of(8, out, LONG), signal);
+        assert_true(o.status >= 0);
         PAIR_UNTIL(p, *seen == i);
         check_pattern(mem + 8, LONG, i);
         assert_int_equal(op_wait(p, &o), UMX_OK);

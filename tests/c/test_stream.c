@@ -455,6 +455,7 @@ test_a_receive_cancelled_while_bytes_land(void **state)
 
         op_read(&recv, p->server, in, BIG, UMX_STREAM_WAITALL);
         op_write(&send, p->client, out, BIG);
+        assert_true(send.status >= 0);
         while (recv.req != NULL &&
                umi_stream_of(recv.req)->all.num_landing == 0) {
             (void)umx_worker_poll(p->client_worker);
@@ -484,6 +485,8 @@ test_a_receive_cancelled_between_completion_and_report(void **state)
     pair_open(p);
     op_read(&recv, p->server, in, 10, UMX_STREAM_WAITALL);
     op_write(&send, p->client, out, 10);
+    assert_non_null(recv.req);
+    assert_true(send.status >= 0);
     while (recv.req->status == UMX_INPROGRESS) {
         (void)umi_worker_progress(p->client_worker);
         (void)umi_worker_progress(p->server_worker);

@@ -109,14 +109,12 @@ post_unlocked(RequestObject *req, const umx_op_params *params, post_fn post)
     return status;
 }
 
-/* Not while a second thread progresses the worker: the GIL is their lock. */
 static inline umx_status
 post_len(RequestObject *req, const umx_op_params *params, size_t len,
          post_fn post)
 {
-    return (UNLIKELY(len >= MIN_UNLOCKED) && req->worker->wake_fd < 0) ?
-               post_unlocked(req, params, post) :
-               post(req, params);
+    return UNLIKELY(len >= MIN_UNLOCKED) ? post_unlocked(req, params, post) :
+                                           post(req, params);
 }
 
 static inline umx_rkey *

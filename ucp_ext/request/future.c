@@ -24,7 +24,12 @@ PyDoc_STRVAR(done_doc,
 static PyObject *
 request_done(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(is_reported((RequestObject *)op));
+    RequestObject *self = (RequestObject *)op;
+
+    if (!self->is_settled) {
+        worker_catch_up(self->worker);
+    }
+    return PyBool_FromLong(is_reported(self));
 }
 
 PyDoc_STRVAR(cancelled_doc, "cancelled($self, /)\n--\n\n"

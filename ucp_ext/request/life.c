@@ -84,6 +84,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->is_taken      = false;
     req->has_listeners = false;
     req->has_let_loop  = false;
+    req->is_waiting    = false;
     req->is_handed_out = false;
     req->is_seen       = false;
     req->is_held       = false;

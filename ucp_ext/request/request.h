@@ -118,6 +118,7 @@ struct RequestObject {
                              next */
     bool          has_listeners : 1; /* callbacks other than tasks' wake-ups */
     bool          has_let_loop : 1;  /* a bare None was yielded for fairness */
+    bool          is_waiting : 1;    /* ... and has not come back yet */
     bool          is_handed_out : 1;
     bool          is_seen : 1;    /* the exception has been handed out */
     bool          is_held : 1;    /* by a reference of its own, for callbacks */

@@ -97,7 +97,9 @@ let_loop(RequestObject *self, PyObject **out)
     WorkerObject *worker = self->worker;
 
     self->has_let_loop  = true;
+    self->is_waiting    = true;
     worker->is_turn_due = true;
+    worker->num_due++;
     worker_schedule_drain(worker); /* before the task: it begins the turn */
     *out = Py_NewRef(Py_None);
     return PYGEN_NEXT;
@@ -148,6 +150,7 @@ step_pending(RequestObject *self, PyObject **out)
     if (!worker_is_mine(worker)) {
         return request_refuse_foreign_thread(self);
     }
+    worker_call_off(worker);
     if (self->is_deferred) {
         request_start(self);
     }
@@ -179,13 +182,21 @@ request_step(RequestObject *self, PyObject **out)
 {
     WorkerObject *worker = self->worker;
 
+    if (UNLIKELY(self->is_waiting)) {
+        self->is_waiting = false;
+        if (worker_is_mine(worker)) {
+            worker_begin_part(worker);
+        }
+    }
     if (UNLIKELY(!self->is_settled)) {
         return step_pending(self, out);
     }
     worker->inline_count += 1 + self->info.length / INLINE_BYTES;
     if (UNLIKELY(worker->inline_count >= INLINE_PER_CLOCK)) {
         worker->inline_count = 0;
-        if (loop_is_due(worker) && !self->has_yielded && !self->has_let_loop) {
+        /* A task of another thread's loop has no part in the turn. */
+        if (!self->has_yielded && !self->has_let_loop &&
+            worker_is_mine(worker) && loop_is_due(worker)) {
             return let_loop(self, out);
         }
     }

@@ -257,10 +257,6 @@ run_due(WorkerObject *worker)
     if (LIKELY(!worker_has_due(worker))) {
         return;
     }
-    if (worker_is_helper(worker)) {
-        worker_schedule_drain(worker);
-        return;
-    }
     if (worker->call_soon == NULL) {
         worker_queue_wakes(worker);
     } else if (!event_list_is_empty(&worker->wakes)) {
@@ -290,9 +286,7 @@ worker_after_progress(WorkerObject *worker)
     if (UNLIKELY(worker->closers != NULL)) {
         worker_settle_closers(worker);
     }
-    if (!worker_is_helper(worker)) {
-        worker_queue_wakes(worker); /* a program may do nothing but poll */
-    }
+    worker_queue_wakes(worker); /* a program may do nothing but poll */
     run_due(worker);
 }
 

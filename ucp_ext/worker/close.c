@@ -41,7 +41,8 @@ worker_shut(WorkerObject *self)
     }
     self->in_callback = true; /* collect what completes */
     umx_worker_destroy(umx);
-    self->umx = NULL;
+    self->umx        = NULL;
+    self->has_thread = false;
     worker_settle_told(self);
     worker_settle_closers(self);
     self->in_callback = false;
@@ -52,19 +53,6 @@ worker_shut(WorkerObject *self)
     Py_CLEAR(self->ready);
     Py_CLEAR(self->drain_call);
     Py_CLEAR(self->readable_call);
-}
-
-static int
-check_not_shared(WorkerObject *self)
-{
-    if (worker_check(self) < 0) {
-        return -1;
-    }
-    if (self->wake_fd >= 0) {
-        PyErr_SetString(PyExc_RuntimeError, "the worker runs in a thread");
-        return -1;
-    }
-    return 0;
 }
 
 const char worker_abort_doc[] =
@@ -80,7 +68,7 @@ worker_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (self->umx == NULL || worker_is_forked(self)) {
         Py_RETURN_NONE;
     }
-    if (check_not_shared(self) < 0) {
+    if (worker_check(self) < 0) {
         return NULL;
     }
     worker_shut(self);
@@ -148,8 +136,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     uint64_t      timeout_ns, start = compat_clock_ns(), now = start;
     umx_status    status;
 
-    if (args_timeout(timeout, 0, &timeout_ns) < 0 ||
-        check_not_shared(self) < 0) {
+    if (args_timeout(timeout, 0, &timeout_ns) < 0 || worker_check(self) < 0) {
         return NULL;
     }
     if (self->loop != NULL && worker_loop_is_closed(self)) {

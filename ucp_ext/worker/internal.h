@@ -50,6 +50,11 @@ int worker_add_reader(WorkerObject *self);
 
 void worker_remove_reader(WorkerObject *self);
 
+/* Have the loop call the worker when its progress thread has left something to
+ * do. -1 with an exception. */
+int  worker_add_told_reader(WorkerObject *self);
+void worker_remove_told_reader(WorkerObject *self);
+
 PyObject *worker_on_readable(PyObject *op, PyObject *ignored);
 PyObject *worker_on_drain(PyObject *op, PyObject *ignored);
 PyObject *worker_fileno(PyObject *op, PyObject *ignored);

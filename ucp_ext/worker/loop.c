@@ -13,23 +13,6 @@
 /* ---- the loop's side -----------------------------------------------------
  */
 
-/* If the loop is closed, the owner's next call finds what is due. */
-static void
-schedule_drain_as_helper(WorkerObject *worker)
-{
-    PyObject *handle;
-
-    worker->is_drain_scheduled = true;
-    handle                     = PyObject_CallMethodOneArg(worker->loop,
-                                                           NAME(worker->st, call_soon_threadsafe),
-                                                           worker->drain_call);
-    if (handle == NULL) {
-        worker->is_drain_scheduled = false;
-        PyErr_Clear();
-    }
-    Py_XDECREF(handle);
-}
-
 /* Schedule _drain. The collector may run in this, and close the worker. */
 static PyObject *
 call_soon_drain(WorkerObject *worker)
@@ -44,7 +27,7 @@ call_soon_drain(WorkerObject *worker)
 }
 
 static void
-schedule_drain_as_owner(WorkerObject *worker)
+schedule_drain(WorkerObject *worker)
 {
     PyObject *handle = call_soon_drain(worker);
 
@@ -72,19 +55,12 @@ worker_schedule_drain(WorkerObject *worker)
 {
     PyObject *raised;
 
-    if (UNLIKELY(worker->helper != 0)) {
-        worker_wake_helper(worker); /* the loop may be blocked */
-    }
     if (worker->is_drain_scheduled || worker->in_callback ||
         worker->call_soon == NULL) {
         return; /* drive() looks again before it returns */
     }
     raised = PyErr_GetRaisedException();
-    if (worker_is_helper(worker)) {
-        schedule_drain_as_helper(worker);
-    } else {
-        schedule_drain_as_owner(worker);
-    }
+    schedule_drain(worker);
     if (raised != NULL) {
         PyErr_SetRaisedException(raised);
     }
@@ -162,10 +138,7 @@ worker_update_timer(WorkerObject *worker)
         return;
     }
     deadline = umx_worker_deadline(worker->umx);
-    if (UNLIKELY(worker->helper != 0) && deadline < worker->helper_deadline) {
-        worker_wake_helper(worker);
-    }
-    if (worker->loop == NULL || worker_is_helper(worker)) {
+    if (worker->loop == NULL) {
         return;
     }
     if (UNLIKELY(deadline != worker->timer_ns &&
@@ -187,6 +160,7 @@ drive(WorkerObject *worker)
         Py_RETURN_NONE; /* the parent's loop, run on in a forked child */
     }
     Py_INCREF(worker);
+    worker_call_off(worker);
     worker->in_callback = true;
     worker->is_turn_due = false;
     worker_begin_turn(worker);
@@ -242,27 +216,96 @@ worker_on_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     return drive(self);
 }
 
+static int
+add_reader(WorkerObject *self, int descriptor)
+{
+    PyObject *reader = Py_NewRef(self->readable_call); /* close() drops it */
+    PyObject *fd     = PyLong_FromLong(descriptor);
+    PyObject *result = NULL;
+
+    if (fd != NULL) {
+        result = PyObject_CallMethodObjArgs(
+            self->loop, NAME(self->st, add_reader), fd, reader, NULL);
+    }
+    Py_XDECREF(fd);
+    Py_DECREF(reader);
+    Py_XDECREF(result);
+    return (result == NULL) ? -1 : 0;
+}
+
+/* An exception that is set stays. */
+static void
+remove_reader(WorkerObject *self, int descriptor)
+{
+    PyObject *raised = PyErr_GetRaisedException();
+    PyObject *fd     = PyLong_FromLong(descriptor);
+    PyObject *result = NULL;
+
+    if (fd != NULL) {
+        result = PyObject_CallMethodOneArg(self->loop,
+                                           NAME(self->st, remove_reader), fd);
+    }
+    PyErr_Clear(); /* the loop is closed: it has dropped the fd */
+    Py_XDECREF(result);
+    Py_XDECREF(fd);
+    if (raised != NULL) {
+        PyErr_SetRaisedException(raised);
+    }
+}
+
+int
+worker_add_told_reader(WorkerObject *self)
+{
+    int fd = umx_progress_fd(self->umx);
+
+    if (self->call_soon == NULL) {
+        return 0; /* there is no loop */
+    }
+    if (add_reader(self, fd) < 0) {
+        return -1;
+    }
+    self->told_fd = fd;
+    return 0;
+}
+
+void
+worker_remove_told_reader(WorkerObject *self)
+{
+    int fd = self->told_fd;
+
+    if (fd >= 0) {
+        self->told_fd = -1;
+        if (self->loop != NULL) {
+            remove_reader(self, fd);
+        }
+    }
+}
+
+/* Look up what the loop and the worker call of each other. The loop's code may
+ * close the worker: -1 with an exception. */
+static int
+find_calls(WorkerObject *self)
+{
+    self->call_soon = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
+    if (self->call_soon == NULL) {
+        return -1;
+    }
+    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
+    if (self->drain_call == NULL) {
+        return -1;
+    }
+    self->readable_call = PyObject_GetAttrString((PyObject *)self,
+                                                 "_on_readable");
+    return (self->readable_call == NULL) ? -1 : worker_check(self);
+}
+
 int
 worker_add_reader(WorkerObject *self)
 {
-    PyObject *fd, *result = NULL;
-
-    self->call_soon  = PyObject_GetAttr(self->loop, NAME(self->st, call_soon));
-    self->drain_call = PyObject_GetAttrString((PyObject *)self, "_on_drain");
-    self->readable_call = PyObject_GetAttrString((PyObject *)self,
-                                                 "_on_readable");
-    fd                  = PyLong_FromLong(umx_worker_fd(self->umx));
-    if (self->call_soon != NULL && self->drain_call != NULL &&
-        self->readable_call != NULL && fd != NULL) {
-        result = PyObject_CallMethodObjArgs(self->loop,
-                                            NAME(self->st, add_reader), fd,
-                                            self->readable_call, NULL);
-    }
-    Py_XDECREF(fd);
-    if (result == NULL) {
+    if (find_calls(self) < 0 ||
+        add_reader(self, umx_worker_fd(self->umx)) < 0) {
         return -1;
     }
-    Py_DECREF(result);
     worker_find_ready(self);
     worker_schedule_drain(self); /* arms */
     return 0;
@@ -271,21 +314,11 @@ worker_add_reader(WorkerObject *self)
 void
 worker_remove_reader(WorkerObject *self)
 {
-    PyObject *result, *fd;
-
     cancel_timer(self);
-    if (self->loop == NULL) {
-        return;
+    worker_remove_told_reader(self);
+    if (self->loop != NULL) {
+        remove_reader(self, umx_worker_fd(self->umx));
     }
-    fd     = PyLong_FromLong(umx_worker_fd(self->umx));
-    result = (fd == NULL) ? NULL :
-                            PyObject_CallMethodOneArg(
-                                self->loop, NAME(self->st, remove_reader), fd);
-    if (result == NULL) {
-        PyErr_Clear(); /* the loop is closed: it has dropped the fd */
-    }
-    Py_XDECREF(result);
-    Py_XDECREF(fd);
 }
 
 /* ---- driving it from outside ------------------------------------------------
@@ -386,7 +419,7 @@ worker_overslept(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (worker_check(self) < 0) {
         return NULL;
     }
-    if (self->is_drain_scheduled || self->wake_fd >= 0) {
+    if (self->is_drain_scheduled || self->has_thread) {
         Py_RETURN_FALSE;
     }
     is_lost = !umx_worker_is_armed(self->umx) ||

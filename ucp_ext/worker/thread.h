@@ -5,15 +5,11 @@
 
 #include "state.h"
 
-/* Methods of Worker. */
-PyObject *worker_share(PyObject *op, PyObject *is_shared);
-PyObject *worker_run(PyObject *op, PyObject *ignored);
+/* A method of Worker. */
+PyObject *worker_set_thread(PyObject *op, PyObject *has_thread);
 
-/* Have the helper thread drain, and look at the next deadline. */
-void worker_wake_helper(WorkerObject *worker);
-
-/* Sleep without the GIL until drain is due, at most `limit_ns`; the helper also
- * until it is woken. Signals end it. */
+/* Sleep without the GIL until drain is due, at most `limit_ns`. Signals end it.
+ */
 void worker_sleep(WorkerObject *worker, uint64_t limit_ns);
 
 #endif

@@ -8,6 +8,19 @@
  * one length. */
 #include "worker/internal.h"
 
+/* Clear an error of the loop's attributes; what ends the program is kept. */
+static void
+clear_error(WorkerObject *worker)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    if (exc != NULL && worker_ends_program(exc)) {
+        worker_keep_exception(worker, exc);
+    } else {
+        Py_XDECREF(exc);
+    }
+}
+
 void
 worker_find_ready(WorkerObject *worker)
 {
@@ -18,7 +31,7 @@ worker_find_ready(WorkerObject *worker)
         Py_XSETREF(worker->ready, Py_NewRef(ready));
     }
     Py_XDECREF(ready);
-    PyErr_Clear();
+    clear_error(worker);
 }
 
 /* Are the worker's own calls all that is to run next? */
@@ -75,13 +88,15 @@ first_timer(WorkerObject *worker, uint64_t *when_ns)
     return true;
 }
 
-/* Get how long nothing but descriptors can want the loop; 0: it is wanted. */
+/* Get how long nothing but descriptors can want the loop; 0: it is wanted. The
+ * callbacks of requests wait in lists of the worker's own. */
 static uint64_t
 free_time(WorkerObject *worker)
 {
     uint64_t now = compat_clock_ns(), when;
 
-    if (!is_ready_alone(worker) || !first_timer(worker, &when) || when <= now) {
+    if (worker_has_due(worker) || !is_ready_alone(worker) ||
+        !first_timer(worker, &when) || when <= now) {
         return 0;
     }
     return when - now;
@@ -93,13 +108,13 @@ worker_extend_turn(WorkerObject *worker)
     PyObject *raised;
     uint64_t  ns;
 
-    if (worker->has_asked || worker->ready == NULL || worker->is_turn_due ||
-        worker_is_helper(worker)) {
+    if (worker->has_asked || worker->ready == NULL || worker->is_turn_due) {
         return false;
     }
     worker->has_asked = true;
     raised            = PyErr_GetRaisedException();
     ns                = free_time(worker);
+    clear_error(worker);
     PyErr_SetRaisedException(raised);
     if (ns == 0 || worker->umx == NULL) {
         return false;

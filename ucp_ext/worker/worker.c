@@ -49,7 +49,7 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     event_list_init(&self->wakes);
     event_list_init(&self->calls);
     self->addressed.type = &worker_addressed_event;
-    self->wake_fd        = -1;
+    self->told_fd        = -1;
     self->thread         = compat_thread_id();
     self->context        = (ContextObject *)Py_NewRef(context);
     self->endpoint_class = (PyTypeObject *)Py_NewRef(endpoint_class);
@@ -164,6 +164,7 @@ worker_check(WorkerObject *self)
         return -1;
     }
     if (umx_worker_is_owner(self->umx) && worker_is_mine(self)) {
+        worker_call_off(self);
         return 0;
     }
     PyErr_SetString(PyExc_RuntimeError,
@@ -183,13 +184,8 @@ worker_check_owner(PyObject *op, PyObject *Py_UNUSED(ignored))
     return (worker_check((WorkerObject *)op) < 0) ? NULL : Py_NewRef(Py_None);
 }
 
-PyDoc_STRVAR(share_doc,
-             "_share($self, is_shared, /)\n--\n\n"
-             "Let another thread call _run(), or have that return; False if\n"
-             "nothing changes.");
-
-PyDoc_STRVAR(run_doc, "_run($self, /)\n--\n\n"
-                      "Progress until _share(False).");
+PyDoc_STRVAR(set_thread_doc, "_set_thread($self, has_thread, /)\n--\n\n"
+                             "Start or stop the progress thread.");
 
 PyDoc_STRVAR(info_doc, "info($self, /)\n--\n\n"
                        "UCX's description of the worker.");
@@ -415,8 +411,7 @@ static PyMethodDef worker_methods[] = {
     {"_disown", worker_disown, METH_NOARGS, worker_disown_doc},
     {"_check", worker_check_owner, METH_NOARGS, check_doc},
     {"_overslept", worker_overslept, METH_NOARGS, worker_overslept_doc},
-    {"_share", worker_share, METH_O, share_doc},
-    {"_run", worker_run, METH_NOARGS, run_doc},
+    {"_set_thread", worker_set_thread, METH_O, set_thread_doc},
     {"_on_readable", worker_on_readable, METH_NOARGS, NULL},
     {"_on_drain", worker_on_drain, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

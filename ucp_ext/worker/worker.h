@@ -33,6 +33,8 @@ struct WorkerObject {
     bool          in_callback; /* called by the loop: no task is running */
     bool          is_drain_scheduled;
     bool          is_turn_due; /* somebody waits for the loop's next turn */
+    unsigned      num_due;     /* tasks that do */
+    unsigned      num_parts;   /* of this turn, one of each that has waited */
     bool          has_asked;   /* worker_extend_turn(), in this turn */
     bool          is_shutting;
     PyObject     *raised;         /* KeyboardInterrupt or SystemExit, see
@@ -47,13 +49,9 @@ struct WorkerObject {
     struct am_handler *am_handlers;
     PyObject          *am_host_allocator; /* or NULL */
     PyObject          *am_device_allocator;
-    /* worker/thread.c */
-    uintptr_t helper;          /* compat_thread_id() of it, or 0 */
-    int       wake_fd;         /* or -1: not shared */
-    bool      is_stop_due;     /* the helper is to end */
-    bool      is_woken;        /* wake_fd is readable */
-    uint64_t  helper_deadline; /* of its sleep */
-    PyObject *weakrefs;
+    int                told_fd;    /* umx_progress_fd() in the loop, or -1 */
+    bool               has_thread; /* umx_progress_start() */
+    PyObject          *weakrefs;
 };
 
 /* Have the loop call the worker's drain, once. May be called with an exception
@@ -105,8 +103,20 @@ static inline void
 worker_begin_turn(WorkerObject *worker)
 {
     worker->has_asked = false;
+    worker->num_parts = worker->num_due;
+    worker->num_due   = 0;
     if (worker->loop != NULL && worker->umx != NULL) {
         umx_worker_begin_turn(worker->umx);
+    }
+}
+
+/* A task goes on that has waited for this turn. Without a part of its own it
+ * would find the turn over again, as others before it have used it up. */
+static inline void
+worker_begin_part(const WorkerObject *worker)
+{
+    if (worker->num_parts > 1 && worker->umx != NULL) {
+        umx_worker_divide_turn(worker->umx, worker->num_parts);
     }
 }
 
@@ -120,20 +130,29 @@ worker_turn_is_over(const WorkerObject *worker)
  * the loop, once a turn. False: it stays over. Keeps exceptions. */
 bool worker_extend_turn(WorkerObject *worker);
 
-static inline bool
-worker_is_helper(const WorkerObject *worker)
-{
-    return UNLIKELY(worker->helper != 0) &&
-           worker->helper == compat_thread_id();
-}
-
 /* May this thread call what is the owner's? */
 static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
-    return LIKELY(worker->thread == compat_thread_id()) ||
-           worker_is_helper(worker);
+    return LIKELY(worker->thread == compat_thread_id());
 }
+
+/* worker_call_off() of a worker that has a progress thread. */
+void worker_wait_for_thread(WorkerObject *worker);
+
+/* Have the progress thread leave UCX, for the next call of libumx: the GIL is
+ * let go while it has not. */
+static inline void
+worker_call_off(WorkerObject *worker)
+{
+    if (UNLIKELY(worker->has_thread)) {
+        worker_wait_for_thread(worker);
+    }
+}
+
+/* Settle what the progress thread has done, for who asks again and again
+ * instead of awaiting. */
+void worker_catch_up(WorkerObject *worker);
 
 /* True in a child: the worker is the parent's. */
 static inline bool
