@@ -288,7 +288,7 @@ class Communicator:
     def explain(self) -> list[PeerPath]:
         """Say for each rank by which path messages of collective operations reach
         it, and why."""
-        return self._comm.explain()
+        return _submit(self._worker, self._comm.explain)
 
     def send(
         self, buffer: Any, dest: int, tag: int = 0, *, timeout: float | None = None

@@ -323,6 +323,7 @@ umx_status
 umx_comm_unrecv(umx_comm *comm, const umx_comm_status *got,
                 const umx_buffer *buf)
 {
+    UMI_COMM_LOCK(comm);
     umx_status status;
 
     if (comm->is_revoked || comm->is_closed) {
