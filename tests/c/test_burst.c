@@ -419,8 +419,11 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     umi_control hello = {.kind = UMI_HELLO}, open = {.kind = UMI_OPEN};
     umx_ep     *server;
     int         fd = connect_raw(b);
+    char        byte;
 
     while (b->listener->num_handshakes == 0) {
+        /* It has not been refused. */
+        assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
         assert_true(umx_worker_drain(b->worker) >= 0);
     }
     server = umi_endpoint_of(

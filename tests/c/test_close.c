@@ -349,6 +349,8 @@ test_a_taken_message_outlives_the_peers_close(void **state)
     pair_settle(p);
     op_recv_message(&taken[0], p->server, 0, pair_any);
     op_recv_message(&taken[1], p->server, 0, pair_any);
+    assert_int_equal(taken[0].status, UMX_OK);
+    assert_int_equal(taken[1].status, UMX_OK);
     op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
     PAIR_UNTIL(p, umx_ep_is_peer_closed(p->server));
     op_message_recv(&landed, taken[0].message, in, MIB);

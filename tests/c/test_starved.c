@@ -380,6 +380,7 @@ test_no_memory_for_the_reply_about_memory(void **state)
                      UMX_OK);
     start(&o, umx_rma_put, m.rkey, item_of(0, "y", 1));
     while (data[0] != 'y') {
+        assert_int_equal(o.status, UMX_INPROGRESS);
         starve_requests(p->server_worker, 0);
         (void)!umx_worker_drain(p->server_worker);
         is_starved = false;
