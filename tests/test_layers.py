@@ -99,7 +99,7 @@ UNLOCKED = {
         umx_message_header umx_message_info umx_request_info
         umx_request_is_cancelled umx_request_message umx_request_status
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
-        umx_worker_begin_turn
+        umx_worker_begin_turn umx_worker_divide_turn
         umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
         umx_message_listener_reason umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
