@@ -36,8 +36,9 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
         drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
     }
     orphan = malloc(sizeof(*orphan));
-    if (orphan == NULL) {
+    if (orphan == NULL) { /* the sender learns it from the end */
         umx_message_drop(message);
+        umx_ep_abort(ep);
         return;
     }
     orphan->ep      = ep;

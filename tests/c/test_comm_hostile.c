@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair world port */
+/* link: pair world port wrap=malloc */
 /* Communicators that are given back at odd moments, and ranks that lie. */
 #include "world.h"
 
@@ -189,10 +189,11 @@ test_destroyed_with_everything_under_way(void **state)
     world *w = *state;
 
     for (int what = 0; what < 6; what++) {
-        char   *data = malloc(4 * LARGE);
+        char   *data = calloc(4, LARGE);
         receipt posted, coming;
         job     jobs[4];
 
+        assert_non_null(data);
         w->port = 0;
         world_open(w, 3);
         recv_from(w, 0, 1, 77, UINT64_MAX, data, 1, &posted);
@@ -415,7 +416,7 @@ test_cancelled_at_each_moment(void **state)
     for (int moment = 0; moment < 24; moment++) {
         job     sent[2], b[3];
         receipt r[2];
-        char    in[3];
+        char    in[3] = {0};
 
         send_to(w, 0, 1, 1, data, (moment % 2) ? LARGE : 10, &sent[0]);
         if (moment % 3 != 0) {
@@ -671,6 +672,41 @@ test_two_ranks_on_one_worker(void **state)
     umx_comm_destroy(comms[1]);
 }
 
+static bool is_starved; /* of what is as small as the next */
+
+enum {
+    ORPHAN_SIZE = 32
+};
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *
+__wrap_malloc(size_t size)
+{
+    return (is_starved && size == ORPHAN_SIZE) ? NULL : __real_malloc(size);
+}
+
+/* A message that came too early cannot be kept: its sender is told. */
+static void
+test_no_memory_for_an_early_message(void **state)
+{
+    world          *w      = *state;
+    umi_comm_header header = {
+        .kind = UMI_COMM_MESSAGE, .source = 1, .comm = 12345};
+    job jobs[2];
+
+    world_open(w, 2);
+    lie(w, 1, 0, header, "x", 1);
+    is_starved = true;
+    steps(w, 20);
+    is_starved = false;
+    for (int i = 0; i < 2; i++) {
+        barrier(w, i, &jobs[i]);
+    }
+    world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
+}
+
 static void
 test_lies_end_in_an_error_or_in_nothing(void **state)
 {
@@ -800,6 +836,7 @@ main(void)
         WORLD_TEST(test_a_rank_that_leaves_with_messages_unsent),
         WORLD_TEST(test_a_stopped_rank_of_a_split_without_the_root),
         WORLD_TEST(test_two_ranks_on_one_worker),
+        WORLD_TEST(test_no_memory_for_an_early_message),
         WORLD_TEST(test_lies_end_in_an_error_or_in_nothing),
         WORLD_TEST(test_a_thousand_communicators),
     };
