@@ -49,7 +49,12 @@ umx_config_default(umx_config *config)
      * 64 KiB the rendezvous is faster by a sixth, and moves twice as much with
      * several messages in flight: UCX gathers the pieces of an eager message
      * before it hands them over. Without shared memory the round trip costs
-     * more: 64 KiB takes 18 us eager, 43 us by rendezvous. */
+     * more: 64 KiB takes 18 us eager, 43 us by rendezvous.
+     *
+     * Between 8 and 64 KiB, memory of the sender's that the receiver has mapped
+     * saves a copy, but not time: UCX's pieces are copied in and out side by
+     * side. 16 KiB took 5.1 us both ways, and with 16 messages in flight 4.6 us
+     * instead of 3.7. */
     config->rndv_thresh_shm = 64 * 1024;
     config->rndv_thresh_net = 256 * 1024;
     /* Never: where both sides are awake UCX's two copies, side by side on two
