@@ -2,21 +2,16 @@
 /* rma.c: operations on memory of a peer's. */
 #include "op/rma.h"
 
-#include "types/rkey.h"
+#include "args.h"
+#include "buffer/buffer.h"
+#include "types/endpoint.h"
 #include "worker/worker.h"
-
-/* Moving this many bytes takes longer than giving the GIL away. */
-enum {
-    MIN_UNLOCKED = 65536
-};
-
-typedef umx_status (*post_fn)(RequestObject *, const umx_op_params *);
 
 /* ---- memory --------------------------------------------------------------
  */
 
-rma_list *
-rma_list_new(Py_ssize_t count)
+static rma_list *
+list_new(Py_ssize_t count)
 {
     size_t    size = sizeof(rma_list) + (size_t)count * sizeof(buffer_hold);
     rma_list *list = PyMem_Malloc(size + (size_t)count * sizeof(umx_rma_item));
@@ -59,68 +54,31 @@ list_traverse(const RequestObject *req, visitproc visit, void *arg)
     return rc;
 }
 
-static void
+void
 rma_clear(RequestObject *req)
 {
     Py_CLEAR(TAIL_OF(req, rma_tail)->remote);
 }
 
-static int
+int
 rma_traverse(const RequestObject *req, visitproc visit, void *arg)
 {
     Py_VISIT(TAIL_OF(req, rma_tail)->remote);
     return 0;
 }
 
-static void
-atomic_clear(RequestObject *req)
-{
-    rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
-
-    TAIL_OF(req, rma_tail)->atomic = NULL;
-    if (atomic != NULL) {
-        Py_CLEAR(atomic->signals);
-        block_put(req->worker->st, atomic);
-    }
-    rma_clear(req);
-}
-
-static int
-atomic_traverse(const RequestObject *req, visitproc visit, void *arg)
-{
-    const rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
-
-    if (atomic != NULL) {
-        Py_VISIT(atomic->signals);
-    }
-    return rma_traverse(req, visit, arg);
-}
-
 /* ---- posting -------------------------------------------------------------
  */
 
-static NOINLINE umx_status
-post_unlocked(RequestObject *req, const umx_op_params *params, post_fn post)
+NOINLINE umx_status
+rma_post_unlocked(RequestObject *req, const umx_op_params *params,
+                  rma_post_fn post)
 {
     PyThreadState *thread = PyEval_SaveThread();
     umx_status     status = post(req, params);
 
     PyEval_RestoreThread(thread);
     return status;
-}
-
-static inline umx_status
-post_len(RequestObject *req, const umx_op_params *params, size_t len,
-         post_fn post)
-{
-    return UNLIKELY(len >= MIN_UNLOCKED) ? post_unlocked(req, params, post) :
-                                           post(req, params);
-}
-
-static inline umx_rkey *
-rkey_of(const RequestObject *req)
-{
-    return ((RemoteObject *)TAIL_OF(req, rma_tail)->remote)->umx;
 }
 
 static inline umx_rma_item
@@ -135,7 +93,7 @@ put(RequestObject *req, const umx_op_params *params)
 {
     umx_rma_item item = item_of(req);
 
-    return umx_rma_put(rkey_of(req), &item, params, &req->op);
+    return umx_rma_put(rma_rkey_of(req), &item, params, &req->op);
 }
 
 static umx_status
@@ -143,21 +101,7 @@ get(RequestObject *req, const umx_op_params *params)
 {
     umx_rma_item item = item_of(req);
 
-    return umx_rma_get(rkey_of(req), &item, params, &req->op);
-}
-
-static umx_status
-put_signal(RequestObject *req, const umx_op_params *params)
-{
-    const rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
-    umx_rma_item      item   = {.offset = atomic->offset, .buf = req->hold.buf};
-    umx_rkey         *rkey = rkey_of(req), *signal_rkey = rkey;
-
-    if (atomic->signals != NULL) {
-        signal_rkey = ((RemoteObject *)atomic->signals)->umx;
-    }
-    return umx_rma_put_signal_to(rkey, &item, signal_rkey, &atomic->atomic,
-                                 params, &req->op);
+    return umx_rma_get(rma_rkey_of(req), &item, params, &req->op);
 }
 
 static umx_status
@@ -165,7 +109,7 @@ put_many(RequestObject *req, const umx_op_params *params)
 {
     const rma_list *list = TAIL_OF(req, rma_tail)->list;
 
-    return umx_rma_put_many(rkey_of(req), list->items, (size_t)list->count,
+    return umx_rma_put_many(rma_rkey_of(req), list->items, (size_t)list->count,
                             params, &req->op);
 }
 
@@ -174,7 +118,7 @@ get_many(RequestObject *req, const umx_op_params *params)
 {
     const rma_list *list = TAIL_OF(req, rma_tail)->list;
 
-    return umx_rma_get_many(rkey_of(req), list->items, (size_t)list->count,
+    return umx_rma_get_many(rma_rkey_of(req), list->items, (size_t)list->count,
                             params, &req->op);
 }
 
@@ -182,38 +126,15 @@ get_many(RequestObject *req, const umx_op_params *params)
     static umx_status name##_post(RequestObject       *req,    \
                                   const umx_op_params *params) \
     {                                                          \
-        return post_len(req, params, len, name);               \
+        return rma_post_len(req, params, len, name);           \
     }
 
 DEFINE_POST(put, req->hold.buf.len)
 DEFINE_POST(get, req->hold.buf.len)
-DEFINE_POST(put_signal, req->hold.buf.len)
 DEFINE_POST(put_many, TAIL_OF(req, rma_tail)->list->len)
 DEFINE_POST(get_many, TAIL_OF(req, rma_tail)->list->len)
 
-static umx_status
-atomic_post(RequestObject *req, const umx_op_params *params)
-{
-    return umx_rma_atomic(rkey_of(req), &TAIL_OF(req, rma_tail)->atomic->atomic,
-                          NULL, params, &req->op);
-}
-
-static umx_status
-fetch_post(RequestObject *req, const umx_op_params *params)
-{
-    rma_atomic *atomic = TAIL_OF(req, rma_tail)->atomic;
-
-    return umx_rma_atomic(rkey_of(req), &atomic->atomic, &atomic->old, params,
-                          &req->op);
-}
-
-static PyObject *
-fetch_result(RequestObject *req)
-{
-    return PyLong_FromUnsignedLongLong(TAIL_OF(req, rma_tail)->atomic->old);
-}
-
-const op_type op_put = {
+static const op_type op_put = {
     .name     = "put",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_post,
@@ -221,7 +142,7 @@ const op_type op_put = {
     .traverse = rma_traverse,
 };
 
-const op_type op_get = {
+static const op_type op_get = {
     .name     = "get",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = get_post,
@@ -229,15 +150,7 @@ const op_type op_get = {
     .traverse = rma_traverse,
 };
 
-const op_type op_put_signal = {
-    .name     = "put_signal",
-    .flags    = OP_SEND | OP_PLAIN,
-    .post     = put_signal_post,
-    .clear    = atomic_clear,
-    .traverse = atomic_traverse,
-};
-
-const op_type op_put_many = {
+static const op_type op_put_many = {
     .name     = "put_many",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = put_many_post,
@@ -246,7 +159,7 @@ const op_type op_put_many = {
     .clear    = rma_clear,
 };
 
-const op_type op_get_many = {
+static const op_type op_get_many = {
     .name     = "get_many",
     .flags    = OP_SEND | OP_PLAIN,
     .post     = get_many_post,
@@ -255,19 +168,235 @@ const op_type op_get_many = {
     .clear    = rma_clear,
 };
 
-const op_type op_atomic = {
-    .name     = "atomic",
-    .flags    = OP_SEND | OP_PLAIN,
-    .post     = atomic_post,
-    .clear    = atomic_clear,
-    .traverse = atomic_traverse,
-};
+/* ---- arguments -----------------------------------------------------------
+ */
 
-const op_type op_fetch = {
-    .name     = "fetch",
-    .flags    = 0,
-    .post     = fetch_post,
-    .result   = fetch_result,
-    .clear    = atomic_clear,
-    .traverse = atomic_traverse,
-};
+int
+rma_parse_offset(PyObject *value, uint64_t *offset_p)
+{
+    PyObject *index;
+
+    if (value == NULL) {
+        *offset_p = 0;
+        return 0;
+    }
+    index = PyNumber_Index(value);
+    if (index == NULL) {
+        return -1;
+    }
+    *offset_p = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    if (*offset_p == (uint64_t)-1 && PyErr_Occurred()) {
+        PyErr_Format(PyExc_IndexError, "the offset %R is out of range", value);
+        return -1;
+    }
+    return 0;
+}
+
+int
+rma_check_range(const RemoteObject *self, uint64_t offset, uint64_t len)
+{
+    if (LIKELY(offset <= self->nbytes && len <= self->nbytes - offset)) {
+        return 0;
+    }
+    PyErr_Format(PyExc_IndexError,
+                 "%llu bytes at offset %llu are out of the memory's %llu", len,
+                 offset, self->nbytes);
+    return -1;
+}
+
+int
+rma_check_writable(const RemoteObject *self)
+{
+    if (UNLIKELY(umx_rkey_is_readonly(self->umx))) {
+        (void)errors_raise(self->endpoint->worker->st, UMX_ERR_READONLY,
+                           "RemoteMemory", NULL);
+        return -1;
+    }
+    return 0;
+}
+
+RequestObject *
+rma_new_request(RemoteObject *self, const op_type *type)
+{
+    EndpointObject *endpoint = self->endpoint;
+    RequestObject  *req      = request_new(endpoint->worker, endpoint, type);
+
+    if (LIKELY(req != NULL)) {
+        TAIL_OF(req, rma_tail)->remote = Py_NewRef(self);
+    }
+    return req;
+}
+
+/* ---- put and get ---------------------------------------------------------
+ */
+
+static PyObject *
+transfer(RemoteObject *self, PyObject *buffer, PyObject *offset,
+         const op_type *type)
+{
+    RequestObject *req = rma_new_request(self, type);
+    rma_tail      *tail;
+
+    if (UNLIKELY(req == NULL)) {
+        return NULL;
+    }
+    tail = TAIL_OF(req, rma_tail);
+    if (UNLIKELY(rma_parse_offset(offset, &tail->offset) < 0 ||
+                 buffer_acquire(req->worker->st, buffer, type == &op_get,
+                                &req->hold) < 0 ||
+                 rma_check_range(self, tail->offset, req->hold.buf.len) < 0)) {
+        Py_DECREF(req);
+        return NULL;
+    }
+    return request_post(req);
+}
+
+static int
+parse_transfer(const char *name, PyObject *const *args, Py_ssize_t nargs,
+               PyObject *kwnames, PyObject **values)
+{
+    static const char *const keywords[] = {"buffer", "offset"};
+
+    if (LIKELY(kwnames == NULL && (nargs == 1 || nargs == 2))) {
+        values[0] = args[0];
+        values[1] = (nargs == 2) ? args[1] : NULL;
+        return 0;
+    }
+    return args_parse(name, args, nargs, kwnames, keywords, 2, 2, 1, values);
+}
+
+const char remote_put_doc[] =
+    "put($self, buffer, offset=0)\n--\n\n"
+    "Write all of buffer to the memory, at offset bytes; awaitable.\n"
+    "The request is done when the memory has changed. IndexError:\n"
+    "the bytes do not fit into the memory.";
+
+PyObject *
+remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+           PyObject *kwnames)
+{
+    RemoteObject *self = (RemoteObject *)op;
+    PyObject     *values[2];
+
+    if (parse_transfer("put", args, nargs, kwnames, values) < 0 ||
+        rma_check_writable(self) < 0) {
+        return NULL;
+    }
+    return transfer(self, values[0], values[1], &op_put);
+}
+
+const char remote_get_doc[] =
+    "get($self, buffer, offset=0)\n--\n\n"
+    "Fill buffer from the memory, from offset bytes on; awaitable.";
+
+PyObject *
+remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+           PyObject *kwnames)
+{
+    PyObject *values[2];
+
+    if (parse_transfer("get", args, nargs, kwnames, values) < 0) {
+        return NULL;
+    }
+    return transfer((RemoteObject *)op, values[0], values[1], &op_get);
+}
+
+/* ---- lists ---------------------------------------------------------------
+ */
+
+/* Hold the buffer of one pair (buffer, offset). */
+static int
+hold_item(RemoteObject *self, PyObject *pair, bool is_writable,
+          buffer_hold *hold, umx_rma_item *item)
+{
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+        PyErr_Format(PyExc_TypeError,
+                     "expected a tuple (buffer, offset), not %.200s",
+                     Py_TYPE(pair)->tp_name);
+        return -1;
+    }
+    if (rma_parse_offset(PyTuple_GET_ITEM(pair, 1), &item->offset) < 0 ||
+        buffer_acquire(self->endpoint->worker->st, PyTuple_GET_ITEM(pair, 0),
+                       is_writable, hold) < 0) {
+        return -1;
+    }
+    item->buf = hold->buf;
+    return 0;
+}
+
+/* Hold the buffers of all pairs; -1 with an exception: `list` has those that
+ * are held by then. */
+static int
+hold_items(RemoteObject *self, PyObject *pairs, bool is_writable,
+           rma_list *list)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
+        umx_rma_item *item = &list->items[i];
+
+        if (hold_item(self, PyTuple_GET_ITEM(pairs, i), is_writable,
+                      &list->holds[i], item) < 0) {
+            return -1;
+        }
+        list->count++;
+        list->len += item->buf.len;
+        if (rma_check_range(self, item->offset, item->buf.len) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+transfer_many(RemoteObject *self, PyObject *sequence, const op_type *type)
+{
+    PyObject      *pairs = args_items(sequence, "expected a sequence of "
+                                                     "(buffer, offset)");
+    RequestObject *req;
+    rma_list      *list = NULL;
+
+    if (pairs == NULL) {
+        return NULL;
+    }
+    req = rma_new_request(self, type);
+    if (req != NULL) {
+        list = list_new(PyTuple_GET_SIZE(pairs));
+
+        TAIL_OF(req, rma_tail)->list = list;
+        request_track(req);
+    }
+    if (list == NULL ||
+        hold_items(self, pairs, type == &op_get_many, list) < 0) {
+        Py_XDECREF(req);
+        Py_DECREF(pairs);
+        return NULL;
+    }
+    Py_DECREF(pairs);
+    return request_post(req);
+}
+
+const char remote_put_many_doc[] =
+    "put_many($self, items, /)\n--\n\n"
+    "Call put() for each pair (buffer, offset) of items, with one\n"
+    "await for all.";
+
+PyObject *
+remote_put_many(PyObject *op, PyObject *items)
+{
+    RemoteObject *self = (RemoteObject *)op;
+
+    return (rma_check_writable(self) < 0) ?
+               NULL :
+               transfer_many(self, items, &op_put_many);
+}
+
+const char remote_get_many_doc[] =
+    "get_many($self, items, /)\n--\n\n"
+    "Call get() for each pair (buffer, offset) of items, with one\n"
+    "await for all.";
+
+PyObject *
+remote_get_many(PyObject *op, PyObject *items)
+{
+    return transfer_many((RemoteObject *)op, items, &op_get_many);
+}

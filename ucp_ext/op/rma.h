@@ -4,6 +4,7 @@
 #define UCP_EXT_OP_RMA_H
 
 #include "request/request.h"
+#include "types/rkey.h"
 
 /* What a *_MANY operation on a peer's memory moves. */
 typedef struct rma_list {
@@ -28,15 +29,64 @@ typedef struct TAIL rma_tail {
     PyObject *remote; /* the RemoteObject */
     union {
         uint64_t    offset; /* of put() and get() */
-        rma_list   *list;   /* of op_put_many, op_get_many; or NULL */
-        rma_atomic *atomic; /* of op_atomic, op_fetch, op_put_signal; or NULL */
+        rma_list   *list;   /* of put_many() and get_many(); or NULL */
+        rma_atomic *atomic; /* of atomic.c; or NULL */
     };
 } rma_tail;
 
-/* Make a list for the tail, with room for `count`; NULL with an exception. */
-rma_list *rma_list_new(Py_ssize_t count);
+/* op_type.clear() and op_type.traverse() of such a tail. */
+void rma_clear(RequestObject *req);
+int  rma_traverse(const RequestObject *req, visitproc visit, void *arg);
 
-extern const op_type op_put, op_get, op_put_many, op_get_many, op_put_signal,
-    op_atomic, op_fetch;
+static inline umx_rkey *
+rma_rkey_of(const RequestObject *req)
+{
+    return ((RemoteObject *)TAIL_OF(req, rma_tail)->remote)->umx;
+}
+
+/* ---- posting ---- */
+
+typedef umx_status (*rma_post_fn)(RequestObject *, const umx_op_params *);
+
+enum {
+    /* Moving this many bytes takes longer than giving the GIL away. */
+    RMA_MIN_UNLOCKED = 65536
+};
+
+/* Post without the GIL. */
+umx_status rma_post_unlocked(RequestObject *req, const umx_op_params *params,
+                             rma_post_fn post);
+
+/* Post an operation that moves `len` bytes. */
+static inline umx_status
+rma_post_len(RequestObject *req, const umx_op_params *params, size_t len,
+             rma_post_fn post)
+{
+    return UNLIKELY(len >= RMA_MIN_UNLOCKED) ?
+               rma_post_unlocked(req, params, post) :
+               post(req, params);
+}
+
+/* ---- arguments; -1 or NULL with an exception ---- */
+
+/* Parse an offset, in bytes from the start of the memory; NULL is 0. */
+int rma_parse_offset(PyObject *value, uint64_t *offset_p);
+
+int rma_check_range(const RemoteObject *self, uint64_t offset, uint64_t len);
+int rma_check_writable(const RemoteObject *self);
+
+RequestObject *rma_new_request(RemoteObject *self, const op_type *type);
+
+/* ---- methods of RemoteMemory ---- */
+
+PyObject *remote_put(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames);
+PyObject *remote_get(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                     PyObject *kwnames);
+PyObject *remote_put_many(PyObject *op, PyObject *items);
+PyObject *remote_get_many(PyObject *op, PyObject *items);
+
+extern const char remote_put_doc[], remote_get_doc[], remote_put_many_doc[],
+    remote_get_many_doc[];
 
 #endif
