@@ -553,9 +553,9 @@ async def test_a_dead_peer_does_not_keep_the_others_from_the_message(connect_pee
 
 def test_the_worker_ends_receivers_and_senders():
     async def main():
-        async with contextlib.AsyncExitStack() as stack:
-            left, right = await stack.enter_async_context(connected_pair())
-            stack.pop_all()
+        async with ucp.create_listener(host="127.0.0.1") as listener:
+            left = await ucp.create_endpoint("127.0.0.1", listener.port)
+            right = await anext(listener)
         inbox = Inbox(right)
         sender = MessageSender(max_bytes=1000)
         requests = [sender.send(left, {"n": n}, [bytes(9 << 20)]) for n in range(3)]
