@@ -72,6 +72,8 @@ KILLS    = 300
 FLOOD    = 10240
 HEAPS    = 100000
 WAITS    = 1000000
+COMMS    = 1000
+SHUFFLES = 10000
 PROGRAMS = 3000
 CHAOS    = 20
 ORACLE   = 100000
@@ -82,7 +84,8 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in '' --tcp; do \
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
-	            "heaps $(HEAPS)" "waits $(WAITS)"; do \
+	            "heaps $(HEAPS)" "waits $(WAITS)" \
+	            "communicators $(COMMS)" "shuffles $(SHUFFLES)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

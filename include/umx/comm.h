@@ -118,6 +118,33 @@ UMX_API void umx_comm_close(umx_comm *comm);
  * operations under way complete in the background. */
 UMX_API void umx_comm_destroy(umx_comm *comm);
 
+/* ---- for libraries on top -------------------------------------------------
+ */
+
+/**
+ * Make a communicator of the same ranks, at once: no message is sent. The nth
+ * of a label here belongs to the nth of that label on the other ranks. It is
+ * revoked with `comm`, and closed and given back by itself.
+ *
+ * @return UMX_OK; UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED, UMX_ERR_NO_MEMORY
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_derive(umx_comm  *comm,
+                                                  uint64_t   label,
+                                                  umx_comm **comm_p);
+
+/** The worker; NULL: it has been destroyed. */
+UMX_API umx_worker *umx_comm_get_worker(const umx_comm *comm);
+
+/**
+ * The endpoint on which `rank`, another than this one, is reached, as long as
+ * the communicator is well. It is not the caller's.
+ *
+ * @return UMX_OK; UMX_ERR_OUT_OF_RANGE, UMX_ERR_RANK_FAILED, UMX_ERR_CLOSED,
+ *         what umx_ep_connect_address() says
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_comm_get_ep(umx_comm *comm, int rank,
+                                                  umx_ep **ep_p);
+
 /* ---- messages ------------------------------------------------------------
  */
 
@@ -145,7 +172,9 @@ UMX_API UMX_MUST_CHECK umx_status umx_comm_isend(umx_comm *comm, int dest,
 /**
  * Receive the next message of `source`, or of any rank, whose tag is `tag` in
  * the bits of `mask`. A longer message is consumed, and ends with
- * UMX_ERR_MESSAGE_TRUNCATED. A cancelled receive takes no message.
+ * UMX_ERR_MESSAGE_TRUNCATED. A cancelled receive takes no message. The receive
+ * ends with UMX_ERR_RANK_FAILED when `source` has left, or for any source all
+ * other ranks, and no message of theirs is left that it could take.
  *
  * @param[out] result  written on UMX_OK and UMX_ERR_MESSAGE_TRUNCATED; else
  *                     umx_comm_result()

@@ -133,6 +133,23 @@ typedef struct umx_dependent {
 UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);
 UMX_API void umx_worker_detach(umx_dependent *dependent);
 
+/** Something to do for a worker. Members but `fn` are the library's. */
+typedef struct umx_errand {
+    void *link;
+    void (*fn)(struct umx_errand *errand);
+} umx_errand;
+
+/** Call `errand->fn` in the worker's next (P) call, in its progress thread,
+ * too. Thread: any. */
+UMX_API void umx_worker_post(umx_worker *worker, umx_errand *errand);
+
+/** Keep a memory, which its user may close meanwhile. Thread: any. */
+UMX_API void umx_memh_hold(umx_memh *memh);
+UMX_API void umx_memh_put(umx_memh *memh);
+
+/** What umx_take_errno() gives next. Thread: any; its own. */
+UMX_API void umx_set_errno(int error);
+
 /** The context that `worker` was made of. */
 UMX_API umx_context *umx_worker_get_context(const umx_worker *worker);
 
@@ -237,8 +254,8 @@ UMX_API bool umx_ep_claim(umx_ep *ep);
  * @return NULL: there is no other
  */
 UMX_API umx_ep *umx_worker_find_addressed(const umx_worker *worker,
-                                          const uint8_t *worker_id,
-                                          const umx_ep *after);
+                                          const uint8_t    *worker_id,
+                                          const umx_ep     *after);
 
 enum {
     UMX_WORKER_ID_SIZE = 16 /* bytes */

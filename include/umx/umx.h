@@ -8,6 +8,7 @@
 #include <umx/buffer.h>
 #include <umx/channel.h>
 #include <umx/collective.h>
+#include <umx/column.h>
 #include <umx/comm.h>
 #include <umx/context.h>
 #include <umx/control.h>
@@ -18,9 +19,11 @@
 #include <umx/listener.h>
 #include <umx/memory.h>
 #include <umx/messenger.h>
+#include <umx/partition.h>
 #include <umx/progress.h>
 #include <umx/request.h>
 #include <umx/rma.h>
+#include <umx/shuffle.h>
 #include <umx/status.h>
 #include <umx/stream.h>
 #include <umx/tag.h>

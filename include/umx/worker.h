@@ -131,6 +131,10 @@ UMX_API UMX_MUST_CHECK umx_status umx_worker_submit(umx_worker *worker,
  * happened before. */
 UMX_API void umx_worker_adopt(umx_worker *worker);
 
+/** Make every thread an owner, until one adopts the worker. The program sees to
+ * it that the threads call one after the other, as with a lock of its own. */
+UMX_API void umx_worker_share(umx_worker *worker);
+
 /** True for the owner thread in the owner process. Any thread. */
 UMX_API bool umx_worker_is_owner(const umx_worker *worker);
 

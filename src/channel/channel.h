@@ -194,6 +194,7 @@ bool     umi_channels_have_waiting(const umx_ep *ep);
 uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
 void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
 void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);
+void     umi_channels_stop_reading(umx_ep *ep);
 void     umi_channels_fail_sends(umx_ep *ep, umx_status status);
 void     umi_channels_fetch(umx_ep *ep);
 void     umi_channels_finish(umx_ep *ep, umx_status status);

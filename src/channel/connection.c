@@ -269,6 +269,26 @@ umi_channels_fail_recvs(umx_ep *ep, umx_status status)
     }
 }
 
+/* Nobody reads what is kept. Its credit goes back: if the peer closes, too, its
+ * GOODBYE waits until it has sent all. */
+void
+umi_channels_stop_reading(umx_ep *ep)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        if (channel->is_replies) {
+            continue;
+        }
+        UMI_LIST_FOREACH(node, &channel->unexpected) {
+            umi_channel_credit(channel, umi_message_at(node));
+        }
+        UMI_LIST_FOREACH(node, &channel->taken) {
+            umi_channel_credit(channel, umi_message_at(node));
+        }
+    }
+    umi_channels_fail_recvs(ep, UMX_ERR_PEER_CLOSED);
+}
+
 void
 umi_channels_fail_sends(umx_ep *ep, umx_status status)
 {

@@ -87,7 +87,9 @@ arrive_in_order(umi_channel *channel, const umx_recv_info *info,
                 const umi_am_arrival *arrival)
 {
     if (!umi_channel_is_reading(channel)) {
-        return UMI_AM_REFUSED; /* closed here: nobody will read it */
+        /* Closed here: nobody will read it, and nobody has to wait for that. */
+        umi_credit_read(channel, umi_charge_of(arrival));
+        return UMI_AM_REFUSED;
     }
     if (channel->ops->arrive(channel, info, arrival)) {
         return UMI_AM_CONSUMED;
@@ -119,6 +121,7 @@ unpark(umi_channel *channel)
         if (umi_channel_is_reading(channel)) {
             umi_channel_offer(channel, message);
         } else {
+            umi_channel_credit(channel, message);
             umi_message_free(message);
         }
     }

@@ -57,6 +57,19 @@ umi_comm_hold(umx_comm *comm)
     comm->refs++;
 }
 
+/* Communicators that are derived of it are on their own. */
+static void
+disown(const umx_comm *comm)
+{
+    UMI_LIST_FOREACH(node, &comm->group->comms) {
+        umx_comm *child = umi_container_of(node, umx_comm, group_node);
+
+        if (child->parent == comm) {
+            child->parent = NULL;
+        }
+    }
+}
+
 void
 umi_comm_put(umx_comm *comm)
 {
@@ -74,6 +87,8 @@ umi_comm_put(umx_comm *comm)
     }
     umi_local_end(comm);
     umi_node_remove(&comm->group_node);
+    disown(comm);
+    umi_comm_free_labels(comm);
     umi_group_put(comm->group);
     free(comm->room);
     free(comm);
@@ -238,6 +253,25 @@ tell(umx_comm *comm, const umi_member *except)
     }
 }
 
+/* All ranks revoke `comm`, and what is derived of it. */
+static void
+revoke_derived(const umx_comm *comm)
+{
+    umi_group *group = comm->group;
+    umi_node  *node  = group->comms.next;
+
+    while (node != &group->comms) {
+        umx_comm *child = umi_container_of(node, umx_comm, group_node);
+
+        node = node->next;
+        if (child->parent == comm && !child->is_revoked && !child->is_closed) {
+            umi_comm_revoke(child, comm->failure.rank, comm->failure.cause,
+                            true, "%s", comm->reason);
+            node = group->comms.next; /* callbacks may have changed it */
+        }
+    }
+}
+
 static void
 revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
        bool is_told)
@@ -254,6 +288,7 @@ revoke(umx_comm *comm, int rank, umx_status cause, const umi_member *except,
     umi_match_end(comm, UMX_ERR_RANK_FAILED);
     umi_coll_fail_all(comm);
     umi_local_end(comm);
+    revoke_derived(comm);
     umi_comm_put(comm);
 }
 
@@ -308,8 +343,8 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
     if (rank < 0 || comm->is_closed) {
         return;
     }
-    if (comm->ranks[rank].is_gone) { /* what has not come does not come */
-        comm->ranks[rank].num_expected = comm->ranks[rank].num_received;
+    if (comm->ranks[rank].is_gone &&
+        comm->ranks[rank].num_received >= comm->ranks[rank].num_expected) {
         umi_match_rank_gone(comm, rank);
         (void)umi_local_look(comm); /* what it has left there */
         if (!umi_coll_awaits(comm, rank)) {

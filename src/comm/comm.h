@@ -32,6 +32,7 @@ typedef struct umi_group umi_group;
 typedef struct umi_boot  umi_boot;
 typedef struct umi_coll  umi_coll;
 typedef struct umi_local umi_local;
+typedef struct umi_label umi_label;
 
 /* ---- hub.c ---------------------------------------------------------------
  */
@@ -43,6 +44,7 @@ struct umi_hub {
     umi_list      comms;  /* umx_comm.node */
     umi_list      orphans;
     unsigned      num_orphans;
+    unsigned      max_orphans;          /* until those of ended endpoints go */
     uint64_t      past[UMI_PAST_COMMS]; /* ids of those that are no more */
     unsigned      num_past;
     unsigned      refs;
@@ -90,8 +92,12 @@ struct umi_group {
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
     uint64_t    next_beat_ns;
-    uint64_t    late_ns; /* by which the last beat was too late; 0: not */
-    unsigned    refs;    /* one of each comm */
+    uint64_t    late_ns;     /* by which the last beat was too late; 0: not */
+    unsigned    refs;        /* one of each comm, and of each that closes */
+    bool        is_left;     /* this process closes its endpoints */
+    unsigned    num_closing; /* endpoints; the root's is not closed before */
+    umi_member *lost;        /* that what was sent to may not have come */
+    umx_status  lost_status; /* why */
 };
 
 umi_group *umi_group_new(umi_hub *hub, int rank, int size);
@@ -99,7 +105,8 @@ void       umi_group_put(umi_group *group);
 
 /* Close the endpoints if the user has closed every communicator of the group
  * and nothing is under way, whenever the communicators are given back: a
- * process that ends waits for endpoints that close. */
+ * process that ends waits for endpoints that close. The root's is closed last:
+ * its end says that all has come that was sent to others. */
 void umi_group_close_eps(umi_group *group);
 
 /* All have met: it has an id and addresses. */
@@ -135,8 +142,8 @@ void umi_member_suspect(umi_member *member, umx_status cause, const char *why);
 /* Something has come to `status`: suspect the member if that may be its end. */
 void umi_member_check(umi_member *member, umx_status status, const char *why);
 
-/* The root says that a process has ended. */
-void umi_group_on_failed(umi_group *group, const umi_comm_failed *failed);
+/* The root says that a process has ended, or `from` that it has itself. */
+void umi_group_on_failed(umi_member *from, const umi_comm_failed *failed);
 
 /* Send a control message. To a member that cannot be told of an end the
  * connection ends, which tells it; other messages are dropped. */
@@ -199,6 +206,8 @@ struct umx_comm {
     umi_list   early;        /* umi_early.node */
     umi_local *local;        /* NULL: there is no inbox ... */
     bool       has_no_local; /* ... and none can be made */
+    umx_comm  *parent;       /* revokes it; NULL: it is not derived */
+    umi_label *labels;       /* of derived ones */
 };
 
 void umi_comm_hold(umx_comm *comm);
@@ -245,6 +254,11 @@ void umi_comm_on_bye(umx_comm *comm, const umi_comm_header *header,
 /* A member has died. */
 void umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why);
 
+/* ---- derive.c ------------------------------------------------------------
+ */
+
+void umi_comm_free_labels(umx_comm *comm);
+
 /* ---- match.c -------------------------------------------------------------
  */
 
@@ -268,7 +282,8 @@ struct umx_comm_message {
 void umi_match_arrive(umx_comm *comm, int source, uint64_t tag,
                       umx_message *message);
 
-/* Nothing more comes of that rank: receives of it alone fail. */
+/* Nothing more comes of that rank: receives of it alone fail, and those of any
+ * rank if it was the last. */
 void umi_match_rank_gone(umx_comm *comm, int rank);
 
 /* It is revoked, or closed: end it all with `status`. */

@@ -5,8 +5,10 @@
  * The others are made when there is something to send; two processes may make
  * one at the same time, and then each sends on one of them only, since messages
  * keep their order on an endpoint. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <umx/context.h>
 
 #include "comm/comm.h"
 #include "util/clock.h"
@@ -71,15 +73,154 @@ release_eps(umi_member *member)
     release_ep(&member->theirs);
 }
 
+/* ---- leaving -------------------------------------------------------------
+ */
+
+static void
+stop_timers(umi_group *group)
+{
+    umx_timer_stop(&group->heartbeat);
+    umx_timer_stop(&group->verdict);
+}
+
+static void
+note_lost(umi_member *member, umx_status status)
+{
+    if (member->group->lost == NULL) {
+        member->group->lost        = member;
+        member->group->lost_status = status;
+    }
+}
+
+/* Messages to a member may be lost, and it may have no endpoint to this process
+ * whose end would tell it. The root tells it, or, if the root has left, this
+ * process does. */
+static void
+tell_lost(umi_group *group)
+{
+    umi_comm_header header = {.kind   = UMI_COMM_FAILED,
+                              .round  = UMI_COMM_WHOLE_GROUP,
+                              .source = (uint32_t)group->rank,
+                              .comm   = group->id};
+    umi_comm_failed failed = {.rank = group->rank, .cause = group->lost_status};
+    umi_member     *to     = &group->members[0];
+    uint8_t         data[32 + UMI_REASON_MAX];
+    char            why[UMI_REASON_MAX];
+    size_t          len;
+
+    (void)snprintf(why, sizeof(why),
+                   "its connection to process %d has failed while it left",
+                   group->lost->rank);
+    failed.reason.data = (const uint8_t *)why;
+    failed.reason.len  = strlen(why);
+    len                = umi_comm_failed_encode(&failed, data, sizeof(data));
+    if (to->out == NULL) {
+        to          = group->lost;
+        to->is_dead = false; /* by another connection */
+    }
+    umi_member_send(to, &header, data, len);
+}
+
+/* Close the endpoint to the root: those to the others have closed. */
+static void
+finish_leaving(umi_group *group)
+{
+    if (group->hub->worker == NULL) {
+        return;
+    }
+    if (group->lost != NULL) {
+        tell_lost(group);
+        release_eps(group->lost);
+    }
+    stop_timers(group);
+    release_eps(&group->members[0]);
+}
+
+static void
+on_closed(umx_request *req, umx_status status, void *arg)
+{
+    umi_member *member = arg;
+    umi_group  *group  = member->group;
+
+    (void)req;
+    if (status != UMX_OK && status != UMX_ERR_PEER_CLOSED) {
+        note_lost(member, status);
+    }
+    if (--group->num_closing == 0) {
+        finish_leaving(group);
+    }
+    umi_group_put(group);
+}
+
+/* Close an endpoint, and wait for its end: has all been received? */
+static void
+close_ep(umi_member *member, umx_ep **ep_p)
+{
+    const umx_worker *worker = member->group->hub->worker;
+    const umx_config *config;
+    umx_op_params     params = {.flags      = UMX_OP_FLAG_LAYER,
+                                .field_mask = UMX_OP_FIELD_FLAGS |
+                                              UMX_OP_FIELD_ON_DONE,
+                                .on_done = on_closed,
+                                .arg     = member};
+    umx_request      *req;
+
+    if (*ep_p == NULL) {
+        return;
+    }
+    config = umx_context_config(umx_worker_get_context(worker));
+    if (umx_ep_get_state(*ep_p) == UMX_EP_FAILED) {
+        note_lost(member, umx_ep_error(*ep_p));
+    } else if (umx_ep_close(*ep_p, config->close_timeout_ns, &params, &req) ==
+               UMX_INPROGRESS) {
+        member->group->refs++;
+        member->group->num_closing++;
+    }
+    release_ep(ep_p);
+}
+
+/* Close the endpoints. That to the root stays until the others have closed, so
+ * that the root sees it break if this process ends before. */
+static void
+leave(umi_group *group)
+{
+    if (group->is_left || group->boot != NULL || group->hub->worker == NULL) {
+        return;
+    }
+    group->is_left = true;
+    group->refs++;
+    group->num_closing++;
+    for (int i = 0; i < group->size; i++) {
+        umi_member *member = &group->members[i];
+
+        if (member->is_dead && i != 0) {
+            note_lost(member, member->cause);
+        }
+        if (group->rank == 0) {
+            release_eps(member);
+        } else if (i != 0) {
+            member->out = NULL;
+            close_ep(member, &member->mine);
+            close_ep(member, &member->theirs);
+        }
+    }
+    if (--group->num_closing == 0) {
+        finish_leaving(group);
+    }
+    umi_group_put(group);
+}
+
 void
 umi_group_put(umi_group *group)
 {
+    if (group->refs == 1) {
+        leave(group);
+    }
     if (--group->refs != 0) {
         return;
     }
     if (group->hub->worker != NULL) {
-        umx_timer_stop(&group->heartbeat);
-        umx_timer_stop(&group->verdict);
+        stop_timers(group);
     }
     umi_node_remove(&group->node);
     for (int i = 0; i < group->size; i++) {
@@ -102,14 +243,7 @@ umi_group_close_eps(umi_group *group)
             return;
         }
     }
-    if (group->boot != NULL || group->hub->worker == NULL) {
-        return;
-    }
-    umx_timer_stop(&group->heartbeat);
-    umx_timer_stop(&group->verdict);
-    for (int i = 0; i < group->size; i++) {
-        release_eps(&group->members[i]);
-    }
+    leave(group);
 }
 
 void
@@ -294,19 +428,21 @@ tell_group(const umi_member *member, const char *why)
 }
 
 void
-umi_group_on_failed(umi_group *group, const umi_comm_failed *failed)
+umi_group_on_failed(umi_member *from, const umi_comm_failed *failed)
 {
-    char   why[UMI_REASON_MAX];
-    size_t len = failed->reason.len;
+    umi_group *group = from->group;
+    char       why[UMI_REASON_MAX];
+    size_t     len = failed->reason.len;
 
-    if (failed->rank < 0 || failed->rank >= group->size) {
+    if (failed->rank < 0 || failed->rank >= group->size ||
+        (from->rank != 0 && failed->rank != from->rank)) {
         return;
     }
     len = (len < sizeof(why)) ? len : sizeof(why) - 1;
     if (len != 0) {
         memcpy(why, failed->reason.data, len);
     }
-    why[len] = '\0'; /* the root has seen it */
+    why[len] = '\0';
     umi_member_fail(&group->members[failed->rank],
                     (failed->cause < 0) ? (umx_status)failed->cause :
                                           UMX_ERR_RANK_FAILED,

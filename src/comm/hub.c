@@ -7,8 +7,10 @@
 #include "util/clock.h"
 
 enum {
-    /* Messages of communicators that are not known here, yet or any more. They
-     * keep their credit, so each endpoint has a limit beside this one. */
+    /* Messages of communicators that are not known here, yet or any more, among
+     * which those of endpoints that have ended are looked for. An endpoint that
+     * has not is limited by its credit, which these messages keep: what one
+     * peer sends never costs another its messages. */
     MAX_ORPHANS = 4096
 };
 
@@ -27,13 +29,32 @@ drop_orphan(umi_hub *hub, umi_orphan *orphan)
     free(orphan);
 }
 
+/* Drop those of endpoints that have ended. The next look is at twice as many,
+ * as all may be of peers that are there. */
+static void
+drop_ended(umi_hub *hub)
+{
+    UMI_LIST_FOREACH_SAFE(node, &hub->orphans) {
+        umi_orphan *orphan = umi_container_of(node, umi_orphan, node);
+
+        if (umx_ep_get_state(orphan->ep) != UMX_EP_OPEN ||
+            umx_ep_is_peer_closed(orphan->ep)) {
+            drop_orphan(hub, orphan);
+        }
+    }
+    hub->max_orphans = 2 * hub->num_orphans;
+    if (hub->max_orphans < MAX_ORPHANS) {
+        hub->max_orphans = MAX_ORPHANS;
+    }
+}
+
 static void
 keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
 {
     umi_orphan *orphan;
 
-    if (hub->num_orphans >= MAX_ORPHANS) {
-        drop_orphan(hub, umi_container_of(hub->orphans.next, umi_orphan, node));
+    if (hub->num_orphans >= hub->max_orphans) {
+        drop_ended(hub);
     }
     orphan = malloc(sizeof(*orphan));
     if (orphan == NULL) { /* the sender learns it from the end */
@@ -129,9 +150,9 @@ on_group_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
         return;
     }
     member->heard_ns = umi_clock_ns();
-    if (header->kind == UMI_COMM_FAILED && member->rank == 0 &&
+    if (header->kind == UMI_COMM_FAILED &&
         umi_comm_failed_decode(&failed, data, len)) {
-        umi_group_on_failed(member->group, &failed);
+        umi_group_on_failed(member, &failed);
     }
 }
 
@@ -276,6 +297,7 @@ umi_hub_get(umx_worker *worker)
     umi_list_init(&hub->comms);
     umi_list_init(&hub->orphans);
     hub->worker               = worker;
+    hub->max_orphans          = MAX_ORPHANS;
     hub->refs                 = 2; /* the worker's, and the caller's */
     hub->dependent.on_destroy = on_destroy;
     if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, hub) !=

@@ -69,6 +69,28 @@ umx_comm_result(const umx_request *req)
     return &state_of(req)->got;
 }
 
+static bool
+is_finished(const umi_rank *rank)
+{
+    return rank->is_gone && rank->num_received == rank->num_expected;
+}
+
+/* Can no message of that source come any more? One of any source ends with the
+ * last of the other ranks, though this rank could send to itself. */
+static bool
+is_exhausted(const umx_comm *comm, int source)
+{
+    if (source != UMX_ANY_SOURCE) {
+        return is_finished(&comm->ranks[source]);
+    }
+    for (int i = 0; i < comm->size; i++) {
+        if (i != comm->rank && !is_finished(&comm->ranks[i])) {
+            return false;
+        }
+    }
+    return comm->size > 1;
+}
+
 /* It is over: the request completes, and the receive goes. */
 static void
 end_recv(umi_recv *recv, umx_status status)
@@ -512,7 +534,7 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
             copy_here(message);
         }
     }
-    if (rank->is_gone && rank->num_received == rank->num_expected) {
+    if (is_finished(rank)) {
         umi_match_rank_gone(comm, source);
     }
 }
@@ -580,21 +602,6 @@ end_now(umi_recv *recv, umx_status status, umx_comm_status *result)
     return status;
 }
 
-/* Why nothing can come of that source any more. */
-static umx_status
-source_status(const umx_comm *comm, int source)
-{
-    const umi_rank *rank;
-
-    if (source == UMX_ANY_SOURCE) {
-        return UMX_OK;
-    }
-    rank = &comm->ranks[source];
-    return (rank->is_gone && rank->num_received == rank->num_expected) ?
-               UMX_ERR_RANK_FAILED :
-               UMX_OK;
-}
-
 static umx_status
 check_source(const umx_comm *comm, int source)
 {
@@ -623,11 +630,8 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
         return status;
     }
     message = find_message(comm, source, tag, mask);
-    if (message == NULL) {
-        status = source_status(comm, source);
-        if (status != UMX_OK) {
-            return status;
-        }
+    if (message == NULL && is_exhausted(comm, source)) {
+        return UMX_ERR_RANK_FAILED;
     }
     recv = new_recv(comm, &recv_class, params);
     if (recv == NULL) {
@@ -668,8 +672,9 @@ umx_comm_iprobe(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     }
     message = find_message(comm, source, tag, mask);
     if (message == NULL) {
-        status = source_status(comm, source);
-        return (status == UMX_OK) ? UMX_ERR_NO_MESSAGE : status;
+        return (source != UMX_ANY_SOURCE && is_exhausted(comm, source)) ?
+                   UMX_ERR_RANK_FAILED :
+                   UMX_ERR_NO_MESSAGE;
     }
     *result = message->info;
     return UMX_OK;
@@ -686,6 +691,9 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
 
     if (status != UMX_ERR_NO_MESSAGE) {
         return status;
+    }
+    if (is_exhausted(comm, source)) {
+        return UMX_ERR_RANK_FAILED;
     }
     recv = new_recv(comm, &recv_class, params);
     if (recv == NULL) {
@@ -1018,13 +1026,15 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
 void
 umi_match_rank_gone(umx_comm *comm, int rank)
 {
-    umi_node *node = comm->posted.next;
+    umi_node *node   = comm->posted.next;
+    bool      is_all = is_exhausted(comm, UMX_ANY_SOURCE);
 
     umi_comm_hold(comm);
     while (node != &comm->posted) {
         umi_recv *recv = umi_container_of(node, umi_recv, node);
 
-        if (recv->source == rank) {
+        if (recv->source == rank ||
+            (is_all && recv->source == UMX_ANY_SOURCE)) {
             end_recv(recv, UMX_ERR_RANK_FAILED);
             node = comm->posted.next; /* its callback may end others */
         } else {

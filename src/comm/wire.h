@@ -18,7 +18,7 @@
  *   REFUSE   reason
  *   PENDING  count u32 | count x rank u32: the ranks that have not come
  *   FAILED   rank i32 | cause i32 | number u64 | reason; with `round`
- *            UMI_COMM_WHOLE_GROUP, from the root: that process has ended
+ *            UMI_COMM_WHOLE_GROUP, from the root or that process: it has ended
  *   BYE      size x messages sent u64: rank `round` has left, and takes no part
  *            in operation `number`
  *   PING     nothing

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <ucs/type/status.h>
+#include <umx/layer.h>
 
 /* A UCX status is cast, never translated. */
 _Static_assert((int)UMX_OK == UCS_OK, "status");
@@ -65,6 +66,12 @@ umi_status_from_errno(int error)
     default:
         return UMX_ERR_IO_ERROR;
     }
+}
+
+void
+umx_set_errno(int error)
+{
+    last_errno = error;
 }
 
 int

@@ -400,6 +400,13 @@ umx_worker_adopt(umx_worker *worker)
 }
 
 void
+umx_worker_share(umx_worker *worker)
+{
+    UMI_GUARD(worker);
+    worker->owner = UMI_EVERY_THREAD;
+}
+
+void
 umx_worker_signal(umx_worker *worker)
 {
     pthread_mutex_lock(&worker->signal_lock);

@@ -97,6 +97,10 @@ enum {
     UMI_POLLS_PER_WATCH_BUSY = 16 /* with handshakes in progress */
 };
 
+enum {
+    UMI_EVERY_THREAD = 0 /* an owner; umx_worker_share() */
+};
+
 struct umi_am_arrival;
 
 /* UCX gives a callback one argument; the worker and the function are two. */
@@ -123,7 +127,7 @@ struct umx_worker {
     uint64_t     turn_end;   /* 0: the owner has no turns */
     unsigned     activity;   /* grows whenever completions were run */
     unsigned     watch_countdown;
-    uintptr_t    owner;     /* umi_thread_id() */
+    uintptr_t    owner;     /* umi_thread_id(), or UMI_EVERY_THREAD */
     umi_ids      eps_by_id; /* umi_ep_base.wire_id */
     umi_pool     requests;
     umi_pool     messages; /* the layer above's, like the next */
@@ -280,6 +284,7 @@ umi_worker_check(const umx_worker *worker)
         return UMX_ERR_FORKED;
     }
     return (worker->owner == umi_thread_id() ||
+            worker->owner == UMI_EVERY_THREAD ||
             umi_guard_is_in_thread(worker)) ?
                UMX_OK :
                UMX_ERR_WRONG_THREAD;

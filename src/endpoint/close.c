@@ -56,7 +56,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_ep_base_hold(&ep->base);
     umi_endpoint_worker(ep)->num_closing++;
     set_deadline(ep, timeout_ns);
-    ep->hooks->fail_recvs(ep, UMX_ERR_PEER_CLOSED);
+    ep->hooks->stop_reading(ep);
     umi_request_complete_all(&ep->queries, UMX_ERR_PEER_CLOSED);
     umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {

@@ -94,7 +94,7 @@ typedef struct umi_endpoint_hooks {
     /* Add what waits to be read, and to be sent. */
     void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
 
-    void (*fail_recvs)(umx_ep *ep, umx_status status);
+    void (*stop_reading)(umx_ep *ep); /* this side closes */
     void (*fail_sends)(umx_ep *ep, umx_status status);
     /* The peer has closed, and all that it has sent has arrived. */
     void (*peer_closed)(umx_ep *ep);

@@ -7,6 +7,7 @@
 
 #include "channel/am.h"
 #include "codec/address.h"
+#include "core/memh.h"
 #include "core/request.h"
 #include "core/worker.h"
 #include "endpoint/addressed.h"
@@ -176,6 +177,28 @@ void
 umx_worker_detach(umx_dependent *dependent)
 {
     umi_node_remove(&((umi_dependent *)(void *)dependent)->node);
+}
+
+_Static_assert(sizeof(umx_errand) == sizeof(umi_retire) &&
+                   offsetof(umx_errand, fn) == offsetof(umi_retire, fn),
+               "umx_errand is umi_retire, without its types");
+
+void
+umx_worker_post(umx_worker *worker, umx_errand *errand)
+{
+    umi_worker_retire(worker, (umi_retire *)(void *)errand);
+}
+
+void
+umx_memh_hold(umx_memh *memh)
+{
+    umi_memh_hold(memh);
+}
+
+void
+umx_memh_put(umx_memh *memh)
+{
+    umi_memh_put(memh);
 }
 
 umx_context *

@@ -175,6 +175,62 @@ test_both_sides_close_at_once(void **state)
     }
 }
 
+/* Each has sent more than the other's credit allows, and neither reads: what is
+ * kept, in the user's hands or refused gives its credit back. */
+static void
+close_both_with_waiting_sends(pair *p, size_t len, bool has_arrived)
+{
+    enum {
+        SENDS = 24
+    };
+    char *data = calloc(1, len + 1);
+    op    sends[2][SENDS], closes[2], taken;
+
+    p->config.credit_messages = 8;
+    p->config.credit_rndv     = 2;
+    pair_open(p);
+    for (int i = 0; i < SENDS; i++) {
+        op_send(&sends[0][i], p->client, 0, pair_tag(1), data, len);
+        op_send(&sends[1][i], p->server, 0, pair_tag(1), data, len);
+    }
+    if (has_arrived) {
+        op_recv_message(&taken, p->server, 0, pair_tag(1));
+        assert_int_equal(op_wait(p, &taken), UMX_OK);
+        pair_settle(p);
+    }
+    op_close(&closes[0], p->client, UMX_TIMEOUT_INFINITE);
+    op_close(&closes[1], p->server, UMX_TIMEOUT_INFINITE);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(op_wait(p, &closes[i]), UMX_OK);
+    }
+    if (has_arrived) {
+        umx_message_drop(taken.message);
+    }
+    for (int i = 0; i < SENDS; i++) { /* how they end may vary */
+        (void)op_wait(p, &sends[0][i]);
+        (void)op_wait(p, &sends[1][i]);
+    }
+    free(data);
+}
+
+static void
+test_both_close_with_sends_beyond_their_credit(void **state)
+{
+    close_both_with_waiting_sends(*state, 8, false);
+}
+
+static void
+test_both_close_with_what_nobody_reads(void **state)
+{
+    close_both_with_waiting_sends(*state, 8, true);
+}
+
+static void
+test_both_close_with_announcements_that_nobody_reads(void **state)
+{
+    close_both_with_waiting_sends(*state, 1 << 20, true);
+}
+
 static void
 test_a_second_close_waits_for_the_first(void **state)
 {
@@ -874,6 +930,12 @@ main(int argc, char **argv)
            PAIR_TEST(test_giving_an_endpoint_back_right_after_a_send),
            PAIR_TEST(test_pending_receives_fail_on_both_sides),
            PAIR_TEST(test_both_sides_close_at_once),
+           PAIR_TEST(test_both_close_with_sends_beyond_their_credit),
+           PAIR_TEST(test_both_close_with_what_nobody_reads),
+           PAIR_TEST(test_both_close_with_announcements_that_nobody_reads),
+           PAIR_TEST(test_both_close_with_sends_beyond_their_credit),
+           PAIR_TEST(test_both_close_with_what_nobody_reads),
+           PAIR_TEST(test_both_close_with_announcements_that_nobody_reads),
            PAIR_TEST(test_a_second_close_waits_for_the_first),
            PAIR_TEST_ONCE(test_giving_an_endpoint_back_while_it_closes),
            PAIR_TEST(test_closing_after_the_peer_has_closed),

@@ -351,6 +351,49 @@ test_a_rank_that_leaves_is_named(void **state)
 }
 
 static void
+test_a_receive_of_any_rank_ends_with_the_last(void **state)
+{
+    world          *w = *state;
+    receipt         waiting, probing, later;
+    umx_op_params   params;
+    umx_request    *req = NULL;
+    umx_comm_status found;
+    job             sent;
+    char            byte = 0;
+
+    world_open(w, 3);
+    send_to(w, 1, 0, 5, "z", 1, &sent);
+    recv_from(w, 0, UMX_ANY_SOURCE, 6, UINT64_MAX, &byte, 1, &waiting);
+    params = receipt_params(&probing);
+    job_posted(&probing.j,
+               umx_comm_wait_message(w->comms[0], UMX_ANY_SOURCE, 6, UINT64_MAX,
+                                     &params, &req, &probing.got),
+               &req);
+    umx_comm_close(w->comms[1]);
+    recv_from(w, 0, 1, 6, UINT64_MAX, &byte, 1, &later);
+    assert_int_equal(world_wait_one(w, &later.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(waiting.j.status, UMX_INPROGRESS);
+    umx_comm_close(w->comms[2]);
+    assert_int_equal(world_wait_one(w, &waiting.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &probing.j), UMX_ERR_RANK_FAILED);
+    recv_from(w, 0, UMX_ANY_SOURCE, 0, 0, &byte, 1, &later); /* is there */
+    assert_int_equal(world_wait_one(w, &later.j), UMX_OK);
+    assert_int_equal(byte, 'z');
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    recv_from(w, 0, UMX_ANY_SOURCE, 0, 0, &byte, 1, &later);
+    assert_int_equal(later.j.status, UMX_ERR_RANK_FAILED);
+    assert_int_equal(umx_comm_wait_message(w->comms[0], UMX_ANY_SOURCE, 0, 0,
+                                           NULL, &req, &found),
+                     UMX_ERR_RANK_FAILED);
+    assert_int_equal(umx_comm_iprobe(w->comms[0], UMX_ANY_SOURCE, 0, 0, &found),
+                     UMX_ERR_NO_MESSAGE);
+    send_to(w, 0, 0, 7, "y", 1, &sent);
+    recv_from(w, 0, UMX_ANY_SOURCE, 0, 0, &byte, 1, &later);
+    assert_int_equal(world_wait_one(w, &later.j), UMX_OK);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+}
+
+static void
 expect_failure(world *w, int rank, int failed)
 {
     umx_comm_failure failure;
@@ -360,6 +403,56 @@ expect_failure(world *w, int rank, int failed)
         print_message("rank %d: %s\n", rank, umx_comm_reason(w->comms[rank]));
     }
     assert_int_equal(failure.rank, failed);
+}
+
+/* Both receives of `rank` wait for what `source` has sent. */
+static void
+expect_lost_message(world *w, int rank, int source)
+{
+    receipt from_it, from_any;
+    char    bytes[2];
+
+    recv_from(w, rank, source, 6, UINT64_MAX, &bytes[0], 1, &from_it);
+    recv_from(w, rank, UMX_ANY_SOURCE, 7, UINT64_MAX, &bytes[1], 1, &from_any);
+    assert_int_equal(world_wait_one(w, &from_it.j), UMX_ERR_RANK_FAILED);
+    assert_int_equal(world_wait_one(w, &from_any.j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, rank, source);
+}
+
+static void
+test_a_message_that_is_lost_while_its_sender_leaves(void **state)
+{
+    world *w = *state;
+    job    sent;
+
+    world_open(w, 3);
+    umx_worker_withdraw_address(w->workers[1]); /* nobody can connect */
+    send_to(w, 2, 1, 5, "z", 1, &sent);
+    umx_comm_close(w->comms[2]);
+    expect_lost_message(w, 1, 2);
+    expect_reason(w, 1, "has failed while it left");
+}
+
+static void
+test_a_rank_that_dies_while_it_leaves(void **state)
+{
+    world *w = *state;
+    job    sent;
+
+    world_open(w, 3);
+    w->is_stopped[1] = true; /* the connection to it stays half open */
+    send_to(w, 2, 1, 5, "z", 1, &sent);
+    umx_comm_close(w->comms[2]);
+    while (!w->comms[0]->ranks[2].is_gone) {
+        world_step(w);
+    }
+    for (int i = 0; i < 100; i++) {
+        world_step(w);
+    }
+    umx_worker_destroy(w->workers[2]);
+    w->workers[2]    = NULL;
+    w->is_stopped[1] = false;
+    expect_lost_message(w, 1, 2);
 }
 
 static void
@@ -741,6 +834,9 @@ main(void)
         WORLD_TEST(test_a_cancelled_receive_does_not_let_others_overtake),
         WORLD_TEST(test_probes),
         WORLD_TEST(test_a_rank_that_leaves_is_named),
+        WORLD_TEST(test_a_message_that_is_lost_while_its_sender_leaves),
+        WORLD_TEST(test_a_rank_that_dies_while_it_leaves),
+        WORLD_TEST(test_a_receive_of_any_rank_ends_with_the_last),
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
         WORLD_TEST(test_abort_says_why),
         WORLD_TEST(test_what_is_heard_is_told),

@@ -10,7 +10,8 @@
 
 enum {
     LARGE = 300000,
-    FLOOD = 40 /* more messages than are left with their sender */
+    FLOOD = 40,  /* more messages than are left with their sender */
+    EARLY = 6000 /* more than the credit of an endpoint allows */
 };
 
 static void
@@ -707,6 +708,88 @@ test_no_memory_for_an_early_message(void **state)
     world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
 }
 
+/* As many messages of a communicator that nobody knows as its credit allows.
+ */
+static void
+flood(world *w, int from, int to)
+{
+    umi_comm_header header = {
+        .kind = UMI_COMM_MESSAGE, .source = (uint32_t)from, .comm = 12345};
+
+    for (int i = 0; i < EARLY; i++) {
+        lie(w, from, to, header, "x", 1);
+    }
+    steps(w, 200);
+}
+
+static unsigned
+orphans_of(const world *w, int rank)
+{
+    return w->comms[rank]->group->hub->num_orphans;
+}
+
+/* The first messages were dropped for those of another rank, and nobody told.
+ */
+static void
+test_a_flood_does_not_cost_others_their_early_messages(void **state)
+{
+    world      *w = *state;
+    umx_comm   *made[2];
+    const void *address;
+    size_t      len;
+    job         jobs[2];
+
+    world_open(w, 3);
+    assert_int_equal(umx_worker_get_address(w->workers[0], &address, &len),
+                     UMX_OK);
+    for (int i = 1; i >= 0; i--) { /* the root comes last */
+        umx_comm_params params = {
+            .rank = i, .size = 2, .root = address, .root_len = len};
+        umx_op_params how = job_params(&jobs[i]);
+        umx_request  *req = NULL;
+
+        if (i == 0) {
+            flood(w, 2, 0);
+            assert_in_range(orphans_of(w, 0), 4096 + 1, EARLY);
+        }
+        job_posted(
+            &jobs[i],
+            umx_comm_create(w->workers[i], &params, &how, &made[i], &req),
+            &req);
+        steps(w, 50);
+        if (i == 1) {
+            assert_int_equal(orphans_of(w, 0), 1); /* its HELLO */
+        }
+    }
+    world_wait(w, jobs, 2, UMX_OK);
+    umx_comm_close(made[0]);
+    umx_comm_close(made[1]);
+    umx_comm_destroy(made[0]);
+    umx_comm_destroy(made[1]);
+    kill_rank(w, 2); /* the rest of its flood waits for credit */
+}
+
+/* Ranks that flood and end, one after the other, leave no more than one may
+ * have. */
+static void
+test_floods_of_ended_ranks_are_forgotten(void **state)
+{
+    world   *w = *state;
+    unsigned one;
+
+    world_open(w, 5);
+    flood(w, 1, 0);
+    one = orphans_of(w, 0);
+    assert_true(one > 0);
+    for (int i = 2; i < 5; i++) {
+        kill_rank(w, i - 1);
+        steps(w, 50);
+        flood(w, i, 0);
+        assert_true(orphans_of(w, 0) <= 2 * one);
+    }
+    kill_rank(w, 4);
+}
+
 static void
 test_lies_end_in_an_error_or_in_nothing(void **state)
 {
@@ -837,6 +920,8 @@ main(void)
         WORLD_TEST(test_a_stopped_rank_of_a_split_without_the_root),
         WORLD_TEST(test_two_ranks_on_one_worker),
         WORLD_TEST(test_no_memory_for_an_early_message),
+        WORLD_TEST(test_a_flood_does_not_cost_others_their_early_messages),
+        WORLD_TEST(test_floods_of_ended_ranks_are_forgotten),
         WORLD_TEST(test_lies_end_in_an_error_or_in_nothing),
         WORLD_TEST(test_a_thousand_communicators),
     };

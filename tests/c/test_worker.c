@@ -341,6 +341,34 @@ test_a_worker_is_adopted_from_a_thread_that_ended(void **state)
     umx_worker_destroy(result);
 }
 
+static void *
+destroy_worker(void *worker)
+{
+    bool is_owner = umx_worker_is_owner(worker);
+
+    drain_until_idle(worker);
+    umx_worker_destroy(worker);
+    return is_owner ? worker : NULL;
+}
+
+static void
+test_every_thread_owns_a_shared_worker(void **state)
+{
+    pair       *p = *state;
+    umx_worker *worker;
+    pthread_t   thread;
+    void       *result;
+
+    pair_listen(p);
+    assert_int_equal(umx_worker_create(p->context, &worker), UMX_OK);
+    umx_worker_share(worker);
+    assert_true(umx_worker_is_owner(worker));
+    drain_until_idle(worker);
+    assert_int_equal(pthread_create(&thread, NULL, destroy_worker, worker), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, worker);
+}
+
 static void
 test_destroying_cancels_submitted_calls(void **state)
 {
@@ -879,6 +907,7 @@ main(void)
         PAIR_TEST_ONCE(test_other_threads_give_back_by_retiring),
         PAIR_TEST_ONCE(test_calls_from_other_threads_run_in_the_owner),
         PAIR_TEST_ONCE(test_a_worker_is_adopted_from_a_thread_that_ended),
+        PAIR_TEST_ONCE(test_every_thread_owns_a_shared_worker),
         PAIR_TEST_ONCE(test_destroying_cancels_submitted_calls),
         PAIR_TEST_ONCE(test_other_threads_are_refused),
         PAIR_TEST(test_a_woken_worker_has_not_overslept),

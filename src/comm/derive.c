@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* derive.c: communicators of the same ranks, for libraries on top. A message
+ * that comes before its communicator waits in the hub, so none is needed to
+ * make one: its number follows from the parent's, from the label, and from how
+ * often that has been used. */
+#include <stdlib.h>
+
+#include "comm/comm.h"
+
+/* How often a label has been used. */
+struct umi_label {
+    umi_label *next;
+    uint64_t   label;
+    uint64_t   count;
+};
+
+static umi_label *
+label_of(umx_comm *comm, uint64_t label)
+{
+    umi_label *found = comm->labels;
+
+    while (found != NULL && found->label != label) {
+        found = found->next;
+    }
+    if (found == NULL) {
+        found = calloc(1, sizeof(*found));
+        if (found != NULL) {
+            found->label = label;
+            found->next  = comm->labels;
+            comm->labels = found;
+        }
+    }
+    return found;
+}
+
+void
+umi_comm_free_labels(umx_comm *comm)
+{
+    while (comm->labels != NULL) {
+        umi_label *label = comm->labels;
+
+        comm->labels = label->next;
+        free(label);
+    }
+}
+
+static uint64_t
+derived_id(const umx_comm *comm, const umi_label *label)
+{
+    uint64_t words[4] = {comm->id, UINT64_MAX, label->label, label->count};
+    uint64_t id       = umx_tag_hash(words, sizeof(words));
+
+    return (id != 0) ? id : 1;
+}
+
+umx_status
+umx_comm_derive(umx_comm *comm, uint64_t label, umx_comm **comm_p)
+{
+    UMI_COMM_LOCK(comm);
+    umx_status   status = umi_comm_status(comm);
+    umi_member **members;
+    umx_comm    *made;
+    umi_label   *used;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    used    = label_of(comm, label);
+    made    = umi_comm_new(comm->group, comm->name);
+    members = malloc((size_t)comm->size * sizeof(*members));
+    if (used == NULL || made == NULL || members == NULL) {
+        free(members);
+        if (made != NULL) {
+            umi_comm_put(made);
+        }
+        return UMX_ERR_NO_MEMORY;
+    }
+    for (int i = 0; i < comm->size; i++) {
+        members[i] = comm->ranks[i].member;
+    }
+    made->parent = comm;
+    umi_comm_set_ranks(made, derived_id(comm, used), comm->rank, comm->size,
+                       members);
+    used->count++;
+    free(members);
+    umi_comm_register(made);
+    *comm_p = made;
+    return UMX_OK;
+}
+
+umx_worker *
+umx_comm_get_worker(const umx_comm *comm)
+{
+    return comm->group->hub->worker;
+}
+
+umx_status
+umx_comm_get_ep(umx_comm *comm, int rank, umx_ep **ep_p)
+{
+    UMI_COMM_LOCK(comm);
+    umx_status status = umi_comm_status(comm);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (rank < 0 || rank >= comm->size || rank == comm->rank) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    return umi_member_ep(comm->ranks[rank].member, ep_p);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* row_hash.h: the hashes of rows; umx/partition.h defines them. Pure functions.
+ * Thread: any. */
+#ifndef UMI_DATA_ROW_HASH_H
+#define UMI_DATA_ROW_HASH_H
+
+#include <umx/column.h>
+
+/* Continue `hashes` of `num_rows` rows, from row `row` on, by the values of
+ * `column`. False: a number is not in the dictionary. */
+bool umi_hash_rows(const umx_column *column, size_t row, size_t num_rows,
+                   uint64_t *hashes);
+
+/* The hash of a row before its first key. */
+uint64_t umi_hash_seed(uint64_t seed);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* scatter.c: copying a column by partition. */
+#include "data/scatter.h"
+
+#include <string.h>
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Rows of one run in a block of a column. */
+typedef void (*copy_fn)(const umx_column *column, size_t first,
+                        const uint16_t *rows, size_t num_rows,
+                        umi_cursor *cursor);
+
+ALWAYS_INLINE void
+for_each_run(const umi_order *order, size_t column, umi_cursor *cursors,
+             copy_fn copy)
+{
+    const umi_run  *run  = order->runs;
+    const uint16_t *rows = order->rows;
+
+    for (size_t i = 0; i < order->num_blocks; i++) {
+        const umi_block  *block  = &order->blocks[i];
+        const umx_column *source = &order->chunks[block->chunk].columns[column];
+        const umi_run    *end    = run + block->num_runs;
+
+        for (; run < end; run++) {
+            copy(source, source->offset + block->row, rows, run->num_rows,
+                 &cursors[run->partition]);
+            rows += run->num_rows;
+        }
+    }
+}
+
+/* ---- values of a fixed width ---------------------------------------------
+ */
+
+ALWAYS_INLINE void
+copy_width(const umx_column *column, size_t first, const uint16_t *rows,
+           size_t num_rows, umi_cursor *cursor, size_t width)
+{
+    const uint8_t *values = (const uint8_t *)column->values + first * width;
+    uint8_t       *to     = cursor->values;
+
+    for (size_t i = 0; i < num_rows; i++) {
+        memcpy(to + i * width, values + rows[i] * width, width);
+    }
+    cursor->values = to + num_rows * width;
+}
+
+#define DEFINE_COPY(width)                                                  \
+    ALWAYS_INLINE void copy_##width(const umx_column *column, size_t first, \
+                                    const uint16_t *rows, size_t num_rows,  \
+                                    umi_cursor *cursor)                     \
+    {                                                                       \
+        copy_width(column, first, rows, num_rows, cursor, width);           \
+    }
+DEFINE_COPY(1)
+DEFINE_COPY(2)
+DEFINE_COPY(4)
+DEFINE_COPY(8)
+DEFINE_COPY(16)
+DEFINE_COPY(32)
+
+ALWAYS_INLINE void
+copy_any(const umx_column *column, size_t first, const uint16_t *rows,
+         size_t num_rows, umi_cursor *cursor)
+{
+    if (column->width != 0) {
+        copy_width(column, first, rows, num_rows, cursor, column->width);
+    }
+}
+
+static void
+scatter_fixed(const umi_order *order, size_t column, uint32_t width,
+              umi_cursor *cursors)
+{
+    switch (width) {
+    case 1:
+        for_each_run(order, column, cursors, copy_1);
+        break;
+    case 2:
+        for_each_run(order, column, cursors, copy_2);
+        break;
+    case 4:
+        for_each_run(order, column, cursors, copy_4);
+        break;
+    case 8:
+        for_each_run(order, column, cursors, copy_8);
+        break;
+    case 16:
+        for_each_run(order, column, cursors, copy_16);
+        break;
+    case 32:
+        for_each_run(order, column, cursors, copy_32);
+        break;
+    default:
+        for_each_run(order, column, cursors, copy_any);
+    }
+}
+
+/* ---- bits ----------------------------------------------------------------
+ */
+
+/* Append bits: a word of them at a time, which the padding has room for. */
+ALWAYS_INLINE void
+copy_bits(const uint8_t *bits, size_t first, const uint16_t *rows,
+          size_t num_rows, umi_cursor *cursor)
+{
+    unsigned fill = cursor->count % 64;
+    uint8_t *to   = cursor->values + cursor->count / 64 * 8;
+    uint64_t word = 0;
+    size_t   ones = 0;
+
+    if (fill != 0) {
+        memcpy(&word, to, sizeof(word));
+    }
+    for (size_t i = 0; i < num_rows; i++) {
+        size_t   at  = first + rows[i];
+        uint64_t bit = (bits == NULL) ? 1 : (bits[at >> 3] >> (at & 7)) & 1;
+
+        word |= bit << fill;
+        ones += bit;
+        if (++fill == 64) {
+            memcpy(to, &word, sizeof(word));
+            to += sizeof(word);
+            word = 0;
+            fill = 0;
+        }
+    }
+    if (fill != 0) {
+        memcpy(to, &word, sizeof(word));
+    }
+    cursor->count += num_rows;
+    cursor->ones += ones;
+}
+
+ALWAYS_INLINE void
+copy_bools(const umx_column *column, size_t first, const uint16_t *rows,
+           size_t num_rows, umi_cursor *cursor)
+{
+    copy_bits(column->values, first, rows, num_rows, cursor);
+}
+
+ALWAYS_INLINE void
+copy_validity(const umx_column *column, size_t first, const uint16_t *rows,
+              size_t num_rows, umi_cursor *cursor)
+{
+    copy_bits(column->validity, first, rows, num_rows, cursor);
+}
+
+void
+umi_scatter_validity(const umi_order *order, size_t column, umi_cursor *cursors)
+{
+    for_each_run(order, column, cursors, copy_validity);
+}
+
+/* ---- strings -------------------------------------------------------------
+ */
+
+#define DEFINE_COPY_STRINGS(name, type)                                     \
+    ALWAYS_INLINE void name(const umx_column *column, size_t first,         \
+                            const uint16_t *rows, size_t num_rows,          \
+                            umi_cursor *cursor)                             \
+    {                                                                       \
+        const uint8_t *offsets = (const uint8_t *)column->values +          \
+                                 first * sizeof(type);                      \
+        size_t used = cursor->count;                                        \
+                                                                            \
+        for (size_t i = 0; i < num_rows; i++) {                             \
+            type range[2], end;                                             \
+                                                                            \
+            memcpy(range, offsets + rows[i] * sizeof(type), sizeof(range)); \
+            if (range[1] != range[0]) {                                     \
+                memcpy(cursor->bytes + used, column->bytes + range[0],      \
+                       range[1] - range[0]);                                \
+            }                                                               \
+            used += range[1] - range[0];                                    \
+            end = (type)used;                                               \
+            memcpy(cursor->values + i * sizeof(type), &end, sizeof(end));   \
+        }                                                                   \
+        cursor->values += num_rows * sizeof(type);                          \
+        cursor->count = used;                                               \
+    }
+DEFINE_COPY_STRINGS(copy_strings, uint32_t)
+DEFINE_COPY_STRINGS(copy_large_strings, uint64_t)
+
+void
+umi_scatter_values(const umi_order *order, size_t column, umi_cursor *cursors)
+{
+    const umx_column *any = &order->chunks[0].columns[column];
+
+    switch (any->type) {
+    case UMX_COLUMN_NULL:
+        break;
+    case UMX_COLUMN_BOOL:
+        for_each_run(order, column, cursors, copy_bools);
+        break;
+    case UMX_COLUMN_STRING:
+        if (any->width == 4) {
+            for_each_run(order, column, cursors, copy_strings);
+        } else {
+            for_each_run(order, column, cursors, copy_large_strings);
+        }
+        break;
+    default:
+        scatter_fixed(order, column, any->width, cursors);
+    }
+}

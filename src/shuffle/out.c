@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* out.c: chunks that are inserted here. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shuffle/shuffle.h"
+
+static const umx_request_class insert_class = {
+    .name = "insert",
+};
+
+/* ---- keys ----------------------------------------------------------------
+ */
+
+/* The number of a memory that the rank has the key of, or a free one; its
+ * `memh` is NULL then. False: out of memory. */
+static bool
+find_told(umi_peer *peer, const umx_memh *memh, uint32_t *key)
+{
+    uint32_t  free_one = peer->num_told, size;
+    umi_told *told;
+
+    if (peer->last_told < peer->num_told &&
+        peer->told[peer->last_told].memh == memh) {
+        *key = peer->last_told;
+        return true;
+    }
+    for (uint32_t i = 0; i < peer->num_told; i++) {
+        if (peer->told[i].memh == memh) {
+            *key = peer->last_told = i;
+            return true;
+        }
+        if (peer->told[i].memh == NULL) {
+            free_one = i;
+        }
+    }
+    if (free_one == peer->num_told) {
+        size = (peer->num_told == 0) ? 8 : 2 * peer->num_told;
+        told = realloc(peer->told, size * sizeof(*told));
+        if (told == NULL) {
+            return false;
+        }
+        memset(told + peer->num_told, 0,
+               (size - peer->num_told) * sizeof(*told));
+        peer->told     = told;
+        peer->num_told = size;
+    }
+    *key = peer->last_told = free_one;
+    return true;
+}
+
+/* One chunk less is out of that memory. */
+static void
+put_told(umi_peer *peer, uint32_t key)
+{
+    umi_told  *told   = &peer->told[key];
+    umi_record forget = {.kind = UMI_RECORD_FORGET, .key = key};
+
+    if (--told->num_outs != 0) {
+        return;
+    }
+    umx_memh_put(told->memh);
+    told->memh = NULL;
+    if (peer->sh->status == UMX_OK && !peer->is_gone &&
+        umi_peer_tell(peer, &forget, 1) != UMX_OK) {
+        umi_shuffler_break(peer->sh, "no memory for a message");
+    }
+}
+
+/* ---- life ----------------------------------------------------------------
+ */
+
+void
+umi_out_taken(umi_out *out)
+{
+    if (!out->is_taken) {
+        out->is_taken = true;
+        out->sh->num_untaken--;
+    }
+}
+
+void
+umi_out_end(umi_out *out, umx_status status)
+{
+    umx_shuffler *sh = out->sh;
+
+    umi_out_taken(out);
+    umi_node_remove(&out->node);
+    if (out->is_counted) {
+        sh->held_out -= out->len;
+    }
+    if (out->peer != NULL) {
+        umi_slots_remove(&out->peer->outs, out->id);
+        put_told(out->peer, out->key);
+    }
+    if (out->req != NULL) {
+        umx_request_complete(out->req, status);
+    }
+    if (out->is_spilled) {
+        umx_memh_close(out->memh);
+    }
+    umx_memh_put(out->memh);
+    free(out);
+    umi_shuffler_put(sh);
+}
+
+void
+umi_outs_end(umx_shuffler *sh, const umi_peer *peer, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(node, &sh->outs) {
+        umi_out *out = umi_container_of(node, umi_out, node);
+
+        if (peer != NULL && out->peer != peer) {
+            continue;
+        }
+        if (out->chunk == NULL) {
+            umi_out_end(out, status);
+        } else if (out->req != NULL) {
+            umx_request_complete(out->req, status);
+            out->req = NULL;
+        }
+    }
+}
+
+static umi_out *
+new_out(umx_shuffler *sh, umx_memh *memh, size_t len)
+{
+    umi_out *out = calloc(1, sizeof(*out));
+
+    if (out == NULL) {
+        return NULL;
+    }
+    out->sh   = sh;
+    out->memh = memh;
+    out->len  = len;
+    umx_memh_hold(memh);
+    umi_shuffler_hold(sh);
+    umi_list_append(&sh->outs, &out->node);
+    sh->num_untaken++;
+    return out;
+}
+
+/* One that the rank has not been told of. */
+static umx_status
+give_up(umi_out *out, umx_status status)
+{
+    umx_shuffler *sh = out->sh;
+
+    umi_out_taken(out);
+    umi_node_remove(&out->node);
+    if (out->id != 0) {
+        umi_slots_remove(&out->peer->outs, out->id);
+    }
+    if (out->req != NULL) {
+        umx_request_discard(out->req);
+    }
+    umx_memh_put(out->memh);
+    free(out);
+    umi_shuffler_put(sh);
+    return status;
+}
+
+/* Tell the owner of the partition where its bytes are. */
+static umx_status
+announce(umi_out *out, uint32_t partition, size_t offset)
+{
+    umi_peer  *peer = out->peer;
+    umi_record records[2];
+    size_t     count = 0, len;
+    umi_told  *told;
+    umx_status status;
+
+    out->id = umi_slots_add(&peer->outs, out, peer->nonce++);
+    if (out->id == 0 || !find_told(peer, out->memh, &out->key)) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    told = &peer->told[out->key];
+    if (told->memh == NULL) {
+        records[count].kind  = UMI_RECORD_KEY;
+        records[count].key   = out->key;
+        records[count].data  = umx_memh_key(out->memh, &len);
+        records[count++].len = len;
+    }
+    records[count++] = (umi_record){.kind      = UMI_RECORD_CHUNK,
+                                    .id        = out->id,
+                                    .partition = partition,
+                                    .key       = out->key,
+                                    .offset    = offset,
+                                    .len       = out->len};
+    status           = umi_peer_tell(peer, records, count);
+    if (status == UMX_OK) {
+        if (told->memh == NULL) {
+            told->memh = out->memh;
+            umx_memh_hold(out->memh);
+        }
+        told->num_outs++;
+    }
+    return status;
+}
+
+/* ---- small chunks --------------------------------------------------------
+ */
+
+static umx_status
+insert_small(umx_shuffler *sh, uint32_t partition, const void *data, size_t len)
+{
+    umi_peer          *peer   = &sh->peers[sh->owners[partition]];
+    umi_record         record = {.kind      = UMI_RECORD_INLINE,
+                                 .partition = partition,
+                                 .data      = data,
+                                 .len       = len};
+    umx_shuffle_chunk *chunk;
+    umx_status         status;
+
+    if (peer->rank != sh->rank) {
+        status = umi_peer_tell(peer, &record, 1);
+        umi_peer_flush(peer);
+        return status;
+    }
+    chunk = umi_chunk_new(sh, partition, sh->rank, len);
+    if (chunk == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    chunk->data = chunk->bytes;
+    if (len != 0) {
+        memcpy(chunk->bytes, data, len);
+    }
+    umi_chunk_landed(chunk);
+    return UMX_OK;
+}
+
+/* ---- chunks in the spill file --------------------------------------------
+ */
+
+typedef struct umi_region {
+    umi_spill *spill;
+    void      *data;
+    size_t     at;
+    size_t     len;
+} umi_region;
+
+static void
+free_region(void *arg)
+{
+    umi_region *region = arg;
+
+    umi_spill_free(region->spill, region->data, region->at, region->len);
+    free(region);
+}
+
+static umx_status
+announce_region(umx_shuffler *sh, uint32_t partition, umi_region *region)
+{
+    umx_memh_params params = {.field_mask = UMX_MEMH_FIELD_FLAGS |
+                                            UMX_MEMH_FIELD_ON_FREE,
+                              .flags   = UMX_MEMH_FLAG_READONLY,
+                              .on_free = free_region,
+                              .arg     = region};
+    umx_buffer      buf    = umx_host_buffer(region->data, region->len);
+    umx_memh       *memh;
+    umi_out        *out;
+    umx_status status = umx_memh_register(umx_worker_get_context(sh->worker),
+                                          &buf, &params, &memh);
+
+    if (status != UMX_OK) {
+        free_region(region);
+        return status;
+    }
+    out = new_out(sh, memh, region->len);
+    if (out == NULL) {
+        umx_memh_release(memh);
+        return UMX_ERR_NO_MEMORY;
+    }
+    out->is_spilled = true;
+    out->peer       = &sh->peers[sh->owners[partition]];
+    status          = announce(out, partition, 0);
+    if (status != UMX_OK) {
+        (void)give_up(out, status);
+        umx_memh_release(memh);
+        return status;
+    }
+    umx_memh_put(memh);
+    umi_peer_flush(out->peer);
+    return UMX_OK;
+}
+
+static umx_status
+insert_spilled(umx_shuffler *sh, uint32_t partition, const void *data,
+               size_t len)
+{
+    umi_region        *region = malloc(sizeof(*region));
+    umx_shuffle_chunk *chunk;
+    int                error;
+
+    if (region == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    *region = (umi_region){.spill = sh->spill, .len = len};
+    error   = umi_spill_alloc(sh->spill, len, &region->data, &region->at);
+    if (error != 0) {
+        free(region);
+        umx_set_errno(error);
+        return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+    }
+    memcpy(region->data, data, len);
+    umi_spill_let_go(region->data, len);
+    if (sh->owners[partition] != sh->rank) {
+        return announce_region(sh, partition, region);
+    }
+    chunk = umi_chunk_new(sh, partition, sh->rank, 0);
+    if (chunk == NULL) {
+        free_region(region);
+        return UMX_ERR_NO_MEMORY;
+    }
+    chunk->place    = UMX_CHUNK_SPILLED;
+    chunk->data     = region->data;
+    chunk->len      = len;
+    chunk->spill_at = region->at;
+    free(region);
+    umi_chunk_landed(chunk);
+    return UMX_OK;
+}
+
+/* ---- chunks that are lent ------------------------------------------------
+ */
+
+/* The owner is this rank. */
+static umx_status
+keep(umi_out *out, uint32_t partition, const void *data)
+{
+    umx_shuffle_chunk *chunk = umi_chunk_new(out->sh, partition, out->sh->rank,
+                                             0);
+
+    if (chunk == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    chunk->place = UMX_CHUNK_OWN;
+    chunk->data  = (void *)(uintptr_t)data;
+    chunk->len   = out->len;
+    chunk->out   = out;
+    out->chunk   = chunk;
+    umi_out_taken(out);
+    umi_chunk_landed(chunk);
+    return UMX_OK;
+}
+
+static umx_status
+insert_lent(umx_shuffler *sh, uint32_t partition, umx_memh *memh, size_t offset,
+            size_t len, const umx_op_params *params, umx_request **req_p)
+{
+    umi_peer  *peer = &sh->peers[sh->owners[partition]];
+    umi_out   *out  = new_out(sh, memh, len);
+    umx_status status;
+
+    if (out == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    out->req = umx_request_create(sh->worker, &insert_class, params);
+    if (out->req == NULL) {
+        return give_up(out, UMX_ERR_NO_MEMORY);
+    }
+    if (peer->rank == sh->rank) {
+        status = keep(out, partition,
+                      (const char *)umx_memh_buffer(memh)->data + offset);
+    } else {
+        out->peer = peer;
+        status    = announce(out, partition, offset);
+    }
+    if (status != UMX_OK) {
+        return give_up(out, status);
+    }
+    out->is_counted = true;
+    sh->held_out += len;
+    *req_p = out->req;
+    umi_peer_flush(peer);
+    return UMX_INPROGRESS;
+}
+
+/* ---- inserting -----------------------------------------------------------
+ */
+
+static umx_status
+check(umx_shuffler *sh, uint32_t partition, const umx_memh *memh, size_t offset,
+      size_t len)
+{
+    const umx_buffer *buf    = umx_memh_buffer(memh);
+    umx_status        status = umi_shuffler_status(sh);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (partition >= sh->num_partitions || offset > buf->len ||
+        len > buf->len - offset) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    if (sh->partitions[partition].is_finished) {
+        return UMX_ERR_INVALID_PARAM;
+    }
+    return (buf->memtype > UMX_MEMTYPE_HOST || buf->layout != NULL) ?
+               UMX_ERR_UNSUPPORTED :
+               UMX_OK;
+}
+
+umx_status
+umx_shuffler_insert(umx_shuffler *sh, uint32_t partition, umx_memh *memh,
+                    size_t offset, size_t len, const umx_op_params *params,
+                    umx_request **req_p)
+{
+    UMI_SHUFFLER_LOCK(sh);
+    const char *data   = (const char *)umx_memh_buffer(memh)->data + offset;
+    umx_status  status = check(sh, partition, memh, offset, len);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (len <= UMI_SHUFFLE_INLINE_MAX) {
+        status = insert_small(sh, partition, data, len);
+    } else if (sh->spill != NULL &&
+               (sh->held_out > sh->budget || len > sh->budget - sh->held_out)) {
+        status = insert_spilled(sh, partition, data, len);
+        sh->info.spilled_out += (status == UMX_OK) ? len : 0;
+    } else {
+        status = insert_lent(sh, partition, memh, offset, len, params, req_p);
+    }
+    if (status >= 0) {
+        sh->info.num_inserted++;
+        sh->info.inserted += len;
+        umi_note_held(sh);
+    }
+    return status;
+}
+
+umx_status
+umx_shuffler_insert_finished(umx_shuffler *sh, uint32_t partition)
+{
+    UMI_SHUFFLER_LOCK(sh);
+    umx_status status = umi_shuffler_status(sh);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (partition != UMX_PARTITION_ALL && partition >= sh->num_partitions) {
+        return UMX_ERR_OUT_OF_RANGE;
+    }
+    return umi_finish(sh, partition);
+}

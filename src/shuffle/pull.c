@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pull.c: read chunks whose memory cannot be mapped, as far as there is room.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "shuffle/shuffle.h"
+
+void
+umi_key_put(umi_peer_key *key)
+{
+    if (--key->refs == 0) {
+        umx_rkey_destroy(key->rkey);
+        free(key);
+    }
+}
+
+void
+umi_note_held(umx_shuffler *sh)
+{
+    size_t held = sh->held_in + sh->held_out;
+
+    if (held > sh->info.most_held) {
+        sh->info.most_held = held;
+    }
+}
+
+/* Memory for the bytes of a chunk. UMX_ERR_EXCEEDS_LIMIT: there is no room now.
+ */
+static umx_status
+get_room(umx_shuffle_chunk *chunk)
+{
+    umx_shuffler *sh = chunk->sh;
+    int           error;
+
+    if (sh->held_in == 0 ||
+        (sh->held_in <= sh->budget && chunk->len <= sh->budget - sh->held_in)) {
+        chunk->data = malloc(chunk->len);
+        if (chunk->data == NULL) {
+            return UMX_ERR_NO_MEMORY;
+        }
+        chunk->is_counted = true;
+        sh->held_in += chunk->len;
+        umi_note_held(sh);
+        return UMX_OK;
+    }
+    if (sh->spill == NULL) {
+        return UMX_ERR_EXCEEDS_LIMIT;
+    }
+    error = umi_spill_alloc(sh->spill, chunk->len, &chunk->data,
+                            &chunk->spill_at);
+    if (error != 0) {
+        sh->error = error;
+        return (error == ENOMEM) ? UMX_ERR_NO_MEMORY : UMX_ERR_IO_ERROR;
+    }
+    chunk->place = UMX_CHUNK_SPILLED;
+    return UMX_OK;
+}
+
+/* Its bytes have come, or do not. */
+static void
+end_pull(umx_shuffle_chunk *chunk, umx_status status)
+{
+    umx_shuffler *sh   = chunk->sh;
+    umi_peer     *peer = chunk->peer;
+    umi_peer_key *key  = chunk->key;
+
+    peer->pulling -= chunk->len;
+    sh->num_pulling--;
+    chunk->is_coming = false;
+    if (chunk->is_dropped) {
+        umi_chunk_drop(chunk);
+        return;
+    }
+    if (status != UMX_OK) {
+        umi_shuffler_break(sh, "a chunk of rank %d could not be read: %s",
+                           peer->rank, umx_status_string(status));
+        return;
+    }
+    chunk->key = NULL;
+    umi_key_put(key);
+    if (chunk->place == UMX_CHUNK_SPILLED) {
+        umi_spill_let_go(chunk->data, chunk->len);
+    }
+    umi_peer_say(peer, UMI_RECORD_RELEASED, chunk->id);
+    if (sh->status == UMX_OK) { /* or the chunk has been dropped */
+        umi_chunk_landed(chunk);
+    }
+}
+
+static void
+on_pulled(umx_request *req, umx_status status, void *arg)
+{
+    umx_shuffle_chunk *chunk = arg;
+    umx_shuffler      *sh    = chunk->sh;
+
+    (void)req;
+    umi_shuffler_hold(sh);
+    end_pull(chunk, status);
+    if (sh->status == UMX_OK) {
+        umi_pull_all(sh);
+        umi_shuffler_flush(sh);
+        umi_shuffler_check_end(sh);
+    }
+    umi_shuffler_put(sh);
+}
+
+static void
+begin(umx_shuffle_chunk *chunk)
+{
+    umi_peer     *peer   = chunk->peer;
+    umx_op_params params = umi_shuffler_op(on_pulled, chunk);
+    umx_rma_item  item   = {chunk->offset,
+                            umx_host_buffer(chunk->data, chunk->len)};
+    umx_request  *req;
+    umx_status    status;
+
+    umi_node_remove(&chunk->node);
+    chunk->is_coming = true;
+    peer->pulling += chunk->len;
+    peer->sh->num_pulling++;
+    status = umx_rma_get(chunk->key->rkey, &item, &params, &req);
+    if (status != UMX_INPROGRESS) {
+        end_pull(chunk, status);
+    }
+}
+
+/* Of one rank. */
+static void
+pull(umi_peer *peer)
+{
+    umx_shuffler *sh = peer->sh;
+
+    while (sh->status == UMX_OK && !umi_list_is_empty(&peer->to_pull)) {
+        umx_shuffle_chunk *chunk = umi_container_of(peer->to_pull.next,
+                                                    umx_shuffle_chunk, node);
+        umx_status         status;
+
+        if (peer->pulling != 0 &&
+            (peer->pulling > sh->peer_credit ||
+             chunk->len > sh->peer_credit - peer->pulling)) {
+            return;
+        }
+        status = get_room(chunk);
+        if (status != UMX_OK) {
+            sh->shortage = status;
+            return;
+        }
+        begin(chunk);
+    }
+}
+
+static bool
+has_to_pull(const umx_shuffler *sh)
+{
+    for (int i = 0; i < sh->size; i++) {
+        if (!umi_list_is_empty(&sh->peers[i].to_pull)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+umi_pull_all(umx_shuffler *sh)
+{
+    sh->stall = UMX_INPROGRESS;
+    for (int i = 0; i < sh->size; i++) {
+        pull(&sh->peers[i]);
+    }
+    if (sh->status == UMX_OK && sh->num_pulling == 0 && has_to_pull(sh)) {
+        sh->stall = sh->shortage;
+        umi_waits_serve(sh);
+    }
+}
