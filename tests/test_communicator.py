@@ -3,6 +3,7 @@
 
 import array
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -15,7 +16,7 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 from script import run_script
-from worlds import Ranks, free_port, free_root, good_world, world
+from worlds import Ranks, free_port, free_root, good_world, sync_world, world
 
 import ucp
 from ucp.testing import live_objects, until
@@ -686,6 +687,37 @@ def test_a_rank_that_has_left_is_named_by_who_needs_it():
     good_world(2, main)
 
 
+def test_a_receive_of_any_rank_ends_when_all_others_have_left():
+    async def main(comm):
+        if comm.rank:
+            await comm.send(b"last", 0)
+            return
+        waiting = [comm.recv(bytearray(4), tag=1), comm.probe(tag=1)]
+        for _ in range(2):
+            await comm.recv(bytearray(4))
+        waiting.append(comm.mprobe())
+        for each in waiting:
+            with pytest.raises(
+                ucp.UCXRankFailed, match=r"^all other ranks have left the communicator$"
+            ) as caught:
+                await each
+            assert caught.value.rank is None
+        assert comm.iprobe() is None
+        assert comm.failure is None
+
+    good_world(3, main)
+
+
+async def test_a_receive_of_any_rank_waits_for_ones_own_message_if_one_is_alone():
+    comm = await alone()
+    receiving = comm.recv(bytearray(1))
+    await asyncio.sleep(0)
+    assert not receiving.done()
+    await comm.send(b"x", 0)
+    assert (await receiving).source == 0
+    comm.close()
+
+
 async def test_a_closed_communicator_refuses():
     comm = await alone()
     waiting = comm.recv(bytearray(1))
@@ -758,10 +790,12 @@ async def test_meeting_can_be_cancelled():
 
 async def test_an_address_in_use_is_an_error():
     async with ucp.create_listener(host="127.0.0.1") as listener:
-        with pytest.raises(ucp.UCXBusy):
-            await ucp.Communicator.connect(
-                f"tcp://127.0.0.1:{listener.port}", 0, 2, timeout=5
-            )
+        address = f"127.0.0.1:{listener.port}"
+        with pytest.raises(
+            ucp.UCXBusy, match=rf"^listen on {address}: Address already in use$"
+        ) as caught:
+            await ucp.Communicator.connect(f"tcp://{address}", 0, 2, timeout=5)
+        assert caught.value.errno == errno.EADDRINUSE
 
 
 def test_other_sizes_and_names_are_refused():
@@ -1005,28 +1039,6 @@ def test_a_child_must_not_use_the_communicator_of_its_parent():
 # ---- blocking ------------------------------------------------------------------
 
 
-def sync_world(size, main):
-    """``good_world()`` of blocking communicators."""
-    root, ends = free_root(), [None] * size
-
-    def run(rank):
-        try:
-            with ucp.sync.Communicator.connect(root, rank, size, 20) as comm:
-                ends[rank] = main(comm)
-        except BaseException as exc:
-            ends[rank] = exc
-
-    threads = [Thread(target=run, args=[rank]) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
-    return ends
-
-
 @every_size
 def test_blocking_operations(size):
     def main(comm):
@@ -1084,26 +1096,31 @@ def test_a_blocking_receive_whose_time_runs_out_loses_nothing():
     sync_world(1, main)
 
 
-# A signal that comes before the main thread has fallen asleep does not wake it:
-# CPython's lock waits on.
+# The frame tells that the operation is under way, and not the test's own code.
 INTERRUPTED = """
+import threading, time
 rank = int(os.environ["RANK_OF_TEST"])
 begin_barrier = ucp.Communicator.barrier
+begun = threading.Event()
 
-def interrupt(*_):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+def interrupt(_, frame):
+    if begun.is_set() and frame.f_code is ucp.sync.Communicator.barrier.__code__:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
 
 def press_until_heard():
-    if signal.getsignal(signal.SIGINT) is interrupt:
+    begun.wait()
+    time.sleep(float(os.environ["WAIT_OF_TEST"]))
+    while signal.getsignal(signal.SIGINT) is interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-        asyncio.get_running_loop().call_later(0.01, press_until_heard)
+        time.sleep(0.01)
 
 def barrier(comm):
     request = begin_barrier(comm)
-    press_until_heard()  # as soon as it is under way
+    begun.set()
     return request
 
+threading.Thread(target=press_until_heard, daemon=True).start()
 signal.signal(signal.SIGINT, interrupt)
 ucp.Communicator.barrier = barrier
 comm = ucp.sync.Communicator.connect(os.environ["ROOT_OF_TEST"], rank, 2, 30)
@@ -1122,7 +1139,9 @@ comm.close()
 """
 
 
-def test_ctrl_c_in_a_blocking_collective_revokes():
+@pytest.mark.parametrize("seconds", [0, 0.1])  # it spins; it sleeps
+def test_ctrl_c_in_a_blocking_collective_revokes(seconds, monkeypatch):
+    monkeypatch.setenv("WAIT_OF_TEST", str(seconds))
     with Ranks(2, INTERRUPTED) as ranks:
         text = "barrier (operation 1): cancelled by rank 1"
         assert ranks.end(1) == f"interrupted {text}"
@@ -1202,6 +1221,84 @@ def test_the_allreduce_example_runs_by_the_variables_of_a_launcher(variables, tm
             process.kill()
     assert [process.returncode for process in processes] == [0] * size, ends
     assert [out for out, _ in ends] == ["weights 2.000 -1.000 0.500\n", "", ""]
+
+
+# mpirun of MPICH: the ranks are below a process of that name.
+HYDRA_PMI_PROXY = """\
+#!/bin/sh
+for rank in $(seq 0 $((MPI_LOCALNRANKS - 1))); do
+    PMI_RANK=$rank PMI_SIZE=$MPI_LOCALNRANKS "$@" &
+    ranks="$ranks $!"
+done
+for rank in $ranks; do wait $rank || exit 1; done
+"""
+
+
+def test_the_allreduce_example_runs_by_the_variables_of_mpich(tmp_path):
+    proxy = tmp_path / "hydra_pmi_proxy"
+    proxy.write_text(HYDRA_PMI_PROXY)
+    proxy.chmod(0o700)
+    done = subprocess.run(
+        [proxy, sys.executable, "-P", EXAMPLES / "allreduce.py"],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "MPI_LOCALNRANKS": "3"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "weights 2.000 -1.000 0.500\n"
+
+
+# ---- waiting -------------------------------------------------------------------
+
+IDLE = """
+import contextlib, resource, time
+IDLE = 2  # seconds
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+async def main():
+    comm = await connect(heartbeat=0.5)
+    for _ in range(20):  # inboxes are offered beside the operations
+        await comm.barrier()
+    receiving = comm.recv(bytearray(1))
+    barrier = comm.barrier() if comm.rank == 1 else None
+    in_thread = contextlib.nullcontext()
+    if os.environ["IN_THREAD"]:
+        in_thread = ucp.current_worker().run_in_thread()
+    with in_thread:
+        await asyncio.sleep(0.2)  # lets what has begun end
+        before = cpu_seconds()
+        if os.environ["IN_THREAD"]:
+            time.sleep(IDLE)
+        else:
+            await asyncio.sleep(IDLE)
+        used = cpu_seconds() - before
+    if barrier is not None:  # the others wait for a message of this rank
+        assert not barrier.done()
+        for rank in range(comm.size):
+            await comm.send(b"x", rank)
+    await receiving
+    await (barrier or comm.barrier())
+    comm.close()
+    print(used / IDLE)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("in_thread", ["", "1"])
+@pytest.mark.parametrize("tls", [None, "tcp"])
+def test_ranks_that_wait_use_no_cpu(tls, in_thread, monkeypatch):
+    """Nor do their heartbeats; one rank waits in a barrier."""
+    if tls is not None:
+        monkeypatch.setenv("UCX_TLS", tls)
+    monkeypatch.setenv("IN_THREAD", in_thread)
+    with Ranks(3, IDLE) as ranks:
+        used = [float(ranks.end(rank)) for rank in range(3)]
+    assert max(used) < 0.01, used
 
 
 # ---- the collector -------------------------------------------------------------

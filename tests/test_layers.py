@@ -27,9 +27,11 @@ BELOW["endpoint"] = BELOW["lend"] | {"lend"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
 BELOW["library"] = set(BELOW)
+BELOW["data"] = {"util"}
 # Libraries on top: they call what is public, and include no other room.
 BELOW["comm"] = BELOW["library"] | {"library"}
-ON_TOP = {"comm"}
+BELOW["shuffle"] = BELOW["comm"] | {"comm"}
+ON_TOP = {"comm", "shuffle"}
 MAY_INCLUDE = {room: {room} | below for room, below in BELOW.items()}
 
 # Rooms in which files need each other, and why.
@@ -40,6 +42,7 @@ CIRCLES = {
     "channel": "a message goes to the receives of its kind, which may give it back",
     "rma": "an operation goes to the peer, or by UCX's own, and both to flushes",
     "comm": "a rank that ends ends the operations, which end at ranks",
+    "shuffle": "a chunk that comes, or goes, may end the shuffle, which ends them all",
     "messenger": "a sender has operations and batches, which tell it when they end",
 }
 MAY_CALL_UCX = {"core", "ops", "lend"}
@@ -74,7 +77,9 @@ def layer_errors(path: Path) -> Iterator[str]:
 UNLOCKED = {
     "it takes no worker, nor anything under one": """
         umx_address_check umx_address_worker_id umx_config_check umx_config_default
-        umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_layout_init
+        umx_cuda_is_present umx_cuda_wait umx_dtype_size umx_hash_partition
+        umx_layout_init umx_partition_destroy umx_partition_offsets
+        umx_partition_read umx_partition_rows umx_partition_write
         umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
         umx_buffer_write umx_metadata_add umx_metadata_find umx_metadata_fini
@@ -87,9 +92,12 @@ UNLOCKED = {
         umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
         umx_memh_close umx_memh_is_shared umx_memh_key umx_memh_notify
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner
-        umx_worker_is_in_thread umx_worker_signal umx_worker_submit""",
+        umx_worker_is_in_thread umx_worker_signal umx_worker_submit
+        umx_shuffle_chunk_release umx_memh_hold umx_memh_put umx_set_errno
+        umx_worker_post""",
     "it never changes": """
-        umx_comm_name umx_comm_rank umx_comm_size umx_ep_id
+        umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
+        umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
         umx_request_get_class umx_request_state umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
@@ -101,7 +109,7 @@ UNLOCKED = {
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
         umx_worker_begin_turn umx_worker_divide_turn
         umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
-        umx_message_listener_reason umx_worker_turn_is_over""",
+        umx_message_listener_reason umx_shuffler_result umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
         umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
@@ -109,7 +117,9 @@ UNLOCKED = {
         umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
         umx_worker_unlock umx_worker_wait""",
 }
-LOCK = re.compile(r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|umx_worker_lock)\w*\(")
+LOCK = re.compile(
+    r"\b(?:UMI_GUARD|UMI_IS_UNLOCKED|UMI_COMM_LOCK|UMI_SHUFFLER_LOCK|umx_worker_lock)\w*\("
+)
 DECLARED = re.compile(r"UMX_API\b[^;{]*?\b(umx_\w+)\s*\(")
 DEFINED = re.compile(r"^(umx_\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 

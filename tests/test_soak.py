@@ -20,6 +20,8 @@ COUNTS = {
     "pools": 3000,
     "heaps": 3000,
     "waits": 4000,
+    "communicators": 20,
+    "shuffles": 200,
 }
 
 

@@ -83,6 +83,28 @@ def good_world(size, main, **options):
     return ends
 
 
+def sync_world(size, main):
+    """``good_world()`` of blocking communicators."""
+    root, ends = free_root(), [None] * size
+
+    def run(rank):
+        try:
+            with ucp.sync.Communicator.connect(root, rank, size, 20) as comm:
+                ends[rank] = main(comm)
+        except BaseException as exc:
+            ends[rank] = exc
+
+    threads = [threading.Thread(target=run, args=[rank]) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return ends
+
+
 class Ranks:
     """Processes that run a program, as a context: all are gone after it."""
 

@@ -26,6 +26,11 @@
 #   exceptions       the tree of exceptions    testing    for tests of programs
 #   message          messages with metadata, to several endpoints
 #   cuda             arrays in device memory
+#   _shuffler        chunks that come to the owners of their partitions
+#   _partition       tables, partitioned by the hash of a key
+#   _store           memory that is used again: shuffle has all three
+#   join             joins of tables whose rows are on many ranks
+#   _columns         tables as columns for that
 #   dask             Dask's protocol; only distributed imports it
 #   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
 #   compat.ucxx      the names of ucxx

@@ -7,23 +7,24 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from . import _ext, _ranks
+from ._ext import UCXAddress
 from ._lifecycle import current_worker
 from ._resolve import resolve
-from ._worker_address import UCXAddress, get_worker_address
+from ._worker import Worker
 from .exceptions import UCXConfigError, UCXTimeout
 
 ANY_SOURCE = -1
 ANY_TAG = -1
 
-_LOOK = 0.05  # seconds between two looks at the file of a root
+LOOK = 0.05  # seconds between two looks at the file of a root
 _MAX_REASON = 160  # characters of an exception that the other ranks are told
 
 Allgather = Callable[[bytes], Iterable[bytes] | Awaitable[Iterable[bytes]]]
@@ -101,7 +102,7 @@ class Communicator(_ext.Communicator):
             UCXConnectionReset: the root has ended.
             ValueError: a rank, size, name or root that makes no sense.
         """
-        number = _ext_rank(rank)
+        number = rank_number(rank)
         if not isinstance(root, str):
             return await cls._made(number, size, root, timeout, name, heartbeat)
         if root.startswith("file:"):
@@ -154,7 +155,7 @@ class Communicator(_ext.Communicator):
 
         Other arguments and exceptions are those of ``connect()``.
         """
-        answer = allgather(own_part(rank))
+        answer = allgather(own_part(rank, current_worker()))
         if inspect.isawaitable(answer):
             answer = await answer
         root = root_part(rank, size, answer)
@@ -188,20 +189,14 @@ class Communicator(_ext.Communicator):
         name: str,
         heartbeat: float | None,
     ) -> Self:
-        path = _path_of(url)
-        if rank < 0:
-            raise UCXConfigError(f"a root in a file, {url}, needs the rank of each")
+        path = path_of(url, rank)
         if rank == 0:
-            address = _own_address()
-            _write(path, address)
-            try:
+            with root_file(path, current_worker()):
                 return await cls._made(0, size, None, timeout, name, heartbeat)
-            finally:
-                if _read(path) == address:
-                    path.unlink(missing_ok=True)
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            root = await _wait_for_file(path, end, timeout)
+            while (root := read_root(path, end, timeout)) is None:
+                await asyncio.sleep(LOOK)
             left = None if end is None else max(0, end - time.monotonic())
             self = cls(current_worker())
             making = self._create(rank, size, root, left, name, heartbeat)
@@ -254,9 +249,9 @@ class Communicator(_ext.Communicator):
         )
 
 
-def own_part(rank: int) -> bytes:
+def own_part(rank: int, worker: Worker) -> bytes:
     """What a rank gives to the other ranks by other means."""
-    return _own_address() if rank == 0 else b""
+    return _bytes_of(worker.get_address()) if rank == 0 else b""
 
 
 def root_part(rank: int, size: int, parts: Iterable[bytes]) -> bytes | None:
@@ -283,7 +278,7 @@ def _path_to(comm: Communicator, rank: int) -> PeerPath:
     return PeerPath(rank, _PATHS[way], reason)
 
 
-def _ext_rank(rank: int | None) -> int:
+def rank_number(rank: int | None) -> int:
     if rank is None:
         return -1
     if rank < 0:
@@ -295,18 +290,29 @@ def _bytes_of(address: Any) -> bytes:
     return bytes(address)
 
 
-def _own_address() -> bytes:
-    return _bytes_of(get_worker_address())
-
-
 # Roots in files.
 
 
-def _path_of(url: str) -> Path:
+def path_of(url: str, rank: int) -> Path:
+    """The file of ``file:///path``, for the rank."""
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UCXConfigError(f"the root is not file:///path: {url!r}")
+    if rank < 0:
+        raise UCXConfigError(f"a root in a file, {url}, needs the rank of each")
     return Path(unquote(parts.path))
+
+
+@contextmanager
+def root_file(path: Path, worker: Worker) -> Iterator[None]:
+    """Have the worker's address in the file while the ranks meet."""
+    address = _bytes_of(worker.get_address())
+    _write(path, address)
+    try:
+        yield
+    finally:
+        if _read(path) == address:
+            path.unlink(missing_ok=True)
 
 
 def _write(path: Path, address: bytes) -> None:
@@ -336,20 +342,28 @@ def _read(path: Path) -> bytes | None:
         return file.read()
 
 
-async def _wait_for_file(
+def read_root(
     path: Path, end: float | None, timeout: float | None
-) -> UCXAddress:
-    while (data := _read(path)) is None:
+) -> UCXAddress | None:
+    """The address in the file; None: there is none yet, and the time is not out."""
+    data = _read(path)
+    if data is None:
         if end is not None and time.monotonic() >= end:
             raise UCXTimeout(
                 f"the root, rank 0, has not come within {timeout:g} s: "
                 f"there is no file {path}"
             )
-        await asyncio.sleep(_LOOK)
+        return None
     try:
         return UCXAddress.from_buffer(data)
     except ValueError as exc:
         raise UCXConfigError(f"{path}: {exc}") from None
+
+
+def has_changed(path: Path, root: UCXAddress) -> bool:
+    """True if the file has another root's address by now."""
+    now = _read(path)
+    return now is not None and now != _bytes_of(root)
 
 
 async def _unless_changed(
@@ -363,12 +377,11 @@ async def _unless_changed(
     try:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(making), _LOOK)
+                await asyncio.wait_for(asyncio.shield(making), LOOK)
             if making.done():
                 await making
                 return True
-            now = _read(path)
-            if now is not None and now != _bytes_of(root):
+            if has_changed(path, root):
                 return False
     finally:
         making.cancel()

@@ -8,16 +8,19 @@ from collections.abc import (
     Coroutine,
     Generator,
     Hashable,
+    Iterable,
     Mapping,
     Sequence,
 )
 from contextvars import Context as _VarsContext
+from os import PathLike
 from types import GenericAlias, TracebackType
 from typing import (
     Any,
     Final,
     Generic,
     Literal,
+    ParamSpec,
     Self,
     SupportsIndex,
     TypeVar,
@@ -29,6 +32,7 @@ from _typeshed import structseq
 from typing_extensions import Buffer, disjoint_base
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 @final
 class AnyTag: ...
@@ -195,6 +199,27 @@ class Worker:
     def _adopt(self) -> None: ...
     def _disown(self) -> None: ...
     def _check(self) -> None: ...
+    def _share(self) -> None: ...
+    @overload
+    def _call(
+        self,
+        timeout: float | None,
+        method: Callable[_P, Request[_T]],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T: ...
+    @overload
+    def _call(
+        self,
+        timeout: float | None,
+        method: Callable[_P, _T],
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T: ...
+    def _wait(self, timeout: float | None, request: Request[Any], /) -> bool: ...
+    def _keep(self) -> bool: ...
     def _overslept(self) -> bool: ...
     def _set_thread(self, has_thread: bool, /) -> None: ...
     def _on_readable(self) -> None: ...
@@ -522,6 +547,45 @@ class CommMessage:
     @property
     def nbytes(self) -> int: ...
     def recv(self, buffer: _Buffer, /) -> Request[Status]: ...
+
+@final
+class Chunk(Buffer):
+    @property
+    def source(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def place(self) -> Literal["own", "mapped", "copied", "spilled"]: ...
+    def release(self) -> None: ...
+
+@disjoint_base
+class Shuffler:
+    def __new__(
+        cls,
+        comm: Communicator,
+        op_id: SupportsIndex,
+        num_partitions: SupportsIndex,
+        owners: Iterable[SupportsIndex] | None = None,
+        budget: SupportsIndex | None = None,
+        peer_credit: SupportsIndex | None = None,
+        spill_dir: str | bytes | PathLike[Any] | None = None,
+    ) -> Self: ...
+    @property
+    def worker(self) -> Worker: ...
+    @property
+    def _statistics(self) -> dict[str, int]: ...
+    def _insert(
+        self, partition: SupportsIndex, memory: _Buffer, /
+    ) -> Request[None] | None: ...
+    def _wait(
+        self, partition: SupportsIndex | None = None, /
+    ) -> Request[int | None]: ...
+    def _close(self) -> Request[None]: ...
+    def _extract(self, partition: SupportsIndex, /) -> list[Chunk]: ...
+    def insert_finished(self, partition: SupportsIndex | None = None, /) -> None: ...
+    def owner(self, partition: SupportsIndex, /) -> int: ...
+    def abort(self, reason: str | None = None) -> None: ...
+    def closed(self) -> bool: ...
 
 _ReduceOp = Literal["sum", "prod", "min", "max"]
 
@@ -868,7 +932,32 @@ def config_options(
 ) -> dict[str, str]: ...
 def cuda_is_present() -> bool: ...
 def exception_from_status(status: int, text: str, /) -> UCXBaseException: ...
+def hash_partition(
+    chunks: Sequence[tuple[int, Sequence[tuple[Any, ...]]]],
+    names: tuple[str, ...],
+    keys: Sequence[int],
+    num_partitions: int,
+    seed: int,
+    allocate: Callable[[int], Buffer],
+    /,
+) -> tuple[Buffer, tuple[int, ...], tuple[int, ...]]: ...
 def live_objects() -> dict[str, int]: ...
+def read_partition(
+    region: Buffer, /
+) -> tuple[
+    int,
+    tuple[
+        tuple[
+            int,
+            int,
+            int,
+            tuple[int, int] | None,
+            tuple[int, int] | None,
+            tuple[int, int] | None,
+        ],
+        ...,
+    ],
+]: ...
 def set_log_handler(handler: Callable[[int, str], object] | None, /) -> None: ...
 def tag_hash(data: bytes, /) -> int: ...
 def ucx_version() -> tuple[int, int, int]: ...

@@ -32,7 +32,7 @@ from ._listener import Listener
 from ._worker import Worker
 from .exceptions import UCXBaseException, UCXError
 
-_Key = asyncio.AbstractEventLoop | threading.Thread
+_Key = asyncio.AbstractEventLoop | threading.Thread | Worker
 _workers: dict[_Key, Worker] = {}
 
 
@@ -64,6 +64,20 @@ def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:
     if loop is not None:
         worker._guard = _guard(worker)
         _step(worker._guard.__anext__())  # registers it with the loop
+    return worker
+
+
+def create_shared_worker() -> Worker:
+    """Make a worker that every thread may call, until ``close_now()``."""
+    _close_orphans()
+    worker = Worker(_context.get_context(), None)
+    try:
+        worker._share()
+    except BaseException:
+        worker.abort()
+        raise
+    worker._is_shared = True
+    _workers[worker] = worker
     return worker
 
 
@@ -126,7 +140,7 @@ def _discard(worker: Worker) -> None:
             del _workers[key]
 
 
-def _close_now(worker: Worker) -> None:
+def close_now(worker: Worker) -> None:
     """Close ``worker`` outside of its loop; waits for at most the close timeout."""
     if not worker.closed():
         _start_closing(worker)
@@ -142,13 +156,13 @@ def _close_orphans() -> None:
         ended = worker.loop is None or worker.loop.is_closed()
         if worker._thread is threading.current_thread():
             ended = worker.loop is not None and worker.loop.is_closed()
-        if ended and _take_over(worker):
-            _close_now(worker)
+        if ended and not worker._is_shared and _take_over(worker):
+            close_now(worker)
 
 
 def _take_over(worker: Worker) -> bool:
     """True if ``worker`` belongs to this thread, or does so now as its own ended."""
-    if worker._thread is threading.current_thread():
+    if worker._is_shared or worker._thread is threading.current_thread():
         return True
     if worker._thread.is_alive():
         return False
@@ -161,7 +175,7 @@ def _close_at_exit() -> None:
     for worker in list(_workers.values()):
         if _take_over(worker):
             try:
-                _close_now(worker)
+                close_now(worker)
             except UCXBaseException as exc:
                 logger.debug("closing %r at exit: %s", worker, exc)
 
@@ -206,7 +220,7 @@ def reset() -> None:
             "ApplicationContext: " + "".join(f"\n  {text}" for text in using)
         )
     for worker in list(_workers.values()):
-        _close_now(worker)
+        close_now(worker)
     _context.forget_context()
 
 
@@ -217,6 +231,8 @@ def _users(worker: Worker) -> list[str]:
     ]
     things: list[Endpoint | Listener] = [*worker._endpoints, *held]
     open_ones = [repr(thing) for thing in things if not thing.closed()]
+    if worker._is_shared:
+        return [f"{worker!r} of a ucp.sync.Communicator"]
     if not open_ones and worker._thread is not threading.current_thread():
         return [f"{worker!r} in {worker._thread!r}"]
     return open_ones

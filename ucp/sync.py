@@ -9,7 +9,8 @@ Each call is submitted to a worker whose event loop runs in a thread of its own,
 and waits for the result without the GIL. So messages move and heartbeats are
 answered between the calls, too. Any thread may call, and several threads may use
 one endpoint. The thread of the worker starts with the first call and ends with
-``ucp.reset()`` or the process.
+``ucp.reset()`` or the process. ``Communicator`` is faster: its calls make progress
+in the threads that call.
 
 ``timeout`` is in seconds. None waits forever, and 0 does not wait: the call
 succeeds only if its result is available already. A call whose time has run out
@@ -25,18 +26,21 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from . import (
+    _blocking,
     _communicator,
     _connect,
     _endpoint,
     _lifecycle,
     _listener,
     _memory,
+    _ranks,
     _worker,
 )
 from ._closing import Closing
@@ -165,22 +169,25 @@ class Communicator:
             array = np.full(1000, comm.rank, dtype="f8")
             comm.allreduce(array)
 
-    Made by connect(), from_env(), from_allgather() or split(). It has a worker and
-    a thread of its own, which those that are split off share, so that other ranks
-    hear of this one while it computes. Arguments, results and exceptions are those
-    of ``ucp.Communicator``, and ``timeout`` that of this module: a collective
-    operation whose time runs out, or that Ctrl-C interrupts, revokes the
-    communicator. Dropping the last reference without close() aborts.
+    Made by connect(), from_env(), from_allgather() or split(). It has a worker of
+    its own, which those that are split off share. An operation makes progress in
+    the thread that calls it; between the calls a thread of the library does, so
+    that other ranks hear of this one while it computes. Arguments, results and
+    exceptions are those of ``ucp.Communicator``, and ``timeout`` that of this
+    module: a collective operation whose time runs out, or that Ctrl-C interrupts,
+    revokes the communicator. Dropping the last reference without close() aborts.
     """
 
     def __init__(
-        self, communicator: _communicator.Communicator, runner: _Runner
+        self,
+        communicator: _communicator.Communicator,
+        shared: _blocking.SharedWorker,
     ) -> None:
         self._comm = communicator
-        self._runner = runner
-        self._worker = runner.worker
-        runner.users += 1
-        self._release = weakref.finalize(self, _release_runner, runner, os.getpid())
+        self._shared = shared
+        self._worker = shared.worker
+        shared.hold()
+        self._release = weakref.finalize(self, shared.release, os.getpid())
 
     @classmethod
     def connect(
@@ -193,15 +200,15 @@ class Communicator:
         heartbeat: float | None = 10,
     ) -> Self:
         """Meet the other ranks; as ``ucp.Communicator.connect()``."""
-        return cls._made(
-            _communicator.Communicator.connect,
-            root,
-            rank,
-            size,
-            timeout,
-            name,
-            heartbeat,
-        )
+        shared = _blocking.SharedWorker()
+        try:
+            comm = _blocking.connect(
+                shared.worker, root, rank, size, timeout, name, heartbeat
+            )
+        except BaseException:
+            shared.stop()
+            raise
+        return cls(comm, shared)
 
     @classmethod
     def from_env(
@@ -211,7 +218,8 @@ class Communicator:
         heartbeat: float | None = 10,
     ) -> Self:
         """Meet the ranks that a launcher has started."""
-        return cls._made(_communicator.Communicator.from_env, timeout, name, heartbeat)
+        ranks = _ranks.from_environment()
+        return cls.connect(ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat)
 
     @classmethod
     def from_allgather(
@@ -227,40 +235,16 @@ class Communicator:
 
         ``allgather`` is called in this thread.
         """
-        runner = _Runner()
+        shared = _blocking.SharedWorker()
+        worker = shared.worker
         try:
-            own = _submit(runner.worker, _communicator.own_part, rank)
+            own = _communicator.own_part(rank, worker)
             root = _communicator.root_part(rank, size, allgather(own))
-            comm = _call(
-                runner.worker,
-                None,
-                _communicator.Communicator._made,
-                rank,
-                size,
-                root,
-                timeout,
-                name,
-                heartbeat,
-            )
+            comm = _blocking.meet(worker, rank, size, root, timeout, name, heartbeat)
         except BaseException:
-            runner.stop()
+            shared.stop()
             raise
-        return cls(comm, runner)
-
-    @classmethod
-    def _made(
-        cls,
-        make: Callable[_P, Awaitable[_communicator.Communicator]],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> Self:
-        runner = _Runner()
-        try:
-            comm = _call(runner.worker, None, make, *args, **kwargs)
-        except BaseException:
-            runner.stop()
-            raise
-        return cls(comm, runner)
+        return cls(comm, shared)
 
     def __repr__(self) -> str:
         return f"<ucp.sync.Communicator of {self._comm!r}>"
@@ -288,13 +272,14 @@ class Communicator:
     def explain(self) -> list[PeerPath]:
         """Say for each rank by which path messages of collective operations reach
         it, and why."""
-        return _submit(self._worker, self._comm.explain)
+        self._shared.check()
+        return self._comm.explain()
 
     def send(
         self, buffer: Any, dest: int, tag: int = 0, *, timeout: float | None = None
     ) -> None:
         """Send all of ``buffer`` to the rank ``dest``."""
-        _call(self._worker, timeout, self._comm.send, buffer, dest, tag)
+        self._worker._call(timeout, self._comm.send, buffer, dest, tag)
 
     def recv(
         self,
@@ -305,21 +290,21 @@ class Communicator:
         timeout: float | None = None,
     ) -> Status:
         """Receive the next message of a rank, or of any; with a tag, or any."""
-        return _call(self._worker, timeout, self._comm.recv, buffer, source, tag)
+        return self._worker._call(timeout, self._comm.recv, buffer, source, tag)
 
     def isend(
         self, buffer: Any, dest: int, tag: int = 0
     ) -> concurrent.futures.Future[None]:
         """Begin to send; the future is done when ``buffer`` may be used again."""
-        _check(self._worker)
-        return self._worker.submit(self._comm.send, buffer, dest, tag)
+        self._shared.check()
+        return self._shared.future_of(self._comm.send(buffer, dest, tag))
 
     def irecv(
         self, buffer: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> concurrent.futures.Future[Status]:
         """Begin to receive; a future of the Status."""
-        _check(self._worker)
-        return self._worker.submit(self._comm.recv, buffer, source, tag)
+        self._shared.check()
+        return self._shared.future_of(self._comm.recv(buffer, source, tag))
 
     def probe(
         self,
@@ -329,11 +314,12 @@ class Communicator:
         timeout: float | None = None,
     ) -> Status:
         """Wait for a message, and take nothing."""
-        return _call(self._worker, timeout, self._comm.probe, source, tag)
+        return self._worker._call(timeout, self._comm.probe, source, tag)
 
     def iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Status | None:
         """The Status of a message that has come; or None."""
-        return _submit(self._worker, self._comm.iprobe, source, tag)
+        self._make_progress()
+        return self._comm.iprobe(source, tag)
 
     def mprobe(
         self,
@@ -343,29 +329,41 @@ class Communicator:
         timeout: float | None = None,
     ) -> CommMessage:
         """Wait for a message and take it without its bytes, for mrecv()."""
-        return _call(self._worker, timeout, self._comm.mprobe, source, tag)
+        end = None if timeout is None else time.monotonic() + timeout
+        while (message := self.improbe(source, tag)) is None:
+            left = None if end is None else max(0, end - time.monotonic())
+            try:
+                self.probe(source, tag, timeout=left)
+            except UCXTimeout:
+                raise UCXTimeout(f"not done within {timeout} s") from None
+        return message
+
+    def _make_progress(self) -> None:
+        self._shared.check()
+        self._worker.progress()
 
     def improbe(
         self, source: int = ANY_SOURCE, tag: int = ANY_TAG
     ) -> CommMessage | None:
         """Take a message that has come, without its bytes, for mrecv(); or None."""
-        return _submit(self._worker, self._comm.improbe, source, tag)
+        self._make_progress()
+        return self._comm.improbe(source, tag)
 
     def mrecv(
         self, message: CommMessage, buffer: Any, *, timeout: float | None = None
     ) -> Status:
         """Receive the bytes of a message of mprobe() or improbe()."""
-        return _call(self._worker, timeout, message.recv, buffer)
+        return self._worker._call(timeout, message.recv, buffer)
 
     def barrier(self, *, timeout: float | None = None) -> None:
         """Wait until every rank has called it."""
-        _call(self._worker, timeout, self._comm.barrier)
+        self._worker._call(timeout, self._comm.barrier)
 
     def bcast(
         self, buffer: Any, root: int = 0, *, timeout: float | None = None
     ) -> None:
         """Copy the bytes of the root's ``buffer`` to every rank's."""
-        _call(self._worker, timeout, self._comm.bcast, buffer, root)
+        self._worker._call(timeout, self._comm.bcast, buffer, root)
 
     def gather(
         self,
@@ -378,8 +376,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Collect every rank's ``send`` in the root's ``recv``."""
-        _call(
-            self._worker,
+        self._worker._call(
             timeout,
             self._comm.gather,
             send,
@@ -400,8 +397,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Give each rank its part of the root's ``send``, in its ``recv``."""
-        _call(
-            self._worker,
+        self._worker._call(
             timeout,
             self._comm.scatter,
             send,
@@ -413,7 +409,7 @@ class Communicator:
 
     def allgather(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
         """Collect every rank's ``send`` in every rank's ``recv``."""
-        _call(self._worker, timeout, self._comm.allgather, send, recv)
+        self._worker._call(timeout, self._comm.allgather, send, recv)
 
     def allgatherv(
         self,
@@ -425,11 +421,11 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """allgather() of parts of different lengths, in items of ``recv``."""
-        _call(self._worker, timeout, self._comm.allgatherv, send, recv, counts, displs)
+        self._worker._call(timeout, self._comm.allgatherv, send, recv, counts, displs)
 
     def alltoall(self, send: Any, recv: Any, *, timeout: float | None = None) -> None:
         """Send part i of ``send`` to rank i; receive part i of ``recv`` from it."""
-        _call(self._worker, timeout, self._comm.alltoall, send, recv)
+        self._worker._call(timeout, self._comm.alltoall, send, recv)
 
     def alltoallv(
         self,
@@ -443,8 +439,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """alltoall() of parts of different lengths, in items of the buffers."""
-        _call(
-            self._worker,
+        self._worker._call(
             timeout,
             self._comm.alltoallv,
             send,
@@ -459,7 +454,7 @@ class Communicator:
         self, buffers: Sequence[Any], *, timeout: float | None = None
     ) -> list[memoryview]:
         """Send buffers[i] to rank i; return what the ranks have sent."""
-        return _call(self._worker, timeout, self._comm.alltoall_buffers, buffers)
+        return self._worker._call(timeout, self._comm.alltoall_buffers, buffers)
 
     def reduce(
         self,
@@ -471,7 +466,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """Combine the arrays of all ranks into the root's ``recv``."""
-        _call(self._worker, timeout, self._comm.reduce, send, recv, op, root)
+        self._worker._call(timeout, self._comm.reduce, send, recv, op, root)
 
     def allreduce(
         self,
@@ -484,25 +479,25 @@ class Communicator:
         """reduce() whose result every rank gets; without ``recv`` in ``send``."""
         if isinstance(recv, str):
             recv, op = None, cast(_ReduceOp, recv)
-        _call(self._worker, timeout, self._comm.allreduce, send, recv, op)
+        self._worker._call(timeout, self._comm.allreduce, send, recv, op)
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None
     ) -> Self | None:
         """Make communicators of the ranks that give the same ``color``."""
-        made = _call(self._worker, timeout, self._comm.split, color, key)
-        return None if made is None else type(self)(made, self._runner)
+        made = self._worker._call(timeout, self._comm.split, color, key)
+        return None if made is None else type(self)(made, self._shared)
 
     def abort(self, reason: str | None = None) -> None:
         """End it on every rank."""
         if not self._worker.closed():
-            _submit(self._worker, self._comm.abort, reason)
+            self._comm.abort(reason)
 
     def close(self) -> None:
         """Leave it. A second call does nothing."""
         if self._release.alive:
             if not self._worker.closed():
-                _submit(self._worker, self._comm.close)
+                self._comm.close()
             self._release()
 
     def closed(self) -> bool:
@@ -574,8 +569,6 @@ def _listen(
 class _Runner:
     """An event loop in a thread of its own, until stop()."""
 
-    users = 0  # communicators
-
     def __init__(self) -> None:
         started: concurrent.futures.Future[_worker.Worker] = concurrent.futures.Future()
         self.thread = threading.Thread(
@@ -601,13 +594,6 @@ class _Runner:
         self.worker.submit(self._stopping.set)
         if self.thread is not threading.current_thread():
             self.thread.join()
-
-
-def _release_runner(runner: _Runner, pid: int) -> None:
-    """End the thread of communicators with the last one."""
-    runner.users -= 1
-    if runner.users == 0 and pid == os.getpid() and not runner.worker.closed():
-        runner.stop()
 
 
 _runner: _Runner | None = None

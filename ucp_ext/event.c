@@ -86,6 +86,9 @@ mark_other(RequestObject *req, umx_request *op, umx_status status)
     if (req->type->flags & OP_RANK) {
         event_mark_comm_status(req, umx_comm_result(op));
     }
+    if (req->type->flags & OP_PARTITION) {
+        req->info.tag = umx_shuffler_result(op);
+    }
     if (req->type->flags & OP_TIMED) {
         req->ns = umx_request_time_ns(op);
     }
@@ -376,6 +379,7 @@ DEFINE_DROP(return_message, umx_message, umx_message_return)
 DEFINE_DROP(return_tag_message, umx_tag_message, umx_tag_message_return)
 DEFINE_DROP(drop_sender, umx_message_sender, umx_message_sender_destroy)
 DEFINE_DROP(drop_comm, umx_comm, umx_comm_destroy)
+DEFINE_DROP(drop_shuffler, umx_shuffler, umx_shuffler_destroy)
 DEFINE_DROP(return_comm_message, umx_comm_message, umx_comm_message_return)
 DEFINE_DROP(drop_listener, umx_message_listener, umx_message_listener_destroy)
 

@@ -163,6 +163,7 @@ bool event_return_tag_message(struct WorkerObject *worker,
                               umx_tag_message     *message);
 bool event_drop_sender(struct WorkerObject *worker, umx_message_sender *sender);
 bool event_drop_comm(struct WorkerObject *worker, umx_comm *comm);
+bool event_drop_shuffler(struct WorkerObject *worker, umx_shuffler *shuffler);
 bool event_return_comm_message(struct WorkerObject *worker,
                                umx_comm_message    *message);
 bool event_drop_listener(struct WorkerObject  *worker,

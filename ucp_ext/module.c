@@ -7,12 +7,15 @@
 #include "op/low_level.h"
 #include "request/callback.h"
 #include "request/request.h"
+#include "table/partition.h"
 #include "types/address.h"
 #include "types/array.h"
 #include "types/bytes_block.h"
 #include "types/channel.h"
 #include "types/comm.h"
 #include "types/comm_message.h"
+#include "types/chunk.h"
+#include "types/shuffler.h"
 #include "types/context.h"
 #include "types/endpoint.h"
 #include "types/heap.h"
@@ -256,6 +259,8 @@ module_exec(PyObject *module)
         add_sentinel(module, &in_place_spec, "IN_PLACE", &st->in_place) < 0 ||
         add_type(module, &comm_spec, &st->comm_type) < 0 ||
         add_type(module, &comm_message_spec, &st->comm_message_type) < 0 ||
+        add_type(module, &shuffler_spec, &st->shuffler_type) < 0 ||
+        add_type(module, &chunk_spec, &st->chunk_type) < 0 ||
         add_type(module, &bytes_block_spec, &st->bytes_block_type) < 0 ||
         add_status(module, st) < 0 ||
         add_type(module, &request_spec, &st->request_type) < 0 ||
@@ -281,7 +286,8 @@ module_exec(PyObject *module)
             0) {
         return -1;
     }
-    if (PyModule_AddFunctions(module, callback_methods) < 0) {
+    if (PyModule_AddFunctions(module, callback_methods) < 0 ||
+        PyModule_AddFunctions(module, partition_methods) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, low_level_methods);
@@ -314,6 +320,8 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->bytes_block_type);
     Py_VISIT(st->comm_status_type);
     Py_VISIT(st->comm_message_type);
+    Py_VISIT(st->shuffler_type);
+    Py_VISIT(st->chunk_type);
     Py_VISIT(st->comm_type);
     /* Each object on the free list has a reference to its type. */
     for (unsigned i = 0; i < st->num_free_requests; i++) {
@@ -363,6 +371,8 @@ module_clear(PyObject *module)
     Py_CLEAR(st->bytes_block_type);
     Py_CLEAR(st->comm_status_type);
     Py_CLEAR(st->comm_message_type);
+    Py_CLEAR(st->shuffler_type);
+    Py_CLEAR(st->chunk_type);
     Py_CLEAR(st->comm_type);
     Py_CLEAR(st->any);
     Py_CLEAR(st->in_place);

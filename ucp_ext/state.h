@@ -25,6 +25,8 @@ typedef struct MessageListenerObject MessageListenerObject;
 typedef struct MessageReceiverObject MessageReceiverObject;
 typedef struct CommObject            CommObject;
 typedef struct CommMessageObject     CommMessageObject;
+typedef struct ShufflerObject        ShufflerObject;
+typedef struct ChunkObject           ChunkObject;
 typedef struct RequestObject         RequestObject;
 typedef struct block                 block;
 
@@ -95,6 +97,8 @@ struct mod_state {
     PyTypeObject  *comm_type;
     PyTypeObject  *comm_message_type;
     PyTypeObject  *comm_status_type;
+    PyTypeObject  *shuffler_type;
+    PyTypeObject  *chunk_type;
     PyTypeObject  *bytes_block_type;
     PyObject      *any;      /* the sentinel ANY */
     PyObject      *in_place; /* the sentinel IN_PLACE */

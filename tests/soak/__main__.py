@@ -9,16 +9,20 @@ it with the full counts, tests/test_soak.py with small ones.
 
 import argparse
 import asyncio
+import os
+import subprocess
 import sys
 import time
 
 import cancels
+import communicators
 import connects
 import floods
 import heaps
 import kills
 import messages
 import pools
+import shuffles
 import waits
 from flat import Flat
 
@@ -33,7 +37,12 @@ _SUBJECTS = {
     "pools": pools.run,
     "heaps": heaps.run,
     "waits": waits.run,
+    "communicators": communicators.run,
+    "shuffles": shuffles.run,
 }
+
+# Processes that do the same.
+_RANKS = {"communicators": communicators.RANKS, "shuffles": shuffles.RANKS}
 
 
 async def soak(name, count):
@@ -55,6 +64,11 @@ def main():
     parser.add_argument("count", type=int)
     parser.add_argument("--tcp", action="store_true", help="tcp only")
     arguments = parser.parse_args()
+    ranks = _RANKS.get(arguments.subject, 1)
+    if ranks > 1 and "UCP_RANK" not in os.environ:
+        launcher = ["-m", "ucp", "run", "--no-prefix", "-n", str(ranks)]
+        flags = subprocess._args_from_interpreter_flags()
+        os.execv(sys.executable, [sys.executable, *flags, *launcher, *sys.argv])
     ucp.init(options={"TLS": "tcp"} if arguments.tcp else None)
     asyncio.run(soak(arguments.subject, arguments.count))
     ucp.reset()

@@ -97,6 +97,7 @@ def _counters():
         counters[f"worker {key}"] = stats[key]
     counters["protocol_errors"] = stats["protocol_errors"]
     counters["threads"] = threading.active_count()
+    counters["segments"] = _num_segments()
     for each in _TYPES:
         counters[f"references to {each.__module__}.{each.__name__}"] = sys.getrefcount(
             each
@@ -106,6 +107,13 @@ def _counters():
 
 def _num_fds():
     return len(os.listdir("/proc/self/fd"))
+
+
+def _num_segments():
+    """How many System V segments this process has made, whoever uses them still."""
+    with open("/proc/sysvipc/shm") as table:
+        rows = [line.split() for line in table][1:]
+    return sum(int(row[4]) == os.getpid() for row in rows)
 
 
 async def _until(condition):

@@ -98,19 +98,42 @@ typedef struct comm_call {
     umx_comm_params         params;
     struct sockaddr_storage addr;
     char                    name[UMX_COMM_NAME_MAX + 1];
-    buffer_hold             root; /* the address of a worker; or nothing */
+    buffer_hold             root;  /* the address of a worker; or nothing */
+    errors_place            place; /* `addr` as a tuple, held; or NULL */
 } comm_call;
 
 static umx_status
 create_post(RequestObject *req, const umx_op_params *params)
 {
     comm_tail *tail = TAIL_OF(req, comm_tail);
+    comm_call *call = tail->create;
+    umx_status status;
 
     if (tail->comm->umx != NULL) {
         return UMX_ERR_BUSY;
     }
-    return umx_comm_create(req->worker->umx, &tail->create->params, params,
-                           &tail->comm->umx, &req->op);
+    (void)umx_take_errno();
+    status = umx_comm_create(req->worker->umx, &call->params, params,
+                             &tail->comm->umx, &req->op);
+    if (status < 0) {
+        call->place.error = umx_take_errno();
+    }
+    return status;
+}
+
+/* One that could not even begin names the address. */
+static PyObject *
+create_error(RequestObject *req)
+{
+    const comm_tail *tail = TAIL_OF(req, comm_tail);
+    const comm_call *call = tail->create;
+
+    if (tail->comm->umx != NULL || call->place.address == NULL) {
+        return comm_request_error(req);
+    }
+    return errors_new_at(req->worker->st, req->status,
+                         (call->params.rank == 0) ? "listen" : "connect",
+                         &call->place, NULL);
 }
 
 static void
@@ -121,6 +144,7 @@ create_clear(RequestObject *req)
     TAIL_OF(req, comm_tail)->create = NULL;
     if (call != NULL) {
         buffer_release(&call->root);
+        Py_XDECREF(call->place.address);
         PyMem_Free(call);
     }
     clear(req);
@@ -130,7 +154,7 @@ const op_type op_comm_create = {
     .name     = "connect",
     .flags    = OP_CONNECT | OP_PLAIN,
     .post     = create_post,
-    .error    = comm_request_error,
+    .error    = create_error,
     .clear    = create_clear,
     .traverse = traverse,
 };
@@ -169,7 +193,9 @@ parse_where(mod_state *st, comm_call *call, PyObject *where)
         return 0;
     }
     if (PyTuple_Check(where)) {
-        call->params.addr = (struct sockaddr *)&call->addr;
+        call->params.addr       = (struct sockaddr *)&call->addr;
+        call->place.address     = Py_NewRef(where);
+        call->place.preposition = (call->params.rank == 0) ? "on" : "to";
         return sockaddr_parse(where, &call->addr, &call->params.addr_len);
     }
     if (buffer_acquire(st, where, false, &call->root) < 0) {
@@ -506,7 +532,8 @@ const char comm_recv_doc[] =
     "same.\n\n"
     "UCXMsgTruncated: the message is longer; it is consumed, and\n"
     "`.length` is its length. UCXRankFailed: the communicator has failed, or\n"
-    "`source` has left it and sent no such message.";
+    "`source` has left it, for any rank all others have, and no such message\n"
+    "is left.";
 
 PyObject *
 comm_recv(PyObject *op, PyObject *const *args, Py_ssize_t nargs,

@@ -247,6 +247,11 @@ call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
     if (LIKELY(worker->call_soon != NULL)) {
         return worker_call_soon(worker, fn, (PyObject *)self, context);
     }
+    if (worker->is_shared) {
+        handle = PyObject_CallOneArg(fn, (PyObject *)self);
+        Py_XDECREF(handle);
+        return (handle == NULL) ? -1 : 0;
+    }
     handle = PyObject_VectorcallMethod(
         NAME(worker->st, call_soon), args, 3,
         context != NULL ? worker->st->context_kwname : NULL);
@@ -259,7 +264,7 @@ call_at_once(RequestObject *self, PyObject *fn, PyObject *context)
 static int
 check_loop(RequestObject *self)
 {
-    if (UNLIKELY(self->worker->loop == NULL)) {
+    if (UNLIKELY(self->worker->loop == NULL) && !self->worker->is_shared) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this worker has no event loop to call callbacks");
         return -1;

@@ -316,6 +316,10 @@ has_unseen_failure(const RequestObject *self)
     if (request_is_a(self, OP_END)) {
         return false; /* it is closed, whatever happened */
     }
+    if (request_is_a(self, OP_PART) && (self->status == UMX_ERR_CLOSED ||
+                                        self->status == UMX_ERR_RANK_FAILED)) {
+        return false;
+    }
     return request_is_a(self, OP_SEND) || self->status != UMX_ERR_PEER_CLOSED;
 }
 

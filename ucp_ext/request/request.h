@@ -28,15 +28,17 @@ enum {
     OP_MESSAGE_FIRST = 1 << 9,
     OP_TAG_MESSAGE   = 1 << 10, /* the message is a umx_tag_message */
     /* The bytes of the message are received in a second step ... */
-    OP_FETCH = 1 << 11, /* if the sender has them still */
-    OP_LOOK  = 1 << 12, /* if op_type.start() returns false */
-    OP_OWN   = 1 << 13, /* receives into memory that only the request has */
-    OP_TIMED = 1 << 14, /* libumx measures how long it takes */
-    OP_BY_ID = 1 << 15, /* `channel` is an id of active messages */
-    OP_ONCE  = 1 << 16, /* the result is handed out once, and not kept */
-    OP_GIVES = 1 << 17, /* a callback of ucp._libs gets the result ... */
-    OP_WHOLE = 1 << 18, /* ... and an error if there are fewer bytes */
-    OP_RANK  = 1 << 19  /* libumx gives a umx_comm_status */
+    OP_FETCH     = 1 << 11, /* if the sender has them still */
+    OP_LOOK      = 1 << 12, /* if op_type.start() returns false */
+    OP_OWN       = 1 << 13, /* receives into memory that only the request has */
+    OP_TIMED     = 1 << 14, /* libumx measures how long it takes */
+    OP_BY_ID     = 1 << 15, /* `channel` is an id of active messages */
+    OP_ONCE      = 1 << 16, /* the result is handed out once, and not kept */
+    OP_GIVES     = 1 << 17, /* a callback of ucp._libs gets the result ... */
+    OP_WHOLE     = 1 << 18, /* ... and an error if there are fewer bytes */
+    OP_RANK      = 1 << 19, /* libumx gives a umx_comm_status */
+    OP_PARTITION = 1 << 20, /* libumx gives the number of a partition */
+    OP_PART      = 1 << 21  /* part of a whole that tells of its end itself */
 };
 
 /* The type of an operation: what a request calls to carry it out. Functions
@@ -231,6 +233,10 @@ PyObject *request_begin(WorkerObject *worker, EndpointObject *endpoint,
 /* Note what libumx returned for an operation that the caller has posted; as
  * request_post(). */
 PyObject *request_posted(RequestObject *req, umx_status status);
+
+/* End the request, and give back a message that it has got. Keeps exceptions.
+ */
+void request_give_up(RequestObject *req);
 
 /* Take back the handing out of a result that could not be made. */
 void request_keep_unseen(RequestObject *req);

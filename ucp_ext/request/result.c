@@ -186,6 +186,17 @@ request_abandon(RequestObject *self)
     return true;
 }
 
+void
+request_give_up(RequestObject *req)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+
+    if (!request_abandon(req)) {
+        request_undo(req);
+    }
+    PyErr_SetRaisedException(exc);
+}
+
 /* Has it received anything that nobody has been handed? */
 static bool
 has_unseen_message(const RequestObject *self)

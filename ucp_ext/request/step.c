@@ -125,12 +125,7 @@ yield_itself(RequestObject *self, PyObject **out)
 static NOINLINE PySendResult
 end_await(RequestObject *self)
 {
-    PyObject *exc = PyErr_GetRaisedException();
-
-    if (!request_abandon(self)) {
-        request_undo(self);
-    }
-    PyErr_SetRaisedException(exc);
+    request_give_up(self);
     return PYGEN_ERROR;
 }
 

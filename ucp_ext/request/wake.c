@@ -35,23 +35,34 @@ request_let_go(RequestObject *req)
 }
 
 static void
+call_in_context(RequestObject *req, PyObject *callback, PyObject *context)
+{
+    PyObject *result = PyObject_CallOneArg(callback, (PyObject *)req);
+    PyObject *exc    = (result == NULL) ? PyErr_GetRaisedException() : NULL;
+
+    (void)!PyContext_Exit(context);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    Py_XDECREF(result);
+}
+
+/* Threads that share the worker have no event loop: they run it directly. */
+static void
 run_callback(RequestObject *req, PyObject *callback, PyObject *context,
              bool is_direct)
 {
     WorkerObject *worker = req->worker;
 
-    if (worker->call_soon == NULL) {
+    if (worker->call_soon == NULL && !worker->is_shared) {
         return; /* no loop, or closed: nobody is left to hear */
     }
-    if (is_direct && context != NULL && PyContext_Enter(context) == 0) {
-        PyObject *result = PyObject_CallOneArg(callback, (PyObject *)req);
-        PyObject *exc    = (result == NULL) ? PyErr_GetRaisedException() : NULL;
-
-        (void)!PyContext_Exit(context);
-        if (exc != NULL) {
-            PyErr_SetRaisedException(exc);
-        }
-        Py_XDECREF(result);
+    if ((is_direct || worker->is_shared) && context != NULL &&
+        PyContext_Enter(context) == 0) {
+        call_in_context(req, callback, context);
+    } else if (worker->is_shared) {
+        PyErr_Clear(); /* the context is entered already */
+        Py_XDECREF(PyObject_CallOneArg(callback, (PyObject *)req));
     } else {
         PyErr_Clear(); /* the context is entered already: the slow way */
         (void)!worker_call_soon(worker, callback, (PyObject *)req, context);

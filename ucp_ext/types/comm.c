@@ -64,21 +64,24 @@ set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
     return set_attribute(exc, "cause", cause);
 }
 
-/* A rank has failed; or has left, which revokes nothing. */
+/* A rank has failed; or has left, which revokes nothing. `rank` -1: all
+ * others. */
 static PyObject *
-rank_failed(const CommObject *comm, const char *op, int rank)
+rank_failed(mod_state *st, const umx_comm *comm, const char *op, int rank)
 {
-    mod_state       *st = comm->worker->st;
     umx_comm_failure failure;
     char             text[64];
-    const char      *reason = umx_comm_reason(comm->umx);
+    const char      *reason = umx_comm_reason(comm);
     PyObject        *exc;
 
-    if (!umx_comm_get_failure(comm->umx, &failure)) {
+    if (!umx_comm_get_failure(comm, &failure)) {
         failure = (umx_comm_failure){rank, op, 0, UMX_ERR_PEER_CLOSED};
-        (void)snprintf(text, sizeof(text), "rank %d has left the communicator",
-                       rank);
-        reason = text;
+        reason  = "all other ranks have left the communicator";
+        if (rank >= 0) {
+            (void)snprintf(text, sizeof(text),
+                           "rank %d has left the communicator", rank);
+            reason = text;
+        }
     }
     exc = errors_new_text(st, UMX_ERR_RANK_FAILED, op, reason);
     if (exc != NULL && set_failure(st, exc, &failure, op) < 0) {
@@ -88,13 +91,19 @@ rank_failed(const CommObject *comm, const char *op, int rank)
 }
 
 PyObject *
+comm_failure_error(mod_state *st, const umx_comm *comm, const char *op)
+{
+    return rank_failed(st, comm, op, -1);
+}
+
+PyObject *
 comm_error(const CommObject *comm, umx_status status, const char *op, int rank)
 {
     mod_state  *st     = comm->worker->st;
     const char *reason = NULL;
 
     if (status == UMX_ERR_RANK_FAILED && comm->umx != NULL) {
-        return rank_failed(comm, op, rank);
+        return rank_failed(st, comm->umx, op, rank);
     }
     if (status == UMX_ERR_CLOSED) {
         return errors_new_text(st, status, op, "the communicator is closed");

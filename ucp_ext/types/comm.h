@@ -25,6 +25,10 @@ int comm_check(const CommObject *comm);
 PyObject *comm_error(const CommObject *comm, umx_status status, const char *op,
                      int rank);
 
+/* The exception of a communicator that has failed. */
+PyObject *comm_failure_error(mod_state *st, const umx_comm *comm,
+                             const char *op);
+
 /* ucp.Status: what a receive has got. */
 extern PyStructSequence_Desc comm_status_desc;
 PyObject *comm_status_new(mod_state *st, int source, uint64_t tag, size_t len);

@@ -4,6 +4,7 @@
 #include "worker/internal.h"
 
 #include "types/memh.h"
+#include "worker/share.h"
 
 /* ---- calls put off until libumx has returned ------------------------------
  */
@@ -254,6 +255,9 @@ worker_settle_told(WorkerObject *worker)
 static inline void
 run_due(WorkerObject *worker)
 {
+    if (UNLIKELY(worker->waiters != NULL)) {
+        worker_wake_waiters(worker);
+    }
     if (LIKELY(!worker_has_due(worker))) {
         return;
     }

@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "op/close.h"
 #include "request/request.h"
+#include "worker/share.h"
 #include "worker/thread.h"
 
 void
@@ -48,6 +49,8 @@ worker_shut(WorkerObject *self)
     self->in_callback = false;
     worker_queue_wakes(self);
     worker_run_calls(self, false);
+    worker_wake_waiters(self);
+    worker_end_keeper(self);
     self->st->num_workers--;
     Py_CLEAR(self->call_soon);
     Py_CLEAR(self->ready);
@@ -120,10 +123,6 @@ worker_close_all(PyObject *op, PyObject *timeout)
     self->closers = (RequestObject *)Py_NewRef(req);
     return (PyObject *)req;
 }
-
-enum {
-    SIGNALS_NS = 500000000 /* between two looks for signals */
-};
 
 const char worker_run_until_closed_doc[] =
     "_run_until_closed($self, timeout, /)\n--\n\n"

@@ -8,6 +8,7 @@
 #include "worker/internal.h"
 
 #include "log.h"
+#include "worker/share.h"
 #include "worker/thread.h"
 
 /* ---- the loop's side -----------------------------------------------------
@@ -57,6 +58,7 @@ worker_schedule_drain(WorkerObject *worker)
 
     if (worker->is_drain_scheduled || worker->in_callback ||
         worker->call_soon == NULL) {
+        worker_wake_leader(worker);
         return; /* drive() looks again before it returns */
     }
     raised = PyErr_GetRaisedException();

@@ -10,6 +10,7 @@
 #include "worker/thread.h"
 
 #include "worker/internal.h"
+#include "worker/share.h"
 
 #include <poll.h>
 
@@ -36,10 +37,11 @@ worker_sleep(WorkerObject *worker, uint64_t limit_ns)
     struct pollfd    fds[] = {
            {.fd = umx_worker_fd(worker->umx), .events = POLLIN},
            {.fd = umx_progress_fd(worker->umx), .events = POLLIN},
+           {.fd = worker->wake_fd, .events = POLLIN},
     };
 
     Py_BEGIN_ALLOW_THREADS(void)
-        ppoll(fds, 2, limit, NULL); /* interrupted: an early end */
+        ppoll(fds, 3, limit, NULL); /* interrupted: an early end */
     Py_END_ALLOW_THREADS
 }
 
@@ -140,6 +142,8 @@ worker_disown(PyObject *op, PyObject *Py_UNUSED(ignored))
 
     self->thread     = 0;
     self->has_thread = false;
-    self->told_fd    = -1;
+    self->is_shared  = false;
+    worker_forget_waiters(self);
+    self->told_fd = -1;
     Py_RETURN_NONE;
 }

@@ -5,6 +5,10 @@
 
 #include "state.h"
 
+enum {
+    SIGNALS_NS = 500000000 /* between two looks for signals */
+};
+
 /* A method of Worker. */
 PyObject *worker_set_thread(PyObject *op, PyObject *has_thread);
 

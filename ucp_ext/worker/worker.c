@@ -11,6 +11,7 @@
 #include "types/context.h"
 #include "types/listener.h"
 #include "worker/address.h"
+#include "worker/share.h"
 #include "worker/thread.h"
 
 /* ---- life ----------------------------------------------------------------
@@ -50,6 +51,8 @@ worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     event_list_init(&self->calls);
     self->addressed.type = &worker_addressed_event;
     self->told_fd        = -1;
+    self->wake_fd        = -1;
+    self->end_fd         = -1;
     self->thread         = compat_thread_id();
     self->context        = (ContextObject *)Py_NewRef(context);
     self->endpoint_class = (PyTypeObject *)Py_NewRef(endpoint_class);
@@ -141,6 +144,7 @@ worker_dealloc(PyObject *op)
         }
     }
     (void)worker_clear(op);
+    worker_close_wake_fds(self);
     event_unlink(&self->addressed);
     am_free_handlers(self);
     Py_CLEAR(self->context);
@@ -409,6 +413,12 @@ static PyMethodDef worker_methods[] = {
     {"_submit", worker_submit_call, METH_O, worker_submit_doc},
     {"_adopt", worker_adopt, METH_NOARGS, worker_adopt_doc},
     {"_disown", worker_disown, METH_NOARGS, worker_disown_doc},
+    {"_share", worker_share, METH_NOARGS, worker_share_doc},
+    {"_call", KEYWORDS_FUNC(worker_call_and_wait), KEYWORDS,
+     worker_call_and_wait_doc},
+    {"_wait", KEYWORDS_FUNC(worker_wait_for_request), METH_FASTCALL,
+     worker_wait_for_request_doc},
+    {"_keep", worker_keep, METH_NOARGS, worker_keep_doc},
     {"_check", worker_check_owner, METH_NOARGS, check_doc},
     {"_overslept", worker_overslept, METH_NOARGS, worker_overslept_doc},
     {"_set_thread", worker_set_thread, METH_O, set_thread_doc},

@@ -6,6 +6,9 @@
 #include "event.h"
 #include "state.h"
 
+/* A thread that sleeps in a call of a shared worker; see worker/share.c. */
+typedef struct waiter waiter;
+
 /* A Python call to make once libumx has returned. */
 typedef struct call {
     event         event;
@@ -51,6 +54,12 @@ struct WorkerObject {
     PyObject          *am_device_allocator;
     int                told_fd;    /* umx_progress_fd() in the loop, or -1 */
     bool               has_thread; /* umx_progress_start() */
+    bool               is_shared;  /* every thread may call it */
+    waiter            *waiters;    /* those of `is_shared` that sleep */
+    waiter            *leader;     /* the one that polls descriptors; or NULL */
+    unsigned           num_awake;  /* threads that drain before they sleep */
+    int                wake_fd;    /* of the leader, or -1 */
+    int                end_fd;     /* of the thread in _keep(), or -1 */
     PyObject          *weakrefs;
 };
 
@@ -134,7 +143,7 @@ bool worker_extend_turn(WorkerObject *worker);
 static inline bool
 worker_is_mine(const WorkerObject *worker)
 {
-    return LIKELY(worker->thread == compat_thread_id());
+    return LIKELY(worker->thread == compat_thread_id()) || worker->is_shared;
 }
 
 /* worker_call_off() of a worker that has a progress thread. */

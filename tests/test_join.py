@@ -1,0 +1,777 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``ucp.join``: tables whose rows are on many ranks."""
+
+import asyncio
+import decimal
+import gc
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from worlds import Ranks, good_world, world
+
+import ucp
+import ucp.join
+from ucp.join import ArrowJoin, JoinSpec
+from ucp.join._plan import choose_over_decomposition, choose_side, common_type
+from ucp.shuffle import Store
+from ucp.testing import live_objects
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+HOWS = ("inner", "left", "right", "outer", "semi", "anti")
+SCHEMAS = int(os.environ.get("UCP_JOIN_SCHEMAS", 60))
+
+
+def rows_of(table):
+    """The rows as a multiset, whatever the order of rows and columns."""
+    return sorted(repr(sorted(row.items())) for row in table.to_pylist())
+
+
+def expected(how, left, right, spec=(("k",), ("k",)), suffixes=("_x", "_y")):
+    return ArrowJoin().join(left, right, JoinSpec(how, *spec, suffixes))
+
+
+async def join(comm, how, left, right, **options):
+    options = {"on": "k", **options}
+    return await getattr(ucp.join, how)(left, right, comm=comm, **options)
+
+
+# --- results ------------------------------------------------------------------
+
+
+def keys(shape, rank, rng, count):
+    numbers = {
+        "unique": lambda: rng.permutation(count) + 1000 * rank,
+        "duplicate": lambda: rng.integers(0, 30, count),
+        "skewed": lambda: np.where(
+            rng.random(count) < 0.5, 7, rng.integers(99, size=count)
+        ),
+        "null": lambda: rng.integers(0, 30, count),
+        "string": lambda: rng.integers(0, 60, count),
+        "dictionary": lambda: rng.integers(0, 20 + 5 * rank, count),
+    }[shape]().tolist()
+    if shape == "null":
+        return pa.array([n if n % 3 else None for n in numbers], pa.int64())
+    if shape in ("string", "dictionary"):
+        array = pa.array(["x" * (n % 9) + str(n) for n in numbers], pa.string())
+        return array.dictionary_encode() if shape == "dictionary" else array
+    return pa.array(numbers, pa.int64())
+
+
+def table_of(shape, rank, seed, names):
+    """Up to 200 rows, whose other columns tell which they are."""
+    rng = np.random.default_rng([seed, rank, len(names[0])])
+    count = int(rng.choice([0, 1, 50, 200]))
+    return pa.table(
+        {
+            "k": keys(shape, rank, rng, count),
+            names[0]: pa.array(range(rank * 1000, rank * 1000 + count), pa.int64()),
+            names[1]: keys("dictionary", rank, rng, count),
+        }
+    )
+
+
+def both_of(shape, rank, seed, empty):
+    """The two tables of a rank; ``empty`` says which rows are missing."""
+    left = table_of(shape, rank, seed, ("a", "s"))
+    right = table_of(shape, rank, seed, ("bb", "tt"))
+    if empty == "left" or (empty == "rank" and rank == 0):
+        left = left.slice(0, 0)
+    if empty == "right" or (empty == "rank" and rank == 0):
+        right = right.slice(0, 0)
+    if empty == "none":
+        left = None if rank == 1 else left
+        right = None if rank == 1 else right
+    return left, right
+
+
+def whole(tables):
+    return pa.concat_tables([t for t in tables if t is not None]).unify_dictionaries()
+
+
+@pytest.mark.parametrize(
+    "shape", ["unique", "duplicate", "skewed", "null", "string", "dictionary"]
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_rows_are_those_of_one_process(size, shape):
+    rng = random.Random(f"{size} {shape}")
+    cases = [
+        (how, strategy, rng.choice([None, 1, 2, 3, 8]), empty, rng.randrange(1000))
+        for how in HOWS
+        for strategy in ("shuffle", "broadcast", "auto")
+        for empty in ("nothing", "left", "right", "rank", "none")
+        if not (how == "outer" and strategy == "broadcast")
+        and not (empty == "none" and size == 1)
+    ]
+    rng.shuffle(cases)
+
+    async def main(comm):
+        ends = []
+        for how, strategy, pieces, empty, seed in cases[:30]:
+            left, right = both_of(shape, comm.rank, seed, empty)
+            options = {"strategy": strategy, "over_decomposition": pieces}
+            found = await join(comm, how, left, right, seed=seed, **options)
+            ends.append((left, right, found.table))
+        return ends
+
+    for case, *ends in zip(cases, *good_world(size, main), strict=False):
+        lefts, rights, found = zip(*ends, strict=True)
+        left, right = whole(lefts), whole(rights)
+        left, right = (
+            t.set_column(0, "k", t["k"].cast(pa.string()))
+            if shape == "dictionary"
+            else t
+            for t in (left, right)
+        )
+        assert rows_of(whole(found)) == rows_of(expected(case[0], left, right)), case
+
+
+COLUMNS = [
+    (pa.int8(), lambda r: r.randrange(-9, 9)),
+    (pa.uint16(), lambda r: r.randrange(9)),
+    (pa.int32(), lambda r: r.randrange(-9, 9)),
+    (pa.int64(), lambda r: r.randrange(-9, 9)),
+    (pa.uint64(), lambda r: 2**64 - 1 - r.randrange(9)),
+    (pa.float32(), lambda r: r.choice([0.5, 1.5, 2.5])),
+    (pa.float64(), lambda r: r.choice([0.5, 1.5, float("inf")])),
+    (pa.bool_(), lambda r: r.random() < 0.5),
+    (pa.string(), lambda r: "é" * r.randrange(5)),
+    (pa.large_string(), lambda r: "x" * r.randrange(5)),
+    (pa.binary(), lambda r: b"y" * r.randrange(5)),
+    (pa.binary(3), lambda r: r.choice([b"abc", b"abd"])),
+    (pa.decimal128(20, 2), lambda r: decimal.Decimal(r.randrange(9)) / 4),
+    (pa.decimal256(50, 2), lambda r: decimal.Decimal(r.randrange(9)) / 4),
+    (pa.date32(), lambda r: r.randrange(9)),
+    (pa.timestamp("us", "UTC"), lambda r: r.randrange(9)),
+    (pa.duration("ns"), lambda r: r.randrange(9)),
+    (pa.dictionary(pa.int8(), pa.string()), lambda r: "z" * r.randrange(5)),
+]
+
+
+def random_schema(rng):
+    count = rng.randrange(1, 5)
+    left = [rng.randrange(len(COLUMNS)) for _ in range(count)]
+    keys = rng.sample(range(count), rng.randrange(1, count + 1))
+    others = [rng.randrange(len(COLUMNS)) for _ in range(rng.randrange(3))]
+    names = [f"k{n}" if n in keys else f"v{n}" for n in range(count)]
+    right = [(f"k{n}", left[n]) for n in keys]
+    right += [(f"w{n}", kind) for n, kind in enumerate(others)]
+    rng.shuffle(right)
+    return [list(zip(names, left, strict=True)), right], [f"k{n}" for n in keys]
+
+
+def random_table(columns, rng):
+    count = rng.choice([0, 1, 7, 40])
+    return pa.table(
+        {
+            name: pa.array(
+                [
+                    None if rng.random() < 0.1 else COLUMNS[kind][1](rng)
+                    for _ in range(count)
+                ],
+                COLUMNS[kind][0],
+            )
+            for name, kind in columns
+        }
+    )
+
+
+def plain(table):
+    """Without dictionaries: they are the ranks' own."""
+    for n, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(
+                n, field.name, table.column(n).cast(field.type.value_type)
+            )
+    return table
+
+
+@pytest.mark.timeout(60 + SCHEMAS)
+def test_random_schemas():
+    cases = range(SCHEMAS)
+
+    async def main(comm):
+        ends = []
+        for case in cases:
+            rng = random.Random(f"schema {case}")
+            columns, on = random_schema(rng)
+            how, strategy = rng.choice(HOWS), rng.choice(["auto", "shuffle"])
+            mine = random.Random(f"{case} {comm.rank}")
+            tables = [random_table(side, mine) for side in columns]
+            found = await join(comm, how, *tables, on=on, strategy=strategy)
+            ends.append((how, on, *tables, found.table))
+        return ends
+
+    for case, *ends in zip(cases, *good_world(3, main), strict=True):
+        left, right, found = (plain(whole([end[n] for end in ends])) for n in (2, 3, 4))
+        how, on = ends[0][:2]
+        should_be = expected(how, left, right, (on, on))
+        assert rows_of(found) == rows_of(should_be), case
+        assert found.schema.names == should_be.schema.names
+
+
+def test_names_suffixes_and_types():
+    async def main(comm):
+        left = pa.table({"id": pa.array([1, 2, 3], pa.int16()), "v": [1, 2, 3]})
+        right = pa.table(
+            {"key": pa.array([2, 3, 4], pa.int64()), "v": [4, 5, 6], "id": [7, 8, 9]}
+        )
+        if comm.rank:
+            left = right = None
+        options = {"on": None, "left_on": "id", "right_on": "key"}
+        found = await join(comm, "outer", left, right, suffixes=("", "_r"), **options)
+        return found.table
+
+    found = whole(good_world(2, main))
+    assert found.schema.names == ["id", "v", "v_r", "id_r"]
+    assert found.schema.field("id").type == pa.int64()
+    assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_all_inputs_are_taken():
+    class Stream:
+        def __init__(self, table):
+            self.__arrow_c_stream__ = table.__arrow_c_stream__
+
+    left = {"k": np.arange(5), "a": np.arange(5)}
+    right = pa.table({"k": range(3, 8), "b": range(5)})
+    kinds = [right, right.to_batches()[0], Stream(right), pa.table(right)]
+
+    async def main(comm):
+        found = []
+        for kind in kinds:
+            found.append((await join(comm, "inner", left, kind)).table)
+        return found
+
+    (found,) = good_world(1, main)
+    for table in found:
+        assert rows_of(table) == rows_of(expected("inner", pa.table(left), right))
+
+
+# --- local joins --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_frames_are_joined_by_pandas(how):
+    frames = [
+        pd.DataFrame({"k": [1.0, 2, None, 2], "v": [1, 2, 3, 4]}),
+        pd.DataFrame({"k": [2.0, None, 5], "v": [5, 6, 7]}),
+    ]
+
+    async def main(comm):
+        left, right = frames if comm.rank == 0 else (None, None)
+        found = await join(comm, how, left, right, strategy="shuffle")
+        assert isinstance(found.table, pd.DataFrame)
+        return found.table
+
+    found = pd.concat(good_world(3, main), ignore_index=True)
+    left, right = frames
+    if how in ("semi", "anti"):
+        is_there = left["k"].isin(right["k"])
+        should_be = left[is_there if how == "semi" else ~is_there]
+    else:
+        should_be = left.merge(right, on="k", how=how)
+    columns = list(should_be.columns)
+    assert list(found.columns) == columns
+    pd.testing.assert_frame_equal(
+        found.sort_values(columns, ignore_index=True),
+        should_be.sort_values(columns, ignore_index=True),
+        check_dtype=False,
+    )
+
+
+def test_local_join_that_keeps_views_is_refused():
+    class Keeps(ArrowJoin):
+        def join(self, left, right, spec):
+            return left
+
+    async def main(comm):
+        table = pa.table({"k": np.arange(1000)})
+        await join(comm, "inner", table, table, local=Keeps(), strategy="shuffle")
+
+    for end in world(2, main):
+        assert isinstance(end, (TypeError, ucp.exceptions.UCXRankFailed)), end
+    assert any("has given a view" in str(end) for end in world(2, main))
+
+
+# --- memory -------------------------------------------------------------------
+
+
+def segments():
+    return set(os.listdir("/dev/shm"))
+
+
+def big_table(comm, name, count=100_000):
+    rng = np.random.default_rng([comm.rank, len(name)])
+    return pa.table(
+        {"k": rng.integers(0, 300_000, count), name: rng.integers(99, size=count)}
+    )
+
+
+def test_what_the_budget_does_not_hold_is_spilled(tmp_path):
+    async def main(comm):
+        left, right = big_table(comm, "a"), big_table(comm, "bb")
+        small = {"budget": 1_000_000, "spill_dir": tmp_path, "over_decomposition": 4}
+        found = await join(comm, "inner", left, right, strategy="shuffle", **small)
+        return left, right, found
+
+    ends = good_world(2, main)
+    left, right = (whole([end[n] for end in ends]) for n in range(2))
+    found = whole([end[2].table for end in ends])
+    assert found.num_rows == expected("inner", left, right).num_rows
+    assert found.sort_by("k")["k"].equals(
+        expected("inner", left, right).sort_by("k")["k"]
+    )
+    for *_, its in (end[2] for end in ends):
+        assert its.spilled > 1_000_000
+        assert its.most_held <= 1_000_000
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_store_gives_its_memory_again():
+    async def main(comm):
+        with Store() as store:
+            taken = set()
+            for _ in range(4):
+                left, right = big_table(comm, "a"), big_table(comm, "bb")
+                await join(comm, "inner", left, right, store=store, strategy="shuffle")
+                assert store.taken == 0
+                taken.add(store.free)
+            return taken
+
+    for taken in good_world(2, main):
+        assert len(taken) == 1 and 0 not in taken
+
+
+def test_store():
+    store = Store(keep=4 << 20)
+    first = store.take(3 << 20)
+    assert store.taken == first.nbytes == 3 << 20
+    store.put(first)
+    assert (store.taken, store.free) == (0, 3 << 20)
+    assert store.take(2 << 20) is first
+    second, read = store.take(1 << 20), store.take(1)
+    store.put(second)
+    store.put(read, is_read=True)
+    assert store.free == 1 << 20
+    store.put(first)
+    assert store.free <= 4 << 20
+    with pytest.raises(ValueError, match="nbytes is -1"):
+        store.take(-1)
+    with pytest.raises(ValueError, match="keep is -1"):
+        Store(keep=-1)
+    store.close()
+    assert store.free == 0
+    with pytest.raises(ValueError, match="closed"):
+        store.take(1)
+
+
+def test_nothing_grows():
+    async def main(comm):
+        async def some(count):
+            for n in range(count):
+                how = HOWS[n % 6]
+                left, right = both_of("duplicate", comm.rank, n, "nothing")
+                await join(comm, how, left, right)
+            await comm.barrier()
+
+        await some(12)
+        gc.collect()
+        before = live_objects(), len(os.listdir("/proc/self/fd")), segments()
+        await comm.barrier()
+        await some(60)
+        gc.collect()
+        await comm.barrier()
+        return before, (live_objects(), len(os.listdir("/proc/self/fd")), segments())
+
+    for before, after in good_world(2, main):
+        assert after[1] <= before[1] + 3
+        # The other rank may be in an operation.
+        assert {**before[0], "requests": 0} == {**after[0], "requests": 0}
+        assert after[0]["requests"] <= before[0]["requests"] + 2
+        assert before[2] >= after[2]
+
+
+# --- what is told -------------------------------------------------------------
+
+
+def test_statistics_say_what_was_done():
+    async def main(comm):
+        left, right = big_table(comm, "a"), big_table(comm, "bb")
+        found = await join(
+            comm, "inner", left, right, over_decomposition=4, strategy="shuffle"
+        )
+        every = await ucp.join.gather_statistics(comm, found.statistics)
+        assert every[comm.rank] == found.statistics
+        assert found.statistics.result_rows == found.table.num_rows
+        return every
+
+    every = good_world(2, main)
+    assert every[0] == every[1]
+    for its in every[0]:
+        assert its.strategy == "shuffle" and its.over_decomposition == 4
+        assert its.rows == (200_000, 200_000)
+        assert [peer.rank for peer in its.peers] == [0, 1]
+        names = [span.name for span in its.spans]
+        assert names.count("partition") == 2 and names.count("join") == 4
+        text = ucp.join.explain(its)
+        assert "the strategy was given" in text and "rank 1 (" in text
+        assert 0 <= its.spent("idle") <= its.seconds
+        assert its.spent("join") > 0
+    sent = every[0][0].peers[1].sent
+    assert sent == every[0][1].peers[0].mapped + every[0][1].peers[0].copied
+    json.dumps(every[0])
+
+
+def test_timeline_is_drawn(tmp_path):
+    async def main(comm):
+        left, right = big_table(comm, "a"), big_table(comm, "bb")
+        found = await join(comm, "inner", left, right)
+        return await ucp.join.gather_statistics(comm, found.statistics)
+
+    every = good_world(2, main)[0]
+    path = tmp_path / "timeline.png"
+    figure = ucp.join.plot(every, path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == ["rank 0", "rank 1"]
+
+
+@pytest.mark.filterwarnings("ignore:.* rows of the:ucp.exceptions.UCXWarning")
+def test_a_frequent_key_is_named():
+    async def main(comm):
+        rng = np.random.default_rng(comm.rank)
+        frequent = np.where(
+            rng.random(20_000) < 0.5, 42, rng.integers(1 << 40, size=20_000)
+        )
+        left = pa.table({"k": frequent})
+        right = pa.table({"k": rng.integers(1 << 40, size=20_000)})
+        found = await join(
+            comm, "left", left, right, strategy="shuffle", over_decomposition=2
+        )
+        return found.statistics.skewed
+
+    told = list(itertools.chain(*good_world(2, main)))
+    assert len(told) == 1
+    assert " of 40000 rows of the left table have the key 42, and rank " in told[0]
+
+
+# --- the plan -----------------------------------------------------------------
+
+
+def test_broadcast_is_chosen_for_a_small_side():
+    MB = 10**6
+    for how, side in [("inner", 1), ("left", 1), ("semi", 1), ("anti", 1)]:
+        assert choose_side(how, "auto", (100 * MB, MB), 4, False)[0] == side
+    assert choose_side("right", "auto", (MB, 100 * MB), 4, False)[0] == 0
+    for how, nbytes in [
+        ("right", (100 * MB, MB)),
+        ("left", (MB, 100 * MB)),
+        ("outer", (1, 100)),
+    ]:
+        assert choose_side(how, "auto", nbytes, 4, False)[0] is None
+    assert choose_side("inner", "auto", (100 * MB, 100 * MB), 4, False)[0] is None
+    assert choose_side("inner", "auto", (100 * MB, 1), 1, False)[0] is None
+    reason = choose_side("inner", "auto", (100 * MB, MB), 4, True)[1]
+    assert "shuffle" in reason and "broadcast of the right table (1 MB)" in reason
+
+
+def test_over_decomposition():
+    assert choose_over_decomposition(0, 2, None) == 1
+    assert choose_over_decomposition(10**12, 2, None) == 64
+    assert choose_over_decomposition(10**12, 10_000, None) == 3
+    assert choose_over_decomposition(0, 2, 5) == 5
+    for asked in (0, -1, 40_000):
+        with pytest.raises(
+            ValueError, match=f"over_decomposition is {asked}, not 1 to"
+        ):
+            choose_over_decomposition(0, 2, asked)
+
+
+def test_types_that_can_be_compared():
+    def same(left, right):
+        found = common_type(left, right)
+        assert common_type(right, left) == found
+        return found
+
+    assert same(pa.int8(), pa.int64()) == pa.int64()
+    assert same(pa.uint32(), pa.int64()) == pa.int64()
+    assert same(pa.uint64(), pa.int64()) is None
+    assert same(pa.float32(), pa.float64()) == pa.float64()
+    assert same(pa.float64(), pa.int64()) is None
+    assert same(pa.string(), pa.large_string()) == pa.large_string()
+    assert same(pa.string(), pa.binary()) is None
+    assert same(pa.decimal128(10, 2), pa.decimal256(50, 2)) == pa.decimal256(50, 2)
+    assert same(pa.decimal128(10, 2), pa.decimal128(10, 3)) is None
+    assert same(pa.timestamp("s"), pa.timestamp("ms")) is None
+    assert same(pa.null(), pa.string()) == pa.string()
+    assert same(pa.null(), pa.null()) == pa.int8()
+
+
+# --- bad input ----------------------------------------------------------------
+
+LEFT = pa.table({"k": [1, 2], "a": [1, 2]})
+RIGHT = pa.table({"k": [1, 2], "b": [1, 2]})
+LISTS = pa.table({"k": [1, 2], "b": [[1], [2]]})
+BAD = {
+    "no such column": (
+        LEFT,
+        RIGHT,
+        {"on": "z"},
+        KeyError,
+        "has no column 'z', only 'k', 'a'",
+    ),
+    "no column": (LEFT, RIGHT, {"on": []}, ValueError, "on names no column"),
+    "no name": (LEFT, RIGHT, {"on": [1]}, TypeError, "on has 1, which is no name"),
+    "twice": (LEFT, RIGHT, {"on": ["k", "k"]}, ValueError, "a name twice"),
+    "no keys": (
+        LEFT,
+        RIGHT,
+        {"on": None},
+        ValueError,
+        "give on, or left_on and right_on",
+    ),
+    "too many": (LEFT, RIGHT, {"on": "k", "left_on": "k"}, ValueError, "give on, or"),
+    "lengths": (
+        *(LEFT, RIGHT, {"on": None, "left_on": "k", "right_on": ["k", "b"]}),
+        *(ValueError, "left_on has 1 columns, right_on has 2"),
+    ),
+    "types": (
+        *(LEFT, pa.table({"k": ["1"]}), {}, TypeError),
+        "'k' of the left table is int64, 'k' of the right one string: they cannot be",
+    ),
+    "key": (
+        *(pa.table({"k": pa.array([None], pa.month_day_nano_interval())}),) * 2,
+        *({}, TypeError, "column 'k' of type month_day_nano_interval cannot be a key"),
+    ),
+    "lists": (LEFT, LISTS, {}, TypeError, "right table: column 'b' has type list"),
+    "null column": (LEFT, pa.table({"k": [1], "b": [None]}), {}, ValueError, "null"),
+    "no table": (LEFT, 7, {}, TypeError, "right must be an Arrow table, .*, not int"),
+    "no tables": (None, RIGHT, {}, ValueError, "no rank has a left table"),
+    "suffixes": (LEFT, RIGHT, {"suffixes": "xyz"}, ValueError, "not two strings"),
+    "names": (LEFT, LEFT, {"suffixes": ("", "")}, ValueError, "two columns 'a'"),
+    "strategy": (LEFT, RIGHT, {"strategy": "fast"}, ValueError, "strategy is 'fast'"),
+    "no partitions": (
+        *(LEFT, RIGHT, {"over_decomposition": 0}),
+        *(ValueError, "over_decomposition is 0, not 1 to"),
+    ),
+    "seed": (LEFT, RIGHT, {"seed": -1}, ValueError, "seed is -1"),
+    "budget": (LEFT, RIGHT, {"budget": 0}, ValueError, "budget is 0"),
+}
+
+
+# A rank may have no table.
+BAD_CASES = [
+    (case, everywhere)
+    for case in BAD
+    for everywhere in (True, False)
+    if everywhere or case != "no tables"
+]
+
+
+@pytest.mark.parametrize(("case", "everywhere"), BAD_CASES)
+def test_bad_input_is_the_same_error_on_all_ranks(case, everywhere):
+    left, right, options, error, text = BAD[case]
+
+    async def main(comm):
+        is_bad = everywhere or comm.rank == 1
+        try:
+            if is_bad:
+                await join(comm, "inner", left, right, **options)
+            else:
+                await join(comm, "inner", LEFT, RIGHT)
+        except Exception as exc:
+            found = exc
+        else:
+            found = None
+        # The communicator is as before.
+        again = await join(comm, "inner", LEFT, RIGHT)
+        assert again.statistics.rows == (4, 4)
+        return (found,)
+
+    (first,), (second,) = good_world(2, main)
+    assert type(first) is type(second) and str(first) == str(second)
+    if everywhere:
+        with pytest.raises(error, match=text):
+            raise first
+    else:
+        assert isinstance(first, (KeyError, TypeError, ValueError))
+        assert "rank 1" in str(first)
+
+
+def test_an_outer_join_has_no_broadcast():
+    async def main(comm):
+        with pytest.raises(
+            ValueError, match="an outer join cannot be made by a broadcast"
+        ):
+            await join(comm, "outer", LEFT, RIGHT, strategy="broadcast")
+
+    good_world(2, main)
+
+
+def test_ranks_that_call_different_joins_are_told():
+    async def main(comm):
+        how = "inner" if comm.rank else "left"
+        with pytest.raises(
+            ValueError, match="rank 0 joins with how='left', rank 1 with 'inner'"
+        ):
+            await join(comm, how, LEFT, RIGHT)
+
+    good_world(2, main)
+
+
+# --- faults -------------------------------------------------------------------
+
+KILLED = """
+import pyarrow as pa
+import ucp.join
+import ucp.join._run
+
+PHASE = %r
+VICTIM = 1
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Local(ucp.join.ArrowJoin):
+    def join(self, left, right, spec):
+        if PHASE == "join" and left.num_rows and comm.rank == VICTIM:
+            die()
+        return super().join(left, right, spec)
+
+    def concat(self, parts):
+        if PHASE == "concat" and comm.rank == VICTIM:
+            die()
+        return super().concat(parts)
+
+def dies(name, fn):
+    def call(*args, **kwargs):
+        if PHASE == name and comm.rank == VICTIM:
+            die()
+        return fn(*args, **kwargs)
+    return call
+
+async def main():
+    global comm
+    comm = await connect()
+    rng = np.random.default_rng(comm.rank)
+    left = pa.table({"k": rng.integers(0, 99999, 200000), "a": np.arange(200000)})
+    right = pa.table({"k": rng.integers(0, 99999, 200000), "b": np.arange(200000)})
+    await ucp.join.inner(left, right, on="k", comm=comm)
+    run = ucp.join._run
+    run.hash_partition_to = dies("partition", run.hash_partition_to)
+    run.Shuffler.insert = dies("insert", run.Shuffler.insert)
+    run.read_partition = dies("read", run.read_partition)
+    if PHASE == "agree" and comm.rank == VICTIM:
+        die()
+    try:
+        await ucp.join.inner(
+            left, right, on="k", comm=comm, local=Local(), over_decomposition=4,
+            strategy=%r,
+        )
+        await comm.barrier()
+    except ucp.exceptions.UCXRankFailed as exc:
+        print("failed", exc.rank)
+    else:
+        print("done")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
+@pytest.mark.parametrize(
+    "phase", ["agree", "partition", "insert", "read", "join", "concat"]
+)
+def test_a_rank_that_is_killed_is_named(phase, strategy):
+    before = segments()
+    with Ranks(3, KILLED % (phase, strategy)) as ranks:
+        ends = [ranks.end(rank) for rank in (0, 2)]
+    assert ends == ["failed 1"] * 2
+    assert segments() <= before
+
+
+def test_an_exception_of_one_rank_ends_the_join_of_all():
+    class Fails(ArrowJoin):
+        def __init__(self, comm):
+            self.comm = comm
+
+        def join(self, left, right, spec):
+            if left.num_rows and self.comm.rank == 0:
+                raise RuntimeError("no such luck")
+            return super().join(left, right, spec)
+
+    async def main(comm):
+        table = pa.table({"k": np.arange(1000)})
+        await join(comm, "inner", table, table, local=Fails(comm), strategy="shuffle")
+
+    first, second = world(2, main)
+    assert isinstance(first, RuntimeError)
+    assert isinstance(second, ucp.exceptions.UCXRankFailed) and second.rank == 0
+    assert "RuntimeError: no such luck" in str(second)
+
+
+def test_a_join_can_be_cancelled():
+    class Slow(ArrowJoin):
+        def join(self, left, right, spec):
+            started.set()
+            return super().join(left, right, spec)
+
+    started = threading.Event()
+
+    async def main(comm):
+        table = pa.table({"k": np.arange(50_000)})
+        task = asyncio.ensure_future(
+            join(comm, "inner", table, table, local=Slow(), over_decomposition=8)
+        )
+        if comm.rank == 0:
+            while not started.is_set():
+                await asyncio.sleep(0)
+            task.cancel()
+        return await asyncio.gather(task, return_exceptions=True)
+
+    (first,), (second,) = good_world(2, main)
+    assert isinstance(first, (asyncio.CancelledError, ucp.join.JoinResult)) or first
+    assert isinstance(second, (ucp.exceptions.UCXRankFailed, ucp.join.JoinResult))
+
+
+# --- the examples -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "prints"),
+    [
+        ("join.py", "20000", "6693 readings in the attic, 6669 in the cellar"),
+        ("tpch.py", "20000", "the answer is the same as one process's"),
+    ],
+)
+def test_the_examples_run(name, rows, prints):
+    command = ["-P", "-m", "ucp", "run", "-n", "2", str(EXAMPLES / name), rows]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout) == (0, f"[0] {prints}\n"), done.stderr
+
+
+def test_the_program_of_the_documentation_runs(tmp_path):
+    page = (EXAMPLES.parent / "docs" / "joins.md").read_text()
+    code = page.split("```python\n# program.py\n")[1].split("```")[0]
+    (tmp_path / "program.py").write_text(code)
+    command = ["-P", "-m", "ucp", "run", "-n", "2", str(tmp_path / "program.py")]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line[4:] for line in done.stdout.splitlines()]
+    rows = [int(line.split()[0]) for line in lines if line.endswith(" rows")]
+    assert len(rows) == 2 and sum(rows) == 8
+    assert sum(line.startswith("rank ") for line in lines) == 2

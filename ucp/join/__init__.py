@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Joins of tables whose rows are on the ranks of a communicator.
+
+    result = await ucp.join.inner(left, right, on="key", comm=comm)
+    use(result.table)
+
+Every rank gives the rows that it has, and gets some rows of the result. All ranks
+call the same join, one at a time on a communicator. docs/joins.md has an
+introduction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
+
+from .._communicator import Communicator
+from .._store import Store
+from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
+from ._plan import Call, allgather_bytes, describe, describe_error, make_plan, name_of
+from ._run import JoinRun, Memories, check_columns
+from ._statistics import (
+    JoinStatistics,
+    PeerBytes,
+    Span,
+    explain,
+    gather_statistics,
+    plot,
+)
+from ._tables import is_frame, to_arrow
+
+__all__ = [
+    "ArrowJoin",
+    "CudfJoin",
+    "JoinOptions",
+    "JoinResult",
+    "JoinSpec",
+    "JoinStatistics",
+    "LocalJoin",
+    "PandasJoin",
+    "PeerBytes",
+    "Span",
+    "anti",
+    "explain",
+    "gather_statistics",
+    "inner",
+    "left",
+    "outer",
+    "plot",
+    "right",
+    "semi",
+]
+
+Strategy = Literal["auto", "shuffle", "broadcast"]
+Names = str | Sequence[str]
+
+_STRATEGIES = ("auto", "shuffle", "broadcast")
+
+
+class JoinResult(NamedTuple):
+    """What a join gives on each rank.
+
+    Attributes:
+        table: the rows of the result that this rank has made: a ``pyarrow.Table``,
+            or what the local join makes.
+        statistics: what was done.
+    """
+
+    table: Any
+    statistics: JoinStatistics
+
+
+class JoinOptions(TypedDict, total=False):
+    """The arguments of every join behind the tables: see ``inner``."""
+
+    comm: Required[Communicator]
+    on: Names | None
+    left_on: Names | None
+    right_on: Names | None
+    suffixes: tuple[str, str]
+    strategy: Strategy
+    over_decomposition: int | None
+    seed: int
+    local: LocalJoin | None
+    budget: int | None
+    spill_dir: str | PathLike[str] | None
+    store: Store | None
+
+
+async def _join(
+    how: How,
+    left: Any,
+    right: Any,
+    *,
+    comm: Communicator,
+    on: Names | None = None,
+    left_on: Names | None = None,
+    right_on: Names | None = None,
+    suffixes: tuple[str, str] = ("_x", "_y"),
+    strategy: Strategy = "auto",
+    over_decomposition: int | None = None,
+    seed: int = 0,
+    local: LocalJoin | None = None,
+    budget: int | None = None,
+    spill_dir: str | PathLike[str] | None = None,
+    store: Store | None = None,
+) -> JoinResult:
+    begun = time.monotonic()
+    tables: list[Any] = []
+    try:
+        if budget is not None and budget < 1:
+            raise ValueError(f"budget is {budget}")
+        first, second = _key_names(on, left_on, right_on)
+        call = Call(
+            how,
+            first,
+            second,
+            _two_suffixes(suffixes),
+            _known_strategy(strategy),
+            over_decomposition,
+            _known_seed(seed),
+        )
+        if local is None and (is_frame(left) or is_frame(right)):
+            local = PandasJoin()
+        elif local is None and not (left is None and right is None):
+            local = ArrowJoin()
+        for table, side in ((left, "left"), (right, "right")):
+            arrow = to_arrow(table, side)
+            if arrow is not None:
+                check_columns(arrow, side)
+            tables.append(arrow)
+        mine = describe(call, name_of(local), tables)
+    except (ImportError, LookupError, TypeError, ValueError) as error:
+        mine = describe_error(error)
+    said = await allgather_bytes(comm, mine)
+    plan = make_plan(said, comm.rank, local)
+    whole = [
+        side.schema.empty_table() if table is None else table.cast(side.schema)
+        for table, side in zip(tables, plan.sides, strict=True)
+    ]
+    run = JoinRun(comm, plan, seed, Memories(budget, spill_dir, store), begun)
+    return JoinResult(*await run.run((whole[0], whole[1])))
+
+
+def _names(value: Names, argument: str) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not names:
+        raise ValueError(f"{argument} names no column")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} has {name!r}, which is no name")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{argument} has a name twice: {list(names)}")
+    return names
+
+
+def _key_names(
+    on: Names | None, left_on: Names | None, right_on: Names | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if on is not None:
+        if left_on is not None or right_on is not None:
+            raise ValueError("give on, or left_on and right_on")
+        return _names(on, "on"), _names(on, "on")
+    if left_on is None or right_on is None:
+        raise ValueError("give on, or left_on and right_on")
+    first, second = _names(left_on, "left_on"), _names(right_on, "right_on")
+    if len(first) != len(second):
+        raise ValueError(
+            f"left_on has {len(first)} columns, right_on has {len(second)}"
+        )
+    return first, second
+
+
+def _two_suffixes(suffixes: tuple[str, str]) -> tuple[str, str]:
+    found = tuple(suffixes)
+    if len(found) != 2 or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"suffixes are {suffixes!r}, not two strings")
+    return found
+
+
+def _known_strategy(strategy: str) -> str:
+    if strategy not in _STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}, not one of {_STRATEGIES}")
+    return strategy
+
+
+def _known_seed(seed: int) -> int:
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed is {seed}, not 0 to 2**64 - 1")
+    return seed
+
+
+async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """Join two tables: the rows of both whose keys are equal.
+
+    Args:
+        left: the rows that this rank has: a ``pyarrow.Table`` or ``RecordBatch``, an
+            object with ``__arrow_c_stream__``, a pandas ``DataFrame``, a dict of
+            arrays; or None for no rows.
+        right: the same.
+        comm: the communicator, all ranks of which call this.
+        on: name of the key column, or names, in both tables.
+        left_on, right_on: the same for each table. Types that differ only in their
+            width are made equal.
+        suffixes: what is appended to the names of other columns that both have.
+        strategy: ``"shuffle"``: rows with equal keys come to the same rank;
+            ``"broadcast"``: the smaller table comes to every rank; ``"auto"``: the
+            one that is estimated to be faster.
+        over_decomposition: partitions of each rank. One can be joined while others
+            come. None: as many as fit the processor's cache.
+        seed: of the hash: see ``ucp.shuffle.hash_partition``.
+        local: joins the rows of a rank. None: ``PandasJoin`` if a table is a
+            ``DataFrame``, else ``ArrowJoin``.
+        budget: bytes of memory for partitions; None: no limit. A part of it is
+            used to partition the tables in pieces.
+        spill_dir: a directory for a file of what the budget does not hold.
+        store: memory that is used again by the next join; None: new memory.
+
+    Returns:
+        The rows of the result that this rank has made, and statistics.
+
+    Raises:
+        KeyError: a key column does not exist.
+        TypeError: tables, types or keys that cannot be joined.
+        ValueError: arguments that make no sense, or differ between ranks. These
+            three are the same on all ranks, and raised before rows are sent.
+        UCXExceedsLimit: the budget does not hold the rows, and there is no
+            ``spill_dir``.
+        UCXRankFailed: a rank has failed, or its join has raised an exception.
+
+    Warns:
+        UCXWarning: a quarter of a table's rows has one key; the text names it.
+    """
+    return await _join("inner", left, right, **options)
+
+
+async def left(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """Join two tables: all rows of the left one, with those of the right one.
+
+    Arguments and exceptions are those of ``inner()``.
+    """
+    return await _join("left", left, right, **options)
+
+
+async def right(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """Join two tables: all rows of the right one, with those of the left one.
+
+    Arguments and exceptions are those of ``inner()``.
+    """
+    return await _join("right", left, right, **options)
+
+
+async def outer(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """Join two tables: all rows of both.
+
+    Arguments and exceptions are those of ``inner()``.
+    """
+    return await _join("outer", left, right, **options)
+
+
+async def semi(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """The rows of the left table whose key the right one has.
+
+    Arguments and exceptions are those of ``inner()``.
+    """
+    return await _join("semi", left, right, **options)
+
+
+async def anti(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
+    """The rows of the left table whose key the right one does not have.
+
+    Arguments and exceptions are those of ``inner()``.
+    """
+    return await _join("anti", left, right, **options)

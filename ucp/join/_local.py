@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a rank joins the rows that it has: with Arrow, pandas or cuDF."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+How = Literal["inner", "left", "right", "outer", "semi", "anti"]
+
+# The types of Arrow, and those with the tables in the other order.
+_ARROW_TYPES: dict[How, tuple[str, str]] = {
+    "inner": ("inner", "inner"),
+    "left": ("left outer", "right outer"),
+    "right": ("right outer", "left outer"),
+    "outer": ("full outer", "full outer"),
+    "semi": ("left semi", "right semi"),
+    "anti": ("left anti", "right anti"),
+}
+
+
+class JoinSpec(NamedTuple):
+    """What a local join is asked for.
+
+    Attributes:
+        how: ``"inner"``, ``"left"``, ``"right"``, ``"outer"``, ``"semi"`` or
+            ``"anti"``.
+        left_on: key columns of the left table.
+        right_on: key columns of the right table, as many; their types are those
+            of the left ones.
+        suffixes: what is appended to the names of columns that both have.
+        use_threads: whether this rank has more than one core to itself.
+    """
+
+    how: How
+    left_on: tuple[str, ...]
+    right_on: tuple[str, ...]
+    suffixes: tuple[str, str]
+    use_threads: bool = False
+
+
+class LocalJoin(Protocol):
+    """The join of two tables in one process: an argument of every join.
+
+    Its methods are called in another thread, and should release the GIL. They must
+    not return views of the tables that they were given.
+    """
+
+    def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
+        """Join two ``pyarrow.Table``, either of which may have no rows."""
+
+    def concat(self, parts: Sequence[Any]) -> Any:
+        """Put results of ``join()`` together; there is at least one."""
+
+
+class ArrowJoin:
+    """``pyarrow.Table.join``: a null is equal to nothing.
+
+    Key columns have the names of the left table. Other columns that both tables
+    have get the suffixes.
+    """
+
+    def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
+        left, right, keys = _rename(left, right, spec)
+        straight, swapped = _ARROW_TYPES[spec.how]
+        # Arrow makes its hash table of the second one: the smaller is better.
+        if right.num_rows <= left.num_rows:
+            tables, join_type = (left, right), straight
+        else:
+            tables, join_type = (right, left), swapped
+        found = tables[0].join(
+            tables[1], keys, join_type=join_type, use_threads=spec.use_threads
+        )
+        names = _names_of_result(left, right, keys, spec.how)
+        return found if found.column_names == names else found.select(names)
+
+    def concat(self, parts: Sequence[Any]) -> Any:
+        import pyarrow as pa
+
+        return pa.concat_tables(parts)
+
+
+class PandasJoin:
+    """``pandas.merge``: the result is a ``DataFrame``, and nulls are equal.
+
+    Key columns with different names are both in the result.
+    """
+
+    _module = "pandas"
+
+    def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:
+        keys = (
+            {"on": list(spec.left_on)}
+            if spec.left_on == spec.right_on
+            else {"left_on": list(spec.left_on), "right_on": list(spec.right_on)}
+        )
+        first, second = self._frame(left), self._frame(right)
+        if spec.how in ("semi", "anti"):
+            return self._filter(first, second, spec)
+        return first.merge(second, how=spec.how, suffixes=spec.suffixes, **keys)
+
+    def concat(self, parts: Sequence[Any]) -> Any:
+        found = [part for part in parts if len(part)] or parts[:1]
+        return importlib.import_module(self._module).concat(found, ignore_index=True)
+
+    def _frame(self, table: Any) -> Any:
+        return table.to_pandas()
+
+    def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
+        there = "__is_there"
+        names = dict(zip(spec.right_on, spec.left_on, strict=True))
+        keys = second[list(spec.right_on)].drop_duplicates().rename(columns=names)
+        keys[there] = True
+        found = first.merge(keys, how="left", on=list(spec.left_on))
+        is_there = found.pop(there).notna()
+        return found[is_there if spec.how == "semi" else ~is_there]
+
+
+class CudfJoin(PandasJoin):
+    """``cudf.DataFrame.merge``: the result is a cuDF ``DataFrame`` on the device."""
+
+    _module = "cudf"
+
+    def _frame(self, table: Any) -> Any:
+        return importlib.import_module(self._module).DataFrame.from_arrow(table)
+
+
+def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
+    """Give keys the left one's names, and suffixes to names that both tables have.
+
+    Returns:
+        Both tables, and the names of the keys.
+    """
+    others = [name for name in right.column_names if name not in spec.right_on]
+    if spec.how in ("semi", "anti"):
+        others = []  # they are not in the result
+        right = right.select(list(spec.right_on))
+    both = set(others).intersection(left.column_names)
+    first, second = spec.suffixes
+
+    def longer(name: str, suffix: str) -> str:
+        return name + suffix if name in both else name
+
+    keys = [longer(name, first) for name in spec.left_on]
+    new = dict(zip(spec.right_on, keys, strict=True))
+    return (
+        left.rename_columns([longer(name, first) for name in left.column_names]),
+        right.rename_columns(
+            [new.get(name) or longer(name, second) for name in right.column_names]
+        ),
+        keys,
+    )
+
+
+def _names_of_result(left: Any, right: Any, keys: list[str], how: How) -> list[str]:
+    names: list[str] = left.column_names
+    if how not in ("semi", "anti"):
+        names = names + [name for name in right.column_names if name not in keys]
+    return names
+
+
+def check_names(left: Any, right: Any, spec: JoinSpec) -> None:
+    """Refuse two columns of a name in the result.
+
+    Raises:
+        ValueError: there are some.
+    """
+    left, right, keys = _rename(left, right, spec)
+    names = _names_of_result(left, right, keys, spec.how)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"the result would have two columns {twice[0]!r}: choose other suffixes "
+            f"than {spec.suffixes}"
+        )

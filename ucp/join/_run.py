@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A join on one rank: partition, exchange and join, at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+from os import PathLike
+from typing import Any, NamedTuple, TypeVar
+
+from .._columns import ArrowSchema
+from .._communicator import Communicator, reason_of
+from .._ext import Chunk
+from .._memory import Memory
+from .._partition import Partitions, hash_partition_to, read_partition
+from .._shuffler import Shuffler
+from .._store import Store
+from ..exceptions import UCXWarning
+from ._plan import SIDES, Plan
+from ._statistics import JoinStatistics, PeerBytes, Span
+
+_OP_ID = int.from_bytes(b"ucp.join", "little")
+_AHEAD = 2  # partitions that are taken before the one is joined that is joined now
+
+# A key is told if one rank has this share of a table's rows for it.
+_SKEW_SHARE = 0.25
+_SKEW_ROWS = 10_000  # smaller tables are not looked at
+_SAMPLE = 1000  # rows of a partition
+
+_T = TypeVar("_T")
+
+
+class Memories(NamedTuple):
+    """What a join may use: arguments of every join."""
+
+    budget: int | None
+    spill_dir: str | PathLike[str] | None
+    store: Store | None
+
+
+class JoinRun:
+    """A join on this rank, after the ranks have agreed."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        plan: Plan,
+        seed: int,
+        memories: Memories,
+        begun: float,
+    ) -> None:
+        self._comm = comm
+        self._plan = plan
+        self._seed = seed
+        self._memories = memories
+        self._zero = time.monotonic()
+        self._spans = [Span("agree", begun - self._zero, 0.0)]
+        self._store = memories.store or Store()
+        self._lent: list[tuple[Memory, list[Any]]] = []
+        self._sent: Counter[int] = Counter()
+        self._mapped: Counter[int] = Counter()
+        self._copied: Counter[int] = Counter()
+        self._skewed: list[str] = []
+        self._complete_at = 0.0  # when the last partition of this rank was complete
+        self._pool = ThreadPoolExecutor(1, "ucp.join")
+
+    async def run(self, tables: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
+        try:
+            async with self._shuffler() as shuffler:
+                if self._plan.broadcast is None:
+                    parts = await self._shuffle(shuffler, tables)
+                else:
+                    parts = await self._broadcast(shuffler, tables)
+                result = self._plan.local.concat([self._plan.nothing, *parts])
+                begun = self._now()
+                await asyncio.gather(*(one for _, its in self._lent for one in its))
+                self._add_span("release", begun)
+            return result, self._statistics(shuffler, result)
+        finally:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._give_back()
+
+    def _shuffler(self) -> Shuffler:
+        count = self._plan.num_partitions
+        sides = 1 if self._plan.broadcast is not None else 2
+        return Shuffler(
+            self._comm,
+            _OP_ID,
+            sides * count,
+            owners=[p % count % self._comm.size for p in range(sides * count)],
+            budget=self._memories.budget,
+            spill_dir=self._memories.spill_dir,
+            progress=self._on_progress,
+        )
+
+    def _on_progress(self, num_complete: int, num_owned: int) -> None:
+        if num_complete == num_owned:
+            self._complete_at = self._now()
+
+    # Sending.
+
+    async def _shuffle(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> list[Any]:
+        sending = asyncio.ensure_future(self._send(shuffler, tables))
+        try:
+            return await self._join_all(shuffler)
+        finally:
+            sending.cancel()  # unless it has ended
+            await _ended(sending)
+
+    async def _send(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> None:
+        try:
+            if self._memories.budget is None:
+                await self._send_whole(shuffler, tables)
+            else:
+                await self._send_pieces(shuffler, tables)
+            shuffler.insert_finished()
+        except BaseException as exc:
+            shuffler.abort(reason_of(exc))  # or who joins waits for ever
+            raise
+
+    async def _send_whole(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> None:
+        """Both sides of a partition after each other: it can be joined then."""
+        count = self._plan.num_partitions
+        sides = [
+            await self._partition(side, table, count)
+            for side, table in enumerate(tables)
+            if table.num_rows
+        ]
+        for p in range(count):
+            for parts in sides:
+                self._insert(shuffler, parts.side * count + p, p, parts)
+
+    async def _send_pieces(self, shuffler: Shuffler, tables: tuple[Any, Any]) -> None:
+        count = self._plan.num_partitions
+        for side, table in enumerate(tables):
+            for piece in self._pieces(table):
+                parts = await self._partition(side, piece, count)
+                for p in range(count):
+                    self._insert(shuffler, side * count + p, p, parts)
+
+    async def _partition(self, side: int, table: Any, count: int) -> _Lent:
+        spec = self._plan.spec
+        on = spec.left_on if side == 0 else spec.right_on
+        taken: list[Memory] = []
+
+        def allocate(nbytes: int) -> Memory:
+            taken.append(self._store.take(nbytes))
+            return taken[0]
+
+        def work() -> Partitions:
+            return hash_partition_to(allocate, table, on, count, self._seed)
+
+        try:
+            partitions = await self._work("partition", None, work)
+        finally:
+            requests: list[Any] = []
+            self._lent += [(memory, requests) for memory in taken]
+        return _Lent(side, partitions, requests)
+
+    def _insert(
+        self, shuffler: Shuffler, number: int, partition: int, parts: _Lent
+    ) -> None:
+        if parts.partitions.num_rows(partition) == 0:
+            return
+        region = parts.partitions.buffer(partition)
+        parts.requests.append(shuffler.insert(number, region))
+        self._sent[shuffler.owner(number)] += region.nbytes
+
+    def _pieces(self, table: Any) -> Iterator[Any]:
+        """The table, in pieces of an eighth of the budget."""
+        budget = self._memories.budget
+        rows = table.num_rows
+        if rows and budget is not None:
+            step = max(1, int(rows * max(1, budget // 8) / max(1, table.nbytes)))
+            for at in range(0, rows, step):
+                yield table.slice(at, step)
+        elif rows:
+            yield table
+
+    async def _broadcast(
+        self, shuffler: Shuffler, tables: tuple[Any, Any]
+    ) -> list[Any]:
+        side = self._plan.broadcast
+        assert side is not None
+        for piece in self._pieces(tables[side]):
+            parts = await self._partition(side, piece, 1)
+            for rank in range(self._comm.size):
+                self._insert(shuffler, rank, 0, parts)
+        shuffler.insert_finished()
+        begun = self._now()
+        chunks = await shuffler.extract(self._comm.rank)
+        self._spans.append(Span("exchange", begun, self._complete_at))
+
+        def work() -> Any:
+            whole = [tables[0], tables[1]]
+            whole[side] = self._read(side, chunks)
+            return self._join(whole[0], whole[1], chunks)
+
+        part = await self._work("join", 0, work)
+        self._release(chunks)
+        return [part]
+
+    # Receiving.
+
+    async def _join_all(self, shuffler: Shuffler) -> list[Any]:
+        """Join each partition when both its sides are complete."""
+        begun = self._now()
+        count = self._plan.num_partitions
+        half: set[int] = set()
+        joining: list[asyncio.Future[Any]] = []
+        try:
+            async for number in shuffler:
+                p = number % count
+                if p not in half:
+                    half.add(p)
+                    continue
+                if len(joining) >= _AHEAD:
+                    await joining[-_AHEAD]
+                chunks = [await shuffler.extract(side * count + p) for side in range(2)]
+                joining.append(asyncio.ensure_future(self._join_one(p, chunks)))
+            self._spans.append(Span("exchange", begun, self._complete_at))
+            return [part for part in await asyncio.gather(*joining) if part is not None]
+        finally:
+            for one in joining:
+                one.cancel()
+            await asyncio.gather(*joining, return_exceptions=True)
+
+    async def _join_one(self, partition: int, chunks: list[list[Chunk]]) -> Any:
+        """Join a partition; None: nothing comes of it."""
+        if _is_empty(self._plan.spec.how, chunks):
+            for its in chunks:
+                self._release(its)
+            return None
+
+        def work() -> Any:
+            left, right = (self._read(side, its) for side, its in enumerate(chunks))
+            self._look_for_skew(left, right)
+            return self._join(left, right, chain(*chunks))
+
+        part = await self._work("join", partition, work)
+        for its in chunks:
+            self._release(its)
+        return part
+
+    def _release(self, chunks: list[Chunk]) -> None:
+        for chunk in chunks:
+            where = self._mapped if chunk.place == "mapped" else self._copied
+            if chunk.place != "own":
+                where[chunk.source] += chunk.nbytes
+            with suppress(BufferError):  # a thread of Arrow's views it for a moment
+                chunk.release()
+
+    # What the other thread does.
+
+    def _read(self, side: int, chunks: list[Chunk]) -> Any:
+        """The table in regions of several ranks."""
+        import pyarrow as pa
+
+        its = self._plan.sides[side]
+        if not chunks:
+            return its.schema.empty_table()
+        table = pa.concat_tables(
+            [
+                read_partition(chunk, its.schema, its.dictionaries[chunk.source])
+                for chunk in chunks
+            ]
+        )
+        return table.unify_dictionaries()
+
+    def _join(self, left: Any, right: Any, chunks: Iterable[Chunk]) -> Any:
+        part = self._plan.local.join(left, right, self._plan.spec)
+        if _views_one(part, chunks):
+            # Ranks would wait for it as long as the program keeps the result.
+            raise TypeError(
+                f"the local join, {self._plan.local!r}, has given a view of the "
+                "tables that it was given"
+            )
+        return part
+
+    def _look_for_skew(self, left: Any, right: Any) -> None:
+        spec = self._plan.spec
+        for side, (table, on) in enumerate(
+            ((left, spec.left_on), (right, spec.right_on))
+        ):
+            rows = self._plan.sides[side].rows
+            if rows >= _SKEW_ROWS and table.num_rows >= _SKEW_SHARE * rows:
+                found = _frequent_key(table.select(list(on)), _SKEW_SHARE * rows)
+                if found is not None:
+                    key, count = found
+                    self._skewed.append(
+                        f"{count} of {rows} rows of the {SIDES[side]} table have the "
+                        f"key {key}, and rank {self._comm.rank} joins them all"
+                    )
+
+    # The rest.
+
+    async def _work(
+        self, name: str, partition: int | None, work: Callable[[], _T]
+    ) -> _T:
+        """Run ``work`` in the other thread, and keep when."""
+        span: list[Span] = []
+
+        def timed() -> _T:
+            begun = self._now()
+            found = work()
+            span.append(Span(name, begun, self._now(), partition))
+            return found
+
+        result = await asyncio.get_running_loop().run_in_executor(self._pool, timed)
+        self._spans += span
+        return result
+
+    def _now(self) -> float:
+        return time.monotonic() - self._zero
+
+    def _add_span(self, name: str, begun: float) -> None:
+        self._spans.append(Span(name, begun, self._now()))
+
+    def _give_back(self) -> None:
+        """Memory that no rank reads any more is used again."""
+        for memory, requests in self._lent:
+            is_over = all(
+                request.done()
+                and not request.cancelled()
+                and request.exception() is None
+                for request in requests
+            )
+            self._store.put(memory, is_read=not is_over)
+        self._lent.clear()
+        if self._memories.store is None:
+            self._store.close()
+
+    def _statistics(self, shuffler: Shuffler, result: Any) -> JoinStatistics:
+        plan, its = self._plan, shuffler.statistics
+        strategy = (
+            "shuffle"
+            if plan.broadcast is None
+            else f"broadcast {SIDES[plan.broadcast]}"
+        )
+        peers = tuple(
+            PeerBytes(
+                path.rank,
+                path.path,
+                self._sent[path.rank],
+                self._mapped[path.rank],
+                self._copied[path.rank],
+            )
+            for path in self._comm.explain()
+        )
+        for text in self._skewed:
+            warnings.warn(text, UCXWarning, stacklevel=4)
+        return JoinStatistics(
+            rank=self._comm.rank,
+            strategy=strategy,
+            reason=plan.reason,
+            over_decomposition=plan.over_decomposition,
+            rows=(plan.sides[0].rows, plan.sides[1].rows),
+            nbytes=(plan.sides[0].nbytes, plan.sides[1].nbytes),
+            result_rows=len(result),
+            peers=peers,
+            spilled=its.spilled_in + its.spilled_out,
+            most_held=its.most_held,
+            spans=tuple(sorted(self._spans, key=lambda span: span.begin)),
+            skewed=tuple(self._skewed),
+        )
+
+
+class _Lent(NamedTuple):
+    """Partitions in memory that peers read, and the inserts of them."""
+
+    side: int
+    partitions: Partitions
+    requests: list[Any]
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Wait until a task has ended, and raise what it raised, if it did."""
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+def _is_empty(how: str, chunks: list[list[Chunk]]) -> bool:
+    """Whether no row can come of a partition."""
+    has_left, has_right = map(bool, chunks)
+    return {
+        "inner": not (has_left and has_right),
+        "semi": not (has_left and has_right),
+        "left": not has_left,
+        "anti": not has_left,
+        "right": not has_right,
+        "outer": False,
+    }[how]
+
+
+def _views_one(table: Any, chunks: Iterable[Chunk]) -> bool:
+    """Does an Arrow table have memory of a chunk?"""
+    import pyarrow as pa
+
+    if not isinstance(table, pa.Table):
+        return False
+    places = []
+    for chunk in chunks:
+        view = pa.py_buffer(chunk)
+        places.append((view.address, view.address + view.size))
+    return any(
+        begin <= buffer.address < end
+        for column in table.columns
+        for array in column.chunks
+        for buffer in array.buffers()
+        if buffer is not None
+        for begin, end in places
+    )
+
+
+def _frequent_key(keys: Any, least: float) -> tuple[str, int] | None:
+    """A key that at least as many rows have, and how many."""
+    step = max(1, keys.num_rows // _SAMPLE)
+    sample = keys.take(list(range(0, keys.num_rows, step))).to_pylist()
+    (row, count) = Counter(tuple(row.values()) for row in sample).most_common(1)[0]
+    if count * keys.num_rows < 0.8 * least * len(sample):
+        return None
+    import pyarrow.compute as pc
+
+    mask = None
+    for column, value in zip(keys.columns, row, strict=True):
+        its = pc.is_null(column) if value is None else pc.equal(column, value)
+        mask = its if mask is None else pc.and_kleene(mask, its)
+    exact = pc.sum(mask).as_py() or 0
+    if exact < least:
+        return None
+    return ", ".join(map(repr, row)), exact
+
+
+def check_columns(table: Any, side: str) -> None:
+    """Refuse columns that cannot be moved.
+
+    Raises:
+        TypeError: the name and the type of one.
+    """
+    try:
+        ArrowSchema(table.schema, {}).shapes()
+    except TypeError as error:
+        raise TypeError(f"{side} table: {error}") from None

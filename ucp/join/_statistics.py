@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a join has done, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .._communicator import Communicator
+from ._plan import allgather_bytes
+
+
+class Span(NamedTuple):
+    """Work of a rank.
+
+    Attributes:
+        name: ``"agree"``, ``"partition"``, ``"exchange"``, ``"join"`` or
+            ``"release"``.
+        begin: seconds after the ranks had agreed, which was at nearly the same time
+            on all of them; so the begin of ``"agree"`` is negative.
+        end: the same.
+        partition: the number of a ``"join"``; else None.
+    """
+
+    name: str
+    begin: float
+    end: float
+    partition: int | None = None
+
+
+class PeerBytes(NamedTuple):
+    """Bytes between this rank and another one.
+
+    Attributes:
+        rank: the other rank, or this one.
+        path: how they are reached: see ``Communicator.explain``.
+        sent: bytes of partitions that are the other rank's.
+        mapped: bytes from it that were read where it has them.
+        copied: bytes from it that were copied here, also to the spill file.
+    """
+
+    rank: int
+    path: str
+    sent: int
+    mapped: int
+    copied: int
+
+
+class JoinStatistics(NamedTuple):
+    """What a join has done on this rank.
+
+    Attributes:
+        rank: this rank.
+        strategy: ``"shuffle"``, ``"broadcast left"`` or ``"broadcast right"``.
+        reason: why it was chosen.
+        over_decomposition: partitions of a rank.
+        rows: of both tables on all ranks.
+        nbytes: of both tables on all ranks.
+        result_rows: rows of the result on this rank.
+        peers: bytes to and from each rank.
+        spilled: bytes that went to the spill file.
+        most_held: bytes at most that the budget has counted.
+        spans: what was done when.
+        skewed: keys that one rank had many rows of, as the warnings name them.
+    """
+
+    rank: int
+    strategy: str
+    reason: str
+    over_decomposition: int
+    rows: tuple[int, int]
+    nbytes: tuple[int, int]
+    result_rows: int
+    peers: tuple[PeerBytes, ...]
+    spilled: int
+    most_held: int
+    spans: tuple[Span, ...]
+    skewed: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the call to the result."""
+        begin = min((span.begin for span in self.spans), default=0.0)
+        return max((span.end for span in self.spans), default=0.0) - begin
+
+    def spent(self, name: str) -> float:
+        """The seconds of all spans of a name; ``"idle"``: those of none."""
+        if name == "idle":
+            return self.seconds - _covered(
+                [span for span in self.spans if span.name != "exchange"]
+            )
+        return _covered([span for span in self.spans if span.name == name])
+
+
+def _covered(spans: Sequence[Span]) -> float:
+    """The seconds that at least one of the spans has."""
+    total, last = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, span.end - max(span.begin, last))
+        last = max(last, span.end)
+    return total
+
+
+def explain(statistics: JoinStatistics) -> str:
+    """Say in a few lines what a join has done on a rank."""
+    its = statistics
+    lines = [
+        f"rank {its.rank}: {its.strategy}, {its.over_decomposition} partitions "
+        f"a rank ({its.reason})",
+        f"  {its.rows[0]} x {its.rows[1]} rows, {its.nbytes[0] / 1e6:.1f} x "
+        f"{its.nbytes[1] / 1e6:.1f} MB on all ranks; {its.result_rows} rows here",
+        "  "
+        + ", ".join(
+            f"{name} {its.spent(name) * 1e3:.1f} ms"
+            for name in ("agree", "partition", "exchange", "join", "release", "idle")
+        )
+        + f"; in all {its.seconds * 1e3:.1f} ms",
+    ]
+    for peer in its.peers:
+        lines.append(
+            f"  rank {peer.rank} ({peer.path}): {peer.sent / 1e6:.1f} MB sent, "
+            f"{peer.mapped / 1e6:.1f} MB viewed, {peer.copied / 1e6:.1f} MB copied"
+        )
+    if its.spilled:
+        lines.append(f"  {its.spilled / 1e6:.1f} MB in the spill file")
+    lines += [f"  skewed: {text}" for text in its.skewed]
+    return "\n".join(lines)
+
+
+async def gather_statistics(
+    comm: Communicator, statistics: JoinStatistics
+) -> list[JoinStatistics]:
+    """The statistics of all ranks, on every rank, which all call this."""
+    told = await allgather_bytes(comm, json.dumps(statistics).encode())
+    return [read_statistics(json.loads(text)) for text in told]
+
+
+def read_statistics(fields: list[Any]) -> JoinStatistics:
+    """What ``json`` has made of statistics."""
+    its = JoinStatistics(*fields)
+    return its._replace(
+        rows=(its.rows[0], its.rows[1]),
+        nbytes=(its.nbytes[0], its.nbytes[1]),
+        peers=tuple(PeerBytes(*peer) for peer in its.peers),
+        spans=tuple(Span(*span) for span in its.spans),
+        skewed=tuple(its.skewed),
+    )
+
+
+_COLOURS = {
+    "agree": "0.6",
+    "partition": "tab:orange",
+    "exchange": "tab:blue",
+    "join": "tab:green",
+    "release": "0.8",
+}
+
+
+def plot(statistics: Sequence[JoinStatistics], path: Any = None) -> Any:
+    """Draw the timeline of the ranks, with matplotlib.
+
+    Args:
+        statistics: of all ranks: see ``gather_statistics``.
+        path: a file to write, as ``Figure.savefig`` takes it; None: none.
+
+    Returns:
+        The ``matplotlib.figure.Figure``.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(9, 1.2 + 0.8 * len(statistics)), layout="constrained")
+    axes = figure.subplots()
+    for row, its in enumerate(statistics):
+        for span in its.spans:
+            height, at = (0.2, row + 0.3) if span.name == "exchange" else (0.6, row)
+            axes.barh(
+                at,
+                (span.end - span.begin) * 1e3,
+                height,
+                left=span.begin * 1e3,
+                color=_COLOURS[span.name],
+                edgecolor="white",
+                linewidth=0.5,
+            )
+    axes.set_yticks(range(len(statistics)), [f"rank {its.rank}" for its in statistics])
+    axes.invert_yaxis()
+    axes.set_xlabel("ms")
+    names = [
+        name
+        for name in _COLOURS
+        if any(span.name == name for its in statistics for span in its.spans)
+    ]
+    handles = [Patch(color=_COLOURS[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(names))
+    if path is not None:
+        figure.savefig(path)
+    return figure

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables of any library as Arrow tables that compare equal on all ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .._columns import without_views
+
+
+def is_frame(table: Any) -> bool:
+    """Is it a ``DataFrame`` of pandas?"""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(table, pandas.DataFrame)
+
+
+def to_arrow(table: Any, side: str) -> Any:
+    """A ``pyarrow.Table`` without metadata, or None if this rank has no rows.
+
+    Raises:
+        TypeError: it is no table.
+    """
+    import pyarrow as pa
+
+    if table is None:
+        return None
+    if is_frame(table):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    elif isinstance(table, Mapping):
+        table = pa.table(dict(table))
+    elif isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif not isinstance(table, pa.Table):
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise TypeError(
+                f"{side} must be an Arrow table, a DataFrame, a dict of arrays or "
+                f"None, not {type(table).__name__}"
+            )
+        table = pa.table(table)
+    if not table.num_columns:
+        if table.num_rows:
+            raise ValueError(f"{side} has {table.num_rows} rows, but no columns")
+        return None
+    return _normal(without_views(table))
+
+
+def _normal(table: Any) -> Any:
+    """Without metadata, with one dictionary for each column that has any."""
+    import pyarrow as pa
+
+    fields = []
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            # The library that made the table has chosen the index by the number of
+            # values, which differs from rank to rank.
+            kind = pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
+        fields.append(pa.field(field.name, kind))
+    schema = pa.schema(fields)
+    if schema.types != table.schema.types:
+        table = table.cast(schema)
+    else:
+        table = pa.Table.from_arrays(table.columns, schema=schema)
+    return table.unify_dictionaries()

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shuffles: what all ranks have for a partition comes to its owner."""
+
+from ._ext import Chunk
+from ._partition import Partitions, hash_partition, read_partition
+from ._shuffler import Shuffler, ShuffleStatistics
+from ._store import Store
+
+__all__ = [
+    "Chunk",
+    "Partitions",
+    "ShuffleStatistics",
+    "Shuffler",
+    "Store",
+    "hash_partition",
+    "read_partition",
+]
