@@ -570,6 +570,16 @@ umi_socket_peer_text(const umi_socket *sock, char *text)
     umi_address_text((struct sockaddr *)&found, text);
 }
 
+bool
+umi_socket_is_connected(const umi_socket *sock)
+{
+    struct sockaddr_storage found;
+    size_t                  len = sizeof(found);
+
+    return umi_socket_address(sock, true, (struct sockaddr *)&found, &len) ==
+           UMX_OK;
+}
+
 size_t
 umi_socket_unread(const umi_socket *sock, const uint8_t **data_p)
 {

@@ -97,6 +97,9 @@ void umi_address_text(const struct sockaddr *addr, char *text);
  * that has failed. */
 void umi_socket_peer_text(const umi_socket *sock, char *text);
 
+/* Whether the connection stands, also if its event has not been handled yet. */
+bool umi_socket_is_connected(const umi_socket *sock);
+
 /* Give the bytes that have come and were not understood, before the socket is
  * closed. */
 size_t umi_socket_unread(const umi_socket *sock, const uint8_t **data_p);

@@ -52,8 +52,9 @@ umi_handshake_explain(umx_ep *ep, umx_status status)
                  strerror(ep->socket.error), ep->socket.error);
     } else if (status == UMX_ERR_TIMED_OUT) {
         snprintf(text, sizeof(text), "%s: %s", address,
-                 ep->socket.is_connecting ? "no answer" :
-                                            "connected, but nothing was said");
+                 umi_socket_is_connected(&ep->socket) ?
+                     "connected, but nothing was said" :
+                     "no answer");
     } else {
         snprintf(text, sizeof(text), "%s: it hung up", address);
     }

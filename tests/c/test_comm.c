@@ -741,7 +741,7 @@ test_a_rank_that_never_comes_is_named(void **state)
     for (int i = 0; i < 3; i++) {
         umx_comm_params params = world_params(w, i);
 
-        params.timeout_ns = SECOND_NS / 2;
+        params.timeout_ns = 2 * SECOND_NS; /* for the three to come */
         create(w, i, &params, &jobs[i]);
     }
     world_wait(w, jobs, 3, UMX_ERR_TIMED_OUT);
