@@ -260,19 +260,17 @@ def _die_by(signum: int) -> None:
 
 def _follow(supervisor: int, interrupts: set[int]) -> int:
     """Pass signals to the supervisor until it ends; the exit status."""
-    passed = set()
     while True:
         signum = signal.sigwait({*interrupts, signal.SIGCHLD})
         if signum != signal.SIGCHLD:
             os.kill(supervisor, signum)
-            passed.add(signum)
         elif (ended := os.waitpid(supervisor, os.WNOHANG))[0] != 0:
             break
     _process_tree.kill_descendants(_GRACE)
     status = os.waitstatus_to_exitcode(ended[1])
     if status >= 0:
         return status
-    if -status in passed:
+    if -status in interrupts:  # by way of this process, or by itself
         _die_by(-status)  # who waits for this process sees the reason
     print(
         f"ucp run: the supervisor was killed by {_signal_name(-status)}, "
