@@ -435,20 +435,24 @@ def test_a_worker_without_a_loop_moves_in_the_block():
     accepted = []
     worker = ucp.current_worker()
     listener = ucp.create_listener(accepted.append, host="127.0.0.1")
-    request = worker._connect(("127.0.0.1", listener.port), 5.0)
+    requests = []
     with worker.run_in_thread():
-        while not request.done():
-            time.sleep(0)
+        for _ in range(10):  # the first has been accepted before the last connects
+            request = worker._connect(("127.0.0.1", listener.port), 5.0)
+            while not request.done():
+                time.sleep(0)
+            requests.append(request)
         assert accepted == []
-    while not accepted:  # callbacks are this thread's
+    while len(accepted) < 10:  # callbacks are for progress() to call
         ucp.progress()
-    client = request.result()
-    receive = accepted[0].recv(bytearray(1000))
+    clients = [request.result() for request in requests]
+    requests = [ep.recv(bytearray(1000)) for ep in accepted]
     with worker.run_in_thread():
-        send = client.send(bytes(1000))
-        while not (send.done() and receive.done()):
+        requests += [ep.send(bytes(1000)) for ep in clients]
+        while not all(request.done() for request in requests):
             time.sleep(0)
-    client.abort()
+    for ep in clients:
+        ep.abort()
     accepted.clear()
     listener.close()
 

@@ -269,6 +269,13 @@ run_due(WorkerObject *worker)
     worker_run_calls(worker, false);
 }
 
+/* Do callbacks run in the program's own calls of progress()? */
+static bool
+is_polled(const WorkerObject *worker)
+{
+    return worker->loop == NULL && !worker->is_shared;
+}
+
 /* In the loop's own callback drive() runs everything; elsewhere a task is
  * running, and has drive() called. */
 void
@@ -278,7 +285,7 @@ worker_after_call(WorkerObject *worker)
     if (UNLIKELY(worker->closers != NULL)) {
         worker_settle_closers(worker);
     }
-    if (!worker->in_callback) {
+    if (!worker->in_callback && !is_polled(worker)) {
         run_due(worker);
     }
 }

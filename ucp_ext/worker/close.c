@@ -124,6 +124,16 @@ worker_close_all(PyObject *op, PyObject *timeout)
     return (PyObject *)req;
 }
 
+static void
+after_drain(WorkerObject *self)
+{
+    if (self->loop == NULL) {
+        worker_after_progress(self);
+    } else {
+        worker_after_call(self);
+    }
+}
+
 const char worker_run_until_closed_doc[] =
     "_run_until_closed($self, timeout, /)\n--\n\n"
     "Block, `timeout` seconds at most, until no close is under way.";
@@ -147,7 +157,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
     /* Endpoints dropped just now start to close in this. */
     worker_begin_turn(self);
     status = umx_worker_drain(self->umx);
-    worker_after_call(self);
+    after_drain(self);
     while (status >= 0 && self->umx != NULL &&
            umx_worker_num_closing(self->umx) != 0 && now - start < timeout_ns) {
         uint64_t left = timeout_ns - (now - start);
@@ -162,7 +172,7 @@ worker_run_until_closed(PyObject *op, PyObject *timeout)
         }
         worker_begin_turn(self);
         status = umx_worker_drain(self->umx);
-        worker_after_call(self);
+        after_drain(self);
         if (self->umx == NULL) {
             Py_RETURN_NONE; /* so did a callback */
         }
