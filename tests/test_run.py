@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from script import run_script
 
-from ucp import _launcher
+from ucp import _launcher, _process_tree
 
 RUN = [sys.executable, "-P", "-m", "ucp", "run"]
 
@@ -868,6 +868,15 @@ def test_too_many_ranks_for_the_limit_of_files_end():
     )
     pids = [int(pid) for lines in by_rank(done.stdout).values() for pid in lines]
     assert not any(map(is_there, pids))
+
+
+def test_parents_get_a_signal_before_their_children(monkeypatch):
+    found = [_process_tree.Process(pid, pid) for pid in (40, 17, 33, 2, 9)]
+    told = []
+    monkeypatch.setattr(_process_tree, "descendants", lambda: found)
+    monkeypatch.setattr(os, "killpg", lambda group, signum: told.append(group))
+    _process_tree.signal_descendants(signal.SIGTERM)
+    assert told == [40, 17, 33, 2, 9]
 
 
 def test_a_launcher_within_a_rank_ends_with_it():

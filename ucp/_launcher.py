@@ -434,6 +434,8 @@ class _Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if code == 0 or self._is_ending:
             return
+        if signal.sigpending() & self._job.interrupts:
+            return  # all are to end, and this rank was told, too
         if code > 0:
             self._fail(f"rank {rank} exited with status {code}", code)
             return

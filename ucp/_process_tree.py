@@ -72,10 +72,13 @@ def descendants() -> list[Process]:
 def signal_descendants(signum: int) -> list[int]:
     """Send a signal to all processes below, which are returned.
 
-    It goes to process groups: no process escapes while it forks.
+    It goes to process groups: no process escapes while it forks. Parents get it
+    before their children: who looks after some knows why they end.
     """
     found = descendants()
-    for group in {process.group for process in found} - {os.getpgrp()}:
+    for group in dict.fromkeys(process.group for process in found):
+        if group == os.getpgrp():
+            continue
         try:
             os.killpg(group, signum)
         except OSError:  # it has ended, or is another user's
