@@ -769,6 +769,32 @@ def test_a_killed_rank_is_named_on_every_other(killed):
         assert [ranks.end(rank) for rank in others] == [f"{killed} True"] * 3
 
 
+CIRCLE = """
+async def main():
+    comm = await connect()
+    right, left = (comm.rank + 1) % 3, (comm.rank - 1) % 3
+    data, got = np.zeros(20_000_000, "u1"), np.empty(20_000_000, "u1")
+    try:
+        for n in range(10**9):
+            await asyncio.gather(comm.send(data, right), comm.recv(got, left))
+            if n == 0:
+                print("up", flush=True)
+    except ucp.UCXRankFailed as exc:
+        print(exc.rank, flush=True)
+    comm.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("tls", ["all", "tcp,self"])
+def test_a_rank_that_is_killed_in_the_middle_of_a_message_is_named(monkeypatch, tls):
+    monkeypatch.setenv("UCX_TLS", tls)
+    with Ranks(3, CIRCLE) as ranks:
+        assert [ranks.line(rank) for rank in range(3)] == ["up"] * 3
+        ranks.processes[1].send_signal(signal.SIGKILL)
+        assert [ranks.end(rank) for rank in (0, 2)] == ["1"] * 2
+
+
 # ---- how ranks meet ------------------------------------------------------------
 
 

@@ -121,13 +121,15 @@ UMX_API void umx_timer_stop(umx_timer *timer);
 /* ---- the worker's end ----------------------------------------------------
  */
 
-/** Something that cannot go on without the worker. Members but `on_destroy` are
- * the library's. */
+/** Something that cannot go on without the worker. `link` is the library's. */
 typedef struct umx_dependent {
     void *link[2];
     /* umx_worker_destroy() has begun: operations on endpoints complete after
      * this has returned. Called once. */
     void (*on_destroy)(struct umx_dependent *dependent);
+    /* umx_worker_destroy() waits a tenth of a second at most while it says true
+     * before it begins. NULL: it does not wait. */
+    bool (*is_busy)(const struct umx_dependent *dependent);
 } umx_dependent;
 
 UMX_API void umx_worker_attach(umx_worker *worker, umx_dependent *dependent);

@@ -153,7 +153,8 @@ fail(umi_boot *boot, umx_status status, const char *format, ...)
             guest->ep = take_back(&boot->group->members[guest->rank]);
         }
         if (guest->has_hello && guest->ep != NULL) {
-            (void)umi_ep_send_control(guest->ep, &header, text, strlen(text));
+            (void)umi_ep_send_control(boot->group->hub, guest->ep, &header,
+                                      text, strlen(text));
         }
     }
     umi_comm_revoke(boot->comm, -1, status, true, "%s", text);
@@ -226,8 +227,8 @@ send_pending(umi_boot *boot)
         umi_guest *guest = umi_container_of(node, umi_guest, node);
 
         if (guest->has_hello) {
-            (void)umi_ep_send_control(guest->ep, &header, ranks,
-                                      (1 + count) * sizeof(*ranks));
+            (void)umi_ep_send_control(boot->group->hub, guest->ep, &header,
+                                      ranks, (1 + count) * sizeof(*ranks));
         }
     }
 }
@@ -301,8 +302,8 @@ send_table(umi_boot *boot)
         uint32_t rank = (uint32_t)i;
 
         memcpy(table, &rank, sizeof(rank));
-        is_ok = is_ok && umi_ep_send_control(group->members[i].out, &header,
-                                             table, size);
+        is_ok = is_ok && umi_ep_send_control(group->hub, group->members[i].out,
+                                             &header, table, size);
     }
     free(table);
     return is_ok;
@@ -416,12 +417,12 @@ on_accept(umx_listener *listener, umx_ep *ep, void *arg)
 }
 
 static void
-refuse(umx_ep *ep, umx_status status, const char *text)
+refuse(umi_hub *hub, umx_ep *ep, umx_status status, const char *text)
 {
     umi_comm_header header = {.kind   = UMI_COMM_REFUSE,
                               .number = (uint64_t)(int64_t)status};
 
-    (void)umi_ep_send_control(ep, &header, text, strlen(text));
+    (void)umi_ep_send_control(hub, ep, &header, text, strlen(text));
 }
 
 /* Is another rank on the worker `id`? */
@@ -492,7 +493,7 @@ take_hello(umi_guest *guest, const umi_comm_hello *hello)
     char      text[UMI_REASON_MAX];
 
     if (check_hello(boot, hello, guest->ep, text, sizeof(text))) {
-        refuse(guest->ep, UMX_ERR_REJECTED, text);
+        refuse(boot->group->hub, guest->ep, UMX_ERR_REJECTED, text);
         fail(boot, UMX_ERR_REJECTED, "%s", text);
         return;
     }
@@ -582,7 +583,8 @@ umi_boot_on_hello(umi_hub *hub, umx_ep *ep, umx_message *message)
         }
     }
     if (!has_name(guest->boot, &hello.name)) {
-        refuse(ep, UMX_ERR_REJECTED, "another communicator is being made here");
+        refuse(hub, ep, UMX_ERR_REJECTED,
+               "another communicator is being made here");
     } else if (!guest->has_hello) {
         take_hello(guest, &hello);
     }
@@ -615,7 +617,7 @@ say_hello(umi_boot *boot)
     hello.address.data = address;
     hello.address.len  = len;
     len                = umi_comm_hello_encode(&hello, data, sizeof(data));
-    if (!umi_ep_send_control(boot->ep, &header, data, len)) {
+    if (!umi_ep_send_control(boot->group->hub, boot->ep, &header, data, len)) {
         fail(boot, UMX_ERR_NO_MEMORY, "out of memory");
     }
 }

@@ -47,6 +47,7 @@ struct umi_hub {
     unsigned      max_orphans;          /* until those of ended endpoints go */
     uint64_t      past[UMI_PAST_COMMS]; /* ids of those that are no more */
     unsigned      num_past;
+    unsigned      num_controls; /* control messages on their way */
     unsigned      refs;
 };
 
@@ -74,6 +75,7 @@ typedef struct umi_member {
     umx_ep    *theirs; /* made there, held; or NULL */
     bool       is_dead;
     bool       is_suspect; /* dead, but why is not known for certain yet */
+    uint64_t   suspicion;  /* its number */
     umx_status cause;      /* of its end */
     char      *why;        /* of a suspect, of malloc(); or NULL */
     uint64_t   heard_ns;
@@ -92,6 +94,7 @@ struct umi_group {
     umx_timer   heartbeat;
     uint64_t    heartbeat_ns; /* 0: none */
     uint64_t    next_beat_ns;
+    uint64_t    num_suspicions;
     uint64_t    late_ns;     /* by which the last beat was too late; 0: not */
     unsigned    refs;        /* one of each comm, and of each that closes */
     bool        is_left;     /* this process closes its endpoints */
@@ -151,8 +154,9 @@ void umi_member_send(umi_member *member, const umi_comm_header *header,
                      const void *data, size_t len);
 
 /* False: it cannot be sent. */
-bool umi_ep_send_control(umx_ep *ep, const umi_comm_header *header,
-                         const void *data, size_t len);
+bool umi_ep_send_control(umi_hub *hub, umx_ep *ep,
+                         const umi_comm_header *header, const void *data,
+                         size_t len);
 
 /* ---- boot.c --------------------------------------------------------------
  */
@@ -274,6 +278,7 @@ struct umx_comm_message {
     umx_request     *sub;        /* ... which comes from the sender; or NULL */
     struct umi_recv *waiter;     /* gets it then; or NULL */
     bool             is_dropped; /* nobody wants what comes */
+    bool             is_lost;    /* taken, and its bytes have not come */
     bool             is_kept;    /* counted in umi_rank.num_kept */
     bool             is_taken;   /* by umx_comm_improbe(): the program has it */
 };

@@ -449,17 +449,34 @@ umi_group_on_failed(umi_member *from, const umi_comm_failed *failed)
                     why);
 }
 
-/* Take what they are suspected of for the truth. */
-static void
-fail_suspects(umi_group *group)
+/* Who was suspected first; NULL: nobody is. */
+static umi_member *
+first_suspect(umi_group *group)
 {
-    group->refs++;
+    umi_member *first = NULL;
+
     for (int i = 0; i < group->size; i++) {
         umi_member *member = &group->members[i];
 
-        if (member->is_suspect) {
-            umi_member_fail(member, member->cause, member->why);
+        if (member->is_suspect &&
+            (first == NULL || member->suspicion < first->suspicion)) {
+            first = member;
         }
+    }
+    return first;
+}
+
+/* Take what they are suspected of for the truth, of those that were suspected
+ * before. The first is the one that the failure is named after. */
+static void
+fail_suspects_before(umi_group *group, uint64_t suspicion)
+{
+    umi_member *member;
+
+    group->refs++;
+    while ((member = first_suspect(group)) != NULL &&
+           member->suspicion < suspicion) {
+        umi_member_fail(member, member->cause, member->why);
     }
     umi_group_put(group);
 }
@@ -467,7 +484,8 @@ fail_suspects(umi_group *group)
 static void
 on_verdict(umx_timer *timer)
 {
-    fail_suspects(umi_container_of(timer, umi_group, verdict));
+    fail_suspects_before(umi_container_of(timer, umi_group, verdict),
+                         UINT64_MAX);
 }
 
 void
@@ -484,6 +502,7 @@ umi_member_suspect(umi_member *member, umx_status cause, const char *why)
     }
     member->is_dead    = true;
     member->is_suspect = true;
+    member->suspicion  = group->num_suspicions++;
     member->cause      = cause;
     member->why        = (why != NULL) ? strdup(why) : NULL;
     umx_timer_start(group->hub->worker, &group->verdict, VERDICT_NS);
@@ -521,16 +540,26 @@ void
 umi_member_fail(umi_member *member, umx_status cause, const char *why)
 {
     umi_group *group = member->group;
-    char      *kept  = member->why; /* `why` may be it */
+    char      *kept;
 
     if (member->is_dead && !member->is_suspect) {
         return;
     }
+    group->refs++;
+    if (member == &group->members[0]) { /* it says nothing about others now */
+        uint64_t before = member->is_suspect ? member->suspicion : UINT64_MAX;
+
+        fail_suspects_before(group, before);
+        if (member->is_dead && !member->is_suspect) {
+            umi_group_put(group);
+            return;
+        }
+    }
+    kept               = member->why; /* `why` may be it */
     member->is_dead    = true;
     member->is_suspect = false;
     member->cause      = cause;
     member->why        = NULL;
-    group->refs++;
     tell_group(member, why);
     UMI_LIST_FOREACH(node, &group->comms) {
         umi_comm_hold(umi_container_of(node, umx_comm, group_node));
@@ -552,8 +581,8 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
         release_eps(member);
     }
     free(kept);
-    if (member == &group->members[0]) { /* it says nothing about others now */
-        fail_suspects(group);
+    if (member == &group->members[0]) {
+        fail_suspects_before(group, UINT64_MAX);
     }
     umi_group_put(group);
 }
@@ -561,40 +590,55 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
 /* ---- control messages ----------------------------------------------------
  */
 
+/* One on its way, with what is lent to it. */
+typedef struct control {
+    umi_hub *hub; /* held */
+    uint8_t  data[];
+} control;
+
 static void
 on_sent(umx_request *req, umx_status status, void *arg)
 {
+    control *sent = arg;
+
     (void)req;
     (void)status;
-    free(arg);
+    sent->hub->num_controls--;
+    umi_hub_put(sent->hub);
+    free(sent);
 }
 
 bool
-umi_ep_send_control(umx_ep *ep, const umi_comm_header *header, const void *data,
-                    size_t len)
+umi_ep_send_control(umi_hub *hub, umx_ep *ep, const umi_comm_header *header,
+                    const void *data, size_t len)
 {
     uint8_t       bytes[UMI_COMM_HEADER_MAX];
     size_t        header_len = umi_comm_header_encode(header, bytes);
-    void         *copy       = malloc(len + 1); /* lent until it has gone */
-    umx_buffer    buf        = {copy, len, UMX_MEMTYPE_HOST, NULL, NULL};
+    control      *sent       = malloc(sizeof(*sent) + len);
     umx_op_params params     = {.flags      = UMX_OP_FLAG_LAYER,
                                 .field_mask = UMX_OP_FIELD_FLAGS |
                                               UMX_OP_FIELD_ON_DONE,
                                 .on_done = on_sent,
-                                .arg     = copy};
+                                .arg     = sent};
+    umx_buffer    buf;
     umx_request  *req;
     umx_status    status;
 
-    if (copy == NULL) {
+    if (sent == NULL) {
         return false;
     }
+    sent->hub = hub;
     if (len != 0) {
-        memcpy(copy, data, len);
+        memcpy(sent->data, data, len);
     }
+    buf    = umx_host_buffer(sent->data, len);
     status = umx_layer_am_send(ep, UMX_AM_ID_COMM, bytes, header_len, &buf,
                                &params, &req);
-    if (status != UMX_INPROGRESS) {
-        free(copy);
+    if (status == UMX_INPROGRESS) {
+        hub->num_controls++;
+        hub->refs++;
+    } else {
+        free(sent);
     }
     return status >= 0;
 }
@@ -609,13 +653,13 @@ send_on_others(umi_member *member, const umi_comm_header *header,
     umx_ep *ep = (member->out == member->mine) ? member->theirs : member->mine;
 
     if (ep != NULL) {
-        (void)umi_ep_send_control(ep, header, data, len);
+        (void)umi_ep_send_control(member->group->hub, ep, header, data, len);
     }
     ep = umx_worker_find_addressed(worker, member->worker_id, NULL);
     while (ep != NULL) {
         umx_ep *next = umx_worker_find_addressed(worker, member->worker_id, ep);
 
-        (void)umi_ep_send_control(ep, header, data, len);
+        (void)umi_ep_send_control(member->group->hub, ep, header, data, len);
         ep = next;
     }
 }
@@ -629,7 +673,8 @@ umi_member_send(umi_member *member, const umi_comm_header *header,
     umx_ep    *ep;
     umx_status status = umi_member_ep(member, &ep);
 
-    if (status == UMX_OK && !umi_ep_send_control(ep, header, data, len)) {
+    if (status == UMX_OK &&
+        !umi_ep_send_control(member->group->hub, ep, header, data, len)) {
         status = UMX_ERR_NO_MEMORY;
     }
     if (status == UMX_OK && is_end) {

@@ -255,6 +255,13 @@ umi_hub_adopt(umi_hub *hub)
 /* ---- life ----------------------------------------------------------------
  */
 
+/* Other ranks are to hear why this process ends before they see it end. */
+static bool
+is_busy(const umx_dependent *dependent)
+{
+    return ((const umi_hub *)(const void *)dependent)->num_controls != 0;
+}
+
 static void
 on_destroy(umx_dependent *dependent)
 {
@@ -300,6 +307,7 @@ umi_hub_get(umx_worker *worker)
     hub->max_orphans          = MAX_ORPHANS;
     hub->refs                 = 2; /* the worker's, and the caller's */
     hub->dependent.on_destroy = on_destroy;
+    hub->dependent.is_busy    = is_busy;
     if (umx_worker_set_layer(worker, UMX_AM_ID_COMM, on_message, hub) !=
         UMX_OK) {
         free(hub);

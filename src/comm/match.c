@@ -31,6 +31,7 @@ typedef struct umi_recv {
     umx_request      *sub;  /* whose bytes are coming; or NULL */
     umx_comm_message *from; /* which has its bytes coming; or NULL */
     umx_comm_message *back; /* cancelled: gets what comes by `sub`; or NULL */
+    bool              is_lost; /* like umi_send.is_lost */
     umx_comm_status   got;
 } umi_recv;
 
@@ -229,6 +230,47 @@ copy_to(const umx_buffer *buf, const void *data, size_t len)
     return UMX_OK;
 }
 
+/* Is the message lost because the rank may have ended? */
+static bool
+is_lost(const umx_comm *comm, int dest, umx_status status, const char *why)
+{
+    umi_member *member = comm->ranks[dest].member;
+
+    if (comm->is_revoked) {
+        return false;
+    }
+    umi_member_check(member, status, why);
+    return status < 0 && member->is_suspect;
+}
+
+/* The bytes of what the receive has got are lost. True: with the rank that sent
+ * them, and the receive ends with the communicator. */
+static bool
+keep_lost_recv(umi_recv *recv, umx_status status)
+{
+    umx_comm *comm = recv->comm;
+
+    if (comm->is_closed ||
+        !is_lost(comm, recv->got.source, status, umx_status_string(status))) {
+        return false;
+    }
+    recv->is_lost = true;
+    recv->source  = recv->got.source;
+    umi_list_append(&comm->posted, &recv->node);
+    return true;
+}
+
+/* A message that came is lost, and nobody has asked for it yet. */
+static void
+lose_message(umx_comm *comm, int source, umx_status status)
+{
+    if (!is_lost(comm, source, status, umx_status_string(status))) {
+        umi_comm_revoke(comm, comm->rank, status, false,
+                        "rank %d has lost a message: %s", comm->rank,
+                        umx_status_string(status));
+    }
+}
+
 /* The bytes of a message have come into memory of ours, or have not. */
 static void
 end_copy(umx_comm_message *message, umx_status status)
@@ -242,18 +284,21 @@ end_copy(umx_comm_message *message, umx_status status)
         if (status == UMX_OK) {
             status = copy_to(&recv->buf, message->data, message->info.length);
         }
-        end_recv(recv, status);
+        if (status == UMX_OK || !keep_lost_recv(recv, status)) {
+            end_recv(recv, status);
+        }
         free_message(message);
     } else if (message->is_dropped || status != UMX_OK) {
-        bool is_lost = !message->is_dropped;
+        bool has_user = !message->is_dropped;
+        int  source   = message->info.source;
 
-        if (!message->is_taken) {
+        if (message->is_taken) {
+            message->is_lost = true;
+        } else {
             free_message(message);
         }
-        if (is_lost) {
-            umi_comm_revoke(comm, comm->rank, status, false,
-                            "rank %d has lost a message: %s", comm->rank,
-                            umx_status_string(status));
+        if (has_user) {
+            lose_message(comm, source, status);
         }
     }
     umi_comm_put(comm);
@@ -381,8 +426,28 @@ on_bytes(umx_request *sub, umx_status status, void *arg)
         status = UMX_ERR_CANCELED;
     } else if (status != UMX_OK && recv->comm->is_revoked) {
         status = UMX_ERR_RANK_FAILED;
+    } else if (status != UMX_OK && keep_lost_recv(recv, status)) {
+        return;
     }
     end_recv(recv, status);
+}
+
+/* Why an operation whose bytes are lost will end. */
+static umx_status
+lost_status(const umx_comm *comm, umx_status status)
+{
+    return comm->is_revoked ? UMX_ERR_RANK_FAILED : status;
+}
+
+static void
+on_bytes_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umi_recv *recv = arg;
+
+    (void)sub;
+    if (recv->req != NULL) {
+        umx_request_lose(recv->req, lost_status(recv->comm, status));
+    }
 }
 
 /* Its bytes come straight to the buffer. UMX_INPROGRESS: on_bytes() follows. */
@@ -391,9 +456,11 @@ receive(umi_recv *recv, umx_message **message_p)
 {
     umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
                             .field_mask = UMX_OP_FIELD_FLAGS |
-                                          UMX_OP_FIELD_ON_DONE,
+                                          UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
                             .on_done = on_bytes,
-                            .arg     = recv};
+                            .arg     = recv,
+                            .on_lost = on_bytes_lost};
     umx_buffer    buf    = recv->buf;
     umx_status    status;
 
@@ -412,11 +479,15 @@ receive(umi_recv *recv, umx_message **message_p)
 static umx_status
 deliver(umi_recv *recv, umx_comm_message *message)
 {
-    umx_status status = UMX_OK;
+    bool       is_coming = message->is_lost || message->message != NULL;
+    umx_status status    = UMX_OK;
 
     recv->got = message->info;
     if (recv->got.length > recv->buf.len) {
-        status = UMX_ERR_MESSAGE_TRUNCATED;
+        status    = UMX_ERR_MESSAGE_TRUNCATED;
+        is_coming = false;
+    } else if (message->is_lost) {
+        status = UMX_ERR_CONNECTION_RESET;
     } else if (message->message != NULL) {
         status = receive(recv, &message->message);
     } else if (message->send != NULL) {
@@ -432,6 +503,9 @@ deliver(umi_recv *recv, umx_comm_message *message)
         end_send(message->send, UMX_OK);
         message->send = NULL;
     }
+    if (is_coming && status < 0 && keep_lost_recv(recv, status)) {
+        status = UMX_INPROGRESS;
+    }
     free_message(message);
     return status;
 }
@@ -445,7 +519,8 @@ offer(umx_comm *comm, umx_comm_message *message)
         umi_recv  *recv = umi_container_of(node, umi_recv, node);
         umx_status status;
 
-        if (!is_for(&message->info, recv->source, recv->tag, recv->mask)) {
+        if (recv->is_lost ||
+            !is_for(&message->info, recv->source, recv->tag, recv->mask)) {
             continue;
         }
         if (recv->is_probe) {
@@ -463,6 +538,16 @@ offer(umx_comm *comm, umx_comm_message *message)
     return false;
 }
 
+static void
+on_copy_lost(umx_request *sub, umx_status status, void *arg)
+{
+    umx_comm_message *message = arg;
+
+    if (message->waiter != NULL) {
+        on_bytes_lost(sub, status, message->waiter);
+    }
+}
+
 /* Bring the bytes of a message here. */
 static void
 copy_here(umx_comm_message *message)
@@ -470,9 +555,11 @@ copy_here(umx_comm_message *message)
     const void   *bytes  = umx_message_data(message->message);
     umx_op_params params = {.flags      = UMX_OP_FLAG_LAYER,
                             .field_mask = UMX_OP_FIELD_FLAGS |
-                                          UMX_OP_FIELD_ON_DONE,
+                                          UMX_OP_FIELD_ON_DONE |
+                                          UMX_OP_FIELD_ON_LOST,
                             .on_done = on_copied,
-                            .arg     = message};
+                            .arg     = message,
+                            .on_lost = on_copy_lost};
     umx_buffer    buf;
     umx_status    status;
 
@@ -499,12 +586,11 @@ copy_here(umx_comm_message *message)
         free(message->data);
         message->data = NULL;
     } else if (status != UMX_OK) {
-        umx_comm *comm = message->comm;
+        umx_comm *comm   = message->comm;
+        int       source = message->info.source;
 
         free_message(message);
-        umi_comm_revoke(comm, comm->rank, status, false,
-                        "rank %d has lost a message: %s", comm->rank,
-                        umx_status_string(status));
+        lose_message(comm, source, status);
     }
 }
 
@@ -878,19 +964,6 @@ send_to_self(umx_comm *comm, uint64_t tag, const umx_buffer *buf,
     return UMX_OK;
 }
 
-/* Is the message lost because the rank may have ended? */
-static bool
-is_lost(const umx_comm *comm, int dest, umx_status status, const char *why)
-{
-    umi_member *member = comm->ranks[dest].member;
-
-    if (comm->is_revoked) {
-        return false;
-    }
-    umi_member_check(member, status, why);
-    return status < 0 && member->is_suspect;
-}
-
 /* The send ends with the communicator, once it is known which rank has failed.
  */
 static void
@@ -949,7 +1022,7 @@ on_send_lost(umx_request *sub, umx_status status, void *arg)
 
     (void)sub;
     if (send->req != NULL) {
-        umx_request_lose(send->req, status);
+        umx_request_lose(send->req, lost_status(send->comm, status));
     }
 }
 

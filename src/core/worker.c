@@ -15,9 +15,11 @@
 #include "util/hash.h"
 #include "util/log.h"
 
-/* How long umx_worker_destroy() waits for UCX to hand buffers back. */
+/* How long umx_worker_destroy() waits for UCX to hand buffers back, and before
+ * that for messages that say why the worker ends. */
 enum {
-    DESTROY_GRACE_MS = 2000
+    DESTROY_GRACE_MS = 2000,
+    BUSY_GRACE_MS    = 100
 };
 
 static void
@@ -223,9 +225,35 @@ end_dependents(umx_worker *worker)
     }
 }
 
+static bool
+has_busy_dependent(const umx_worker *worker)
+{
+    UMI_LIST_FOREACH(node, &worker->dependents) {
+        const umi_dependent *dependent = umi_container_of(node, umi_dependent,
+                                                          node);
+
+        if (dependent->is_busy != NULL && dependent->is_busy(dependent)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+wait_for_dependents(umx_worker *worker)
+{
+    uint64_t deadline = umi_clock_ns() + BUSY_GRACE_MS * UINT64_C(1000000);
+
+    while (has_busy_dependent(worker) && umi_clock_ns() < deadline) {
+        umi_worker_progress(worker);
+        umi_worker_run_events(worker);
+    }
+}
+
 static void
 abort_all(umx_worker *worker)
 {
+    wait_for_dependents(worker);
     end_dependents(worker);
     while (!umi_list_is_empty(&worker->listeners)) {
         umx_listener *listener = umi_container_of(worker->listeners.next,

@@ -60,6 +60,8 @@ typedef struct umi_dependent {
     umi_node node; /* worker->dependents */
     /* umx_worker_destroy() begins. It is off the list already. */
     void (*end)(struct umi_dependent *dependent);
+    /* It is worth to wait for a short time before that; or NULL. */
+    bool (*is_busy)(const struct umi_dependent *dependent);
 } umi_dependent;
 
 typedef struct umi_timer umi_timer;

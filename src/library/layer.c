@@ -163,7 +163,9 @@ umx_layer_ep_set_on_state(umx_ep *ep, umx_ep_state_fn fn, void *arg)
 
 _Static_assert(sizeof(umx_dependent) == sizeof(umi_dependent) &&
                    offsetof(umx_dependent, on_destroy) ==
-                       offsetof(umi_dependent, end),
+                       offsetof(umi_dependent, end) &&
+                   offsetof(umx_dependent, is_busy) ==
+                       offsetof(umi_dependent, is_busy),
                "umx_dependent is umi_dependent, without its types");
 
 void
