@@ -4,6 +4,7 @@
 from ._ext import Chunk
 from ._partition import Partitions, hash_partition, read_partition
 from ._shuffler import Shuffler, ShuffleStatistics
+from ._staging import StagingQueue, StagingStatistics, pack_tag
 from ._store import Store
 
 __all__ = [
@@ -11,7 +12,10 @@ __all__ = [
     "Partitions",
     "ShuffleStatistics",
     "Shuffler",
+    "StagingQueue",
+    "StagingStatistics",
     "Store",
     "hash_partition",
+    "pack_tag",
     "read_partition",
 ]
