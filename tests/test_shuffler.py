@@ -430,3 +430,32 @@ def test_nothing_stays():
         good_world(2, main)
     gc.collect()
     assert live_objects() == before
+
+
+def test_the_reason_of_a_rank_that_has_ended_long_ago_is_told():
+    program = """
+    import ucp.shuffle
+
+    async def main():
+        async with await connect() as comm:
+            await comm.barrier()
+            if comm.rank == 0:
+                print("up", flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
+            shuffler = ucp.shuffle.Shuffler(comm, 0, 2)
+            if comm.rank == 1:
+                shuffler.abort("enough")
+                return
+            try:
+                await shuffler.wait()
+            except ucp.UCXRankFailed as exc:
+                print(exc.rank, exc)
+
+    asyncio.run(main())
+    """
+    with Ranks(2, program) as ranks:
+        assert ranks.line(0) == "up"
+        assert ranks.end(1) == ""
+        ranks.processes[0].stdin.write("go\n")
+        ranks.processes[0].stdin.flush()
+        assert ranks.end(0) == "1 rank 1 has aborted the communicator: enough"

@@ -37,6 +37,17 @@ typedef struct umi_label umi_label;
 /* ---- hub.c ---------------------------------------------------------------
  */
 
+/* A message of a communicator that is not known here. */
+typedef struct umi_orphan {
+    umi_node     node; /* hub->orphans */
+    umx_ep      *ep;   /* of the message, which holds it */
+    umx_message *message;
+    /* Whose message it is: the endpoint may have ended when it is known what
+     * for. */
+    bool    has_id;
+    uint8_t id[UMX_WORKER_ID_SIZE];
+} umi_orphan;
+
 struct umi_hub {
     umx_dependent dependent;
     umx_worker   *worker; /* NULL: it is being destroyed */

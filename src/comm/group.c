@@ -320,6 +320,31 @@ is_judged(const umi_member *member)
            !root->is_dead && root->out != NULL && !has_left(root);
 }
 
+/* Can the member still say on its other endpoint why this one has ended? */
+static bool
+has_other_ep(const umi_member *member, const umx_ep *ep)
+{
+    const umx_ep *other = (ep == member->mine) ? member->theirs : member->mine;
+
+    return other != NULL && umx_ep_get_state(other) == UMX_EP_OPEN &&
+           !umx_ep_is_peer_closed(other);
+}
+
+/* Why an endpoint to the member has ended, for people. */
+static const char *
+reason_of(const umi_member *member, const umx_ep *ep)
+{
+    UMI_LIST_FOREACH(node, &member->group->comms) {
+        const umx_comm *comm = umi_container_of(node, umx_comm, group_node);
+        int             rank = umi_comm_rank_of(comm, member);
+
+        if (rank >= 0 && comm->ranks[rank].is_gone) {
+            return "it has closed its communicator";
+        }
+    }
+    return umx_ep_reason(ep);
+}
+
 static void
 on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
 {
@@ -333,10 +358,10 @@ on_state(umx_ep *ep, umx_ep_state state, umx_status status, void *arg)
     }
     if (status == UMX_ERR_PEER_CLOSED && !member->is_dead && has_left(member)) {
         forget_ep(member, ep);
-    } else if (is_judged(member)) {
-        umi_member_suspect(member, status, umx_ep_reason(ep));
+    } else if (is_judged(member) || has_other_ep(member, ep)) {
+        umi_member_suspect(member, status, reason_of(member, ep));
     } else {
-        umi_member_fail(member, status, umx_ep_reason(ep));
+        umi_member_fail(member, status, reason_of(member, ep));
     }
 }
 
@@ -546,7 +571,8 @@ umi_member_fail(umi_member *member, umx_status cause, const char *why)
         return;
     }
     group->refs++;
-    if (member == &group->members[0]) { /* it says nothing about others now */
+    /* Nobody says more about others. */
+    if (group->rank == 0 || member == &group->members[0]) {
         uint64_t before = member->is_suspect ? member->suspicion : UINT64_MAX;
 
         fail_suspects_before(group, before);

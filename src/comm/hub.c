@@ -14,12 +14,6 @@ enum {
     MAX_ORPHANS = 4096
 };
 
-typedef struct umi_orphan {
-    umi_node     node; /* hub->orphans */
-    umx_ep      *ep;   /* of the message, which holds it */
-    umx_message *message;
-} umi_orphan;
-
 static void
 drop_orphan(umi_hub *hub, umi_orphan *orphan)
 {
@@ -64,6 +58,7 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
     }
     orphan->ep      = ep;
     orphan->message = message;
+    orphan->has_id  = umx_ep_peer_worker_id(ep, orphan->id);
     umi_list_append(&hub->orphans, &orphan->node);
     hub->num_orphans++;
 }
@@ -71,10 +66,11 @@ keep_orphan(umi_hub *hub, umx_ep *ep, umx_message *message)
 /* ---- arrival -------------------------------------------------------------
  */
 
-/* The communicator of a message, and the rank that it says it is from, if its
- * endpoint is that rank's. */
+/* The communicator of a message, if its endpoint is that of the rank that it
+ * says it is from, or was when it came: `orphan`. */
 static umx_comm *
-find_comm(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
+find_comm(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
+          const umi_comm_header *header)
 {
     umx_comm   *comm = umi_comm_find(hub, header->comm);
     umi_member *member;
@@ -83,7 +79,9 @@ find_comm(umi_hub *hub, umx_ep *ep, const umi_comm_header *header)
         return NULL;
     }
     member = comm->ranks[header->source].member;
-    if (!umi_member_has_ep(member, ep)) {
+    if (!umi_member_has_ep(member, ep) &&
+        (orphan == NULL || !orphan->has_id ||
+         memcmp(orphan->id, member->worker_id, sizeof(orphan->id)) != 0)) {
         return NULL;
     }
     member->heard_ns = umi_clock_ns();
@@ -169,7 +167,8 @@ is_past(const umi_hub *hub, uint64_t id)
 
 /* False: whose it is is not known. */
 static bool
-dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
+dispatch(umi_hub *hub, umx_ep *ep, const umi_orphan *orphan,
+         umx_message *message)
 {
     size_t          header_len;
     const void     *bytes = umx_message_header(message, &header_len);
@@ -199,7 +198,7 @@ dispatch(umi_hub *hub, umx_ep *ep, umx_message *message)
         umx_message_drop(message);
         return true;
     }
-    comm = find_comm(hub, ep, &header);
+    comm = find_comm(hub, ep, orphan, &header);
     if (comm == NULL) {
         if (!is_past(hub, header.comm)) {
             return false;
@@ -227,7 +226,7 @@ on_message(umx_ep *ep, umx_message *message, void *arg)
 {
     umi_hub *hub = arg;
 
-    if (!dispatch(hub, ep, message)) {
+    if (!dispatch(hub, ep, NULL, message)) {
         keep_orphan(hub, ep, message);
     }
 }
@@ -243,7 +242,7 @@ umi_hub_adopt(umi_hub *hub)
         umi_orphan *orphan = umi_container_of(again.next, umi_orphan, node);
 
         umi_node_remove(&orphan->node);
-        if (dispatch(hub, orphan->ep, orphan->message)) {
+        if (dispatch(hub, orphan->ep, orphan, orphan->message)) {
             hub->num_orphans--;
             free(orphan);
         } else {

@@ -675,17 +675,14 @@ test_two_ranks_on_one_worker(void **state)
 
 static bool is_starved; /* of what is as small as the next */
 
-enum {
-    ORPHAN_SIZE = 32
-};
-
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 
 void *
 __wrap_malloc(size_t size)
 {
-    return (is_starved && size == ORPHAN_SIZE) ? NULL : __real_malloc(size);
+    return (is_starved && size == sizeof(umi_orphan)) ? NULL :
+                                                        __real_malloc(size);
 }
 
 /* A message that came too early cannot be kept: its sender is told. */
