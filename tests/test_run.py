@@ -231,6 +231,96 @@ def test_the_reserved_port_refuses_connections_until_somebody_listens(reserved_p
         socket.create_connection(("127.0.0.1", reserved_port)).close()
 
 
+# ---- while ranks wait for each other -----------------------------------------
+
+# Rank 0 comes at once, the others when the test says so: rank 0 has its input.
+COME = """
+import threading, ucp
+def come():
+    with ucp.sync.Communicator.from_env() as comm:
+        comm.barrier()
+        print("met")
+def wait_for(path):
+    while not os.path.exists(path): time.sleep(0.01)
+"""
+NOT_COME = "ucp run: rank {} has not come to Communicator.from_env() within 0.2 s"
+
+
+def test_ranks_that_have_not_come_are_named_and_then_that_they_have(tmp_path):
+    gates = [tmp_path / f"{rank}" for rank in range(3)]
+    code = (
+        COME
+        + f"""
+up()
+if rank: wait_for({str(tmp_path)!r} + f"/{{rank}}")
+come()
+"""
+    )
+    with started(3, code, "--patience", "0.2") as (launcher, _):
+        lines = [launcher.stderr.readline().strip() for _ in range(2)]
+        assert lines == [NOT_COME.format(1), NOT_COME.format(2)]
+        gates[2].touch()
+        assert launcher.stderr.readline() == "ucp run: rank 2 has come\n"
+        gates[1].touch()
+        out, err = launcher.communicate(timeout=LIMIT)
+        assert (launcher.returncode, sorted(by_rank(out))) == (0, [0, 1, 2])
+        # It may meet the others before the launcher has read that it has come.
+        assert err in ("", "ucp run: rank 1 has come\n")
+
+
+def test_a_rank_that_has_ended_without_coming_is_named_so(tmp_path):
+    code = (
+        COME
+        + """
+if rank == 1: sys.exit()
+try: come()
+except ucp.UCXTimeout: pass
+"""
+    )
+    code = code.replace("from_env()", "from_env(timeout=1)")
+    done = run_code(2, code, "--patience", "0.2")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == NOT_COME.format(1) + ": it has ended\n"
+
+
+@pytest.mark.parametrize("call", ["await ucp.Communicator", "ucp.sync.Communicator"])
+def test_nothing_is_said_of_ranks_that_come_in_time_or_have_met_before(call):
+    # Without patience all would be named who have not come with the first.
+    code = f"""
+import asyncio, ucp
+async def main():
+    comm = {call}.from_env()
+    comm.close()
+    if rank == 0: await ucp.Communicator.from_env(timeout=0.5)
+try: asyncio.run(main())
+except ucp.UCXTimeout: print("alone")
+"""
+    done = run_code(2, code, "--patience", "30")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_writes_anything_to_the_pipe_of_the_meeting_does_no_harm():
+    code = (
+        COME
+        + """
+with open(os.environ["UCP_MEETING"], "wb") as pipe:
+    pipe.write(b"\\xff 7\\n99999999999\\n" + b"x" * 10_000 + b"\\n" * 10_000)
+come()
+"""
+    )
+    done = run_code(2, code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_path_of_a_meeting_that_is_no_pipe_is_not_written_to(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.touch()
+    code = COME + f"os.environ['UCP_MEETING'] = {str(path)!r}; come()"
+    done = run_code(1, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.read_bytes() == b""
+
+
 # ---- output ------------------------------------------------------------------
 
 

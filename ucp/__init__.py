@@ -38,6 +38,7 @@
 #   __main__         python -m ucp demo|info|run          _demo      the demo
 #   _launcher        ranks on this host        _rank_output  what they print
 #   _process_tree    all that they start, and its end
+#   _meeting         what they tell the launcher when they wait for each other
 #
 # Importing ucp loads libraries and does nothing else: it makes no context, no
 # worker and no thread, and leaves os.environ unchanged. The first call that

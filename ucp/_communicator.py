@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from . import _ext, _ranks
+from . import _ext, _meeting, _ranks
 from ._ext import UCXAddress
 from ._lifecycle import current_worker
 from ._resolve import resolve
@@ -130,9 +130,10 @@ class Communicator(_ext.Communicator):
         Other arguments and exceptions are those of ``connect()``.
         """
         ranks = _ranks.from_environment()
-        return await cls.connect(
-            ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
-        )
+        with _meeting.announced(ranks):
+            return await cls.connect(
+                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+            )
 
     @classmethod
     async def from_allgather(

@@ -37,19 +37,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from . import _process_tree
+from . import _meeting, _process_tree
 from ._rank_output import Relay
 from ._token import TOKEN, TOKEN_FILE
 
 _HOST = "127.0.0.1"
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+_PATIENCE = 5.0  # seconds in which ranks meet, or are named
 _PARENT_ENDED = signal.SIGUSR2  # to the supervisor, from the kernel
 
 # As a shell has them.
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _KILLED = 128  # and the signal
 
-_WITH_VALUE = ("-n", "--ranks", "--grace")
+_WITH_VALUE = ("-n", "--ranks", "--grace", "--patience")
 _USAGE = """\
 python -m ucp run -n RANKS [options] program [argument ...]
        python -m ucp run -n RANKS [options] -m module [argument ...]
@@ -108,6 +109,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="between SIGTERM and SIGKILL (default %(default)g)",
     )
+    parser.add_argument(
+        "--patience",
+        type=_seconds,
+        default=_PATIENCE,
+        metavar="SECONDS",
+        help="until ranks that the others wait for are named (default %(default)g)",
+    )
 
 
 def _ranks(text: str) -> int:
@@ -138,6 +146,7 @@ class _Job:
     environment: dict[str, str]  # of all ranks
     size: int
     grace: float
+    patience: float
     has_input: bool  # standard input goes to rank 0
     interrupts: set[int]  # signals that end all
     mask: set[int]  # signals that were blocked before
@@ -157,7 +166,7 @@ def run(options: argparse.Namespace) -> int:
         if signal.getsignal(signum) is not signal.SIG_IGN  # nohup, cmd & in scripts
     }
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    blocked = {*interrupts, signal.SIGCHLD, _PARENT_ENDED}
+    blocked = {*interrupts, signal.SIGCHLD, _PARENT_ENDED, _meeting.WAKE}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     _process_tree.adopt_orphans()
     launcher = os.getpid()
@@ -167,6 +176,7 @@ def run(options: argparse.Namespace) -> int:
             environment=_environment(options.ranks, root.getsockname()[1]),
             size=options.ranks,
             grace=options.grace,
+            patience=options.patience,
             has_input=_may_read_input(),
             interrupts=interrupts,
             mask={int(signum) for signum in mask},
@@ -318,7 +328,9 @@ class _Supervisor:
         self.status = 0
         self._job = job
         self._relay = relay
-        self._wakes = {*job.interrupts, _PARENT_ENDED, signal.SIGCHLD}
+        self._meeting = _meeting.Meeting(job.size, job.patience)
+        self._tells = {signal.SIGCHLD, _meeting.WAKE}  # there is something to read
+        self._wakes = {*job.interrupts, _PARENT_ENDED, *self._tells}
         self._ranks: dict[int, int] = {}  # that run, by process
         self._is_ending = False
         self._is_interrupted = False
@@ -339,7 +351,11 @@ class _Supervisor:
         try:
             process = subprocess.Popen(
                 self._job.arguments,
-                env={**self._job.environment, "UCP_RANK": str(rank)},
+                env={
+                    **self._job.environment,
+                    "UCP_RANK": str(rank),
+                    _meeting.MEETING: self._meeting.path,
+                },
                 stdin=None if rank == 0 and self._job.has_input else subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -363,11 +379,14 @@ class _Supervisor:
     def wait(self) -> None:
         """Return when no process is left, or none that can be killed."""
         while self._reap():
+            self._note_meeting()
             if self._kill_at is None and (self._is_ending or not self._ranks):
                 self._is_ending = True
                 _process_tree.terminate_descendants()
                 self._kill_at = time.monotonic() + self._job.grace
-            if not self._sleep(self._kill_at):
+            if self._kill_at is None:
+                self._sleep(self._meeting.due())
+            elif not self._sleep(self._kill_at):
                 self._kill()
                 return
 
@@ -394,7 +413,7 @@ class _Supervisor:
             if left <= 0:
                 return False
             info = signal.sigtimedwait(self._wakes, left)
-        if info is not None and info.si_signo != signal.SIGCHLD:
+        if info is not None and info.si_signo not in self._tells:
             self._interrupt(info.si_signo)
         return True
 
@@ -429,6 +448,12 @@ class _Supervisor:
             self._relay.say(f"rank {rank} was stopped by {name}")
         else:
             self._relay.say(f"rank {rank} was continued")
+
+    def _note_meeting(self) -> None:
+        news = self._meeting.news(self._ranks.values())
+        if not self._is_ending:
+            for text in news:
+                self._relay.say(text)
 
     def _note_end(self, rank: int, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)

@@ -39,6 +39,7 @@ from . import (
     _endpoint,
     _lifecycle,
     _listener,
+    _meeting,
     _memory,
     _ranks,
     _worker,
@@ -219,7 +220,10 @@ class Communicator:
     ) -> Self:
         """Meet the ranks that a launcher has started."""
         ranks = _ranks.from_environment()
-        return cls.connect(ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat)
+        with _meeting.announced(ranks):
+            return cls.connect(
+                ranks.root, ranks.rank, ranks.size, timeout, name, heartbeat
+            )
 
     @classmethod
     def from_allgather(
