@@ -10,12 +10,14 @@
  * ranks. */
 #include "pair.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "child.h"
 #include "util/clock.h"
@@ -266,6 +268,25 @@ check_report(const plan *p, const report *seen, uint64_t when_ns)
     }
 }
 
+/* What a rank writes; one that ends instead is named. */
+static void
+read_from(const plan *p, const child *rank, void *data, size_t len)
+{
+    ssize_t n;
+    int     status;
+
+    do {
+        n = read(rank->in, data, len);
+    } while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)len) {
+        assert_int_equal(waitpid(rank->pid, &status, 0), rank->pid);
+        fail_msg("%s of %d ranks and %zu bytes, rank %d at step %d: rank %d "
+                 "has ended without a report, with wait status %#x",
+                 op_names[p->op], p->size, p->len, p->victim, p->step, p->rank,
+                 (unsigned)status);
+    }
+}
+
 static void
 run_plan(plan p)
 {
@@ -287,17 +308,18 @@ run_plan(plan p)
         child_write(ranks[i].out, &len, sizeof(len));
         child_write(ranks[i].out, address, len);
     }
-    child_read(ranks[p.victim].in, &when_ns, sizeof(when_ns));
+    p.rank = p.victim;
+    read_from(&p, &ranks[p.victim], &when_ns, sizeof(when_ns));
     for (p.rank = 0; p.rank < p.size; p.rank++) {
         if (p.rank != p.victim) {
-            child_read(ranks[p.rank].in, &seen, sizeof(seen));
+            read_from(&p, &ranks[p.rank], &seen, sizeof(seen));
             check_report(&p, &seen, when_ns);
         }
     }
     if (p.sig == SIGSTOP) { /* it comes back, and finds itself revoked */
         (void)kill(ranks[p.victim].pid, SIGCONT);
         p.rank = p.victim;
-        child_read(ranks[p.victim].in, &seen, sizeof(seen));
+        read_from(&p, &ranks[p.victim], &seen, sizeof(seen));
         check_report(&p, &seen, when_ns);
     }
     for (int i = 0; i < p.size; i++) {
