@@ -220,32 +220,58 @@ test_without_ipv6_there_is_ipv4(void **state)
     }
 }
 
-/* A given port that one of the families has no more is busy; the system chooses
- * one that both have. */
+/* Bound to a port that is free in both families, and keeps it so: nobody else
+ * is given it, and sockets that reuse addresses may still listen at it. */
+static int
+reserve_port(struct sockaddr_in6 *addr)
+{
+    socklen_t len = sizeof(*addr);
+    int       fd = socket(AF_INET6, SOCK_STREAM, 0), on = 1, off = 0;
+
+    *addr = (struct sockaddr_in6){.sin6_family = AF_INET6};
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    assert_int_equal(bind(fd, (struct sockaddr *)addr, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)addr, &len), 0);
+    return fd;
+}
+
+static int
+listen_in_family(int family, in_port_t port)
+{
+    struct sockaddr_in6 addr = {.sin6_family = (sa_family_t)family,
+                                .sin6_port = port}; /* where sin_port is, too */
+    int                 fd = socket(family, SOCK_STREAM, 0), on = 1;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    return fd;
+}
+
+/* A given port that one of the families has no more is busy. */
 static void
 test_a_port_taken_in_one_family_is_busy(void **state)
 {
     static const int families[] = {AF_INET, AF_INET6};
 
-    pair         *p = *state;
-    umx_listener *listener;
+    pair               *p = *state;
+    struct sockaddr_in6 addr;
+    int                 reserved;
 
     if (!has_ipv6()) {
         skip();
     }
     pair_workers(p);
+    reserved = reserve_port(&addr);
     for (int i = 0; i < 2; i++) {
-        struct sockaddr_in6 addr = {.sin6_family = (sa_family_t)families[i]};
-        socklen_t           len  = sizeof(addr);
-        int                 fd = socket(families[i], SOCK_STREAM, 0), on = 1;
         umx_listener_params params = {.field_mask = UMX_LISTENER_FIELD_PORT,
-                                      .on_accept  = take_ep};
+                                      .on_accept  = take_ep,
+                                      .port       = ntohs(addr.sin6_port)};
+        umx_listener       *listener;
+        int                 fd = listen_in_family(families[i], addr.sin6_port);
 
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-        assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
-        assert_int_equal(listen(fd, 1), 0);
-        assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-        params.port = ntohs(addr.sin6_port); /* where sin_port is, too */
         assert_int_equal(
             umx_listener_create(p->server_worker, &params, &listener),
             UMX_ERR_BUSY);
@@ -253,6 +279,7 @@ test_a_port_taken_in_one_family_is_busy(void **state)
         (void)listen_anywhere(p, params.port, &listener);
         umx_listener_destroy(listener);
     }
+    close(reserved);
 }
 
 static void
