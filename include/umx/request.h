@@ -42,7 +42,7 @@ typedef struct umx_op_params {
     umx_done_fn on_done;
     void       *arg;
     uint64_t    flags;
-    /* The endpoint ended a second ago and UCX has not given the operation back:
+    /* The endpoint has ended and UCX not given the operation back since then:
      * over shared memory it does not while the queue of a peer that died is
      * full. `status` is what `on_done` will be told, when the worker is
      * destroyed at the latest; until then the buffer stays lent. At most once;

@@ -5,10 +5,12 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-/* How long the last parked workers have. Nothing is in their way any more, but
- * for connections that UCX does not get closed. */
+/* How long the last parked workers have, in all and while nothing comes of
+ * UCX. Nothing is in their way any more, but for connections that UCX does not
+ * get closed. */
 enum {
-    LAST_GRACE_MS = 1000
+    LAST_GRACE_MS = 1000,
+    SILENCE_MS    = 100
 };
 
 void
@@ -26,21 +28,24 @@ umi_parked_add(umi_parked *parked, umx_worker *worker)
     pthread_mutex_unlock(&parked->lock);
 }
 
-void
+unsigned
 umi_parked_progress(umi_parked *parked)
 {
+    unsigned events = 0;
+
     pthread_mutex_lock(&parked->lock);
     UMI_LIST_FOREACH_SAFE(node, &parked->workers) {
         umx_worker *worker = umi_container_of(node, umx_worker, parked_node);
 
-        (void)ucp_worker_progress(worker->engine->ucp);
-        (void)umi_engines_progress(worker);
+        events += ucp_worker_progress(worker->engine->ucp);
+        events += umi_engines_progress(worker);
         if (!umi_worker_is_in_ucx(worker)) {
             umi_node_remove(node);
             umi_worker_free(worker);
         }
     }
     pthread_mutex_unlock(&parked->lock);
+    return events;
 }
 
 /* UCX gives the operations of a connection up after its worker has closed it,
@@ -50,11 +55,19 @@ umi_parked_progress(umi_parked *parked)
 bool
 umi_parked_fini(umi_parked *parked)
 {
-    uint64_t  deadline = umi_clock_ns() + LAST_GRACE_MS * UINT64_C(1000000);
+    uint64_t  now      = umi_clock_ns();
+    uint64_t  deadline = now + LAST_GRACE_MS * UINT64_C(1000000);
+    uint64_t  silence  = now + SILENCE_MS * UINT64_C(1000000);
     umi_node *last;
 
-    while (!umi_list_is_empty(&parked->workers) && umi_clock_ns() < deadline) {
-        umi_parked_progress(parked);
+    while (!umi_list_is_empty(&parked->workers) && now < deadline &&
+           now < silence) {
+        unsigned events = umi_parked_progress(parked);
+
+        now = umi_clock_ns();
+        if (events != 0) {
+            silence = now + SILENCE_MS * UINT64_C(1000000);
+        }
     }
     if (parked->workers.next != parked->workers.prev) {
         umi_log(UMI_LOG_INFO, "UCX keeps operations of several workers, which "

@@ -26,8 +26,8 @@ void umi_parked_init(umi_parked *parked);
 void umi_parked_add(umi_parked *parked, umx_worker *worker);
 
 /* Progress all parked workers; free those of which UCX has no operations any
- * more. */
-void umi_parked_progress(umi_parked *parked);
+ * more. Returns the number of events. */
+unsigned umi_parked_progress(umi_parked *parked);
 
 /* Free all parked workers; no other worker of the context is left. False: they
  * cannot be freed, and stay, as the context must. */

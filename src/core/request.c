@@ -55,9 +55,10 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
             req->is_kept     = (params->flags & UMX_OP_FLAG_KEEP) != 0;
             req->is_internal = (params->flags & UMI_OP_FLAG_INTERNAL) != 0;
         }
-        if (params->field_mask & UMX_OP_FIELD_ON_LOST) {
-            req->on_lost = params->on_lost;
-        }
+    }
+    if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_LOST)) {
+        req->on_lost = params->on_lost;
+        req->arg     = params->arg;
     }
     if (ep != NULL) {
         umi_ep_base_hold(ep);

@@ -15,10 +15,12 @@
 #include "util/hash.h"
 #include "util/log.h"
 
-/* How long umx_worker_destroy() waits for UCX to hand buffers back, and before
- * that for messages that say why the worker ends. */
+/* How long umx_worker_destroy() waits for UCX to hand buffers back, in all and
+ * while nothing comes of it, and before that for messages that say why the
+ * worker ends. */
 enum {
     DESTROY_GRACE_MS = 2000,
+    SILENCE_MS       = 200,
     BUSY_GRACE_MS    = 100
 };
 
@@ -158,12 +160,19 @@ has_requests(const umx_worker *worker)
 static void
 settle(umx_worker *worker)
 {
-    uint64_t deadline = umi_clock_ns() + DESTROY_GRACE_MS * UINT64_C(1000000);
+    uint64_t now      = umi_clock_ns();
+    uint64_t deadline = now + DESTROY_GRACE_MS * UINT64_C(1000000);
+    uint64_t silence  = now + SILENCE_MS * UINT64_C(1000000);
 
     while ((worker->closes_in_ucx != 0 || has_requests(worker)) &&
-           umi_clock_ns() < deadline) {
-        umi_worker_progress(worker);
+           now < deadline && now < silence) {
+        unsigned events = umi_worker_progress(worker);
+
         umi_worker_run_events(worker);
+        now = umi_clock_ns();
+        if (events != 0) {
+            silence = now + SILENCE_MS * UINT64_C(1000000);
+        }
     }
 }
 
@@ -316,7 +325,7 @@ give_up(umx_worker *worker)
     } else {
         umi_worker_free(worker);
     }
-    umi_parked_progress(&context->parked);
+    (void)umi_parked_progress(&context->parked);
     umx_context_release(context);
 }
 

@@ -11,9 +11,10 @@
 #include "ops/tag.h"
 #include "util/log.h"
 
-/* How long after its end an endpoint waits for what UCX has of it. */
+/* How long after its end an endpoint waits for what UCX has of it: what UCX
+ * gives back, it gives back with its next progress, or much later. */
 enum {
-    LOST_MS = 1000
+    LOST_MS = 100
 };
 
 /* ---- life ----------------------------------------------------------------

@@ -56,13 +56,29 @@ typedef struct report {
 typedef struct memory {
     char  *send, *recv;
     size_t counts[MAX_RANKS];
+    /* Of the operation that was lost; UMX_INPROGRESS: none was. */
+    umx_status lost;
 } memory;
+
+/* UCX keeps a message of the victim's: the operation has failed, and its memory
+ * stays lent. */
+static void
+on_lost(umx_request *req, umx_status status, void *arg)
+{
+    umx_status *status_p = arg;
+
+    (void)req;
+    *status_p = status;
+}
 
 static umx_status
 post(umx_comm *comm, const plan *p, int kind, memory *m, umx_request **req_p)
 {
-    umx_op_params how     = {.field_mask = UMX_OP_FIELD_FLAGS,
-                             .flags      = UMX_OP_FLAG_KEEP};
+    umx_op_params how     = {.field_mask = UMX_OP_FIELD_FLAGS |
+                                           UMX_OP_FIELD_ON_LOST,
+                             .flags   = UMX_OP_FLAG_KEEP,
+                             .on_lost = on_lost,
+                             .arg     = &m->lost};
     umx_pieces    pieces  = {.counts = m->counts};
     size_t        size    = (size_t)p->size;
     umx_buffer    one_in  = umx_host_buffer(m->recv, p->len);
@@ -114,13 +130,15 @@ signal_oneself(const plan *p)
     (void)raise(p->sig);
 }
 
-/* Progress until the request is complete. The victim counts. */
+/* Progress until the request is complete, or lost. The victim counts. */
 static umx_status
-finish(umx_worker *worker, const plan *p, umx_request *req, int *steps_p)
+finish(umx_worker *worker, const plan *p, umx_request *req,
+       const umx_status *lost, int *steps_p)
 {
     umx_status status;
 
-    while ((status = umx_request_status(req)) == UMX_INPROGRESS) {
+    while ((status = umx_request_status(req)) == UMX_INPROGRESS &&
+           (status = *lost) == UMX_INPROGRESS) {
         if (steps_p != NULL && *steps_p >= 0) {
             if (umx_worker_poll(worker) != 0 && (*steps_p)-- == 0) {
                 signal_oneself(p);
@@ -140,8 +158,9 @@ run(umx_worker *worker, umx_comm *comm, const plan *p, int kind, memory *m,
     umx_request *req    = NULL;
     umx_status   status = post(comm, p, kind, m, &req);
 
-    return (status == UMX_INPROGRESS) ? finish(worker, p, req, steps_p) :
-                                        status;
+    return (status == UMX_INPROGRESS) ?
+               finish(worker, p, req, &m->lost, steps_p) :
+               status;
 }
 
 static umx_comm *
@@ -160,7 +179,8 @@ join(umx_worker *worker, const plan *p)
         .timeout_ns   = 30 * SECOND_NS,
         .heartbeat_ns = HEARTBEAT_MS * SECOND_NS / 1000,
     };
-    umx_request *req = NULL;
+    umx_request *req  = NULL;
+    umx_status   none = UMX_INPROGRESS; /* nothing is lost here */
     umx_comm    *comm;
     umx_status   status;
 
@@ -181,7 +201,7 @@ join(umx_worker *worker, const plan *p)
     params.root_len = len;
     status          = umx_comm_create(worker, &params, &how, &comm, &req);
     if (status == UMX_INPROGRESS) {
-        status = finish(worker, p, req, NULL);
+        status = finish(worker, p, req, &none, NULL);
     }
     if (status != UMX_OK) {
         fprintf(stderr, "rank %d: %s\n", p->rank, umx_comm_reason(comm));
@@ -207,6 +227,7 @@ run_rank(const char *arg)
         return 2;
     }
     is_victim = p.rank == p.victim;
+    m.lost    = UMX_INPROGRESS;
     m.send    = calloc((size_t)p.size, p.len);
     m.recv    = calloc((size_t)p.size, p.len);
     for (int i = 0; i < p.size; i++) {
