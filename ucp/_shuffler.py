@@ -84,7 +84,8 @@ class Shuffler(_ext.Shuffler):
             ``partition % comm.size``.
         budget: bytes of memory. One half is for chunks that were inserted and are
             not released, one for chunks that have come, views not counted, and
-            are not extracted. None: no limit.
+            are not extracted. Chunks of up to 1 KiB that have come are counted,
+            but always stay in memory. None: no limit.
         peer_credit: bytes that are read from one rank at a time; None: 64 MiB.
         spill_dir: a directory for a file, which has no name, of what the budget
             does not hold. None: inserts are not limited, and what comes waits
@@ -157,8 +158,8 @@ class Shuffler(_ext.Shuffler):
         Raises:
             UCXCloseError: the shuffle was over before the owner released the
                 chunk, and it may still read the memory.
-            UCXIOError: the spill file cannot grow; nothing was inserted.
-            UCXInvalidParam: ``insert_finished()`` was called for the partition.
+            UCXError: the spill file cannot grow, and nothing was inserted; or
+                ``insert_finished()`` was called for the partition.
             ValueError: there is no such partition.
         """
         self._check_partition(partition)
@@ -179,8 +180,8 @@ class Shuffler(_ext.Shuffler):
             Its number; None: every one has been given.
 
         Raises:
-            UCXExceedsLimit: the budget holds no more until others are extracted.
-            UCXIOError: the same, and the spill file cannot grow.
+            UCXError: the budget holds no more until others are extracted; and the
+                spill file, if there is one, cannot grow.
             ValueError: it is not this rank's.
         """
         if partition is not None:

@@ -193,6 +193,11 @@ umi_chunk_landed(umx_shuffle_chunk *chunk)
         break;
     case UMX_CHUNK_COPIED:
         sh->info.copied += chunk->len;
+        if (chunk->data == chunk->bytes) {
+            chunk->is_counted = true;
+            sh->held_small += chunk->len;
+            umi_note_held(sh);
+        }
         break;
     case UMX_CHUNK_SPILLED:
         sh->info.spilled_in += (chunk->source != sh->rank) ? chunk->len : 0;
@@ -235,6 +240,20 @@ umi_chunk_new(umx_shuffler *sh, uint32_t number, int source, size_t extra)
     return chunk;
 }
 
+/* The budget does not count it any more. */
+static void
+uncount(umx_shuffle_chunk *chunk)
+{
+    umx_shuffler *sh   = chunk->sh;
+    size_t       *held = (chunk->data == chunk->bytes) ? &sh->held_small :
+                                                         &sh->held_in;
+
+    if (chunk->is_counted) {
+        chunk->is_counted = false;
+        *held -= chunk->len;
+    }
+}
+
 /* Nobody reads it any more. */
 static void
 free_chunk(umx_shuffle_chunk *chunk)
@@ -242,9 +261,7 @@ free_chunk(umx_shuffle_chunk *chunk)
     umx_shuffler *sh = chunk->sh;
 
     umi_node_remove(&chunk->node);
-    if (chunk->is_counted) {
-        sh->held_in -= chunk->len;
-    }
+    uncount(chunk);
     if (chunk->key != NULL) {
         umi_key_put(chunk->key);
     }
@@ -346,10 +363,7 @@ umx_shuffler_extract(umx_shuffler *sh, uint32_t number,
          chunk                    = chunk->next) {
         chunk->is_extracted = true;
         chunks[count++]     = chunk;
-        if (chunk->is_counted) {
-            chunk->is_counted = false;
-            sh->held_in -= chunk->len;
-        }
+        uncount(chunk);
     }
     qsort(chunks, count, sizeof(*chunks), compare);
     partition->first = partition->last = NULL;

@@ -18,7 +18,7 @@ umi_key_put(umi_peer_key *key)
 void
 umi_note_held(umx_shuffler *sh)
 {
-    size_t held = sh->held_in + sh->held_out;
+    size_t held = sh->held_in + sh->held_small + sh->held_out;
 
     if (held > sh->info.most_held) {
         sh->info.most_held = held;
@@ -30,11 +30,12 @@ umi_note_held(umx_shuffler *sh)
 static umx_status
 get_room(umx_shuffle_chunk *chunk)
 {
-    umx_shuffler *sh = chunk->sh;
+    umx_shuffler *sh   = chunk->sh;
+    size_t        held = sh->held_in + sh->held_small;
     int           error;
 
     if (sh->held_in == 0 ||
-        (sh->held_in <= sh->budget && chunk->len <= sh->budget - sh->held_in)) {
+        (held <= sh->budget && chunk->len <= sh->budget - held)) {
         chunk->data = malloc(chunk->len);
         if (chunk->data == NULL) {
             return UMX_ERR_NO_MEMORY;

@@ -123,6 +123,7 @@ struct umx_shuffler {
     size_t             budget; /* for either way; SIZE_MAX: no limit */
     size_t             peer_credit;
     size_t             held_in;
+    size_t             held_small; /* of chunks that came in a message */
     size_t             held_out;
     umx_status         shortage; /* why the last chunk could not be read */
     int                error;    /* errno of it */

@@ -404,7 +404,7 @@ umx_shuffler_query(umx_shuffler *sh, umx_shuffler_info *info)
 {
     UMI_SHUFFLER_LOCK(sh);
     *info              = sh->info;
-    info->held         = sh->held_in + sh->held_out;
+    info->held         = sh->held_in + sh->held_small + sh->held_out;
     info->num_owned    = sh->num_owned;
     info->num_complete = sh->num_complete;
 }

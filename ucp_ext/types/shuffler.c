@@ -306,7 +306,7 @@ shuffler_dealloc(PyObject *op)
 PyDoc_STRVAR(finished_doc,
              "insert_finished($self, partition=None, /)\n--\n\n"
              "Say that this rank inserts nothing more into `partition`, or\n"
-             "into any. A second call for a partition raises UCXInvalidParam.");
+             "into any. A second call for a partition raises UCXError.");
 
 static PyObject *
 insert_finished(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
