@@ -105,10 +105,17 @@ class PandasJoin:
         return importlib.import_module(self._module).concat(found, ignore_index=True)
 
     def _frame(self, table: Any) -> Any:
-        return table.to_pandas()
+        """A copy: pandas keeps views, also in what it merges."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        copy = pa.ipc.open_stream(sink.getvalue()).read_all()
+        return copy.to_pandas(types_mapper=_nullable_types(copy).get)
 
     def _filter(self, first: Any, second: Any, spec: JoinSpec) -> Any:
-        there = "__is_there"
+        there = max([*first.columns, ""], key=len) + "+"  # no column of theirs
         names = dict(zip(spec.right_on, spec.left_on, strict=True))
         keys = second[list(spec.right_on)].drop_duplicates().rename(columns=names)
         keys[there] = True
@@ -124,6 +131,24 @@ class CudfJoin(PandasJoin):
 
     def _frame(self, table: Any) -> Any:
         return importlib.import_module(self._module).DataFrame.from_arrow(table)
+
+
+def _nullable_types(table: Any) -> dict[Any, Any]:
+    """For integers and bools with nulls: floats do not hold all of the integers."""
+    import pyarrow.types as is_type
+
+    pd = importlib.import_module("pandas")
+    found: dict[Any, Any] = {}
+    for column in table.columns:
+        kind = column.type
+        if not column.null_count:
+            continue
+        if is_type.is_integer(kind):
+            sign = "Int" if is_type.is_signed_integer(kind) else "UInt"
+            found[kind] = pd.api.types.pandas_dtype(f"{sign}{kind.bit_width}")
+        elif is_type.is_boolean(kind):
+            found[kind] = pd.BooleanDtype()
+    return found
 
 
 def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]:
@@ -147,7 +172,10 @@ def _rename(left: Any, right: Any, spec: JoinSpec) -> tuple[Any, Any, list[str]]
     return (
         left.rename_columns([longer(name, first) for name in left.column_names]),
         right.rename_columns(
-            [new.get(name) or longer(name, second) for name in right.column_names]
+            [
+                new[name] if name in new else longer(name, second)
+                for name in right.column_names
+            ]
         ),
         keys,
     )
