@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from worlds import Ranks, good_world, world
+from worlds import LIMIT, Ranks, good_world, world
 
 import ucp
 import ucp.join
+import ucp.join._run
 from ucp.join import ArrowJoin, JoinSpec
 from ucp.join._plan import choose_over_decomposition, choose_side, common_type
 from ucp.shuffle import Store
@@ -237,6 +238,46 @@ def test_names_suffixes_and_types():
     assert sorted(found["id"].to_pylist()) == [1, 2, 3, 4]
 
 
+def test_keys_without_a_name():
+    async def main(comm):
+        left, right = pa.table({"": [1]}), pa.table({"y": [1], "b": [2]})
+        if comm.rank:
+            left = right = None
+        options = {"on": None, "left_on": "", "right_on": "y"}
+        return (await join(comm, "inner", left, right, **options)).table
+
+    assert whole(good_world(2, main)).to_pydict() == {"": [1], "b": [2]}
+
+
+KEY_TYPES = {
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), pa.large_string(), "x"),
+    "dictionaries": (
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_string()),
+        "x",
+    ),
+    "no value": (pa.null(), pa.dictionary(pa.int8(), pa.string()), None),
+    "decimal": (pa.decimal256(5, 2), pa.decimal128(38, 2), decimal.Decimal("1.25")),
+}
+
+
+@pytest.mark.parametrize("case", KEY_TYPES)
+def test_keys_of_two_types(case):
+    *kinds, value = KEY_TYPES[case]
+
+    async def main(comm):
+        left, right = (pa.table({"k": pa.array([value], kind)}) for kind in kinds)
+        if case == "decimal":
+            large = pa.table({"k": pa.array([decimal.Decimal(10**30)], kinds[1])})
+            right = pa.concat_tables([right, large])
+        if comm.rank:
+            left = right = None
+        return (await join(comm, "inner", left, right)).table
+
+    found = pa.concat_tables(good_world(2, main))
+    assert found["k"].to_pylist() == ([] if value is None else [value])
+
+
 def test_all_inputs_are_taken():
     class Stream:
         def __init__(self, table):
@@ -289,6 +330,32 @@ def test_frames_are_joined_by_pandas(how):
     )
 
 
+def test_frames_are_no_views_of_other_ranks():
+    """Or those would wait for as long as this one keeps the result."""
+    frame = pd.DataFrame({"k": [str(n) for n in range(5000)]})
+
+    async def main(comm):
+        mine = frame if comm.rank == 0 else None
+        found = await join(comm, "inner", mine, mine, strategy="shuffle")
+        await comm.barrier()
+        return found.table
+
+    found = pd.concat(good_world(2, main))
+    assert sorted(found["k"]) == sorted(frame["k"])
+
+
+@pytest.mark.parametrize("how", ["inner", "semi"])
+def test_large_integers_with_nulls_stay_integers(how):
+    frame = pd.DataFrame({"k": pd.array([2**53, 2**53 + 1, None], "Int64")})
+
+    async def main(comm):
+        mine = (frame, frame[1:]) if comm.rank == 0 else (None, None)
+        return (await join(comm, how, *mine, strategy="shuffle")).table
+
+    found = pd.concat(good_world(2, main))
+    assert sorted(found["k"].dropna()) == [2**53 + 1]
+
+
 def test_local_join_that_keeps_views_is_refused():
     class Keeps(ArrowJoin):
         def join(self, left, right, spec):
@@ -338,6 +405,75 @@ def test_what_the_budget_does_not_hold_is_spilled(tmp_path):
         assert its.spilled > 1_000_000
         assert its.most_held <= 1_000_000
     assert not any(tmp_path.iterdir())
+
+
+def test_a_copy_of_the_tables_is_never_in_memory(tmp_path):
+    class Looks(ArrowJoin):
+        def join(self, left, right, spec):
+            rows = segments_of([os.getpid()])
+            if left.num_rows:
+                seen.append(sum(int(row[3]) for row in rows))
+            return super().join(left, right, spec)
+
+    seen = []
+
+    async def main(comm):
+        table = pa.table({"k": np.arange(1_000_000)})
+        small = {"budget": 2_000_000, "spill_dir": tmp_path, "over_decomposition": 4}
+        options = {"local": Looks(), "strategy": "shuffle", **small}
+        before = sum(int(row[3]) for row in segments_of([os.getpid()]))
+        await join(comm, "inner", table, table, **options)
+        return before
+
+    before = max(good_world(2, main))
+    assert seen and max(seen) - before < 16_000_000  # of 32 MB
+
+
+def test_the_smallest_budget_is_enough(tmp_path):
+    async def main(comm):
+        left, right = big_table(comm, "a"), big_table(comm, "bb")
+        found = await join(
+            comm, "inner", left, right, budget=1, spill_dir=tmp_path, strategy="shuffle"
+        )
+        return left, right, found.table
+
+    left, right, found = map(whole, zip(*good_world(2, main), strict=True))
+    assert found.num_rows == expected("inner", left, right).num_rows
+
+
+def test_memory_is_not_given_back_while_it_is_written(monkeypatch):
+    is_inside, may_go = threading.Event(), threading.Event()
+    partition = ucp.join._run.hash_partition_to
+
+    def slow(allocate, *args):
+        def give(nbytes):
+            memory = allocate(nbytes)
+            is_inside.set()
+            assert may_go.wait(LIMIT)
+            return memory
+
+        return partition(give, *args)
+
+    monkeypatch.setattr(ucp.join._run, "hash_partition_to", slow)
+
+    async def main(comm):
+        with Store() as store:
+            task = asyncio.ensure_future(
+                join(comm, "inner", LEFT, RIGHT, strategy="shuffle", store=store)
+            )
+            await asyncio.to_thread(is_inside.wait, LIMIT)
+            threads = set(threading.enumerate())
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert store.free == 0 and store.taken != 0
+            may_go.set()
+            for thread in threads:
+                if thread.name.startswith("ucp.join"):
+                    await asyncio.to_thread(thread.join)
+            assert store.free != 0 and store.taken == 0
+
+    good_world(1, main)
 
 
 def test_a_store_gives_its_memory_again():
@@ -472,6 +608,43 @@ def test_a_frequent_key_is_named():
     assert " of 40000 rows of the left table have the key 42, and rank " in told[0]
 
 
+ODD_KEYS = {
+    "no UTF-8": lambda n: pa.Array.from_buffers(
+        pa.string(),
+        n,
+        [None, pa.py_buffer(np.arange(n + 1, dtype="i4")), pa.py_buffer(b"\xff" * n)],
+    ),
+    "no such date": lambda n: pa.array([2**30] * n, pa.int32()).view(pa.date32()),
+    "no such time": lambda n: pa.array([2**60] * n).view(pa.timestamp("s")),
+    "no such zone": lambda n: pa.array([7] * n).view(pa.timestamp("us", "X/Y")),
+    "half": lambda n: pa.array([np.float16(1.5)] * n, pa.float16()),
+    "uint64": lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
+    "nan": lambda n: pa.array([float("nan")] * n),
+    "extension": lambda n: pa.ExtensionArray.from_storage(
+        pa.uuid(), pa.array([b"0" * 16] * n, pa.binary(16))
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.* rows of the:ucp.exceptions.UCXWarning")
+@pytest.mark.parametrize("case", ODD_KEYS)
+def test_a_frequent_key_of_any_type_can_be_joined(case):
+    rows = 12_000
+
+    async def main(comm):
+        left = right = None
+        if comm.rank == 0:
+            array = ODD_KEYS[case](rows)
+            left, right = pa.table({"k": array}), pa.table({"k": array.slice(0, 1)})
+        found = await join(comm, "semi", left, right, strategy="shuffle")
+        return found.table.num_rows, found.statistics.skewed
+
+    ends = good_world(2, main)
+    assert sum(count for count, _ in ends) == rows
+    told = [text for _, texts in ends for text in texts]
+    assert case == "extension" or f"{rows} of {rows} rows of the left" in told[0]
+
+
 # --- the plan -----------------------------------------------------------------
 
 
@@ -529,6 +702,13 @@ def test_types_that_can_be_compared():
 LEFT = pa.table({"k": [1, 2], "a": [1, 2]})
 RIGHT = pa.table({"k": [1, 2], "b": [1, 2]})
 LISTS = pa.table({"k": [1, 2], "b": [[1], [2]]})
+
+
+class FailingStream:
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise RuntimeError("no luck")
+
+
 BAD = {
     "no such column": (
         LEFT,
@@ -573,6 +753,14 @@ BAD = {
     ),
     "seed": (LEFT, RIGHT, {"seed": -1}, ValueError, "seed is -1"),
     "budget": (LEFT, RIGHT, {"budget": 0}, ValueError, "budget is 0"),
+    "no number": (LEFT, RIGHT, {"budget": 1e6}, TypeError, "'float' object cannot"),
+    "no store": (LEFT, RIGHT, {"store": 7}, TypeError, "store must be a Store, not"),
+    "no directory": (
+        *(LEFT, RIGHT, {"budget": 1000, "spill_dir": "/no/such/directory"}),
+        *(OSError, "spill_dir, '/no/such/directory', cannot be written to"),
+    ),
+    "number too large": ({"k": [2**70]}, RIGHT, {}, OverflowError, "too large"),
+    "no stream": (FailingStream(), RIGHT, {}, ValueError, "RuntimeError: no luck"),
 }
 
 
@@ -611,7 +799,8 @@ def test_bad_input_is_the_same_error_on_all_ranks(case, everywhere):
         with pytest.raises(error, match=text):
             raise first
     else:
-        assert isinstance(first, (KeyError, TypeError, ValueError))
+        kinds = (KeyError, TypeError, ValueError, OverflowError, OSError)
+        assert isinstance(first, kinds)
         assert "rank 1" in str(first)
 
 
@@ -748,6 +937,73 @@ def test_a_join_can_be_cancelled():
     (first,), (second,) = good_world(2, main)
     assert isinstance(first, (asyncio.CancelledError, ucp.join.JoinResult)) or first
     assert isinstance(second, (ucp.exceptions.UCXRankFailed, ucp.join.JoinResult))
+
+
+def test_a_rank_that_fails_before_it_sends_is_named():
+    class Fails(ArrowJoin):
+        def join(self, left, right, spec):
+            raise RuntimeError("no such luck")
+
+    Fails.__qualname__ = "ArrowJoin"
+
+    async def main(comm):
+        local = Fails() if comm.rank else None
+        with pytest.raises((RuntimeError, ucp.UCXRankFailed)) as caught:
+            await join(comm, "inner", LEFT, RIGHT, local=local)
+        again = await join(comm, "inner", LEFT, RIGHT)
+        assert again.statistics.rows == (4, 4)
+        return (caught.value,)
+
+    (first,), (second,) = good_world(2, main)
+    assert first.rank == 1 and "RuntimeError: no such luck" in str(first)
+    assert str(second) == "no such luck"
+
+
+def test_one_join_at_a_time():
+    async def main(comm):
+        task = asyncio.ensure_future(join(comm, "inner", LEFT, RIGHT))
+        await asyncio.sleep(0)
+        with pytest.raises(ucp.UCXBusy, match=r"^a join is under way on this comm"):
+            await join(comm, "inner", LEFT, RIGHT)
+        await task
+        other = await comm.split(0)
+        async with other:
+            both = (join(c, "inner", LEFT, RIGHT) for c in (comm, other))
+            for found in await asyncio.gather(*both):
+                assert found.statistics.rows == (4, 4)
+
+    good_world(2, main)
+
+
+STALLS = """
+import pyarrow as pa
+import ucp.join
+
+async def main():
+    ucp.init(options={"TLS": "tcp"})
+    comm = await connect()
+    for rows in (4000, 8000, 16000):
+        for pieces in (1, 2, 4):
+            for share in (1, 1.3, 1.7, 2.5):
+                table = pa.table({"k": np.arange(rows)}) if comm.rank else None
+                try:
+                    await ucp.join.inner(
+                        table, table, on="k", comm=comm, strategy="shuffle",
+                        over_decomposition=pieces, budget=int(8 * rows * share),
+                    )
+                except ucp.UCXError as exc:
+                    assert "the budget holds no more" in str(exc), exc
+                await comm.barrier()
+    print("done")
+
+asyncio.run(main())
+"""
+
+
+def test_a_budget_that_is_too_small_is_an_error():
+    """Not a hang, if one side of a partition fits into it."""
+    with Ranks(2, STALLS) as ranks:
+        assert [ranks.end(rank) for rank in (0, 1)] == ["done", "done"]
 
 
 # --- the examples -------------------------------------------------------------

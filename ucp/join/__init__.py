@@ -11,13 +11,17 @@ introduction.
 
 from __future__ import annotations
 
+import operator
+import os
 import time
+import weakref
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack
 
 from .._communicator import Communicator
 from .._store import Store
+from ..exceptions import UCXBusy
 from ._local import ArrowJoin, CudfJoin, How, JoinSpec, LocalJoin, PandasJoin
 from ._plan import Call, allgather_bytes, describe, describe_error, make_plan, name_of
 from ._run import JoinRun, Memories, check_columns
@@ -58,6 +62,9 @@ Names = str | Sequence[str]
 
 _STRATEGIES = ("auto", "shuffle", "broadcast")
 
+# Communicators on which a join is under way.
+_busy: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
 
 class JoinResult(NamedTuple):
     """What a join gives on each rank.
@@ -90,11 +97,25 @@ class JoinOptions(TypedDict, total=False):
 
 
 async def _join(
+    how: How, left: Any, right: Any, *, comm: Communicator, **options: Any
+) -> JoinResult:
+    if not isinstance(comm, Communicator):
+        raise TypeError(f"comm must be a Communicator, not {type(comm).__name__}")
+    if comm in _busy:
+        raise UCXBusy("a join is under way on this communicator: split it")
+    _busy.add(comm)
+    try:
+        return await _join_alone(how, left, right, comm, **options)
+    finally:
+        _busy.discard(comm)
+
+
+async def _join_alone(
     how: How,
     left: Any,
     right: Any,
-    *,
     comm: Communicator,
+    *,
     on: Names | None = None,
     left_on: Names | None = None,
     right_on: Names | None = None,
@@ -109,9 +130,9 @@ async def _join(
 ) -> JoinResult:
     begun = time.monotonic()
     tables: list[Any] = []
+    cause: Exception | None = None
     try:
-        if budget is not None and budget < 1:
-            raise ValueError(f"budget is {budget}")
+        memories = _known_memories(budget, spill_dir, store)
         first, second = _key_names(on, left_on, right_on)
         call = Call(
             how,
@@ -119,7 +140,7 @@ async def _join(
             second,
             _two_suffixes(suffixes),
             _known_strategy(strategy),
-            over_decomposition,
+            None if over_decomposition is None else operator.index(over_decomposition),
             _known_seed(seed),
         )
         if local is None and (is_frame(left) or is_frame(right)):
@@ -132,16 +153,16 @@ async def _join(
                 check_columns(arrow, side)
             tables.append(arrow)
         mine = describe(call, name_of(local), tables)
-    except (ImportError, LookupError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever code of a table raises, too
+        cause = error
         mine = describe_error(error)
     said = await allgather_bytes(comm, mine)
-    plan = make_plan(said, comm.rank, local)
-    whole = [
-        side.schema.empty_table() if table is None else table.cast(side.schema)
-        for table, side in zip(tables, plan.sides, strict=True)
-    ]
-    run = JoinRun(comm, plan, seed, Memories(budget, spill_dir, store), begun)
-    return JoinResult(*await run.run((whole[0], whole[1])))
+    try:
+        plan = make_plan(said, comm.rank, local)
+    except Exception as error:
+        raise error from cause
+    run = JoinRun(comm, plan, call.seed, memories, begun)
+    return JoinResult(*await run.run((tables[0], tables[1])))
 
 
 def _names(value: Names, argument: str) -> tuple[str, ...]:
@@ -187,9 +208,24 @@ def _known_strategy(strategy: str) -> str:
 
 
 def _known_seed(seed: int) -> int:
+    seed = operator.index(seed)
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed is {seed}, not 0 to 2**64 - 1")
     return seed
+
+
+def _known_memories(
+    budget: int | None, spill_dir: str | PathLike[str] | None, store: Store | None
+) -> Memories:
+    if budget is not None:
+        budget = operator.index(budget)
+        if budget < 1:
+            raise ValueError(f"budget is {budget}")
+    if spill_dir is not None and not os.access(spill_dir, os.W_OK | os.X_OK):
+        raise OSError(f"spill_dir, {os.fspath(spill_dir)!r}, cannot be written to")
+    if not isinstance(store, Store | None):
+        raise TypeError(f"store must be a Store, not {type(store).__name__}")
+    return Memories(budget, spill_dir, store)
 
 
 async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinResult:
@@ -213,8 +249,9 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
         seed: of the hash: see ``ucp.shuffle.hash_partition``.
         local: joins the rows of a rank. None: ``PandasJoin`` if a table is a
             ``DataFrame``, else ``ArrowJoin``.
-        budget: bytes of memory for partitions; None: no limit. A part of it is
-            used to partition the tables in pieces.
+        budget: bytes of memory for partitions; None: no limit. The tables are
+            partitioned in pieces of an eighth of it, or of 1 MiB. Without
+            ``spill_dir`` it limits only what comes over a network.
         spill_dir: a directory for a file of what the budget does not hold.
         store: memory that is used again by the next join; None: new memory.
 
@@ -224,10 +261,12 @@ async def inner(left: Any, right: Any, **options: Unpack[JoinOptions]) -> JoinRe
     Raises:
         KeyError: a key column does not exist.
         TypeError: tables, types or keys that cannot be joined.
-        ValueError: arguments that make no sense, or differ between ranks. These
-            three are the same on all ranks, and raised before rows are sent.
-        UCXExceedsLimit: the budget does not hold the rows, and there is no
-            ``spill_dir``.
+        ValueError: arguments that make no sense, or differ between ranks.
+        OSError: ``spill_dir`` cannot be written to. These four are the same on all
+            ranks, and raised before rows are sent.
+        UCXBusy: a join is under way on the communicator.
+        UCXError: the budget does not hold what comes over a network, and there is
+            no ``spill_dir``; or the file there cannot grow.
         UCXRankFailed: a rank has failed, or its join has raised an exception.
 
     Warns:

@@ -60,7 +60,6 @@ class Plan(NamedTuple):
     num_partitions: int
     reason: str
     local: LocalJoin
-    nothing: Any  # the result of two tables without rows
 
 
 class Call(NamedTuple):
@@ -131,8 +130,12 @@ def _host() -> str:
 
 def describe_error(error: Exception) -> bytes:
     """Why this rank cannot join."""
-    text = str(error.args[0]) if error.args else ""
-    return json.dumps({"error": [type(error).__name__, text]}).encode()
+    names = [kind.__name__ for kind in type(error).__mro__]
+    name = next((name for name in names if name in _ERRORS), "ValueError")
+    text = str(error.args[0]) if name == "KeyError" and error.args else str(error)
+    if name not in names:
+        text = f"{names[0]}: {text}"
+    return json.dumps({"error": [name, text]}).encode()
 
 
 def describe(call: Call, local: str, tables: Sequence[Any]) -> bytes:
@@ -178,7 +181,8 @@ async def allgather_bytes(comm: Communicator, data: bytes) -> list[bytes]:
 # --- what follows from that ---------------------------------------------------
 
 _ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (KeyError, TypeError, ValueError, ImportError)
+    kind.__name__: kind
+    for kind in (KeyError, TypeError, ValueError, ImportError, OverflowError, OSError)
 }
 
 
@@ -186,8 +190,7 @@ def _raise_first_error(said: list[dict[str, Any]]) -> None:
     for rank, its in enumerate(said):
         if "error" in its:
             name, text = its["error"]
-            kind = _ERRORS.get(name, ValueError)
-            raise kind(f"rank {rank}: {text}")
+            raise _ERRORS[name](f"rank {rank}: {text}")
 
 
 def _check_calls(said: list[dict[str, Any]]) -> Call:
@@ -292,6 +295,12 @@ def common_type(left: Any, right: Any) -> Any:
 
     if left == right:
         return pa.int8() if is_type.is_null(left) else left
+    left, right = (
+        kind.value_type if is_type.is_dictionary(kind) else kind
+        for kind in (left, right)
+    )
+    if left == right:
+        return left
     if is_type.is_null(left) or is_type.is_null(right):
         return right if is_type.is_null(left) else left
     pair = (left, right)
@@ -304,7 +313,9 @@ def common_type(left: Any, right: Any) -> Any:
     if all(is_type.is_binary(k) or is_type.is_large_binary(k) for k in pair):
         return pa.large_binary()
     if all(map(is_type.is_decimal, pair)) and left.scale == right.scale:
-        return max(pair, key=lambda kind: (kind.bit_width, kind.precision))
+        wide = max(pair, key=lambda kind: kind.bit_width)
+        make = getattr(pa, f"decimal{wide.bit_width}")
+        return make(max(left.precision, right.precision), wide.scale)
     return None
 
 
@@ -421,10 +432,9 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
         )
     sides = _check_keys(call, (_read_side(its, 0), _read_side(its, 1)))
     spec = JoinSpec(call.how, call.left_on, call.right_on, call.suffixes)
-    empty = (sides[0].schema.empty_table(), sides[1].schema.empty_table())
     if isinstance(local, ArrowJoin):
-        check_names(*empty, spec)
-    nothing = local.join(*empty, spec)
+        left, right = (side.schema.empty_table() for side in sides)
+        check_names(left, right, spec)
     is_network = any(one["host"] != its[0]["host"] for one in its)
     nbytes = (sides[0].nbytes, sides[1].nbytes)
     side, reason = choose_side(call.how, call.strategy, nbytes, size, is_network)
@@ -432,4 +442,4 @@ def make_plan(said: Sequence[bytes], rank: int, mine: LocalJoin | None) -> Plan:
     if side is not None:
         pieces = 1
     spec = spec._replace(use_threads=_uses_threads(its, rank))
-    return Plan(spec, sides, side, pieces, pieces * size, reason, local, nothing)
+    return Plan(spec, sides, side, pieces, pieces * size, reason, local)

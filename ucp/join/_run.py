@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 from os import PathLike
@@ -21,11 +21,12 @@ from .._memory import Memory
 from .._partition import Partitions, hash_partition_to, read_partition
 from .._shuffler import Shuffler
 from .._store import Store
-from ..exceptions import UCXWarning
+from ..exceptions import UCXError, UCXWarning
 from ._plan import SIDES, Plan
 from ._statistics import JoinStatistics, PeerBytes, Span
 
 _OP_ID = int.from_bytes(b"ucp.join", "little")
+_LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _AHEAD = 2  # partitions that are taken before the one is joined that is joined now
 
 # A key is told if one rank has this share of a table's rows for it.
@@ -70,14 +71,18 @@ class JoinRun:
         self._complete_at = 0.0  # when the last partition of this rank was complete
         self._pool = ThreadPoolExecutor(1, "ucp.join")
 
-    async def run(self, tables: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
+    async def run(self, given: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
+        """Join the rows that this rank has; None: it has no table."""
         try:
-            async with self._shuffler() as shuffler:
+            shuffler, tables, nothing = self._begin(given)
+            async with shuffler:
                 if self._plan.broadcast is None:
                     parts = await self._shuffle(shuffler, tables)
                 else:
                     parts = await self._broadcast(shuffler, tables)
-                result = self._plan.local.concat([self._plan.nothing, *parts])
+                result = await self._in_thread(
+                    lambda: self._plan.local.concat([nothing, *parts])
+                )
                 begun = self._now()
                 await asyncio.gather(*(one for _, its in self._lent for one in its))
                 self._add_span("release", begun)
@@ -86,7 +91,31 @@ class JoinRun:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._give_back()
 
-    def _shuffler(self) -> Shuffler:
+    def _begin(self, given: tuple[Any, Any]) -> tuple[Shuffler, tuple[Any, Any], Any]:
+        """The shuffler, whole tables, and the result of tables without rows."""
+        memories = self._memories
+        try:
+            left, right = (
+                side.schema.empty_table() if table is None else table.cast(side.schema)
+                for table, side in zip(given, self._plan.sides, strict=True)
+            )
+            nothing = self._plan.local.join(
+                left.schema.empty_table(), right.schema.empty_table(), self._plan.spec
+            )
+            shuffler = self._shuffler(memories.budget, memories.spill_dir)
+        except BaseException as exc:
+            # The other ranks wait for this one, unless its shuffler has failed.
+            if not isinstance(exc, UCXError):
+                with suppress(Exception):
+                    self._shuffler().abort(reason_of(exc))
+            raise
+        return shuffler, (left, right), nothing
+
+    def _shuffler(
+        self,
+        budget: int | None = None,
+        spill_dir: str | PathLike[str] | None = None,
+    ) -> Shuffler:
         count = self._plan.num_partitions
         sides = 1 if self._plan.broadcast is not None else 2
         return Shuffler(
@@ -94,8 +123,8 @@ class JoinRun:
             _OP_ID,
             sides * count,
             owners=[p % count % self._comm.size for p in range(sides * count)],
-            budget=self._memories.budget,
-            spill_dir=self._memories.spill_dir,
+            budget=budget,
+            spill_dir=spill_dir,
             progress=self._on_progress,
         )
 
@@ -109,6 +138,9 @@ class JoinRun:
         sending = asyncio.ensure_future(self._send(shuffler, tables))
         try:
             return await self._join_all(shuffler)
+        except BaseException as exc:
+            shuffler.abort(reason_of(exc))  # and not that sending was cancelled
+            raise
         finally:
             sending.cancel()  # unless it has ended
             await _ended(sending)
@@ -140,6 +172,7 @@ class JoinRun:
         count = self._plan.num_partitions
         for side, table in enumerate(tables):
             for piece in self._pieces(table):
+                self._reuse()
                 parts = await self._partition(side, piece, count)
                 for p in range(count):
                     self._insert(shuffler, side * count + p, p, parts)
@@ -156,11 +189,19 @@ class JoinRun:
         def work() -> Partitions:
             return hash_partition_to(allocate, table, on, count, self._seed)
 
+        def give_back(_: object) -> None:
+            for memory in taken:
+                self._store.put(memory)
+
+        partitioning = self._submit("partition", None, work)
         try:
-            partitions = await self._work("partition", None, work)
-        finally:
-            requests: list[Any] = []
-            self._lent += [(memory, requests) for memory in taken]
+            partitions = await asyncio.wrap_future(partitioning)
+        except BaseException:
+            # If this was cancelled, the thread still writes.
+            partitioning.add_done_callback(give_back)
+            raise
+        requests: list[Any] = []
+        self._lent += [(memory, requests) for memory in taken]
         return _Lent(side, partitions, requests)
 
     def _insert(
@@ -173,11 +214,12 @@ class JoinRun:
         self._sent[shuffler.owner(number)] += region.nbytes
 
     def _pieces(self, table: Any) -> Iterator[Any]:
-        """The table, in pieces of an eighth of the budget."""
+        """The table; with a budget in pieces of an eighth of it."""
         budget = self._memories.budget
         rows = table.num_rows
         if rows and budget is not None:
-            step = max(1, int(rows * max(1, budget // 8) / max(1, table.nbytes)))
+            nbytes = max(_LEAST_PIECE, budget // 8)
+            step = max(1, rows * nbytes // max(1, table.nbytes))
             for at in range(0, rows, step):
                 yield table.slice(at, step)
         elif rows:
@@ -189,6 +231,7 @@ class JoinRun:
         side = self._plan.broadcast
         assert side is not None
         for piece in self._pieces(tables[side]):
+            self._reuse()
             parts = await self._partition(side, piece, 1)
             for rank in range(self._comm.size):
                 self._insert(shuffler, rank, 0, parts)
@@ -212,14 +255,15 @@ class JoinRun:
         """Join each partition when both its sides are complete."""
         begun = self._now()
         count = self._plan.num_partitions
-        half: set[int] = set()
+        half: dict[int, int] = {}  # partitions with one side, and the other
         joining: list[asyncio.Future[Any]] = []
         try:
-            async for number in shuffler:
+            while (number := await _next(shuffler, half, count)) is not None:
                 p = number % count
                 if p not in half:
-                    half.add(p)
+                    half[p] = (number + count) % (2 * count)
                     continue
+                del half[p]
                 if len(joining) >= _AHEAD:
                     await joining[-_AHEAD]
                 chunks = [await shuffler.extract(side * count + p) for side in range(2)]
@@ -304,17 +348,21 @@ class JoinRun:
         self, name: str, partition: int | None, work: Callable[[], _T]
     ) -> _T:
         """Run ``work`` in the other thread, and keep when."""
-        span: list[Span] = []
+        return await asyncio.wrap_future(self._submit(name, partition, work))
 
+    def _submit(
+        self, name: str, partition: int | None, work: Callable[[], _T]
+    ) -> Future[_T]:
         def timed() -> _T:
             begun = self._now()
             found = work()
-            span.append(Span(name, begun, self._now(), partition))
+            self._spans.append(Span(name, begun, self._now(), partition))
             return found
 
-        result = await asyncio.get_running_loop().run_in_executor(self._pool, timed)
-        self._spans += span
-        return result
+        return self._pool.submit(timed)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.wrap_future(self._pool.submit(work))
 
     def _now(self) -> float:
         return time.monotonic() - self._zero
@@ -322,16 +370,18 @@ class JoinRun:
     def _add_span(self, name: str, begun: float) -> None:
         self._spans.append(Span(name, begun, self._now()))
 
+    def _reuse(self) -> None:
+        """Give back what no rank reads any more; all partitions were inserted."""
+        over = [one for one in self._lent if _is_over(one[1])]
+        self._lent = [one for one in self._lent if not _is_over(one[1])]
+        for memory, _ in over:
+            self._store.put(memory)
+
     def _give_back(self) -> None:
         """Memory that no rank reads any more is used again."""
-        for memory, requests in self._lent:
-            is_over = all(
-                request.done()
-                and not request.cancelled()
-                and request.exception() is None
-                for request in requests
-            )
-            self._store.put(memory, is_read=not is_over)
+        self._reuse()
+        for memory, _ in self._lent:
+            self._store.put(memory, is_read=True)
         self._lent.clear()
         if self._memories.store is None:
             self._store.close()
@@ -379,11 +429,40 @@ class _Lent(NamedTuple):
     requests: list[Any]
 
 
+def _is_over(requests: list[Any]) -> bool:
+    """Have all chunks been released?"""
+    return all(
+        request.done() and not request.cancelled() and request.exception() is None
+        for request in requests
+    )
+
+
 async def _ended(task: asyncio.Future[None]) -> None:
     """Wait until a task has ended, and raise what it raised, if it did."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()
+
+
+async def _next(shuffler: Shuffler, half: dict[int, int], count: int) -> int | None:
+    """The next side of a partition that is complete; None: there is no other.
+
+    Sides whose other one is missing are not extracted, so the shuffler cannot know
+    that no room will become free: the wait for a missing one says it.
+    """
+    if not half:
+        return await shuffler.wait()
+    coming = asyncio.ensure_future(shuffler.wait())
+    missing = asyncio.ensure_future(shuffler.wait(next(iter(half.values()))))
+    try:
+        await asyncio.wait([coming, missing], return_when=asyncio.FIRST_COMPLETED)
+        if not coming.done():
+            await missing
+        return await coming
+    finally:
+        coming.cancel()
+        missing.cancel()
+        await asyncio.gather(coming, missing, return_exceptions=True)
 
 
 def _is_empty(how: str, chunks: list[list[Chunk]]) -> bool:
@@ -421,21 +500,35 @@ def _views_one(table: Any, chunks: Iterable[Chunk]) -> bool:
 
 def _frequent_key(keys: Any, least: float) -> tuple[str, int] | None:
     """A key that at least as many rows have, and how many."""
-    step = max(1, keys.num_rows // _SAMPLE)
-    sample = keys.take(list(range(0, keys.num_rows, step))).to_pylist()
-    (row, count) = Counter(tuple(row.values()) for row in sample).most_common(1)[0]
-    if count * keys.num_rows < 0.8 * least * len(sample):
-        return None
-    import pyarrow.compute as pc
+    import pyarrow as pa
 
-    mask = None
-    for column, value in zip(keys.columns, row, strict=True):
-        its = pc.is_null(column) if value is None else pc.equal(column, value)
-        mask = its if mask is None else pc.and_kleene(mask, its)
-    exact = pc.sum(mask).as_py() or 0
+    try:
+        step = max(1, keys.num_rows // _SAMPLE)
+        sample = _count_rows(keys.take(list(range(0, keys.num_rows, step))))
+        if sample[1] * step < 0.8 * least:
+            return None
+        row, exact = _count_rows(keys)
+    except pa.ArrowException:  # Arrow does not group by every type
+        return None
     if exact < least:
         return None
-    return ", ".join(map(repr, row)), exact
+    return ", ".join(_show(column[0]) for column in row.columns), exact
+
+
+def _count_rows(keys: Any) -> tuple[Any, int]:
+    """The most frequent row, as a table, and how many there are of it."""
+    names = [str(number) for number in range(keys.num_columns)]
+    groups = keys.rename_columns(names).group_by(names, use_threads=False)
+    counts = groups.aggregate([([], "count_all")])
+    most = counts.sort_by([("count_all", "descending")]).slice(0, 1)
+    return most.select(names), most["count_all"][0].as_py()
+
+
+def _show(value: Any) -> str:
+    try:
+        return repr(value.as_py())
+    except Exception:  # Python has no such date, or the string is no UTF-8
+        return f"of type {value.type}"
 
 
 def check_columns(table: Any, side: str) -> None:
