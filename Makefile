@@ -74,6 +74,7 @@ HEAPS    = 100000
 WAITS    = 1000000
 COMMS    = 1000
 SHUFFLES = 10000
+JOINS    = 1000
 PROGRAMS = 3000
 CHAOS    = 20
 ORACLE   = 100000
@@ -85,7 +86,8 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	    for what in "connects $(CONNECTS)" "messages $(MESSAGES)" \
 	            "cancels $(CANCELS)" "kills $(KILLS)" "floods $(FLOOD)" \
 	            "heaps $(HEAPS)" "waits $(WAITS)" \
-	            "communicators $(COMMS)" "shuffles $(SHUFFLES)"; do \
+	            "communicators $(COMMS)" "shuffles $(SHUFFLES)" \
+	            "joins $(JOINS)"; do \
 	        echo "soak $$what $$transport"; \
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \

@@ -22,6 +22,7 @@ COUNTS = {
     "waits": 4000,
     "communicators": 20,
     "shuffles": 200,
+    "joins": 60,
 }
 
 

@@ -19,6 +19,7 @@ import communicators
 import connects
 import floods
 import heaps
+import joins
 import kills
 import messages
 import pools
@@ -39,10 +40,15 @@ _SUBJECTS = {
     "waits": waits.run,
     "communicators": communicators.run,
     "shuffles": shuffles.run,
+    "joins": joins.run,
 }
 
 # Processes that do the same.
-_RANKS = {"communicators": communicators.RANKS, "shuffles": shuffles.RANKS}
+_RANKS = {
+    "communicators": communicators.RANKS,
+    "shuffles": shuffles.RANKS,
+    "joins": joins.RANKS,
+}
 
 
 async def soak(name, count):
