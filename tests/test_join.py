@@ -740,6 +740,10 @@ BAD = {
         *(pa.table({"k": pa.array([None], pa.month_day_nano_interval())}),) * 2,
         *({}, TypeError, "column 'k' of type month_day_nano_interval cannot be a key"),
     ),
+    "no bytes": (
+        *(pa.table({"k": pa.array([b""], pa.binary(0))}),) * 2,
+        *({}, TypeError, "the key 'k' has no bytes: its type is fixed_size_binary"),
+    ),
     "lists": (LEFT, LISTS, {}, TypeError, "right table: column 'b' has type list"),
     "null column": (LEFT, pa.table({"k": [1], "b": [None]}), {}, ValueError, "null"),
     "no table": (LEFT, 7, {}, TypeError, "right must be an Arrow table, .*, not int"),

@@ -44,7 +44,8 @@ class LocalJoin(Protocol):
     """The join of two tables in one process: an argument of every join.
 
     Its methods are called in another thread, and should release the GIL. They must
-    not return views of the tables that they were given.
+    not return views of the tables that they were given. ``len()`` of what they
+    return is the number of its rows.
     """
 
     def join(self, left: Any, right: Any, spec: JoinSpec) -> Any:

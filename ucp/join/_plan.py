@@ -332,6 +332,8 @@ def _common_integer(left: Any, right: Any) -> Any:
 
 def _check_keys(call: Call, sides: tuple[Side, Side]) -> tuple[Side, Side]:
     """The sides with keys of the same types."""
+    import pyarrow as pa
+
     types = [
         _key_types(side, names, number)
         for number, (side, names) in enumerate(
@@ -347,6 +349,8 @@ def _check_keys(call: Call, sides: tuple[Side, Side]) -> tuple[Side, Side]:
                 f"the key {left_name!r} of the left table is {left}, {right_name!r} "
                 f"of the right one {right}: they cannot be compared, cast one of them"
             )
+        if kind == pa.binary(0):  # Arrow does not find all of their pairs
+            raise TypeError(f"the key {left_name!r} has no bytes: its type is {kind}")
         for number, name in ((0, left_name), (1, right_name)):
             at = schemas[number].get_field_index(name)
             field = schemas[number].field(at).with_type(kind)
