@@ -980,24 +980,32 @@ def test_one_join_at_a_time():
 
 
 STALLS = """
-import pyarrow as pa
-import ucp.join
+import ucp.join._run
+from ucp.shuffle import Shuffler
 
 async def main():
     ucp.init(options={"TLS": "tcp"})
     comm = await connect()
-    for rows in (4000, 8000, 16000):
-        for pieces in (1, 2, 4):
-            for share in (1, 1.3, 1.7, 2.5):
-                table = pa.table({"k": np.arange(rows)}) if comm.rank else None
-                try:
-                    await ucp.join.inner(
-                        table, table, on="k", comm=comm, strategy="shuffle",
-                        over_decomposition=pieces, budget=int(8 * rows * share),
-                    )
-                except ucp.UCXError as exc:
-                    assert "the budget holds no more" in str(exc), exc
-                await comm.barrier()
+    shuffler = Shuffler(comm, 0, 2, owners=[0, 0], budget=260_000)
+    if comm.rank == 1:
+        shuffler.insert(0, bytes(100_000))
+    shuffler.insert_finished(0)
+    if comm.rank == 0:
+        assert await ucp.join._run._next(shuffler, {}, 1) == 0
+    await comm.barrier()
+    if comm.rank == 1:
+        shuffler.insert(1, bytes(60_000))
+    shuffler.insert_finished(1)
+    if comm.rank == 0:
+        try:
+            await ucp.join._run._next(shuffler, {0: 1}, 1)
+        except ucp.UCXError as exc:
+            assert "the budget holds no more" in str(exc), exc
+        await shuffler.extract(0)
+        assert await ucp.join._run._next(shuffler, {0: 1}, 1) == 1
+    await shuffler.close()
+    await comm.barrier()
+    comm.close()
     print("done")
 
 asyncio.run(main())
