@@ -30,6 +30,7 @@ enum {
     MAX_LIVE     = 16384,
     MAX_WORKERS  = 16,
     DEPTH        = 16,
+    MAX_FRAMES   = 64,
     LIMIT_S      = 30,
     IDLE_ROUNDS  = 10,  /* of a test that waits: nothing will come */
     SETTLE_MS    = 500, /* for endpoints to hear of each other's end ... */
@@ -41,10 +42,12 @@ enum {
 /* Report of a child to its parent. */
 typedef struct report {
     unsigned num_calls;
-    bool     has_failed; /* an allocation has */
-    uint64_t stacks[MAX_CALLS];
-    void    *site; /* of the one that failed */
+    bool     has_failed;         /* an allocation has */
+    void    *site;               /* of the one that failed, */
+    void    *frames[MAX_FRAMES]; /* and the way to it */
+    int      num_frames;
     char     why[256];
+    uint64_t stacks[MAX_CALLS];
 } report;
 
 typedef struct live {
@@ -62,7 +65,8 @@ static bool        is_told; /* an operation has failed, and said so */
 static uint64_t    seen[MAX_CALLS * 4];
 static size_t      num_seen;
 
-void       __sanitizer_print_stack_trace(void);
+void       __sanitizer_symbolize_pc(void *pc, const char *format, char *text,
+                                    size_t size);
 void      *nomem_malloc(size_t size);
 void      *nomem_calloc(size_t count, size_t size);
 void      *nomem_realloc(void *old, size_t size);
@@ -107,7 +111,7 @@ fails(void *site)
     }
     told->has_failed = true;
     told->site       = site;
-    __sanitizer_print_stack_trace(); /* into the log, which is seldom shown */
+    told->num_frames = backtrace(told->frames, MAX_FRAMES);
     return true;
 }
 
@@ -469,6 +473,21 @@ print_log(void)
     }
 }
 
+/* The names of frames take long to find, so only here. A transport of UCX that
+ * the child has loaded is not known to this process. */
+static void
+print_frames(void)
+{
+    char text[512];
+
+    for (int i = 0; i < told->num_frames; i++) {
+        char *pc = told->frames[i];
+
+        __sanitizer_symbolize_pc(pc - 1, "%f %S", text, sizeof(text));
+        (void)printf("    #%d %s\n", i, text);
+    }
+}
+
 /* How it ended. */
 static int
 run(const struct CMUnitTest *test, unsigned which)
@@ -479,8 +498,7 @@ run(const struct CMUnitTest *test, unsigned which)
     (void)!ftruncate(log_fd, 0);
     (void)lseek(log_fd, 0, SEEK_SET);
     memset(told, 0, offsetof(report, stacks));
-    told->why[0] = '\0';
-    fail_at      = which;
+    fail_at = which;
     (void)fflush(NULL);
     pid = fork();
     if (pid == 0) {
@@ -544,6 +562,8 @@ count(counts *all, const struct CMUnitTest *test, unsigned which, int end)
                      test->name, which,
                      (unsigned long)((char *)told->site - &__executable_start),
                      told->why[0] != '\0' ? told->why : "a sanitizer", end);
+        print_frames();
+        (void)fflush(stdout);
         print_log();
     }
 }
@@ -560,6 +580,7 @@ fail_each(counts *all, const struct CMUnitTest *test, bool is_once)
 
     if (end != 0) {
         (void)printf("%s does not pass as it is: %s\n", test->name, told->why);
+        (void)fflush(stdout);
         print_log();
         all->found++;
         return;
