@@ -36,7 +36,8 @@ UMX_API uint64_t umx_request_time_ns(const umx_request *req);
 
 /**
  * Ask what the peer is and how it fares. UMX_OK: umx_ep_peer_info_text() has
- * it. Returns as umx_ep_ping().
+ * it; UMX_ERR_NO_MEMORY: the answer has come and could not be kept. Returns as
+ * umx_ep_ping().
  */
 UMX_API UMX_MUST_CHECK umx_status umx_ep_peer_info(umx_ep              *ep,
                                                    const umx_op_params *params,

@@ -157,15 +157,17 @@ find_asked(umx_ep *ep, uint64_t token)
     return NULL;
 }
 
-static void
+static umx_status
 keep_info(umx_ep *ep, const umi_control *control)
 {
     char *text = strndup(control->u.info.text, control->u.info.text_len);
 
-    if (text != NULL) {
-        free(ep->info);
-        ep->info = text;
+    if (text == NULL) {
+        return UMX_ERR_NO_MEMORY;
     }
+    free(ep->info);
+    ep->info = text;
+    return UMX_OK;
 }
 
 void
@@ -200,7 +202,7 @@ umi_query_on_answer(umx_ep *ep, const umi_control *control)
     }
     if (req != NULL) {
         if (control->kind == UMI_INFO) {
-            keep_info(ep, control);
+            status = keep_info(ep, control);
         }
         asked_of(req)->time_ns = umi_clock_ns() - asked_of(req)->time_ns;
         umi_request_complete(req, status);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair */
+/* link: pair wrap=strndup */
 #include "pair.h"
 
 #include <stdlib.h>
@@ -17,6 +17,17 @@ enum {
     NUM_ASKS = sizeof(asks) / sizeof(*asks),
     MANY     = 100 /* more than are asked at a time */
 };
+
+char *__real_strndup(const char *text, size_t len);
+char *__wrap_strndup(const char *text, size_t len);
+
+static bool is_starved;
+
+char *
+__wrap_strndup(const char *text, size_t len)
+{
+    return is_starved ? NULL : __real_strndup(text, len);
+}
 
 static void
 op_ask(op *o, umx_ep *ep, ask_fn ask)
@@ -65,6 +76,7 @@ test_the_peer_says_what_it_is(void **state)
     pair_open(p);
     assert_null(umx_ep_peer_info_text(p->client));
     assert_int_equal(pair_ask(p, p->client, umx_ep_peer_info), UMX_OK);
+    assert_non_null(umx_ep_peer_info_text(p->client));
     text = strdup(umx_ep_peer_info_text(p->client));
     assert_non_null(text);
     snprintf(pid, sizeof(pid), "\"pid\": %ld,", (long)getpid());
@@ -76,6 +88,28 @@ test_the_peer_says_what_it_is(void **state)
     assert_int_equal(text[strlen(text) - 1], '}');
     free(text);
     assert_int_equal(pair_ask(p, p->client, umx_ep_peer_info), UMX_OK);
+}
+
+static void
+test_an_answer_that_cannot_be_kept_is_an_error(void **state)
+{
+    pair       *p = *state;
+    const char *text;
+
+    pair_open(p);
+    is_starved = true;
+    assert_int_equal(pair_ask(p, p->client, umx_ep_peer_info),
+                     UMX_ERR_NO_MEMORY);
+    is_starved = false;
+    assert_null(umx_ep_peer_info_text(p->client));
+    assert_int_equal(pair_ask(p, p->client, umx_ep_peer_info), UMX_OK);
+    text = umx_ep_peer_info_text(p->client);
+    assert_non_null(text);
+    is_starved = true;
+    assert_int_equal(pair_ask(p, p->client, umx_ep_peer_info),
+                     UMX_ERR_NO_MEMORY);
+    is_starved = false;
+    assert_ptr_equal(umx_ep_peer_info_text(p->client), text);
 }
 
 static void
@@ -178,6 +212,7 @@ test_questions_given_up_count_until_they_are_answered(void **state)
     pair_open(p);
     for (int i = 0; i < MANY; i++) {
         op_ask(&o, p->client, umx_ep_ping);
+        assert_non_null(o.req);
         umx_request_cancel(o.req);
         while (!op_is_done(&o)) { /* the server makes no progress */
             (void)umx_worker_poll(p->client_worker);
@@ -413,6 +448,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_a_ping_takes_time),
         PAIR_TEST(test_the_peer_says_what_it_is),
+        PAIR_TEST_ONCE(test_an_answer_that_cannot_be_kept_is_an_error),
         PAIR_TEST(test_info_is_cut_to_its_limit_and_stays_whole),
         cmocka_unit_test(test_memory_is_known),
         PAIR_TEST(test_both_know_who_the_other_is),
