@@ -32,7 +32,7 @@ enum {
     DEPTH        = 16,
     MAX_FRAMES   = 64,
     LIMIT_S      = 30,
-    IDLE_ROUNDS  = 10,  /* of a test that waits: nothing will come */
+    IDLE_ROUNDS  = 15,  /* of 100 ms: nothing will come; more than CALLER_MS */
     SETTLE_MS    = 500, /* for endpoints to hear of each other's end ... */
     QUIET_MS     = 50,  /* ... or until nothing has happened for so long */
     EXIT_GAVE_UP = 40,
@@ -61,7 +61,8 @@ static live        lives[MAX_LIVE];
 static umx_worker *workers[MAX_WORKERS];
 static bool        is_ending;
 static unsigned    num_idle;
-static bool        is_told; /* an operation has failed, and said so */
+static bool        is_told;     /* an operation has failed, and said so */
+static bool        is_optional; /* what the test waits for need not come */
 static uint64_t    seen[MAX_CALLS * 4];
 static size_t      num_seen;
 
@@ -196,6 +197,12 @@ void
 nomem_told(int status)
 {
     is_told = is_told || status < 0;
+}
+
+void
+nomem_optional(int is)
+{
+    is_optional = is != 0;
 }
 
 /* A posting call of a test; tests do not always look at what it returns. */
@@ -425,7 +432,7 @@ nomem_idle(void)
     if (told == NULL || !told->has_failed || ++num_idle < IDLE_ROUNDS) {
         return;
     }
-    if (!is_told && !has_untold(&num_bad) && num_bad == 0) {
+    if (!is_told && !is_optional && !has_untold(&num_bad) && num_bad == 0) {
         end_child(EXIT_FOUND, "an operation waits between endpoints that are "
                               "well");
     }

@@ -85,6 +85,14 @@ void pair_step(pair *p);
         }                        \
     } while (0)
 
+/* For what libumx does without where memory is short, as lending. */
+#define PAIR_UNTIL_OPTIONAL(p, condition) \
+    do {                                  \
+        UNIT_OPTIONAL(true);              \
+        PAIR_UNTIL(p, condition);         \
+        UNIT_OPTIONAL(false);             \
+    } while (0)
+
 /* Until all that the other side has sent so far has arrived: a message of
  * channel UINT16_MAX there and back. */
 void pair_settle(pair *p);

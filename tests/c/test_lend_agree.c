@@ -160,7 +160,7 @@ check_rendezvous(pair *p)
 static void
 until_agreed(pair *p)
 {
-    PAIR_UNTIL(p, client_agreement(p)->may_lend);
+    PAIR_UNTIL_OPTIONAL(p, client_agreement(p)->may_lend);
 }
 
 static void
@@ -228,7 +228,7 @@ open_invited_pair(pair *p)
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = keep_note;
     kept_note.kind                                = 0;
     pass(p);
-    PAIR_UNTIL(p, kept_note.kind == UMI_LEND_INVITE);
+    PAIR_UNTIL_OPTIONAL(p, kept_note.kind == UMI_LEND_INVITE);
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = note_fn;
 }
 
@@ -973,7 +973,7 @@ test_an_ask_that_comes_twice_gets_the_same_invitation(void **state)
     kept_note.kind = 0;
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = keep_note;
     umi_lend_on_ask(&p->server->base);
-    PAIR_UNTIL(p, kept_note.kind == UMI_LEND_INVITE);
+    PAIR_UNTIL_OPTIONAL(p, kept_note.kind == UMI_LEND_INVITE);
     p->client_worker->am_handlers[UMI_AM_NOTE].fn = note_fn;
     assert_memory_equal(&kept_note.u.invite, &first, sizeof(first));
     assert_int_equal(server_agreement(p)->socket.fd, fd);

@@ -29,19 +29,23 @@ unit_limit_time(void)
 
 #ifdef UNIT_NOMEM
 /* nomem.c: each test with each allocation of libumx failing; a test waits, and
- * nothing comes; an operation has told it how it ended. */
+ * nothing comes; an operation has told it how it ended; a test waits for what
+ * libumx does without where memory is short, and which so may never come. */
 int  nomem_run(const struct CMUnitTest *tests, size_t num_tests);
 void nomem_idle(void);
 void nomem_told(int status);
+void nomem_optional(int is_optional);
 
 #define UNIT_RUN(tests) nomem_run(tests, sizeof(tests) / sizeof(*(tests)))
 #define UNIT_IDLE() nomem_idle()
 #define UNIT_TOLD(s) nomem_told(s)
+#define UNIT_OPTIONAL(is) nomem_optional(is)
 #else
 #define UNIT_RUN(tests) \
     (unit_limit_time(), cmocka_run_group_tests(tests, NULL, NULL))
 #define UNIT_IDLE() ((void)0)
 #define UNIT_TOLD(s) ((void)(s))
+#define UNIT_OPTIONAL(is) ((void)(is))
 #endif
 
 #endif
