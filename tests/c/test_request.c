@@ -118,6 +118,8 @@ typedef struct echo {
     umx_ep *ep;
     int     left;
     char    byte;
+    /* UMX_OK, or how the first of the calls ended that did not go well */
+    umx_status status;
 } echo;
 
 static void post_echo(echo *e);
@@ -130,11 +132,13 @@ on_echo(umx_request *req, umx_status status, void *arg)
     umx_request *send;
 
     (void)req;
-    assert_int_equal(status, UMX_OK);
-    assert_int_equal(
-        umx_channel_send(e->ep, 0, &pair_untagged, &buffer, NULL, &send),
-        UMX_OK);
-    if (--e->left > 0) {
+    if (status == UMX_OK) {
+        status = umx_channel_send(e->ep, 0, &pair_untagged, &buffer, NULL,
+                                  &send);
+    }
+    if (status != UMX_OK) {
+        e->status = status;
+    } else if (--e->left > 0) {
         post_echo(e);
     }
 }
@@ -147,10 +151,10 @@ post_echo(echo *e)
     umx_buffer    buffer = umx_host_buffer(&e->byte, 1);
     umx_request  *req;
     umx_recv_info info;
+    umx_status status = umx_channel_recv(e->ep, 0, &pair_any, &buffer, &params,
+                                         &req, &info);
 
-    assert_int_equal(
-        umx_channel_recv(e->ep, 0, &pair_any, &buffer, &params, &req, &info),
-        UMX_INPROGRESS);
+    e->status = (status == UMX_INPROGRESS) ? UMX_OK : status;
 }
 
 static void
@@ -170,9 +174,12 @@ test_callbacks_may_post(void **state)
         assert_int_equal(pair_recv(p, p->client, 0, pair_any, &back, 1),
                          UMX_OK);
         assert_int_equal(back, i);
+        assert_int_equal(e.status, UMX_OK);
     }
     assert_int_equal(e.left, 0);
 }
+
+static umx_status destroyed_on;
 
 static void
 destroy_in_callback(umx_request *req, umx_status status, void *arg)
@@ -180,7 +187,10 @@ destroy_in_callback(umx_request *req, umx_status status, void *arg)
     pair *p = arg;
 
     (void)req;
-    assert_int_equal(status, UMX_OK);
+    destroyed_on = status;
+    if (status != UMX_OK) {
+        return; /* the endpoint is being ended by the one who destroys it */
+    }
     umx_ep_abort(p->server);
     umx_ep_destroy(p->server);
     p->server = NULL;
@@ -202,6 +212,7 @@ test_callbacks_may_destroy_their_endpoint(void **state)
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(4), "w", 1), UMX_OK);
     assert_int_equal(op_wait(p, &other), UMX_ERR_CANCELED);
     assert_null(p->server);
+    assert_int_equal(destroyed_on, UMX_OK);
 }
 
 int
