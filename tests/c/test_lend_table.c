@@ -102,9 +102,7 @@ setup(void **state)
     memset(lent, 'a', SIZE);
     memset(copy, 0, SIZE);
     table = umi_lend_table_new();
-    if (table == NULL) {
-        return -1;
-    }
+    assert_non_null(table);
     source = (umi_lend_source){.pid     = getpid(),
                                .address = (uintptr_t)table->slots,
                                .size    = UMI_LEND_SLOTS};
@@ -143,6 +141,7 @@ test_the_first_id_is_random(void **state)
     umi_lend_loan   first;
 
     (void)state;
+    assert_non_null(other);
     lend();
     assert_true(umi_lend_table_add(other, lent, SIZE, lent, &first));
     assert_int_not_equal(loan.id, first.id);
@@ -194,6 +193,7 @@ test_a_table_that_is_over_goes_with_its_last_loan(void **state)
     umi_lend_loan   first, second;
 
     (void)state;
+    assert_non_null(other);
     assert_true(umi_lend_table_add(other, lent, SIZE, lent, &first));
     assert_true(umi_lend_table_add(other, lent, SIZE, lent, &second));
     umi_lend_table_end(other);
