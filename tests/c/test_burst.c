@@ -437,6 +437,7 @@ test_a_listener_destroyed_between_open_and_accept(void **state)
     fake_break(umx_ep_handle(b->ep), UCS_ERR_CONNECTION_RESET);
     (void)umi_worker_progress(b->worker); /* the first event of the burst */
     pair_hear(server, &hello);
+    assert_non_null(server->handshake);
     prove(server, &open);
     pair_hear(server, &open);
     run(b);
@@ -695,6 +696,7 @@ cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o)
     fake.is_pending = true;
     fake.is_wedged  = true;
     give_kind(b, kind, seq, bytes, LARGE, true);
+    assert_false(op_is_done(o));
     umx_request_cancel(o->req);
 }
 
