@@ -948,7 +948,7 @@ umx_status
 umx_comm_create(umx_worker *worker, const umx_comm_params *params,
                 const umx_op_params *op, umx_comm **comm_p, umx_request **req_p)
 {
-    __attribute__((cleanup(umi_comm_unlock)))
+    __attribute__((cleanup(umi_comm_unlock), unused))
     umx_guard *const guard  = umx_worker_lock(worker);
     umx_status       status = check_params(params);
     umi_hub         *hub;

@@ -237,8 +237,9 @@ umi_comm_unlock(umx_guard *const *guard_p)
 }
 
 /* Keep the progress thread out until the end of the block. */
-#define UMI_COMM_LOCK(comm)                                                    \
-    __attribute__((cleanup(umi_comm_unlock))) umx_guard *const umi_comm_lock = \
+#define UMI_COMM_LOCK(comm)                           \
+    __attribute__((cleanup(umi_comm_unlock), unused)) \
+    umx_guard *const umi_comm_lock =                  \
         umx_worker_lock((comm)->group->hub->worker)
 
 umx_comm *umi_comm_new(umi_group *group, const char *name);

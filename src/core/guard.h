@@ -74,14 +74,14 @@ umi_guard_enter(umi_guard *guard)
 }
 
 /* Hold the lock of `worker` until the end of the block. */
-#define UMI_GUARD(worker)                     \
-    __attribute__((cleanup(umi_guard_leave))) \
+#define UMI_GUARD(worker)                             \
+    __attribute__((cleanup(umi_guard_leave), unused)) \
     umi_guard *const umi_guard_of_call = umi_guard_enter((worker)->guard)
 
 /* The same of what outlives its worker: `worker` may be NULL. */
-#define UMI_GUARD_IF_ANY(worker)              \
-    __attribute__((cleanup(umi_guard_leave))) \
-    umi_guard *const umi_guard_of_call =      \
+#define UMI_GUARD_IF_ANY(worker)                      \
+    __attribute__((cleanup(umi_guard_leave), unused)) \
+    umi_guard *const umi_guard_of_call =              \
         umi_guard_enter((worker) != NULL ? (worker)->guard : NULL)
 
 /* A number of the calling thread's, not 0; no call where the compiler knows. */

@@ -170,8 +170,8 @@ umi_shuffler_unlock(umx_guard *const *guard_p)
 }
 
 /* Keep the progress thread out until the end of the block. */
-#define UMI_SHUFFLER_LOCK_OF(worker)              \
-    __attribute__((cleanup(umi_shuffler_unlock))) \
+#define UMI_SHUFFLER_LOCK_OF(worker)                      \
+    __attribute__((cleanup(umi_shuffler_unlock), unused)) \
     umx_guard *const umi_shuffler_lock = umx_worker_lock(worker)
 #define UMI_SHUFFLER_LOCK(sh) UMI_SHUFFLER_LOCK_OF((sh)->worker)
 
