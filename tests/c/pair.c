@@ -469,6 +469,7 @@ op_message_recv(op *o, umx_message *message, void *data, size_t len)
     umx_op_params params = op_params(o);
     umx_buffer    buffer = umx_host_buffer(data, len);
 
+    assert_non_null(message);
     op_posted(o, umx_message_recv(&message, &buffer, &params, &o->req));
     o->message = message;
 }

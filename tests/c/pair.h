@@ -142,6 +142,14 @@ op_is_done(const op *o)
     return o->req == NULL;
 }
 
+/* Cancel what must be in progress. */
+static inline void
+op_cancel(umx_request *req)
+{
+    assert_non_null(req);
+    umx_request_cancel(req);
+}
+
 /* Progress until `o` is done; its status. */
 umx_status op_wait(pair *p, op *o);
 

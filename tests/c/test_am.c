@@ -196,7 +196,7 @@ cancel_other(umx_request *req, umx_status status, void *arg)
 
     (void)req;
     assert_int_equal(status, UMX_OK);
-    umx_request_cancel(other->req);
+    op_cancel(other->req);
 }
 
 /* Two messages have both arrived when the first one is reported. */
@@ -382,7 +382,7 @@ test_a_cancelled_receive_leaves_the_message(void **state)
     pair_open(p);
     op_am_recv(&got, p->server, ID);
     assert_int_equal(got.status, UMX_INPROGRESS);
-    umx_request_cancel(got.req);
+    op_cancel(got.req);
     assert_int_equal(op_wait(p, &got), UMX_ERR_CANCELED);
     op_am_send(&sent, p->client, ID, "h", 1, "a", 1);
     assert_int_equal(op_wait(p, &sent), UMX_OK);

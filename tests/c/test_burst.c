@@ -269,7 +269,7 @@ test_a_landing_receive_cancelled_while_closing(void **state)
     (void)umx_worker_poll(b->worker);
     assert_int_equal(b->ep->num_landing, 1);
     op_close(&close_op, b->ep, SECOND_NS);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     run(b);
     assert_int_equal(o.calls, 1);
     assert_int_equal(o.status, UMX_ERR_CANCELED);
@@ -697,7 +697,7 @@ cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o)
     fake.is_wedged  = true;
     give_kind(b, kind, seq, bytes, LARGE, true);
     assert_false(op_is_done(o));
-    umx_request_cancel(o->req);
+    op_cancel(o->req);
 }
 
 /* A receive was cancelled while bytes landed, and UCX keeps them when the peer

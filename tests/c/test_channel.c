@@ -592,8 +592,8 @@ test_a_cancelled_receive_takes_nothing(void **state)
     pair_open(p);
     op_recv(&cancelled, p->server, 0, pair_any, &byte, 1);
     op_recv(&kept, p->server, 0, pair_any, &other, 1);
-    umx_request_cancel(cancelled.req);
-    umx_request_cancel(cancelled.req); /* idempotent */
+    op_cancel(cancelled.req);
+    op_cancel(cancelled.req); /* idempotent */
     assert_int_equal(cancelled.calls, 0);
     send_byte(p, pair_tag(1), 'k');
     assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
@@ -611,7 +611,7 @@ test_a_cancelled_recv_message_takes_nothing(void **state)
 
     pair_open(p);
     op_recv_message(&o, p->server, 0, pair_any);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
     send_byte(p, pair_tag(1), 'k');
     assert_int_equal(recv_byte(p, pair_any), 'k');
@@ -737,7 +737,7 @@ test_cancel_of_a_landing_receive_keeps_the_message(void **state)
     pair_open(p);
     start_landing(p, &send_op, &first, out, in, MIB);
     assert_int_equal(umx_ep_recv_count(p->server), 1);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     assert_int_equal(umx_ep_recv_count(p->server), 0);
     send_byte(p, pair_tag(2), 'z');
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
@@ -768,7 +768,7 @@ test_a_landing_message_can_be_claimed(void **state)
     assert_non_null(again);
     pair_open(p);
     start_landing(p, &send_op, &first, out, in, MIB);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     op_recv(&claimant, p->server, 0, pair_any, again, MIB);
     assert_int_equal(claimant.status, UMX_INPROGRESS);
     op_recv(&behind, p->server, 0, pair_any, &byte, 1);
@@ -798,10 +798,10 @@ test_a_cancelled_claimant_passes_the_message_on(void **state)
     assert_non_null(again);
     pair_open(p);
     start_landing(p, &send_op, &first, out, in, MIB);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     op_recv(&claimant, p->server, 0, pair_any, again, MIB);
     op_recv_message(&next, p->server, 0, pair_any);
-    umx_request_cancel(claimant.req);
+    op_cancel(claimant.req);
     assert_int_equal(op_wait(p, &claimant), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &next), UMX_OK);
@@ -829,7 +829,7 @@ test_a_claimant_can_be_too_small(void **state)
     assert_non_null(in);
     pair_open(p);
     start_landing(p, &send_op, &first, out, in, MIB);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     op_recv(&claimant, p->server, 0, pair_any, &byte, 1);
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &claimant), UMX_ERR_MESSAGE_TRUNCATED);
@@ -856,7 +856,7 @@ test_cancel_of_a_landing_message_recv(void **state)
     op_recv_message(&taken, p->server, 0, pair_any);
     op_message_recv(&landing, taken.message, in, MIB);
     assert_int_equal(landing.status, UMX_INPROGRESS);
-    umx_request_cancel(landing.req);
+    op_cancel(landing.req);
     assert_int_equal(op_wait(p, &landing), UMX_ERR_CANCELED);
     memset(in, 0, MIB);
     op_recv(&again, p->server, 0, pair_any, in, MIB);
@@ -881,7 +881,7 @@ test_cancel_of_a_posted_send_waits_for_ucx(void **state)
     fill_pattern(out, MIB, 2);
     op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
     assert_int_equal(send_op.status, UMX_INPROGRESS);
-    umx_request_cancel(send_op.req);
+    op_cancel(send_op.req);
     pair_settle(p);
     assert_int_equal(send_op.calls, 0);
     op_recv(&recv_op, p->server, 0, pair_any, in, MIB);

@@ -242,7 +242,7 @@ test_a_second_close_waits_for_the_first(void **state)
     op_close(&second, p->client, 0);
     op_close(&cancelled, p->client, 0);
     assert_int_equal(second.status, UMX_INPROGRESS);
-    umx_request_cancel(cancelled.req);
+    op_cancel(cancelled.req);
     assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &first), UMX_OK);
     assert_int_equal(op_wait(p, &second), UMX_OK);
@@ -561,7 +561,7 @@ test_abort_under_a_claimed_message(void **state)
     op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
     pair_settle(p);
     op_recv(&first, p->server, 0, pair_any, in, MIB);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     op_recv(&claimant, p->server, 0, pair_any, other, MIB);
     umx_ep_abort(p->server);
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);

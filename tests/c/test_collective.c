@@ -642,7 +642,7 @@ test_cancelling_one_revokes(void **state)
         job_posted(&jobs[r], umx_barrier(w->comms[r], &params, &req), &req);
     }
     assert_non_null(jobs[0].req);
-    umx_request_cancel(jobs[0].req);
+    op_cancel(jobs[0].req);
     world_wait(w, jobs, 2, UMX_ERR_RANK_FAILED);
     expect_reason(w, 1, "cancelled by rank 0");
     for (int i = 0; i < 10; i++) {

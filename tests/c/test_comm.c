@@ -152,7 +152,7 @@ test_a_cancelled_receive_takes_nothing(void **state)
 
     world_open(w, 2);
     recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, in, sizeof(in), &r);
-    umx_request_cancel(r.j.req);
+    op_cancel(r.j.req);
     assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);
     send_to(w, 0, 1, 1, "message", 8, &sent);
     recv_from(w, 1, 0, 1, UINT64_MAX, in, sizeof(in), &r);
@@ -177,7 +177,7 @@ test_a_receive_cancelled_while_bytes_come(void **state)
     }
     recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r);
     if (r.j.req != NULL) {
-        umx_request_cancel(r.j.req);
+        op_cancel(r.j.req);
     }
     if (world_wait_one(w, &r.j) == UMX_ERR_CANCELED) {
         memset(in, 0, LARGE);
@@ -261,7 +261,7 @@ test_a_cancelled_receive_does_not_let_others_overtake(void **state)
     if (first.j.req != NULL) {
         umx_comm_status found;
 
-        umx_request_cancel(first.j.req);
+        op_cancel(first.j.req);
         assert_int_equal(
             umx_comm_iprobe(w->comms[1], UMX_ANY_SOURCE, 0, 0, &found), UMX_OK);
         assert_int_equal(found.tag, 1);
@@ -595,7 +595,7 @@ test_a_send_to_one_that_is_lost_is_cancelled(void **state)
     char    byte;
 
     lose_each_other(w, &r, &j, &byte);
-    umx_request_cancel(j.req);
+    op_cancel(j.req);
     assert_int_equal(world_wait_one(w, &j), UMX_ERR_CANCELED);
     umx_comm_close(w->comms[1]);
     assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);

@@ -300,7 +300,7 @@ test_destroyed_while_ranks_gather(void **state)
             umx_comm_destroy(w->comms[count % 3]);
             w->comms[count % 3] = NULL;
         } else if (jobs[count % 3].req != NULL) {
-            umx_request_cancel(jobs[count % 3].req);
+            op_cancel(jobs[count % 3].req);
         }
         steps(w, 10);
         for (int i = 0; i < 3; i++) {
@@ -425,11 +425,11 @@ test_cancelled_at_each_moment(void **state)
         }
         steps(w, moment / 6);
         if (sent[0].req != NULL) {
-            umx_request_cancel(sent[0].req);
+            op_cancel(sent[0].req);
         }
         if (moment % 3 != 0 && r[0].j.req != NULL) {
-            umx_request_cancel(r[0].j.req);
-            umx_request_cancel(r[0].j.req);
+            op_cancel(r[0].j.req);
+            op_cancel(r[0].j.req);
         }
         send_to(w, 0, 1, 2, data, 1, &sent[1]);
         recv_from(w, 1, 0, 2, UINT64_MAX, data, 1, &r[1]);
@@ -487,7 +487,7 @@ test_a_collective_cancelled_at_each_moment(void **state)
         }
         steps(w, moment);
         if (jobs[moment % 3].req != NULL) {
-            umx_request_cancel(jobs[moment % 3].req);
+            op_cancel(jobs[moment % 3].req);
         }
         for (int i = 0; i < 3; i++) {
             umx_status status = world_wait_one(w, &jobs[i]);

@@ -263,7 +263,7 @@ test_a_waiting_send_can_be_cancelled(void **state)
     for (int i = 0; i < SENDS; i++) {
         op_send(&sends[i], p->client, 0, pair_tag((uint64_t)i), "x", 1);
     }
-    umx_request_cancel(sends[6].req);
+    op_cancel(sends[6].req);
     assert_int_equal(sends[6].calls, 0);
     assert_int_equal(op_wait(p, &sends[6]), UMX_ERR_CANCELED);
     for (int i = 0; i < SENDS; i++) {

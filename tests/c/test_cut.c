@@ -389,7 +389,7 @@ test_a_lost_message_returns_from_no_cancelled_receive(void **state)
     umi_worker_run_events(p->server_worker);
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_FAILED);
     if (!op_is_done(&first)) {
-        umx_request_cancel(first.req);
+        op_cancel(first.req);
     }
     op_recv(&second, p->server, 0, pair_any, in, LEN);
     assert_int_equal(op_wait(p, &second), UMX_ERR_CONNECTION_RESET);

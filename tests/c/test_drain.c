@@ -39,7 +39,7 @@ test_drain_waits_until_little_is_left(void **state)
     op_drain(&all, p->client, 0);
     op_drain(&some, p->client, 2 * MIB);
     op_drain(&cancelled, p->client, 0);
-    umx_request_cancel(cancelled.req);
+    op_cancel(cancelled.req);
     assert_int_equal(op_wait(p, &cancelled), UMX_ERR_CANCELED);
     assert_int_equal(pair_recv(p, p->server, 0, pair_any, data, MIB), UMX_OK);
     assert_int_equal(op_wait(p, &some), UMX_OK);

@@ -313,7 +313,7 @@ recv_tags(life *l, umx_ep *ep)
                                  &o->req, &o->info);
         posted(l);
         if (i == 2 && o->status == UMX_INPROGRESS) {
-            umx_request_cancel(o->req);
+            op_cancel(o->req);
         }
     }
 }
@@ -381,7 +381,7 @@ recv_all_kinds(life *l, umx_ep *ep)
     op_recv(landing, ep, 0, pair_tag(6), l->buffers[6], LARGE);
     posted(l);
     if (landing->status == UMX_INPROGRESS) {
-        umx_request_cancel(landing->req);
+        op_cancel(landing->req);
     }
     op_recv(next_op(l), ep, 0, pair_tag(6), l->buffers[7], LARGE);
     posted(l);

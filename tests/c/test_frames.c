@@ -595,7 +595,7 @@ cancel_after(pair *p, const shape *s, unsigned steps)
     }
     was_pending = !op_is_done(&recvs[0]);
     if (was_pending) {
-        umx_request_cancel(recvs[0].req);
+        op_cancel(recvs[0].req);
         frames_recv(&recvs[1], p->server, 0, &got[1]);
         assert_int_equal(op_wait(p, &recvs[0]), UMX_ERR_CANCELED);
         memory_free(&got[0]);
@@ -669,7 +669,7 @@ test_a_message_goes_back_while_another_is_open(void **state)
             assert_int_equal(recvs[0].status, UMX_OK);
             umx_message_unrecv_frames(recvs[0].message, got[0].buffers);
         } else {
-            umx_request_cancel(recvs[0].req);
+            op_cancel(recvs[0].req);
             PAIR_UNTIL(p, op_is_done(&recvs[0]));
         }
         memory_free(&got[0]);
@@ -717,7 +717,7 @@ test_a_send_that_waits_is_withdrawn(void **state)
     for (unsigned i = 0; i < 3; i++) {
         send_message(p, &sends[i], &sent[i], 0, &s, "", i);
     }
-    umx_request_cancel(sends[1].req); /* the message's head has been posted */
+    op_cancel(sends[1].req); /* the message's head has been posted */
     pair_settle(p);
     assert_false(op_is_done(&sends[1]));
     frames_recv(&recv, p->server, 0, &got);

@@ -307,7 +307,7 @@ test_a_cancelled_receive_with_gaps_loses_nothing(void **state)
         recv_buffer(&receiving, p, &to);
         pair_step(p); /* the bytes may be here, landing or on their way */
         if (receiving.req != NULL) {
-            umx_request_cancel(receiving.req);
+            op_cancel(receiving.req);
             assert_int_equal(op_wait(p, &receiving), UMX_ERR_CANCELED);
         } else {
             assert_int_equal(

@@ -389,7 +389,7 @@ test_a_cancelled_send_is_lent_until_it_is_over(void **state)
 
     open_lending_pair(p);
     lend(p, &send_op);
-    umx_request_cancel(send_op.req);
+    op_cancel(send_op.req);
     pair_settle(p);
     assert_false(op_is_done(&send_op));
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);

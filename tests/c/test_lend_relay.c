@@ -320,7 +320,7 @@ until_owner_lends(void)
     }
     UNIT_OPTIONAL(false);
     if (!op_is_done(&o)) {
-        umx_request_cancel(o.req);
+        op_cancel(o.req);
         UNTIL(op_is_done(&o));
     }
 }

@@ -315,7 +315,7 @@ test_tagged_receives_pass_it_too(void **state)
     assert_ptr_equal(fake.memh, l.ucp);
     umx_memh_release(l.memh);
     assert_true(l.ucp == l.memh->ucp); /* alive */
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
     fake.is_pending = false;
 }
@@ -357,7 +357,7 @@ test_a_send_keeps_the_registration(void **state)
         assert_int_equal(sends[i](p, &buf, &o), UMX_INPROGRESS);
         umx_memh_release(w.memh);
         assert_int_equal(w.frees, 0);
-        umx_request_cancel(o.req); /* UCX has it */
+        op_cancel(o.req); /* UCX has it */
         assert_int_equal(w.frees, 0);
         assert_int_equal(op_wait(p, &o), UMX_OK);
         assert_int_equal(w.frees, 1);
@@ -378,7 +378,7 @@ test_a_receive_that_waits_keeps_it(void **state)
     start_recv(p, &buf, &o);
     umx_memh_release(w.memh);
     assert_int_equal(w.frees, 0);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
     assert_int_equal(w.frees, 1);
     fake.is_pending = false;
@@ -400,7 +400,7 @@ test_a_cancelled_landing_keeps_it(void **state)
     fake.is_wedged = true;
     (void)umx_worker_poll(p->client_worker);
     assert_ptr_equal(fake.memh, w.memh->ucp);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     umx_memh_release(w.memh);
     (void)umx_worker_poll(p->client_worker);
     assert_int_equal(w.frees, 0);

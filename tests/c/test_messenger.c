@@ -685,7 +685,7 @@ test_cancelling_withdraws_what_waits(void **state)
     sender = open_bound(p);
     post_many(outs, sender, p->client);
     for (int i = NUM_BOUND / 2; i < NUM_BOUND; i++) {
-        umx_request_cancel(outs[i].o.req);
+        op_cancel(outs[i].o.req);
     }
     sink_open(&s, p->server);
     sink_expect(p, &s, 0, NUM_BOUND / 2);
@@ -715,7 +715,7 @@ test_cancelling_withdraws_what_is_posted(void **state)
     assert_int_equal(out_send(&m[1], sender, 0, p->client, 300 * KIB),
                      UMX_INPROGRESS);
     assert_int_equal(stats_of(sender).num_waiting, 1);
-    umx_request_cancel(m[0].o.req);
+    op_cancel(m[0].o.req);
     PAIR_UNTIL(p, p->server != NULL);
     sink_open(&s, p->server);
     sink_expect(p, &s, 0, 1);
@@ -878,7 +878,7 @@ test_drain_waits_for_what_was_sent_before(void **state)
     assert_int_equal(before.o.status, UMX_OK);
     assert_int_equal(after.o.status, UMX_INPROGRESS);
     start_drain(&o, sender);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
     sink_open(&t->sinks[1], t->servers[1]);
     sink_expect(p, &t->sinks[1], 0, 1);

@@ -387,7 +387,7 @@ test_cancelling_while_messages_arrive(void **state)
             (void)umx_worker_poll(p->client_worker);
         }
         if (!op_is_done(&receiving)) {
-            umx_request_cancel(receiving.req);
+            op_cancel(receiving.req);
         }
         PAIR_UNTIL(p, op_is_done(&receiving));
         assert_int_equal(receiving.calls, 1);

@@ -38,10 +38,10 @@ test_cancelled_operations_end_and_the_next_work(void **state)
         assert_non_null(get.req);
         assert_non_null(add.req);
         assert_non_null(flush.req);
-        umx_request_cancel(flush.req); /* the flush waits for the others */
-        umx_request_cancel(put.req);
-        umx_request_cancel(get.req);
-        umx_request_cancel(add.req);
+        op_cancel(flush.req); /* the flush waits for the others */
+        op_cancel(put.req);
+        op_cancel(get.req);
+        op_cancel(add.req);
         assert_int_equal(op_wait(p, &get), UMX_ERR_CANCELED);
         assert_int_equal(op_wait(p, &add), UMX_ERR_CANCELED);
         assert_int_equal(op_wait(p, &put), UMX_ERR_CANCELED);

@@ -150,7 +150,7 @@ test_a_cancelled_receive_loses_nothing(void **state)
         recv_device(&receiving, p, m.got, len);
         pair_step(p); /* the bytes may be here, landing or on their way */
         if (receiving.req != NULL) {
-            umx_request_cancel(receiving.req);
+            op_cancel(receiving.req);
             assert_int_equal(op_wait(p, &receiving), UMX_ERR_CANCELED);
         } else {
             assert_int_equal(

@@ -94,7 +94,7 @@ test_no_memory_for_a_message_that_lands_in_a_cancelled_receive(void **state)
     op_recv(&recv_op, p->server, 0, pair_any, in, MIB);
     assert_int_equal(recv_op.status, UMX_INPROGRESS);
     starve(p->server_worker);
-    umx_request_cancel(recv_op.req);
+    op_cancel(recv_op.req);
     is_starved = false;
     assert_int_equal(op_wait(p, &recv_op), UMX_OK); /* cancelled too late */
     assert_int_equal(recv_op.calls, 1);

@@ -75,7 +75,7 @@ check_nothing_there(umx_ep *ep)
 
     op_read(&o, ep, in, 1, 0);
     assert_int_equal(o.status, UMX_INPROGRESS);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     while (!op_is_done(&o)) {
         (void)umx_worker_poll(umx_ep_worker(ep));
     }
@@ -391,7 +391,7 @@ test_a_cancelled_receive_leaves_no_trace(void **state)
     pair_open(p);
     op_read(&first, p->server, in, 10, 0);
     op_read(&second, p->server, in + 10, 10, UMX_STREAM_WAITALL);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     op_write(&send, p->client, out, 10);
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &second), UMX_OK);
@@ -416,7 +416,7 @@ test_a_half_filled_receive_gives_its_bytes_back(void **state)
         assert_int_equal(op_wait(p, &send), UMX_OK);
         pair_settle(p);
         assert_int_equal(recv.status, UMX_INPROGRESS);
-        umx_request_cancel(recv.req);
+        op_cancel(recv.req);
         assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
         op_write(&send, p->client, out + half, half);
         read_out(p, p->server, 0, 2 * half, 1 + half / 3);
@@ -435,7 +435,7 @@ test_the_next_receive_gets_what_a_cancelled_one_had(void **state)
     op_read(&second, p->server, in + 100, 50, UMX_STREAM_WAITALL);
     op_write(&send, p->client, out, 60);
     pair_settle(p);
-    umx_request_cancel(first.req);
+    op_cancel(first.req);
     assert_int_equal(op_wait(p, &first), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &second), UMX_OK);
     assert_memory_equal(in + 100, out, 50);
@@ -463,7 +463,7 @@ test_a_receive_cancelled_while_bytes_land(void **state)
         }
         if (recv.req != NULL) {
             landing++;
-            umx_request_cancel(recv.req);
+            op_cancel(recv.req);
             op_read(&next, p->server, in, 1, UMX_STREAM_WAITALL);
             assert_int_equal(op_wait(p, &next), UMX_OK);
             assert_int_equal(in[0], out[0]);
@@ -491,7 +491,7 @@ test_a_receive_cancelled_between_completion_and_report(void **state)
         (void)umi_worker_progress(p->client_worker);
         (void)umi_worker_progress(p->server_worker);
     }
-    umx_request_cancel(recv.req);
+    op_cancel(recv.req);
     assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
     read_out(p, p->server, 0, 10, 10);
 }
@@ -597,7 +597,7 @@ test_a_send_of_which_nothing_has_left_is_withdrawn(void **state)
     }
     for (int i = 0; i < 2; i++) {
         op_write(&o[i], p->client, out, sizes[i]);
-        umx_request_cancel(o[i].req);
+        op_cancel(o[i].req);
     }
     op_write(&after, p->client, out + 200, 100);
     assert_int_equal(op_wait(p, &o[0]), UMX_ERR_CANCELED);
@@ -619,7 +619,7 @@ test_a_send_that_has_begun_goes_on_to_its_end(void **state)
     p->config.credit_rndv = 2;
     pair_open(p);
     op_write(&o, p->client, out, BIG);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     read_out(p, p->server, 0, BIG, BIG);
     assert_int_equal(op_wait(p, &o), UMX_OK);
 }
@@ -914,7 +914,7 @@ cancel_reads(program *g)
         if (op_is_done(&r->o)) {
             return;
         }
-        umx_request_cancel(r->o.req);
+        op_cancel(r->o.req);
     }
 }
 

@@ -198,7 +198,7 @@ test_operations_wait_for_the_handshake(void **state)
     assert_int_equal(send_op.status, UMX_INPROGRESS);
     assert_int_equal(recv_op.status, UMX_INPROGRESS);
     assert_int_equal(flush_op.status, UMX_INPROGRESS);
-    umx_request_cancel(withdrawn.req);
+    op_cancel(withdrawn.req);
     assert_int_equal(op_wait(p, &withdrawn), UMX_ERR_CANCELED);
     assert_int_equal(op_wait(p, &flush_op), UMX_OK);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
@@ -267,7 +267,7 @@ test_waiting_for_a_message(void **state)
     tag_wait(&waits[1], p->server_worker, 0, 0);
     tag_wait(&given_up, p->server_worker, 0, 0);
     assert_int_equal(waits[0].status, UMX_INPROGRESS);
-    umx_request_cancel(given_up.req);
+    op_cancel(given_up.req);
     assert_int_equal(op_wait(p, &given_up), UMX_ERR_CANCELED);
     send_three(p);
     assert_int_equal(op_wait(p, &waits[0]), UMX_OK);
@@ -430,7 +430,7 @@ test_a_receive_cancelled_late_loses_nothing(void **state)
         tag_send(&send_op, p->client, 7, out, sizes[i]);
         pair_settle(p);
         tag_recv(&recv_op, p->server_worker, NULL, 7, UINT64_MAX, in, 4 * MIB);
-        umx_request_cancel(recv_op.req);
+        op_cancel(recv_op.req);
         assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CANCELED);
         memset(in, 0, sizes[i]);
         tag_recv(&again, p->server_worker, NULL, 7, UINT64_MAX, in, 4 * MIB);
@@ -455,7 +455,7 @@ test_a_message_put_back_can_be_too_long(void **state)
     tag_send(&send_op, p->client, 1, "abc", 3);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
     tag_recv(&recv_op, p->server_worker, NULL, 1, UINT64_MAX, in, 3);
-    umx_request_cancel(recv_op.req);
+    op_cancel(recv_op.req);
     (void)op_wait(p, &recv_op);
     tag_take(&t, p->server_worker, 1, UINT64_MAX);
     assert_int_equal(op_wait(p, &t.o), UMX_OK);
@@ -555,12 +555,12 @@ test_a_receive_can_be_cancelled(void **state)
     pair_open(p);
     tag_recv(&o, p->server_worker, NULL, 1, UINT64_MAX, &byte, 1);
     assert_int_equal(o.status, UMX_INPROGRESS);
-    umx_request_cancel(o.req);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(o.calls, 0);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
     tag_recv(&o, p->server_worker, p->server, 1, UINT64_MAX, &byte, 1);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
 }
 
@@ -615,7 +615,7 @@ test_a_receive_ends_with_its_endpoint(void **state)
     assert_int_equal(op_wait(p, &reset), UMX_ERR_PEER_CLOSED);
     assert_int_equal(op_wait(p, &close_op), UMX_OK);
     assert_false(op_is_done(&any));
-    umx_request_cancel(any.req);
+    op_cancel(any.req);
     assert_int_equal(op_wait(p, &any), UMX_ERR_CANCELED);
 }
 

@@ -114,7 +114,7 @@ test_a_poll_ends_the_announcement_and_the_arming(void **state)
     (void)umx_worker_poll(p->server_worker);
     assert_false(is_awaited(&m));
     assert_false(umx_worker_is_armed(p->server_worker));
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     PAIR_UNTIL(p, op_is_done(&o));
     memory_free(&m);
 }
@@ -368,7 +368,7 @@ test_any_notification_is_heard(void **state)
     pair_settle(p);
     assert_int_equal(umx_ep_get_state(p->server), UMX_EP_OPEN);
     assert_false(op_is_done(&o));
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     PAIR_UNTIL(p, op_is_done(&o));
     memory_free(&m);
 }
@@ -436,7 +436,7 @@ test_numbers_are_compared(void **state)
                     assert_int_equal(o.status,
                                      is_enough ? UMX_OK : UMX_INPROGRESS);
                     if (!is_enough) {
-                        umx_request_cancel(o.req);
+                        op_cancel(o.req);
                         PAIR_UNTIL(p, op_is_done(&o));
                     }
                 }
@@ -499,7 +499,7 @@ test_a_wait_is_cancelled(void **state)
     pair_open(p);
     m = memory_alloc(p, LEN);
     sleep_until_one(p, &o, &m);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_false(is_awaited(&m));
     PAIR_UNTIL(p, op_is_done(&o));
     assert_int_equal(o.status, UMX_ERR_CANCELED);
@@ -523,7 +523,7 @@ test_closing_the_memory_ends_its_waits(void **state)
     until_woken(p, &o);
     assert_int_equal(o.status, UMX_ERR_STALE_KEY);
     assert_false(op_is_done(&others));
-    umx_request_cancel(others.req);
+    op_cancel(others.req);
     PAIR_UNTIL(p, op_is_done(&others));
     memory_free(&other);
 }

@@ -538,7 +538,7 @@ test_destroying_with_everything_open(void **state)
                      UMX_OK);
     pair_settle(p);
     op_recv(&recvs[0], p->server, 0, pair_any, in, MIB); /* landing */
-    umx_request_cancel(recvs[0].req);
+    op_cancel(recvs[0].req);
     op_recv(&recvs[1], p->server, 0, pair_any, &byte, 1); /* claiming */
     op_recv(&recvs[2], p->server, 1, pair_any, &byte, 1); /* queued */
     op_recv_message(&recvs[3], p->server, 1, pair_any);
@@ -903,7 +903,7 @@ test_statistics(void **state)
     assert_int_equal(stats.unexpected_bytes, 3);
     assert_int_equal(stats.protocol_errors, 0);
     assert_true(stats.wakeups > 0);
-    umx_request_cancel(o.req);
+    op_cancel(o.req);
     assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
 }
 
