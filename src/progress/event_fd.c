@@ -375,18 +375,14 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
         yield_until_done(req);
     }
     while (!req->is_done) {
-        now = umi_clock_ns();
-        if (now >= deadline && timeout_ns != 0) {
-            return UMX_ERR_TIMED_OUT;
-        }
+        now    = umi_clock_ns();
         status = umx_worker_wait(req->worker,
                                  deadline > now ? deadline - now : 0);
-        if (status == UMX_ERR_TIMED_OUT && !req->is_done &&
-            umi_clock_ns() >= deadline) {
-            return UMX_ERR_TIMED_OUT;
-        }
         if (status != UMX_OK && status != UMX_ERR_TIMED_OUT) {
             return status;
+        }
+        if (!req->is_done && umi_clock_ns() >= deadline) {
+            return UMX_ERR_TIMED_OUT;
         }
     }
     return req->status;

@@ -2,6 +2,12 @@
 /* link: pair */
 #include "pair.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/watch.h"
+
 static umx_request *
 post_recv(pair *p, const umx_op_params *params, char *byte)
 {
@@ -38,6 +44,38 @@ test_waiting_for_a_request_without_callback(void **state)
     umx_request_cancel(req); /* too late, and harmless */
     assert_int_equal(umx_request_status(req), UMX_OK);
     umx_request_release(req);
+}
+
+static void
+leave_it(umi_watch *watch, uint32_t events)
+{
+    (void)watch;
+    (void)events;
+}
+
+/* The worker has always something to do, and it is not the request's. */
+static void
+test_a_wait_ends_in_time_where_there_is_always_something(void **state)
+{
+    pair        *p     = *state;
+    umi_watch    watch = {.fd = -1};
+    int          fd    = eventfd(1, 0);
+    char         byte  = 0;
+    umx_request *req;
+
+    assert_true(fd >= 0);
+    pair_open(p);
+    assert_int_equal(
+        umi_watch_start(p->server_worker, &watch, fd, EPOLLIN, leave_it),
+        UMX_OK);
+    req = post_recv(p, NULL, &byte);
+    assert_int_equal(umx_request_wait(req, 0), UMX_ERR_TIMED_OUT);
+    assert_int_equal(umx_request_wait(req, 1000000), UMX_ERR_TIMED_OUT);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(4), "w", 1), UMX_OK);
+    assert_int_equal(umx_request_wait(req, UMX_TIMEOUT_INFINITE), UMX_OK);
+    umx_request_release(req);
+    umi_watch_stop(p->server_worker, &watch);
+    close(fd);
 }
 
 static void
@@ -220,6 +258,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         PAIR_TEST(test_waiting_for_a_request_without_callback),
+        PAIR_TEST_ONCE(
+            test_a_wait_ends_in_time_where_there_is_always_something),
         PAIR_TEST_ONCE(test_a_kept_request_lives_until_it_is_released),
         PAIR_TEST_ONCE(test_a_kept_request_holds_its_endpoint),
         PAIR_TEST_ONCE(test_flags_without_their_bit_do_not_count),
