@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* link: port */
 #include "unit.h"
 
 #include <limits.h>
@@ -7,15 +8,21 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* A running examples/hello and its standard output. */
+#include "port.h"
+
+enum {
+    RANKS = 3
+};
+
+/* A running example and its standard output. */
 typedef struct program {
     pid_t pid;
     FILE *out;
 } program;
 
-/* build/KIND/tests/test_hello -> build/KIND/examples/hello */
+/* build/KIND/tests/test_examples -> build/KIND/examples/hello */
 static void
-example_path(char *path, size_t size)
+example_path(char *path, size_t size, const char *name)
 {
     ssize_t len = readlink("/proc/self/exe", path, size - 1);
 
@@ -23,7 +30,8 @@ example_path(char *path, size_t size)
     path[len]           = '\0';
     *strrchr(path, '/') = '\0';
     *strrchr(path, '/') = '\0';
-    strcat(path, "/examples/hello");
+    strcat(path, "/examples/");
+    strcat(path, name);
 }
 
 static program
@@ -33,7 +41,7 @@ start(char *const *argv)
     program child;
     int     fds[2];
 
-    example_path(path, PATH_MAX);
+    example_path(path, PATH_MAX, argv[0]);
     assert_int_equal(pipe(fds), 0);
     child.pid = fork();
     assert_true(child.pid >= 0);
@@ -125,6 +133,78 @@ test_wrong_arguments(void **state)
     check_usage(few);
 }
 
+/* ---- alltoall ------------------------------------------------------------
+ */
+
+static void
+set_rank(int rank, const char *root)
+{
+    char number[16];
+
+    (void)snprintf(number, sizeof(number), "%d", rank);
+    setenv("UCP_RANK", number, 1);
+    (void)snprintf(number, sizeof(number), "%d", RANKS);
+    setenv("UCP_SIZE", number, 1);
+    setenv("UCP_ROOT", root, 1);
+}
+
+static void
+start_ranks(program *ranks)
+{
+    char *args[] = {"alltoall", NULL};
+    char  root[32];
+
+    (void)snprintf(root, sizeof(root), "127.0.0.1:%u", port_choose());
+    for (int i = 0; i < RANKS; i++) {
+        set_rank(i, root);
+        ranks[i] = start(args);
+    }
+}
+
+static void
+test_ranks_exchange_numbers(void **state)
+{
+    program ranks[RANKS];
+    char    line[64];
+
+    (void)state;
+    start_ranks(ranks);
+    read_line(&ranks[0], line, sizeof(line));
+    assert_string_equal(line, "3 ranks have exchanged 27 numbers");
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(finish(&ranks[i]), 0);
+    }
+}
+
+static void
+check_refused(int rank, const char *root)
+{
+    char *args[] = {"alltoall", NULL};
+
+    set_rank(rank, root);
+    check_usage(args);
+}
+
+static void
+test_wrong_environments(void **state)
+{
+    char *args[] = {"alltoall", NULL};
+
+    (void)state;
+    check_refused(-1, "127.0.0.1:1");
+    check_refused(0, "localhost");
+    check_refused(0, "127.0.0.1:0");
+    check_refused(0, "127.0.0.1:70000");
+    check_refused(0, "nowhere:1");
+    setenv("UCP_ROOT", "127.0.0.1:1", 1);
+    setenv("UCP_SIZE", "", 1);
+    check_usage(args);
+    unsetenv("UCP_SIZE");
+    check_usage(args);
+    unsetenv("UCP_RANK");
+    check_usage(args);
+}
+
 int
 main(void)
 {
@@ -132,6 +212,8 @@ main(void)
         cmocka_unit_test(test_two_processes_talk),
         cmocka_unit_test(test_nobody_listens),
         cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_ranks_exchange_numbers),
+        cmocka_unit_test(test_wrong_environments),
     };
 
     unit_limit_time(); /* no UNIT_RUN(): other processes allocate, too */
