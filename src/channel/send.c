@@ -375,9 +375,12 @@ send_finish(umx_request *req)
         }
         return true;
     }
-    /* The endpoint ends, and with it who waits for it to be drained. */
+    /* The endpoint ends, and with it who waits for it to be drained. The peer
+     * has refused the message: it closes, or its end is over. */
     if (req->status == UMX_ERR_CANCELED && ep->state == UMX_EP_OPEN) {
-        req->status = UMX_ERR_PEER_CLOSED; /* refused by a closing peer */
+        req->status = (ep->has_goodbye || !umi_socket_is_over(&ep->socket)) ?
+                          UMX_ERR_PEER_CLOSED :
+                          UMX_ERR_CONNECTION_RESET;
         return true;
     }
     if (ep->state == UMX_EP_OPEN && !ep->is_peer_closed) {
