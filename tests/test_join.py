@@ -963,6 +963,53 @@ def test_a_rank_that_fails_before_it_sends_is_named():
     assert str(second) == "no such luck"
 
 
+# Over tcp chunks are released when they have been read: rank 0 has its result,
+# and all that it has sent is read, when the local join of rank 1 fails.
+FAILS_LAST = """
+import pathlib
+import time
+import pyarrow as pa
+import ucp.join
+
+FLAG = pathlib.Path(%r)
+
+class Local(ucp.join.ArrowJoin):
+    def join(self, left, right, spec):
+        if comm.rank == 1 and left.num_rows:
+            while not FLAG.exists():
+                time.sleep(0.001)
+            raise RuntimeError("at last")
+        return super().join(left, right, spec)
+
+    def concat(self, parts):
+        if comm.rank == 0:
+            FLAG.touch()
+        return super().concat(parts)
+
+async def main():
+    global comm
+    ucp.init(options={"TLS": "tcp"})
+    comm = await connect()
+    table = pa.table({"k": np.arange(1000)})
+    try:
+        await ucp.join.inner(table, table, on="k", comm=comm, local=Local())
+    except (RuntimeError, ucp.exceptions.UCXRankFailed) as exc:
+        print(type(exc).__name__, "at last" in str(exc))
+    again = await ucp.join.inner(table, table, on="k", comm=comm)
+    assert again.statistics.rows[0] == 2000, again.statistics
+    await comm.barrier()
+    comm.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_rank_that_fails_last_fails_on_all(tmp_path):
+    with Ranks(2, FAILS_LAST % str(tmp_path / "flag")) as ranks:
+        ends = [ranks.end(rank) for rank in (0, 1)]
+    assert ends == ["UCXRankFailed True", "RuntimeError True"]
+
+
 def test_one_join_at_a_time():
     async def main(comm):
         task = asyncio.ensure_future(join(comm, "inner", LEFT, RIGHT))

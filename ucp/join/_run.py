@@ -26,6 +26,7 @@ from ._plan import SIDES, Plan
 from ._statistics import JoinStatistics, PeerBytes, Span
 
 _OP_ID = int.from_bytes(b"ucp.join", "little")
+_END_ID = int.from_bytes(b"join.end", "little")
 _LEAST_PIECE = 1 << 20  # bytes of a table that are partitioned at a time
 _AHEAD = 2  # partitions that are taken before the one is joined that is joined now
 
@@ -74,22 +75,38 @@ class JoinRun:
     async def run(self, given: tuple[Any, Any]) -> tuple[Any, JoinStatistics]:
         """Join the rows that this rank has; None: it has no table."""
         try:
-            shuffler, tables, nothing = self._begin(given)
-            async with shuffler:
-                if self._plan.broadcast is None:
-                    parts = await self._shuffle(shuffler, tables)
-                else:
-                    parts = await self._broadcast(shuffler, tables)
-                result = await self._in_thread(
-                    lambda: self._plan.local.concat([nothing, *parts])
-                )
-                begun = self._now()
-                await asyncio.gather(*(one for _, its in self._lent for one in its))
-                self._add_span("release", begun)
-            return result, self._statistics(shuffler, result)
+            result, shuffler = await self._run(given)
+        except BaseException as exc:
+            with suppress(Exception):
+                self._ends().abort(reason_of(exc))
+            raise
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._give_back()
+        # A rank that failed late has failed on all of them.
+        async with self._ends() as ends:
+            ends.insert_finished()
+            await ends.wait()
+        return result, self._statistics(shuffler, result)
+
+    async def _run(self, given: tuple[Any, Any]) -> tuple[Any, Shuffler]:
+        shuffler, tables, nothing = self._begin(given)
+        async with shuffler:
+            if self._plan.broadcast is None:
+                parts = await self._shuffle(shuffler, tables)
+            else:
+                parts = await self._broadcast(shuffler, tables)
+            result = await self._in_thread(
+                lambda: self._plan.local.concat([nothing, *parts])
+            )
+            begun = self._now()
+            await asyncio.gather(*(one for _, its in self._lent for one in its))
+            self._add_span("release", begun)
+        return result, shuffler
+
+    def _ends(self) -> Shuffler:
+        """What each rank finishes when it has its result."""
+        return Shuffler(self._comm, _END_ID, self._comm.size)
 
     def _begin(self, given: tuple[Any, Any]) -> tuple[Shuffler, tuple[Any, Any], Any]:
         """The shuffler, whole tables, and the result of tables without rows."""
