@@ -866,14 +866,14 @@ async def main():
     rng = np.random.default_rng(comm.rank)
     left = pa.table({"k": rng.integers(0, 99999, 200000), "a": np.arange(200000)})
     right = pa.table({"k": rng.integers(0, 99999, 200000), "b": np.arange(200000)})
-    await ucp.join.inner(left, right, on="k", comm=comm)
     run = ucp.join._run
-    run.hash_partition_to = dies("partition", run.hash_partition_to)
-    run.Shuffler.insert = dies("insert", run.Shuffler.insert)
-    run.read_partition = dies("read", run.read_partition)
-    if PHASE == "agree" and comm.rank == VICTIM:
-        die()
     try:
+        await ucp.join.inner(left, right, on="k", comm=comm)
+        run.hash_partition_to = dies("partition", run.hash_partition_to)
+        run.Shuffler.insert = dies("insert", run.Shuffler.insert)
+        run.read_partition = dies("read", run.read_partition)
+        if PHASE == "agree" and comm.rank == VICTIM:
+            die()  # the others may still be in the first join
         await ucp.join.inner(
             left, right, on="k", comm=comm, local=Local(), over_decomposition=4,
             strategy=%r,
