@@ -23,6 +23,7 @@ static const struct {
     exception_index index;
 } status_classes[] = {
     {UMX_ERR_CANCELED, EXC_UCXCanceled},
+    {UMX_ERR_WITHDRAWN, EXC_UCXCanceled},
     {UMX_ERR_CLOSED, EXC_UCXCloseError},
     {UMX_ERR_PEER_CLOSED, EXC_UCXPeerClosed},
     {UMX_ERR_CONNECTION_RESET, EXC_UCXConnectionReset},

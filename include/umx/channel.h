@@ -88,6 +88,10 @@ UMX_API umx_message *umx_request_message(const umx_request *req);
 
 UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
 
+/** Has its sender cancelled the message before its bytes were asked for? Then
+ * umx_message_recv() gives UMX_ERR_WITHDRAWN. */
+UMX_API bool umx_message_is_withdrawn(const umx_message *message);
+
 /**
  * Receive the bytes of a message into `buf`, whose length must be at least the
  * message's (else UMX_ERR_BUFFER_TOO_SMALL).
@@ -96,7 +100,8 @@ UMX_API const umx_recv_info *umx_message_info(const umx_message *message);
  *                           else the caller still owns it. Once it has been
  *                           taken over, a failure means that its bytes are lost
  * @return UMX_OK, UMX_INPROGRESS, UMX_ERR_BUFFER_TOO_SMALL, UMX_ERR_NO_MEMORY,
- *         UMX_ERR_CLOSED, the status of a failed endpoint
+ *         UMX_ERR_CLOSED, the status of a failed endpoint; UMX_ERR_WITHDRAWN:
+ *         the sender has cancelled the message
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_message_recv(umx_message **message_p, const umx_buffer *buf,

@@ -71,6 +71,13 @@ typedef struct umx_config {
                                     up; 0 = never */
     size_t   goodbye_bytes;      /* unread rendezvous data pulled in when the
                                     peer closes */
+    size_t   cancel_bytes;       /* that all copies of cancelled operations of a
+                                    worker may have; what is beyond ends when
+                                    the operation does */
+    uint64_t cancel_timeout_ns;  /* a peer without a sign of life for so long,
+                                    while a cancelled operation waits for it, is
+                                    given up: UMX_ERR_ENDPOINT_TIMEOUT; 0 = never
+                                  */
     uint32_t rma_ucx;            /* umx_rma_ucx */
     size_t   frames_copy_max;    /* bytes; small frames are copied together up
                                     to here, else UCX gathers them */

@@ -51,14 +51,36 @@ typedef struct umx_op_params {
 } umx_op_params;
 
 /**
- * Ask for completion. A receive still queued and a send not yet posted are
- * taken off their list and complete with UMX_ERR_CANCELED at the next (P)
- * call. A receive whose message is already landing completes with
- * UMX_ERR_CANCELED once it has landed, and the message goes back to its place
- * in the queue. A posted send completes when UCX is done with it. The loan of
- * the buffer ends with `on_done` in each case. Idempotent. Owner thread.
+ * End an operation, and the loan of its buffer, as early as that is possible.
+ *
+ * @return UMX_OK: the buffer is the caller's from now on, and `on_done` runs
+ *         with UMX_ERR_CANCELED in the next (P) call, or has run. UMX_INPROGRESS:
+ *         the operation is deferred, and the buffer stays lent until `on_done`,
+ *         which is told the status with which the operation ends: UMX_OK or
+ *         UMX_ERR_CANCELED.
+ *
+ * A send that has not been posted is taken off its list. One that was announced,
+ * and of which no byte has gone, is withdrawn: the peer never receives it. Of
+ * one whose bytes have begun to go the library sends a copy of the rest. A
+ * receive that waits is taken off its list. One whose message is landing, or has
+ * landed, gives its message back to its place in the queue: the library copies
+ * what has come, and the rest lands in the copy.
+ *
+ * Deferred are: an operation whose copy would make those of the worker longer
+ * than config.cancel_bytes; memory that UCX, or hardware, reads and writes by
+ * itself: that of a device, and of the host where a connection has a network card
+ * with RDMA. Without memory for a copy the connection fails.
+ *
+ * Idempotent. Owner thread.
  */
-UMX_API void umx_request_cancel(umx_request *req);
+UMX_API umx_status umx_request_cancel(umx_request *req);
+
+/**
+ * umx_request_cancel() for a caller that cannot wait: a copy is made whatever
+ * config.cancel_bytes is. UMX_INPROGRESS: it is memory that UCX reads and writes
+ * by itself.
+ */
+UMX_API umx_status umx_request_abandon(umx_request *req);
 
 /** Status so far: UMX_INPROGRESS or the final one. */
 UMX_API umx_status umx_request_status(const umx_request *req);

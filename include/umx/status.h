@@ -75,7 +75,8 @@ extern "C" {
       "messages")                                                            \
     X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")    \
     X(UMX_ERR_SEGMENT_LIMIT, -216,                                           \
-      "the system's limit on shared memory segments is reached")
+      "the system's limit on shared memory segments is reached")             \
+    X(UMX_ERR_WITHDRAWN, -217, "the sender has cancelled the message")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

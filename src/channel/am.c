@@ -155,8 +155,8 @@ attach_later(umi_put_off *put_off)
     attach_user(user->worker, user);
 }
 
-static void
-run_channel(umi_channel *channel)
+void
+umi_am_run_channel(umi_channel *channel)
 {
     umi_am_user *user = channel->user;
     umx_message *message;
@@ -179,7 +179,7 @@ void
 umi_am_run(umx_ep *ep)
 {
     if (ep->handshake == NULL) { /* else the user has not seen `ep` yet */
-        umi_channels_each(ep, run_channel);
+        umi_channels_each(ep, umi_am_run_channel);
     }
 }
 

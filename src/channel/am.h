@@ -33,6 +33,9 @@ umi_am_user *umi_am_user_find(const umx_worker *worker, uint32_t channel);
 /* Hand over what waits for handlers of `ep`. Not inside UCX's callbacks. */
 void umi_am_run(umx_ep *ep);
 
+/* umi_am_run() for one channel. */
+void umi_am_run_channel(umi_channel *channel);
+
 /* Free the handlers: the worker ends. */
 void umi_am_users_fini(umx_worker *worker);
 

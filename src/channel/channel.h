@@ -88,6 +88,9 @@ typedef struct umi_channel {
     umi_list               unexpected;
     umi_list               parked;
     umi_list            taken;  /* in the user's hands, bytes may be missing */
+    umi_list            withdrawn;   /* see withdraw.c */
+    umi_list            ended_loans; /* receives that found their loan ended */
+    uint32_t            num_recvs;   /* that were posted; wraps */
     uint64_t            cut_at; /* see cut.c */
     struct umi_am_user *user;   /* an AM id's handler, or NULL */
     umi_node            user_node; /* user->channels */
@@ -125,6 +128,7 @@ typedef struct umi_channels {
     umi_endpoint_counts rx_granted;
     umi_endpoint_counts rx_kept;   /* not read yet */
     unsigned            num_descs; /* kept eager descriptors of UCX */
+    unsigned            num_withdrawn; /* WITHDRAWs not acted on */
 } umi_channels;
 
 _Static_assert(sizeof(umx_ep) % _Alignof(umi_channels) == 0, "behind it");
@@ -187,6 +191,8 @@ void     umi_channels_send(umx_ep *ep);
 void     umi_channels_hand_out(umx_ep *ep);
 void     umi_channels_on_credit(umx_ep *ep, const umi_control *credit);
 void     umi_channels_on_goodbye(umx_ep *ep);
+void     umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw);
+void     umi_channels_withdraw(umx_ep *ep);
 void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
 bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
 bool     umi_channels_have_arrived(const umx_ep *ep);
@@ -220,9 +226,11 @@ typedef struct umi_send {
     umx_message *memory; /* that they are in; or NULL */
     umi_channel *channel;
     uint32_t     header_len;
-    bool         is_rndv;
-    bool         is_unread; /* rendezvous: the peer has closed before */
-    bool         is_lent;   /* UMX_OP_FLAG_LEND */
+    bool         is_rndv : 1;
+    bool         is_unread : 1; /* rendezvous: the peer has closed before */
+    bool         is_lent : 1;   /* UMX_OP_FLAG_LEND */
+    bool         is_loan : 1;   /* it went as one */
+    bool         is_part : 1;   /* of what is sent as several messages */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);
@@ -265,6 +273,7 @@ umi_message_at(umi_node *node)
 typedef struct umi_outgoing {
     uint32_t    channel; /* umi_channel_id() */
     uint8_t     flags;
+    bool        is_part; /* of what is sent as several messages */
     uint64_t    tag;
     const void *header; /* the user's; copied */
     size_t      header_len;
@@ -440,6 +449,28 @@ void umi_credit_start(umi_channel *channel);
 /* Take a grant of the peer's. */
 void umi_credit_take(umi_channel *channel, const umi_limits *limits,
                      uint32_t reserve);
+
+/* ---- withdraw.c ----------------------------------------------------------
+ */
+
+/* Let `req`, whose loan has ended, wait for the WITHDRAW that says why, or for
+ * the end of the endpoint. */
+void umi_withdraw_expect(umx_request *req);
+
+/* Fail what waits so: the endpoint has ended. */
+void umi_withdraw_fail_expected(umi_channel *channel, umx_status status);
+
+/* Act on WITHDRAWs of messages that have come by now; inside UCX's callback. */
+static inline void
+umi_withdraw_due(umi_channel *channel)
+{
+    if (!umi_list_is_empty(&channel->withdrawn)) {
+        umi_endpoint_due(channel->ep, UMI_DUE_WITHDRAW);
+    }
+}
+
+/* Forget WITHDRAWs. */
+void umi_withdraw_fini(umi_channel *channel);
 
 /* ---- cut.c ---------------------------------------------------------------
  */

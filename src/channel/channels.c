@@ -32,8 +32,10 @@ umi_channels_fini(umx_ep *ep)
         umi_channel *channel = umi_container_of(node, umi_channel, node);
 
         umi_node_remove(&channel->user_node);
+        umi_withdraw_fini(channel);
         free(channel);
     }
+    umi_withdraw_fini(&channels->channel0);
     umi_table_fini(&channels->by_id);
 }
 

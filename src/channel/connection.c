@@ -236,6 +236,7 @@ heap_bytes(const umi_channel *channel)
         const umx_message *message = umi_container_of(node, umx_message, node);
 
         if (message->storage == UMI_STORAGE_HEAP ||
+            message->storage == UMI_STORAGE_COPY ||
             message->storage == UMI_STORAGE_LANDING) {
             bytes += message->info.length;
         }
@@ -314,6 +315,7 @@ umi_channels_finish(umx_ep *ep, umx_status status)
             umi_channel_fail_posted(channel, status);
             umi_channel_discard(channel);
         }
+        umi_withdraw_fail_expected(channel, status);
     }
 }
 

@@ -151,6 +151,7 @@ umi_channel_cut_at_end(umi_channel *channel, umx_status status)
     first = first_queued(channel, first);
     first = first_taken(channel, first);
     first = first_landing(channel, &ep->base.inflight, first);
+    first = first_landing(channel, &channel->ended_loans, first);
     first = first_landing(channel, &umi_endpoint_worker(ep)->done, first);
     umi_channel_cut(channel, first, status);
 }

@@ -62,7 +62,9 @@ umi_channel_fetch_one(umi_channel *channel, umx_message *message)
     status           = umi_land(req, message->data, len);
     message->storage = UMI_STORAGE_LANDING;
     message->lander  = req;
-    if (status != UMX_INPROGRESS) {
+    if (status == UMX_ERR_WITHDRAWN) {
+        umi_withdraw_expect(req);
+    } else if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
     }
     return true;

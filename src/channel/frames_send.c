@@ -359,6 +359,7 @@ send_parts(umx_ep *ep, umi_outgoing *what, const plan *p,
     umi_split_send_of(req)->count   = 0;
     umi_split_send_of(req)->pending = 0;
     umi_split_send_of(req)->status  = UMX_OK;
+    what->is_part                   = true;
     status = (umi_split_send_of(req)->channel != NULL) ?
                  send_all(ep, req, what, p) :
                  UMX_ERR_NO_MEMORY;

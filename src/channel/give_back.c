@@ -68,30 +68,85 @@ umi_tagged_return_received(umx_request *req)
     }
 }
 
+/* Let what comes for `req` land in memory of ours, with what has come. */
+static umx_status
+land_elsewhere(umx_request *req)
+{
+    size_t len = req->info.length;
+
+    if (umi_recv_of(req)->landing.staged != NULL) {
+        return UMX_OK; /* it does */
+    }
+    if (req->status != UMX_INPROGRESS) {
+        req->is_abandoned = true; /* it is over: nothing could be waited for */
+    } else if (req->moved < len) {
+        len = req->moved;
+    }
+    return umi_request_copy(req, req->info.length, len);
+}
+
 void
 umi_tagged_return_landing(umx_request *req)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
     umx_message *message;
+    umx_status   status;
 
     if (!umi_endpoint_may_read(ep) ||
         umi_channel_is_lost(channel, req->info.seq)) {
-        return; /* nobody receives it any more */
-    }
-    message = umi_message_copy(ep, NULL, 0);
-    if (message == NULL) {
-        req->is_cancelled = false; /* it is received after all */
+        if (umi_request_void(req)) { /* nobody receives it any more */
+            umi_request_detach(req);
+        }
         return;
     }
-    message->channel          = channel;
-    message->info             = req->info;
-    message->storage          = UMI_STORAGE_LANDING;
-    message->data             = NULL;
-    message->lander           = req;
-    umi_recv_of(req)->message = message;
-    umi_tagged_uncount(channel);
-    umi_channel_offer(channel, message);
+    status  = umi_recv_of(req)->landing.is_withdrawn ? UMX_OK :
+                                                       land_elsewhere(req);
+    message = NULL;
+    if (umi_recv_of(req)->landing.is_withdrawn) {
+        (void)umi_request_void(req);
+    } else if (status >= 0) {
+        message = umi_message_copy(ep, NULL, 0);
+    }
+    if (message == NULL && !umi_recv_of(req)->landing.is_withdrawn) {
+        umi_endpoint_cannot_copy(ep);
+        (void)umi_request_void(req);
+    }
+    if (message != NULL) {
+        message->channel          = channel;
+        message->info             = req->info;
+        message->storage          = UMI_STORAGE_LANDING;
+        message->data             = NULL;
+        message->lander           = req;
+        umi_recv_of(req)->message = message;
+        umi_tagged_uncount(channel);
+    }
+    if (status == UMX_INPROGRESS) {
+        umi_endpoint_defer(ep);
+    } else if (req->status == UMX_INPROGRESS) {
+        umi_request_detach(req);
+    }
+    if (message != NULL) {
+        umi_channel_offer(channel, message);
+    }
+}
+
+/* Give the message the memory that a cancelled receive has its bytes in, or a
+ * copy of them. */
+static umx_status
+take_bytes(umx_message *message, umx_request *req)
+{
+    umi_spare *copy = umi_request_take_spare(req);
+
+    if (copy != NULL) {
+        message->storage = UMI_STORAGE_COPY;
+        message->copy    = copy;
+        message->data    = copy->bytes;
+        return UMX_OK;
+    }
+    return umi_message_make_room(message, message->info.length) ?
+               umi_copy_out(&req->buf, message->data, message->info.length) :
+               UMX_ERR_NO_MEMORY;
 }
 
 void
@@ -105,10 +160,7 @@ umi_tagged_return_landed(umx_request *req)
     message->lander           = NULL;
     message->storage          = UMI_STORAGE_MOVED;
     if (status == UMX_OK) {
-        status = umi_message_make_room(message, message->info.length) ?
-                     umi_copy_out(&req->buf, message->data,
-                                  message->info.length) :
-                     UMX_ERR_NO_MEMORY;
+        status = take_bytes(message, req);
     }
     umi_channel_landed(channel, message, status);
 }

@@ -127,6 +127,9 @@ umi_piece_land(umx_request *piece, void *desc, size_t len)
 
     umi_assembly_of(piece->arg)->num_landing++;
     status = umi_land(piece, desc, len);
+    if (status == UMX_ERR_WITHDRAWN) { /* which a part never is */
+        status = UMX_ERR_CONNECTION_RESET;
+    }
     if (status < 0) {
         umi_endpoint_cannot_land(umi_endpoint_of(piece->ep), status);
     }

@@ -24,7 +24,10 @@ typedef struct umi_landing {
     struct umi_channel *channel;
     umx_message        *staged; /* where bytes land; or NULL */
     void               *device; /* where they belong, if so */
+    uint32_t            order;  /* of a receive, among those of its channel */
     bool                is_landing;
+    bool                is_withdrawn; /* the message: what lands means nothing */
+    bool                is_expecting; /* a WITHDRAW: withdraw.c */
 } umi_landing;
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
@@ -40,9 +43,11 @@ umi_landing_init(umx_request *req, struct umi_channel *channel)
 {
     umi_landing *landing = umi_landing_of(req);
 
-    landing->channel    = channel;
-    landing->staged     = NULL;
-    landing->is_landing = false;
+    landing->channel      = channel;
+    landing->staged       = NULL;
+    landing->is_landing   = false;
+    landing->is_withdrawn = false;
+    landing->is_expecting = false;
     return !umi_must_stage(req->worker->context, &req->buf) ||
            umi_land_stage(req);
 }

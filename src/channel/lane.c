@@ -32,6 +32,8 @@ umi_channel_init(umi_channel *channel, umx_ep *ep, uint32_t id)
     umi_list_init(&channel->unexpected);
     umi_list_init(&channel->parked);
     umi_list_init(&channel->taken);
+    umi_list_init(&channel->withdrawn);
+    umi_list_init(&channel->ended_loans);
     channel->ep         = ep;
     channel->id         = id;
     channel->ops        = ops_of(id);
@@ -159,6 +161,7 @@ arrive(umi_channel *channel, const umi_header *header,
     if (!umi_list_is_empty(&channel->parked)) {
         unpark(channel);
     }
+    umi_withdraw_due(channel);
     return verdict;
 }
 

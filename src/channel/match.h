@@ -9,7 +9,8 @@
 /* Beside umx_match_flags: the receive wants the message, not its bytes, unless
  * they fit into its buffer. */
 enum {
-    UMI_MATCH_WANT_MESSAGE = 1u << 16
+    UMI_MATCH_WANT_MESSAGE = 1u << 16, /* the message, not its bytes */
+    UMI_MATCH_OF_MESSAGE   = 1u << 17  /* the bytes of a message that was taken */
 };
 
 static inline bool

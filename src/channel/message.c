@@ -6,6 +6,7 @@
 
 #include "channel/channel.h"
 #include "channel/frames.h"
+#include "core/request.h"
 #include "core/worker.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
@@ -188,22 +189,16 @@ release(const umi_ep_base *ep, void *data)
 }
 
 void
-umi_message_free(umx_message *message)
+umi_message_release_bytes(umx_message *message, umx_worker *worker)
 {
-    umx_ep     *ep     = message->ep;
-    umx_worker *worker = message->is_taken ? message->worker :
-                                             umi_endpoint_worker(ep);
+    umx_ep *ep = message->ep;
 
-    umi_node_remove(&message->node);
-    if (message->frames != NULL) {
-        umi_frames_free(message);
-    }
-    if (message->header != message->bytes) {
-        free(message->header);
-    }
     switch (message->storage) {
     case UMI_STORAGE_HEAP:
         free(message->data);
+        break;
+    case UMI_STORAGE_COPY:
+        umi_spare_free(message->copy);
         break;
     case UMI_STORAGE_BLOCK:
         umi_pool_put(&worker->blocks, message->data);
@@ -221,5 +216,23 @@ umi_message_free(umx_message *message)
     case UMI_STORAGE_MOVED:
         break;
     }
+    message->storage = UMI_STORAGE_MOVED;
+}
+
+void
+umi_message_free(umx_message *message)
+{
+    umx_ep     *ep     = message->ep;
+    umx_worker *worker = message->is_taken ? message->worker :
+                                             umi_endpoint_worker(ep);
+
+    umi_node_remove(&message->node);
+    if (message->frames != NULL) {
+        umi_frames_free(message);
+    }
+    if (message->header != message->bytes) {
+        free(message->header);
+    }
+    umi_message_release_bytes(message, worker);
     umi_pool_put(&worker->messages, message);
 }

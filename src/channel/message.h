@@ -5,6 +5,7 @@
  * Where its bytes are:
  *   INLINE   in the object
  *   HEAP     in memory of ours
+ *   COPY     in `copy`, that of a cancelled receive
  *   BLOCK    in one of the worker's blocks
  *   EAGER    in UCX's descriptor, kept
  *   RNDV     with the sender; UCX's descriptor is the announcement
@@ -29,6 +30,7 @@ enum {
 typedef enum umi_storage {
     UMI_STORAGE_INLINE,
     UMI_STORAGE_HEAP,
+    UMI_STORAGE_COPY,
     UMI_STORAGE_BLOCK,
     UMI_STORAGE_EAGER,
     UMI_STORAGE_RNDV,
@@ -72,11 +74,13 @@ struct umx_message {
     umi_storage         storage;
     bool                is_taken;    /* in the user's hands */
     bool                is_to_fetch; /* and its bytes are with the sender */
+    bool                is_withdrawn; /* by its sender, after it was taken */
     uint8_t             inline_used; /* of `bytes`, by the header */
     umi_charge          charge;
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
+    struct umi_spare *copy;   /* COPY: what `data` is in */
     size_t              read;   /* of a stream: bytes that receives have got */
     struct umi_frames  *frames; /* a head that is taken: decoded; or NULL */
     umx_request        *lander;
@@ -108,6 +112,12 @@ umi_message_is_at_hand(const umx_message *message)
     return message->storage != UMI_STORAGE_RNDV &&
            message->storage != UMI_STORAGE_LANDING;
 }
+
+/* Give the bytes of a message back, wherever they are. */
+void umi_message_release_bytes(umx_message *message, umx_worker *worker);
+
+/* The sender has withdrawn a message that is in the user's hands. */
+void umi_message_withdraw(umx_message *message);
 
 /* Hand a message to the user; message_api.c. */
 void umi_message_take(umx_message *message);

@@ -2,6 +2,7 @@
 /* message_api.c: messages in the user's hands. They outlive their worker: what
  * is left of it stays until the last one is given back. */
 #include "channel/frames.h"
+#include "channel/match.h"
 #include "channel/tagged.h"
 #include "endpoint/endpoint.h"
 #include "mem/memtype.h"
@@ -32,6 +33,28 @@ end_fetch(umx_message *message)
         ep->num_to_fetch--;
         umi_close_check_count(ep);
     }
+}
+
+void
+umi_message_withdraw(umx_message *message)
+{
+    umx_ep *ep = message->ep;
+
+    end_fetch(message);
+    umi_node_remove(&message->node);
+    umi_message_release_bytes(message, message->worker);
+    message->data         = NULL;
+    message->is_withdrawn = true;
+    umi_channel_credit(message->channel, message);
+    if (ep->has_goodbye) {
+        umi_endpoint_due(ep, UMI_DUE_ACK);
+    }
+}
+
+bool
+umx_message_is_withdrawn(const umx_message *message)
+{
+    return message->is_withdrawn;
 }
 
 /* The user is done with `message`, whose memory may be gone already. */
@@ -121,6 +144,11 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
         umi_message_free_orphan(message);
         return UMX_ERR_CLOSED;
     }
+    if (message->is_withdrawn) {
+        *message_p = NULL;
+        umx_message_drop(message);
+        return UMX_ERR_WITHDRAWN;
+    }
     status = (message->frames != NULL) ? UMX_ERR_INVALID_PARAM :
                                          umi_endpoint_check_buffer(buf);
     if (status != UMX_OK) {
@@ -133,7 +161,9 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
         *message_p = NULL;
         return recv_at_hand(channel, message, buf);
     }
-    req = umi_channel_new_recv(channel, &any, UMX_MATCH_ANY, buf, params);
+    req = umi_channel_new_recv(channel, &any,
+                               UMX_MATCH_ANY | UMI_MATCH_OF_MESSAGE, buf,
+                               params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -194,7 +224,8 @@ umx_message_return(umx_message *message)
     umi_tagged_uncount(message->channel);
     end_fetch(message);
     umi_node_remove(&message->node);
-    if (umi_endpoint_may_read(ep) && !ep->is_dropped &&
+    if (!message->is_withdrawn && umi_endpoint_may_read(ep) &&
+        !ep->is_dropped &&
         !umi_channel_is_lost(message->channel, message->info.seq)) {
         umi_channel_offer(message->channel, message);
     } else {

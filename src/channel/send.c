@@ -90,7 +90,10 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    return (is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent)) ?
+    umi_send_of(req)->is_loan = is_rndv &&
+                                umi_lend_may_send(req, len,
+                                                  umi_send_of(req)->is_lent);
+    return umi_send_of(req)->is_loan ?
                umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
 }
@@ -226,6 +229,8 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     umi_send_of(req)->longer  = NULL;
     umi_send_of(req)->staged  = NULL;
     umi_send_of(req)->memory  = NULL;
+    umi_send_of(req)->is_loan = false;
+    umi_send_of(req)->is_part = what->is_part;
     umi_send_of(req)->is_lent = params != NULL &&
                                 (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                                 (params->flags & UMX_OP_FLAG_LEND);
@@ -390,11 +395,87 @@ send_finish(umx_request *req)
     return true;
 }
 
+/* ---- cancelling ----------------------------------------------------------
+ */
+
+/* True if nothing of the user's memory is in the message. */
+static bool
+has_own_memory(const umx_request *req)
+{
+    return req->buf.len == 0 || req->small != NULL || req->copy != NULL ||
+           umi_send_of(req)->staged != NULL ||
+           (umi_send_of(req)->memory != NULL && req->gather == NULL);
+}
+
+/* Tell the peer that an announced message is not to be had any more. */
+static void
+withdraw(umx_request *req)
+{
+    umi_channel *channel = umi_send_of(req)->channel;
+    umi_control  control = {.kind = UMI_WITHDRAW};
+
+    memcpy(&control.u.withdraw.seq,
+           header_of(req) + offsetof(umi_header, seq),
+           sizeof(control.u.withdraw.seq));
+    control.u.withdraw.channel = channel->id;
+    if (umi_send_of(req)->is_loan) {
+        umi_lend_withdraw(req);
+    } else {
+        req->is_void = true;
+        umi_request_detach(req);
+    }
+    umi_endpoint_send_control(channel->ep, &control);
+}
+
+/* True if the peer has asked for no byte of an announced message. A part of what
+ * is sent as several messages, or as a stream, cannot be withdrawn by itself. On
+ * several lanes the bytes that the peer has asked for meanwhile could overtake
+ * the WITHDRAW. */
+static bool
+may_withdraw(const umx_request *req)
+{
+    const umi_channel *channel = umi_send_of(req)->channel;
+
+    if (umi_send_of(req)->is_part || !umi_send_of(req)->is_rndv ||
+        channel->ops == &umi_stream_ops || channel->ep->base.handle == NULL) {
+        return false;
+    }
+    return umi_send_of(req)->is_loan ||
+           (req->is_movable && req->moved == 0 &&
+            req->ep->link->num_lanes <= 1);
+}
+
+/* Go on with a copy of the bytes. */
+static void
+go_on_with_copy(umx_request *req)
+{
+    umx_status status = umi_request_copy(req, req->buf.len, req->buf.len);
+
+    if (status == UMX_INPROGRESS) {
+        umi_endpoint_defer(umi_endpoint_of(req->ep));
+        return;
+    }
+    if (umi_send_of(req)->is_loan && req->is_posted) {
+        umi_lend_turn(req);
+    }
+    if (status < 0) {
+        (void)umi_request_void(req);
+        umi_endpoint_cannot_copy(umi_endpoint_of(req->ep));
+    }
+    umi_request_detach(req);
+}
+
 static void
 send_cancel(umx_request *req)
 {
-    if (!req->is_posted) {
+    if (!req->is_posted && !umi_send_of(req)->is_part) {
         umi_request_complete(req, UMX_ERR_CANCELED);
+    } else if (has_own_memory(req)) {
+        umi_request_detach(req);
+    } else if (may_withdraw(req)) {
+        withdraw(req);
+    } else {
+        go_on_with_copy(req);
     }
 }
 

@@ -18,6 +18,12 @@ static const umi_outgoing what = {
     .flags   = UMI_FLAG_UNTAGGED,
 };
 
+static const umi_outgoing part = {
+    .channel = UMI_STREAM_0,
+    .flags   = UMI_FLAG_UNTAGGED,
+    .is_part = true,
+};
+
 static umx_status
 check_send(umx_ep *ep, umi_channel **channel_p)
 {
@@ -43,22 +49,57 @@ umi_split_send_on_done(umx_request *piece, umx_status status, void *arg)
     }
 }
 
+/* True if none of the pieces has been posted. */
+static bool
+all_wait(const umx_request *req)
+{
+    unsigned count = 0;
+
+    UMI_LIST_FOREACH(node, &umi_split_send_of(req)->channel->waiting) {
+        count += umi_request_at(node)->arg == req;
+    }
+    return count == umi_split_send_of(req)->count;
+}
+
+/* Cancel the pieces of `req` on a list. False: the buffer of one of them stays
+ * lent. */
+static bool
+cancel_pieces(umx_request *req, umi_list *list, bool is_whole)
+{
+    bool is_free = true;
+
+    UMI_LIST_FOREACH_SAFE(node, list) {
+        umx_request *piece = umi_request_at(node);
+
+        if (piece->ops != &umi_channel_send_ops || piece->arg != req) {
+            continue;
+        }
+        if (is_whole) {
+            piece->is_cancelled = true;
+            umi_request_complete(piece, UMX_ERR_CANCELED);
+        } else {
+            piece->is_abandoned = req->is_abandoned;
+            is_free &= (umx_request_cancel(piece) == UMX_OK);
+        }
+    }
+    return is_free;
+}
+
 void
 umi_split_send_cancel(umx_request *req)
 {
-    umi_list *waiting = &umi_split_send_of(req)->channel->waiting;
-    unsigned  count   = 0;
+    umi_channel *channel = umi_split_send_of(req)->channel;
+    bool         is_free;
 
-    UMI_LIST_FOREACH(node, waiting) {
-        count += umi_request_at(node)->arg == req;
-    }
-    if (count != umi_split_send_of(req)->count) {
+    if (all_wait(req)) {
+        (void)cancel_pieces(req, &channel->waiting, true);
+        umi_request_detach(req);
         return;
     }
-    UMI_LIST_FOREACH_SAFE(node, waiting) {
-        if (umi_request_at(node)->arg == req) {
-            umx_request_cancel(umi_request_at(node));
-        }
+    is_free = cancel_pieces(req, &channel->waiting, false);
+    is_free &= cancel_pieces(req, &channel->ep->base.inflight, false);
+    if (is_free) {
+        umi_request_detach(req);
     }
 }
 
@@ -86,7 +127,7 @@ send_pieces(umx_ep *ep, umx_request *req)
 
         piece.data = (char *)req->buf.data + (req->buf.len - left);
         piece.len  = (left < PIECE_MAX) ? left : PIECE_MAX;
-        status     = umi_channel_send(ep, &what, &piece, &params, &ignored);
+        status     = umi_channel_send(ep, &part, &piece, &params, &ignored);
         umi_split_send_of(req)->count++;
         if (status == UMX_INPROGRESS) {
             umi_split_send_of(req)->pending++;

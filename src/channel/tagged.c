@@ -61,6 +61,10 @@ land(umx_request *req, void *desc, size_t len)
     if (status == UMX_INPROGRESS) {
         return status;
     }
+    if (status == UMX_ERR_WITHDRAWN) {
+        umi_withdraw_expect(req);
+        return UMX_INPROGRESS;
+    }
     end_landing(req);
     if (status != UMX_OK) {
         umi_endpoint_cannot_land(ep, status);
@@ -282,17 +286,82 @@ finish_landing(umx_request *req)
     }
 }
 
+/* End the landing of a message that its sender has withdrawn: what has landed
+ * means nothing. False: the receive waits again. */
+static bool
+finish_withdrawn(umx_request *req)
+{
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
+
+    end_landing(req);
+    umi_recv_of(req)->landing.is_withdrawn = false;
+    if (req->is_detached || req->is_cancelled) {
+        req->status = UMX_ERR_CANCELED;
+        return true;
+    }
+    if (req->status != UMX_OK) {
+        req->status = umi_endpoint_end_status(channel->ep, req->status);
+        return true;
+    }
+    if (umi_recv_of(req)->flags & UMI_MATCH_OF_MESSAGE) {
+        req->status = UMX_ERR_WITHDRAWN;
+        return true;
+    }
+    umi_tagged_uncount(channel);
+    umi_tagged_repost(req);
+    return false;
+}
+
+void
+umi_tagged_repost(umx_request *req)
+{
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
+    umx_message *message = NULL;
+    umx_status   status;
+
+    req->status               = UMX_INPROGRESS;
+    req->info.length          = 0;
+    umi_recv_of(req)->phase   = UMI_RECV_QUEUED;
+    umi_recv_of(req)->message = NULL;
+    if (umi_endpoint_may_read(channel->ep)) {
+        message = umi_tagged_find(channel, umi_recv_of(req)->tag,
+                                  umi_recv_of(req)->mask,
+                                  umi_recv_of(req)->flags);
+    }
+    status = (message != NULL) ? UMX_OK : umi_endpoint_recv_status(channel->ep);
+    if (message != NULL && umi_message_is_at_hand(message)) {
+        umi_channel_unqueue(channel, message);
+        complete_recv(req, umi_tagged_deliver(channel, message, req));
+    } else if (message != NULL) {
+        status = umi_tagged_recv_later(channel, message, req);
+        if (status != UMX_INPROGRESS) {
+            complete_recv(req, status);
+        }
+    } else if (status != UMX_OK) {
+        complete_recv(req, status);
+    } else {
+        umi_tagged_post(channel, req);
+    }
+}
+
 /* Do what few receives need at their end. */
-static __attribute__((noinline)) void
+static __attribute__((noinline)) bool
 finish_odd(umx_request *req)
 {
-    if (umi_recv_of(req)->phase == UMI_RECV_LANDING) {
+    if (umi_recv_of(req)->landing.is_withdrawn) {
+        if (!finish_withdrawn(req)) {
+            return false;
+        }
+    } else if (umi_recv_of(req)->phase == UMI_RECV_LANDING) {
         finish_landing(req);
     }
-    if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
+    if (req->is_void) {
+        req->status = UMX_ERR_CANCELED;
+    } else if (req->is_cancelled && req->status != UMX_ERR_CANCELED) {
         umi_tagged_return_received(req);
     }
     req->status = umi_land_unstage(req, req->status, req->info.length);
+    return true;
 }
 
 static bool
@@ -300,7 +369,7 @@ recv_finish(umx_request *req)
 {
     if (umi_recv_of(req)->phase == UMI_RECV_LANDING || req->is_cancelled ||
         umi_recv_of(req)->landing.staged != NULL) {
-        finish_odd(req);
+        return finish_odd(req);
     }
     return true;
 }
@@ -330,10 +399,27 @@ recv_cancel(umx_request *req)
     }
 }
 
+/* The bytes are in, and `finish` would return the message from the buffer. */
+static void
+recv_cancel_complete(umx_request *req)
+{
+    if (umi_recv_of(req)->phase != UMI_RECV_LANDING) {
+        umi_tagged_return_received(req);
+        if (req->status != UMX_ERR_CANCELED) {
+            umi_channel_lose(umi_recv_of(req)->landing.channel, req->info.seq,
+                             UMX_ERR_NO_MEMORY);
+            req->status = UMX_ERR_CANCELED;
+        }
+    } else if (req->status == UMX_OK) {
+        umi_tagged_return_landing(req);
+    }
+}
+
 const umi_request_ops umi_tagged_recv_ops = {
-    .name   = "recv",
-    .finish = recv_finish,
-    .cancel = recv_cancel,
+    .name            = "recv",
+    .finish          = recv_finish,
+    .cancel          = recv_cancel,
+    .cancel_complete = recv_cancel_complete,
 };
 
 static void

@@ -48,6 +48,20 @@ umi_tagged_uncount(umi_channel *channel)
 umx_status umi_tagged_deliver(umi_channel *channel, umx_message *message,
                               umx_request *req);
 
+/* Let a receive wait again, at its place: its message has been withdrawn. */
+void umi_tagged_repost(umx_request *req);
+
+/* The first message in the queue that a receive may have; NULL: none. */
+umx_message *umi_tagged_find(const umi_channel *channel, uint64_t tag,
+                             uint64_t mask, uint32_t flags);
+
+/* Add a receive to `posted`, in the order of posting. */
+void umi_tagged_post(umi_channel *channel, umx_request *req);
+
+/* A receive meets a message that must land, or is landing elsewhere. */
+umx_status umi_tagged_recv_later(umi_channel *channel, umx_message *message,
+                                 umx_request *req);
+
 /* ---- give_back.c ---------------------------------------------------------
  */
 

@@ -4,18 +4,40 @@
 #include "channel/tagged.h"
 #include "util/hash.h"
 
-static umx_message *
-find_unexpected(const umi_channel *channel, const umx_match *match)
+umx_message *
+umi_tagged_find(const umi_channel *channel, uint64_t tag, uint64_t mask,
+                uint32_t flags)
 {
     UMI_LIST_FOREACH(node, &channel->unexpected) {
         umx_message *message = umi_message_at(node);
 
         if (message->claimant == NULL &&
-            umi_match(match->tag, match->mask, match->flags, &message->info)) {
+            umi_match(tag, mask, flags, &message->info)) {
             return message;
         }
     }
     return NULL;
+}
+
+static umx_message *
+find_unexpected(const umi_channel *channel, const umx_match *match)
+{
+    return umi_tagged_find(channel, match->tag, match->mask, match->flags);
+}
+
+/* Nearly every receive is the last one. */
+void
+umi_tagged_post(umi_channel *channel, umx_request *req)
+{
+    uint32_t  order = umi_landing_of(req)->order;
+    umi_node *pos   = channel->posted.prev;
+
+    while (pos != &channel->posted &&
+           umi_seq_diff(umi_landing_of(umi_request_at(pos))->order, order) >
+               0) {
+        pos = pos->prev;
+    }
+    umi_node_insert_before(pos->next, &req->node);
 }
 
 umx_status
@@ -49,12 +71,12 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
         umi_request_free(req);
         return NULL;
     }
+    umi_landing_of(req)->order = channel->num_recvs++;
     return req;
 }
 
-/* A receive that meets a message which must land, or is landing elsewhere. */
-static umx_status
-recv_later(umi_channel *channel, umx_message *message, umx_request *req)
+umx_status
+umi_tagged_recv_later(umi_channel *channel, umx_message *message, umx_request *req)
 {
     if (message->storage == UMI_STORAGE_LANDING) {
         message->claimant         = req;
@@ -84,7 +106,7 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    status = recv_later(channel, message, req);
+    status = umi_tagged_recv_later(channel, message, req);
     if (status != UMX_INPROGRESS) {
         *info = req->info;
         return umi_channel_end_recv(req, status);
@@ -175,7 +197,7 @@ umi_channel_recv_message(umx_ep *ep, uint32_t id, const umx_match *match,
         umi_list_append(&channel->posted, &req->node);
         status = UMX_INPROGRESS;
     } else {
-        status = recv_later(channel, message, req);
+        status = umi_tagged_recv_later(channel, message, req);
     }
     if (status == UMX_INPROGRESS) {
         *req_p = req;

@@ -284,6 +284,18 @@ read_goodbye(umi_reader *r, umi_control *control)
     return NULL;
 }
 
+/* ---- WITHDRAW ---- */
+
+static const char *
+read_withdraw(umi_reader *r, umi_control *control)
+{
+    control->u.withdraw.channel = umi_read_u32(r);
+    control->u.withdraw.seq     = umi_read_u32(r);
+    return r->is_bad || umi_channel_id_is_valid(control->u.withdraw.channel) ?
+               NULL :
+               "no such kind of channel";
+}
+
 /* ---- LISTENER_CLOSED ---- */
 
 static const char *
@@ -338,6 +350,10 @@ write_body(umi_writer *w, const umi_control *control)
         return true;
     case UMI_NOTIFY:
         umi_write_u64(w, control->u.notify.memory);
+        return true;
+    case UMI_WITHDRAW:
+        umi_write_u32(w, control->u.withdraw.channel);
+        umi_write_u32(w, control->u.withdraw.seq);
         return true;
     case UMI_GOODBYE_ACK:
         return true;
@@ -394,6 +410,8 @@ read_body(umi_reader *r, umi_control *control)
     case UMI_NOTIFY:
         control->u.notify.memory = umi_read_u64(r);
         return NULL;
+    case UMI_WITHDRAW:
+        return read_withdraw(r, control);
     case UMI_GOODBYE_ACK:
         return NULL;
     case UMI_LISTENER_CLOSED:

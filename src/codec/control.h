@@ -3,8 +3,10 @@
 /* control.h: encode and decode control messages: those of the handshake, which
  * travel over a socket (core/socket.h), and those of an open endpoint (active
  * message id UMI_AM_CONTROL, whose header is the endpoint's number at the
- * receiver, u64). Bytes only: what they mean is decided in wireup.c,
- * channel.c, credit.c and close.c. Frozen in wire version 2.
+ * receiver, u64, and the number of the last message that is acknowledged, u64:
+ * 0, as nothing is acknowledged yet). Bytes only: what they mean is decided in
+ * wireup.c, channel.c, credit.c, withdraw.c and close.c. Frozen in wire version
+ * 3.
  *
  * A control message is: magic u32 | kind u8 | flags u8 (0) | body length u16 |
  * body. Numbers are little-endian. A decoder
@@ -46,6 +48,9 @@
  *                 has changed it and found somebody who waits for that. Only
  *                 the owner of a segment that has a place for them is sent it:
  *                 core/segment.h
+ *   WITHDRAW      channel u32, seq u32: the bytes of that message, which was
+ *                 announced, cannot be had any more; it counts as read. What the
+ *                 receiver has asked for meanwhile comes, and means nothing
  *   channel       kind << 16 | number, as in the header of data
  *   limits        bytes u64 (of all channels), messages u32 (of each), rndv
  *                 u32 (of all); what is counted as how much: credit.c
@@ -91,7 +96,8 @@ typedef enum umi_control_kind {
     UMI_OPEN,
     UMI_CLOSE_LISTENER,
     UMI_LISTENER_CLOSED,
-    UMI_NOTIFY
+    UMI_NOTIFY,
+    UMI_WITHDRAW
 } umi_control_kind;
 
 typedef struct umi_limits {
@@ -194,6 +200,10 @@ typedef struct umi_control {
         struct {
             uint64_t memory;
         } notify;
+        struct {
+            uint32_t channel;
+            uint32_t seq;
+        } withdraw;
     } u;
 } umi_control;
 

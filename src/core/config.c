@@ -72,6 +72,8 @@ umx_config_default(umx_config *config)
     config->connect_timeout_ns = 5 * UINT64_C(1000000000);
     config->rma_ucx            = UMX_RMA_UCX_RDMA;
     config->goodbye_bytes      = 256 * 1024 * 1024;
+    config->cancel_bytes       = 256 * 1024 * 1024;
+    config->cancel_timeout_ns  = 10 * UINT64_C(1000000000);
     /* See src/channel/frames_send.c, and benchmarks/frames.py --sweep:
      * gathering is as fast as copying from 4 KiB on, and faster above (by a
      * tenth at 30 KiB). Frames of 16 to 48 KiB in company take 2/3 of the time

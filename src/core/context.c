@@ -112,15 +112,7 @@ learn(umx_context *context)
     }
     context->moves_cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) !=
                           0;
-    status = umi_strided_create(&context->strided);
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_gathered_create(&context->gathered);
-    if (status != UMX_OK) {
-        ucp_dt_destroy(context->strided);
-    }
-    return status;
+    return umi_datatype_create(&context->movable);
 }
 
 static umx_status
@@ -290,8 +282,7 @@ umx_context_release(umx_context *context)
         if (!umi_parked_fini(&context->parked)) {
             return; /* UCX cannot be given up */
         }
-        ucp_dt_destroy(context->gathered);
-        ucp_dt_destroy(context->strided);
+        ucp_dt_destroy(context->movable);
         ucp_cleanup(context->ucp);
         umi_fork_leave();
         pthread_mutex_destroy(&context->waits_lock);

@@ -21,8 +21,7 @@ struct umx_context {
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
     bool            has_rma; /* UCX's put and get may be used */
-    ucp_datatype_t  strided; /* datatype.h's */
-    ucp_datatype_t  gathered;
+    ucp_datatype_t  movable; /* datatype.h's */
     bool            moves_cuda; /* UCX reads and writes device memory */
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
@@ -41,6 +40,14 @@ umi_must_stage(const umx_context *context, const umx_buffer *buf)
 {
     return buf->memtype == UMX_MEMTYPE_CUDA && !context->moves_cuda &&
            buf->len != 0;
+}
+
+/* True if UCX would move the memory as the host's, and the CPU can. */
+static inline bool
+umi_is_of_host(const umx_context *context, const umx_buffer *buf)
+{
+    return buf->memtype == UMX_MEMTYPE_HOST ||
+           (buf->memtype != UMX_MEMTYPE_CUDA && !context->moves_cuda);
 }
 
 /* The driver's memory that UCX does not know is staged, or the host's, too. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/datatype.h"
 
+#include <string.h>
+
+#include "core/request.h"
 #include "mem/gather.h"
-#include "mem/layout.h"
+#include "mem/memtype.h"
 
 static void *
 start_pack(void *context, const void *buffer, size_t count)
@@ -23,26 +26,68 @@ start_unpack(void *context, void *buffer, size_t count)
 static size_t
 packed_size(void *state)
 {
-    return ((const umx_buffer *)state)->len;
+    return ((const umx_request *)state)->buf.len;
 }
 
+static inline void
+note_moved(umx_request *req, size_t end)
+{
+    if (end > req->moved) {
+        req->moved = end;
+    }
+}
+
+/* Read `len` bytes from `offset` on. */
+static umx_status
+read_bytes(umx_request *req, size_t offset, void *dest, size_t len)
+{
+    if (req->is_void) {
+        memset(dest, 0, len);
+        return UMX_OK;
+    }
+    if (req->gather != NULL) {
+        return umi_gather_read(req->gather, offset, dest, len);
+    }
+    if (req->buf.layout != NULL) {
+        umi_layout_read(&req->buf, offset, dest, len);
+    } else {
+        memcpy(dest, (const char *)req->buf.data + offset, len);
+    }
+    return UMX_OK;
+}
+
+/* Pack bytes for UCX. Nothing is packed of memory that cannot be read, which
+ * fails the send. */
 static size_t
 pack(void *state, size_t offset, void *dest, size_t max_length)
 {
-    const umx_buffer *buf = state;
-    size_t            len = buf->len - offset;
+    umx_request *req = state;
+    size_t       len = req->buf.len - offset;
 
     if (len > max_length) {
         len = max_length;
     }
-    umi_layout_read(buf, offset, dest, len);
-    return len;
+    note_moved(req, offset + len);
+    return (read_bytes(req, offset, dest, len) == UMX_OK) ? len : 0;
 }
 
 static ucs_status_t
 unpack(void *state, size_t offset, const void *src, size_t length)
 {
-    umi_layout_write(state, offset, src, length);
+    umx_request *req = state;
+
+    note_moved(req, offset + length);
+    if (req->is_void) {
+        return UCS_OK;
+    }
+    if (req->gather != NULL) {
+        return (ucs_status_t)umi_gather_write(req->gather, offset, src, length);
+    }
+    if (req->buf.layout != NULL) {
+        umi_layout_write(&req->buf, offset, src, length);
+    } else {
+        memcpy((char *)req->buf.data + offset, src, length);
+    }
     return UCS_OK;
 }
 
@@ -53,7 +98,7 @@ finish(void *state)
 }
 
 umx_status
-umi_strided_create(ucp_datatype_t *datatype_p)
+umi_datatype_create(ucp_datatype_t *datatype_p)
 {
     static const ucp_generic_dt_ops_t ops = {
         .start_pack   = start_pack,
@@ -61,50 +106,6 @@ umi_strided_create(ucp_datatype_t *datatype_p)
         .packed_size  = packed_size,
         .pack         = pack,
         .unpack       = unpack,
-        .finish       = finish,
-    };
-
-    return (umx_status)ucp_dt_create_generic(&ops, NULL, datatype_p);
-}
-
-/* ---- several buffers -----------------------------------------------------
- */
-
-static size_t
-gather_size(void *state)
-{
-    return ((const umi_gather *)state)->len;
-}
-
-/* Pack bytes for UCX. Nothing is packed of a piece that cannot be read, which
- * fails the send. */
-static size_t
-gather_pack(void *state, size_t offset, void *dest, size_t max_length)
-{
-    umi_gather *gather = state;
-    size_t      len    = gather->len - offset;
-
-    if (len > max_length) {
-        len = max_length;
-    }
-    return (umi_gather_read(gather, offset, dest, len) == UMX_OK) ? len : 0;
-}
-
-static ucs_status_t
-gather_unpack(void *state, size_t offset, const void *src, size_t length)
-{
-    return (ucs_status_t)umi_gather_write(state, offset, src, length);
-}
-
-umx_status
-umi_gathered_create(ucp_datatype_t *datatype_p)
-{
-    static const ucp_generic_dt_ops_t ops = {
-        .start_pack   = start_pack,
-        .start_unpack = start_unpack,
-        .packed_size  = gather_size,
-        .pack         = gather_pack,
-        .unpack       = gather_unpack,
         .finish       = finish,
     };
 

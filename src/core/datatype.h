@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* datatype.h: memory that is not contiguous, as UCX's datatypes. Thread: any.
- */
+/* datatype.h: the memory of a request as a datatype of UCX. UCX asks for bytes,
+ * or brings some, and the request says where they are at that moment: in one run
+ * or in many, in the user's memory or in a copy (detach.c). Thread: the worker's
+ * owner. */
 #ifndef UMI_DATATYPE_H
 #define UMI_DATATYPE_H
 
 #include <ucp/api/ucp.h>
-#include <umx/buffer.h>
+#include <umx/types.h>
 
-/* The datatype of one umx_buffer that has a layout; ucp_dt_destroy() ends it.
- */
-umx_status umi_strided_create(ucp_datatype_t *datatype_p);
-
-/* Make the datatype of one umi_gather. */
-umx_status umi_gathered_create(ucp_datatype_t *datatype_p);
+/* Make the datatype whose buffer is a umx_request; ucp_dt_destroy() ends it. */
+umx_status umi_datatype_create(ucp_datatype_t *datatype_p);
 
 #endif

@@ -169,7 +169,8 @@ umi_guard_take_put_off(umi_guard *guard)
         guard->is_told = false;
         (void)!read(guard->told_fd, &count, sizeof(count));
     }
-    if (!umi_list_is_empty(&worker->put_off) ||
+    if (!umi_list_is_empty(&worker->detached) ||
+        !umi_list_is_empty(&worker->put_off) ||
         !umi_list_is_empty(&worker->put_off_done)) {
         worker->has_events = true;
     }

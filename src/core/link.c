@@ -137,6 +137,7 @@ note_transport(const char *transport, const char *device, void *arg)
     umi_link *link = arg;
 
     (void)device;
+    link->num_lanes++;
     if (umi_transport_is_shm(transport)) {
         link->has_shm = true;
     }
@@ -146,6 +147,10 @@ note_transport(const char *transport, const char *device, void *arg)
     if (strncmp(transport, "rc_", 3) == 0 ||
         strncmp(transport, "dc_", 3) == 0) {
         link->has_rdma = true;
+    }
+    if (!umi_transport_is_shm(transport) && strcmp(transport, "tcp") != 0 &&
+        strcmp(transport, "self") != 0 && strcmp(transport, "cma") != 0) {
+        link->has_hardware = true;
     }
 }
 

@@ -46,6 +46,8 @@ typedef struct umi_link {
     bool        has_shm;
     bool        has_tcp;
     bool        has_rdma;
+    bool        has_hardware; /* a transport may read memory by itself */
+    unsigned    num_lanes;    /* 0: not known */
 } umi_link; /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */

@@ -39,6 +39,13 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->is_posted    = false;
     req->is_internal  = false;
     req->is_lost      = false;
+    req->is_movable   = false;
+    req->is_detached  = false;
+    req->is_over      = false;
+    req->is_released  = false;
+    req->is_void      = false;
+    req->is_deferred  = false;
+    req->is_abandoned = false;
     req->on_done      = NULL;
     req->on_lost      = NULL;
     req->arg          = NULL;
@@ -47,6 +54,9 @@ umi_request_new(umx_worker *worker, umi_ep_base *ep, const umi_request_ops *ops,
     req->worker       = worker;
     req->ep           = ep;
     req->gather       = NULL;
+    req->copy         = NULL;
+    req->small        = NULL;
+    req->moved        = 0;
     if (params != NULL && (params->field_mask & UMX_OP_FIELD_ON_DONE)) {
         req->on_done = params->on_done;
         req->arg     = params->arg;
@@ -72,9 +82,19 @@ free_odd(umx_request *req)
 {
     umi_ep_base *ep = req->ep;
 
+    if (req->is_detached && !req->is_over) {
+        req->is_released = true; /* umi_request_end_detached() frees it */
+        return;
+    }
     if (req->is_posted) { /* reported, but UCX has it until its worker goes */
         umi_list_append(&req->worker->stuck, &req->node);
         return;
+    }
+    if (req->copy != NULL) {
+        umi_spare_free(req->copy);
+    }
+    if (req->small != NULL) {
+        umi_pool_put(&req->worker->smalls, req->small);
     }
     req->worker->stats.requests_lost -= req->is_lost;
     umi_request_drop_buffer(req);
@@ -89,7 +109,9 @@ umi_request_free(umx_request *req)
 {
     umi_ep_base *ep = req->ep;
 
-    if (req->is_posted || req->is_lost || req->buf.memh != NULL || ep == NULL) {
+    if (req->is_posted || req->is_lost || req->is_detached ||
+        req->copy != NULL || req->small != NULL || req->buf.memh != NULL ||
+        ep == NULL) {
         free_odd(req);
         return;
     }
@@ -115,6 +137,7 @@ umi_request_lose(umx_request *req, umx_status status)
     }
     req->is_lost = true;
     req->worker->stats.requests_lost++;
+    (void)umi_request_void(req);
     if (req->on_lost != NULL) {
         req->on_lost(req, status, req->arg);
     }
@@ -141,24 +164,55 @@ umi_request_cancel_queued(umx_request *req)
     umi_request_complete(req, UMX_ERR_CANCELED);
 }
 
-void
+/* True if nothing but the report of its end is left of `req` for the user. */
+static bool
+has_ended(const umx_request *req)
+{
+    return req->is_done || req->is_detached || req->status != UMX_INPROGRESS;
+}
+
+static umx_status
+cancel(umx_request *req)
+{
+    bool is_first = !req->is_cancelled;
+
+    if (req->is_done || req->is_detached) {
+        return UMX_OK;
+    }
+    req->is_cancelled = true;
+    if (req->status == UMX_INPROGRESS) {
+        if (req->ops->cancel != NULL && (is_first || (req->is_deferred && req->is_abandoned))) {
+            req->ops->cancel(req);
+        }
+    } else if (is_first && req->ops->cancel_complete != NULL) {
+        req->ops->cancel_complete(req);
+    }
+    req->is_deferred = !has_ended(req);
+    return req->is_deferred ? UMX_INPROGRESS : UMX_OK;
+}
+
+umx_status
 umx_request_cancel(umx_request *req)
 {
     UMI_GUARD(req->worker);
-    if (req->is_done || req->is_cancelled) {
-        return;
-    }
-    req->is_cancelled = true;
-    /* Complete but not yet reported: `finish` sees is_cancelled. */
-    if (req->status == UMX_INPROGRESS && req->ops->cancel != NULL) {
-        req->ops->cancel(req);
-    }
+    return cancel(req);
+}
+
+umx_status
+umx_request_abandon(umx_request *req)
+{
+    UMI_GUARD(req->worker);
+    req->is_abandoned = true;
+    return cancel(req);
 }
 
 umx_status
 umx_request_status(const umx_request *req)
 {
-    return req->is_done ? req->status : UMX_INPROGRESS;
+    if (!req->is_done) {
+        return UMX_INPROGRESS;
+    }
+    return req->is_detached ? UMX_ERR_CANCELED : req->status;
 }
 
 const umx_recv_info *

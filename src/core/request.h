@@ -27,8 +27,15 @@ typedef struct umi_request_ops {
      * return false to keep the request (it completes again later). NULL:
      * nothing to do. */
     bool (*finish)(umx_request *req);
-    /* umx_request_cancel() on a request not yet complete. NULL: cannot. */
+    /* umx_request_cancel() on a request not yet complete: complete the request,
+     * or umi_request_detach() it, so that the buffer is the user's again. A
+     * request for which neither is done is deferred: it completes later. NULL:
+     * always deferred. */
     void (*cancel)(umx_request *req);
+    /* umx_request_cancel() on a request that is complete and not yet reported:
+     * give back what it has received, so that `finish` needs nothing of the
+     * buffer. NULL: `finish` never does. */
+    void (*cancel_complete)(umx_request *req);
     /* Hand the request to UCX, for umi_ep_base_post_waiting(). NULL: such a
      * request never waits. */
     umx_status (*post)(umx_request *req);
@@ -37,6 +44,13 @@ typedef struct umi_request_ops {
 enum {
     UMI_REQUEST_TAIL_SIZE = 64
 };
+
+/* Memory of the library's in the place of the user's. */
+typedef struct umi_spare {
+    umx_worker *worker;
+    size_t      len; /* counted in worker->copied_bytes */
+    _Alignas(16) unsigned char bytes[];
+} umi_spare;
 
 struct umx_request {
     umi_node               node;
@@ -47,6 +61,13 @@ struct umx_request {
     bool                   is_posted : 1; /* in UCX's hands */
     bool                   is_internal : 1; /* `on_done` is of the library's */
     bool                   is_lost : 1;     /* there for good, it seems */
+    bool is_movable : 1;  /* UCX has the memory through datatype.h */
+    bool is_detached : 1; /* the user's part ends: umi_request_detach() */
+    bool is_over : 1;     /* detached, and the operation's part has ended */
+    bool is_released : 1; /* detached, and the user has given it back */
+    bool is_void : 1;     /* nobody wants the bytes: UCX gets zeros */
+    bool is_deferred : 1; /* cancelled, and the buffer is not the user's yet */
+    bool is_abandoned : 1; /* umx_request_abandon(): no limit counts */
     umx_done_fn            on_done;
     umx_done_fn            on_lost; /* or NULL */
     void                  *arg;
@@ -55,6 +76,10 @@ struct umx_request {
     struct umi_ep_base    *ep;     /* held; NULL for a worker's operations */
     umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
+    umi_spare *copy;   /* what `buf` or `gather` is in; or NULL */
+    void  *small; /* of worker->smalls: the bytes that UCX sends; or NULL */
+    size_t   moved; /* is_movable: where the bytes end that UCX has moved */
+    umi_node detached_node; /* worker->detached */
     umx_recv_info          info;
     /* The operation's own: UMI_REQUEST_TAIL. UCX may read from here until the
      * operation completes. */
@@ -120,6 +145,42 @@ umi_request_drop_buffer(umx_request *req)
 /* The operation is over: to the worker's done list. From UCX's callbacks or
  * from ours. */
 void umi_request_complete(umx_request *req, umx_status status);
+
+/* ---- detach.c: an operation that goes on without the user's memory --------
+ */
+
+/* Give `req` memory of the library's instead of the user's: `size` bytes, of
+ * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself, or
+ * config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
+umx_status umi_request_copy(umx_request *req, size_t size, size_t len);
+
+/* Nobody wants the bytes of `req` any more: UCX reads zeros from now on, and
+ * what it writes goes nowhere. False: UCX has the memory itself. */
+bool umi_request_void(umx_request *req);
+
+/* End the user's part of `req`, which needs the buffer no longer: `on_done` runs
+ * with UMX_ERR_CANCELED in the next (P) call. The operation's own part goes on
+ * until it completes and `finish` has run. */
+void umi_request_detach(umx_request *req);
+
+/* Report the ends of detached requests: all, or in the progress thread the
+ * library's own. */
+void umi_requests_report_detached(umx_worker *worker);
+
+/* End the operation's part of a detached request. */
+void umi_request_end_detached(umx_request *req);
+
+void umi_spare_free(umi_spare *copy);
+
+/* Take the memory of `req` over. */
+static inline umi_spare *
+umi_request_take_spare(umx_request *req)
+{
+    umi_spare *copy = req->copy;
+
+    req->copy = NULL;
+    return copy;
+}
 
 /* Report, once, that UCX seems not to give the operation back. */
 void umi_request_lose(umx_request *req, umx_status status);

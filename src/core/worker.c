@@ -28,6 +28,7 @@ static void
 init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
 {
     umi_list_init(&worker->done);
+    umi_list_init(&worker->detached);
     umi_list_init(&worker->put_off);
     umi_list_init(&worker->put_off_done);
     umi_list_init(&worker->ep_events);
@@ -182,6 +183,7 @@ complete_list(umx_worker *worker, umi_list *list)
     UMI_LIST_FOREACH_SAFE(node, list) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
+        (void)umi_request_void(req); /* UCX may go on with it */
         umi_request_complete(req, UMX_ERR_CANCELED);
         req->is_posted = (worker->engine->ucp != NULL);
     }
@@ -580,6 +582,10 @@ run_done(umx_worker *worker)
         if (req->ops->finish != NULL && !req->ops->finish(req)) {
             continue;
         }
+        if (__builtin_expect(req->is_detached, 0)) {
+            umi_request_end_detached(req);
+            continue;
+        }
         if (__builtin_expect(worker->is_in_thread, 0)) {
             report_done_in_thread(worker, req);
         } else {
@@ -617,6 +623,7 @@ umi_worker_run_events(umx_worker *worker)
                 run_put_off(worker);
             }
             run_ep_events(worker);
+            umi_requests_report_detached(worker);
             worker->hooks->on_arrivals(worker);
             umi_worker_flush_gathered(worker);
             if (worker->has_old_engines) {

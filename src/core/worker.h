@@ -142,6 +142,7 @@ struct umx_worker {
     umi_list  gathered;     /* umi_gathered.worker_node */
     umi_list  waits;        /* requests that wait for a number: wait.h */
     umi_list  lookouts;     /* umx_lookout.node */
+    umi_list  detached;     /* umx_request.detached_node: not reported yet */
     umi_list  put_off;      /* umi_put_off.node: guard.h */
     umi_list  put_off_done; /* requests whose `on_done` is put off */
     umi_mpsc  retired;      /* (any) umi_retire.node */
@@ -168,6 +169,7 @@ struct umx_worker {
     struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
     umi_timer               queue_timer;
     unsigned                num_memory_holds;
+    size_t                  copied_bytes; /* in copies of cancelled requests */
     umi_list                stuck;    /* over, and in UCX's hands still */
     umi_list                inflight; /* receives of its own in UCX's hands */
     umi_list                waiting;  /* requests: hooks->on_arrivals() */

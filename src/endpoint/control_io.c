@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* control_io.c: control messages between the network and those who act on
  * them. They arrive inside UCX's callback and are acted on after it, all but
- * CREDIT, which is arithmetic, and NOTIFY: what it is for comes after the
- * callback anyway, and there may be one for each memory. */
+ * CREDIT, which is arithmetic, and NOTIFY and WITHDRAW, of which there may be
+ * one for each memory and each announced message: what they are for comes after
+ * the callback anyway. */
 #include <stdlib.h>
 #include <string.h>
 #include <umx/buffer.h>
@@ -16,12 +17,19 @@ enum {
     MAX_QUEUED_CONTROL = 64
 };
 
+/* What is in front of a control message. */
+typedef struct control_front {
+    uint64_t endpoint;
+    uint64_t acknowledged; /* 0 */
+} control_front;
+
 /* The bytes of a control message, on their way or arrived. Most are a few dozen
  * bytes long. */
 typedef struct control_bytes {
-    umi_node  node; /* ep->control */
-    umi_pool *pool; /* that it is of; NULL: of malloc */
-    size_t    len;
+    umi_node      node; /* ep->control */
+    umi_pool     *pool; /* that it is of; NULL: of malloc */
+    control_front front;
+    size_t        len;
     uint8_t   data[];
 } control_bytes;
 
@@ -116,8 +124,9 @@ post_control(umx_ep *ep, const umi_control *control)
     }
     req->ops = ops_of(ep, control);
     req->buf = umx_host_buffer(bytes->data, len);
-    status   = umi_am_send(req, UMI_AM_CONTROL, &ep->base.remote_id,
-                           sizeof(ep->base.remote_id), false);
+    bytes->front = (control_front){.endpoint = ep->base.remote_id};
+    status       = umi_am_send(req, UMI_AM_CONTROL, &bytes->front,
+                               sizeof(bytes->front), false);
     if (status != UMX_INPROGRESS) {
         (void)req->ops->finish(req);
     }
@@ -165,15 +174,15 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
     umi_control control;
     const char *why;
-    uint64_t    id = 0;
-    umx_ep     *ep = NULL;
+    control_front front = {0};
+    umx_ep       *ep    = NULL;
 
-    if (arrival->header_len == sizeof(id)) {
-        memcpy(&id, arrival->header, sizeof(id));
-        ep = umi_endpoint_find(worker, id);
+    if (arrival->header_len == sizeof(front)) {
+        memcpy(&front, arrival->header, sizeof(front));
+        ep = umi_endpoint_find(worker, front.endpoint);
     }
     if (ep == NULL) {
-        umi_worker_stray(worker, id);
+        umi_worker_stray(worker, front.endpoint);
         return UMI_AM_REFUSED;
     }
     ep->num_arrivals++;
@@ -187,6 +196,8 @@ umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
         ep->hooks->on_credit(ep, &control);
     } else if (control.kind == UMI_NOTIFY) {
         umi_waits_wake(worker->context, control.u.notify.memory, worker);
+    } else if (control.kind == UMI_WITHDRAW) {
+        ep->hooks->on_withdraw(ep, &control);
     } else {
         if (control.kind == UMI_GOODBYE) {
             ep->hooks->on_goodbye(ep);
@@ -227,7 +238,8 @@ act(umx_ep *ep, const umi_control *control)
             umi_log(UMI_LOG_DEBUG, "CLOSE_AFTER_N came too late");
         }
         break;
-    case UMI_NOTIFY: /* acted on when it arrived */
+    case UMI_NOTIFY: /* acted on when it arrived, like the next */
+    case UMI_WITHDRAW:
         break;
     case UMI_HELLO:
     case UMI_CHALLENGE:

@@ -27,6 +27,7 @@ conn_free(umi_ep_base *base)
 
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
+    umi_timer_stop(&ep->deferred);
     umi_node_remove(&ep->put_off.node);
     umi_node_remove(&ep->put_off_lost.node);
     umi_socket_close(&ep->socket);
@@ -124,6 +125,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     umi_node_init(&ep->untaken_node);
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
+    umi_defer_init(ep);
     ep->retire.fn = retire_conn;
     ep->state     = UMX_EP_CONNECTING;
     ep->handshake = handshake;
@@ -222,6 +224,13 @@ umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
     }
 }
 
+void
+umi_endpoint_cannot_copy(umx_ep *ep)
+{
+    umi_endpoint_protocol_error(ep,
+                                "out of memory for a cancelled operation");
+}
+
 static void
 drop_for_protocol(umx_ep *ep)
 {
@@ -302,6 +311,9 @@ visit_due(umx_ep *ep)
     }
     if (take_due(ep, UMI_DUE_CONTROL)) {
         umi_control_run(ep);
+    }
+    if (take_due(ep, UMI_DUE_WITHDRAW)) {
+        ep->hooks->withdraw(ep);
     }
     if (take_due(ep, UMI_DUE_CREDIT)) {
         ep->hooks->grant(ep);
@@ -426,6 +438,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat);
+    umi_timer_stop(&ep->deferred);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;

@@ -38,7 +38,8 @@ enum umi_endpoint_due {
     UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
     UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
     UMI_DUE_NEXT_HOST   = 1u << 10, /* connecting: try the next host */
-    UMI_DUE_RECV        = 1u << 11  /* messages came that receives wait for */
+    UMI_DUE_RECV        = 1u << 11, /* messages came that receives wait for */
+    UMI_DUE_WITHDRAW    = 1u << 12  /* the peer has withdrawn messages */
 };
 
 /* Needed until the endpoint is open. */
@@ -78,6 +79,9 @@ typedef struct umi_endpoint_hooks {
     /* Inside UCX's callbacks: a CREDIT, and that a GOODBYE has come. */
     void (*on_credit)(umx_ep *ep, const umi_control *credit);
     void (*on_goodbye)(umx_ep *ep);
+    /* Inside UCX's callbacks: a WITHDRAW; and what UMI_DUE_WITHDRAW asks for. */
+    void (*on_withdraw)(umx_ep *ep, const umi_control *withdraw);
+    void (*withdraw)(umx_ep *ep);
 
     /* Tell, by channel, what has been sent and has to arrive. write_goodbye()
      * sends messages that are full; read_goodbye() is false if the endpoint has
@@ -129,6 +133,9 @@ struct umx_ep {
     unsigned        num_arrivals; /* over UCX; wraps */
     unsigned        num_heard;    /* heartbeat: what there was last time */
     unsigned        num_silent;   /* quarters without anything */
+    umi_timer       deferred;   /* until cancelled operations have ended */
+    unsigned        num_deferred_heard;
+    unsigned        num_deferred_silent; /* quarters */
     umi_retire      retire;
     umi_list        closers;       /* requests of umx_ep_close() */
     umi_list        drainers;      /* and of umx_ep_drain() */
@@ -255,6 +262,10 @@ void umi_endpoint_protocol_error(umx_ep *ep, const char *why);
  * has lied. Safe inside UCX's callbacks. */
 void umi_endpoint_cannot_land(umx_ep *ep, umx_status status);
 
+/* Report that there is no memory for a copy of what a cancelled operation sends
+ * or receives. */
+void umi_endpoint_cannot_copy(umx_ep *ep);
+
 /* The end by failure or by force: give UCX's endpoint up, settle everything
  * with `status`. */
 void umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status);
@@ -312,6 +323,11 @@ void umi_drain_check(umx_ep *ep); /* sends have completed */
 /* heartbeat.c */
 void umi_heartbeat_init(umx_ep *ep);
 void umi_heartbeat_start(umx_ep *ep);
+
+/* defer.c */
+void umi_defer_init(umx_ep *ep);
+/* A cancelled operation waits for the peer: see that it is alive. */
+void umi_endpoint_defer(umx_ep *ep);
 
 /* control_io.c */
 /* Drop what has arrived and not been acted on. */

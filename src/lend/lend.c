@@ -180,9 +180,43 @@ umi_lend_send(umx_request *req, const void *header, size_t header_len)
     req->worker->stats.loans++;
     loan->is_sending = result != NULL;
     req->is_posted   = true;
+    req->is_movable  = true; /* umi_lend_turn() */
     umi_list_append(&ep->lend->loans, &loan->node);
     umi_list_append(&ep->inflight, &req->node);
     return UMX_INPROGRESS;
+}
+
+static umi_loan *
+loan_of(const umx_request *req)
+{
+    UMI_LIST_FOREACH(node, &req->ep->lend->loans) {
+        umi_loan *loan = umi_container_of(node, umi_loan, node);
+
+        if (loan->req == req) {
+            return loan;
+        }
+    }
+    return NULL;
+}
+
+void
+umi_lend_turn(umx_request *req)
+{
+    const umi_loan *loan = loan_of(req);
+
+    if (loan != NULL) {
+        umi_lend_table_turn(loan->table, loan->name.slot, req->buf.data);
+    }
+}
+
+void
+umi_lend_withdraw(umx_request *req)
+{
+    umi_loan *loan = loan_of(req);
+
+    if (loan != NULL) {
+        end_loan(loan, UMX_ERR_CANCELED);
+    }
 }
 
 void
@@ -237,20 +271,27 @@ umi_lend_release(umx_worker *worker, void *desc)
 }
 
 /* Read what the peer of `link` lends; NULL: it is gone. What has been read of a
- * loan that was none is nobody's. */
-static bool
+ * loan that was none is nobody's. UMX_ERR_WITHDRAWN: the loan has ended, and its
+ * lender is there; UMX_ERR_CONNECTION_RESET. */
+static umx_status
 read_loan(const umi_link *link, const umi_lend_loan *loan, void *data)
 {
+    umi_lend_reading reading = UMI_LEND_UNREADABLE;
+
     if (link != NULL) {
         const umi_lend_agreement *agreement = umi_lend_agreement_of(link);
 
-        if (umi_lend_source_read(&agreement->source, loan, data) &&
-            umi_lend_has_lender(agreement)) {
-            return true;
+        reading = umi_lend_source_read(&agreement->source, loan, data);
+        if (!umi_lend_has_lender(agreement)) {
+            reading = UMI_LEND_UNREADABLE;
         }
     }
+    if (reading == UMI_LEND_READ) {
+        return UMX_OK;
+    }
     memset(data, 0, loan->len);
-    return false;
+    return (reading == UMI_LEND_ENDED) ? UMX_ERR_WITHDRAWN :
+                                         UMX_ERR_CONNECTION_RESET;
 }
 
 /* Give the memory of the buffer itself, if it is plain; else NULL. */
@@ -274,13 +315,14 @@ static umx_status
 read_elsewhere(umx_request *req, const umi_link *link,
                const umi_lend_loan *loan)
 {
-    void      *bytes  = malloc(loan->len);
-    umx_status status = UMX_ERR_CONNECTION_RESET;
+    void      *bytes = malloc(loan->len);
+    umx_status status;
 
     if (bytes == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    if (read_loan(link, loan, bytes)) {
+    status = read_loan(link, loan, bytes);
+    if (status == UMX_OK) {
         status = (req->gather != NULL) ?
                      umi_gather_write(req->gather, 0, bytes, loan->len) :
                      umi_copy_in(&req->buf, bytes, loan->len);
@@ -295,13 +337,10 @@ umi_lend_read(umx_request *req, void *desc)
     const umi_lend_loan *loan   = &borrowed_of(desc)->loan;
     const umi_link      *link   = req->ep->link;
     void                *memory = plain_memory(req);
-    umx_status           status = UMX_ERR_CONNECTION_RESET;
+    umx_status           status;
 
-    if (memory == NULL) {
-        status = read_elsewhere(req, link, loan);
-    } else if (read_loan(link, loan, memory)) {
-        status = UMX_OK;
-    }
+    status = (memory == NULL) ? read_elsewhere(req, link, loan) :
+                                read_loan(link, loan, memory);
     give_back(req->worker, desc,
               (status == UMX_OK) ? UMX_OK : UMX_ERR_CANCELED);
     return status;
@@ -351,7 +390,7 @@ umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
 {
     void      *bytes  = buf->data;
     bool       is_far = buf->memtype > UMX_MEMTYPE_HOST || buf->layout != NULL;
-    umx_status status = UMX_OK;
+    umx_status status;
 
     if (ep->link == NULL || !umi_lend_agreement_of(ep->link)->has_borrowed ||
         name->len != buf->len || name->len == 0) {
@@ -363,9 +402,7 @@ umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
             return UMX_ERR_NO_MEMORY;
         }
     }
-    if (!read_loan(ep->link, name, bytes)) {
-        status = UMX_ERR_CONNECTION_RESET;
-    }
+    status = read_loan(ep->link, name, bytes);
     if (is_far) {
         if (status == UMX_OK) {
             status = umi_copy_in(buf, bytes, name->len);

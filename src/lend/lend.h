@@ -11,8 +11,8 @@
  * that is lent travels as a header, with the number of its loan; the receiver
  * finds the bytes by the table, reads them when the program receives them, and
  * says RETURN (note.h). No address comes in a message, and none of a loan
- * that has ended is read: what the receiver has read by then is wiped, and the
- * receive fails with CONNECTION_RESET. Whose memory the table is in is known
+ * that has ended is read: what the receiver has read by then is wiped, and
+ * umi_lend_read() gives UMX_ERR_WITHDRAWN. Whose memory the table is in is known
  * from the kernel (agree.h). A process never reads its own memory, and
  * there are no loans between peers without shared memory.
  *
@@ -44,6 +44,13 @@ bool umi_lend_may_send(const umx_request *req, size_t header_len,
 umx_status umi_lend_send(umx_request *req, const void *header,
                          size_t header_len);
 
+/* Lend the memory that `req`, which is lent, has now instead of that before. */
+void umi_lend_turn(umx_request *req);
+
+/* End the loan of `req`, which completes with UMX_ERR_CANCELED. Who reads it
+ * finds out; nobody is told. */
+void umi_lend_withdraw(umx_request *req);
+
 /* A bit that no address of a process has; UCX's addresses may be odd. */
 #define UMI_LEND_MARK (UINTPTR_MAX - UINTPTR_MAX / 2)
 
@@ -55,7 +62,7 @@ umi_lend_is_loan(const void *desc)
 }
 
 /* Receive or drop a loan, as umi_am_recv() and umi_am_release() do a message.
- */
+ * UMX_ERR_WITHDRAWN: its lender has ended it. */
 umx_status umi_lend_read(umx_request *req, void *desc);
 void       umi_lend_release(umx_worker *worker, void *desc);
 
@@ -65,8 +72,8 @@ bool umi_lend_memory(umi_ep_base *ep, const umx_buffer *buf,
                      umi_lend_loan *name);
 void umi_lend_take_back(umi_ep_base *ep, const umi_lend_loan *name);
 
-/* Read what the peer lends so. UMX_ERR_CONNECTION_RESET: it does not, or no
- * longer. */
+/* Read what the peer lends so. UMX_ERR_WITHDRAWN: it does not, or no longer;
+ * UMX_ERR_CONNECTION_RESET: the peer is gone. */
 umx_status umi_lend_read_memory(umi_ep_base *ep, const umi_lend_loan *name,
                                 const umx_buffer *buf);
 

@@ -79,6 +79,14 @@ umi_lend_table_add(umi_lend_table *table, const void *data, size_t len,
 }
 
 void
+umi_lend_table_turn(umi_lend_table *table, uint32_t slot, const void *data)
+{
+    atomic_store_explicit(&table->slots[slot].address, (uintptr_t)data,
+                          memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+void
 umi_lend_table_remove(umi_lend_table *table, uint32_t slot)
 {
     clear(&table->slots[slot]);
@@ -100,6 +108,10 @@ umi_lend_table_find(const umi_lend_table *table, uint32_t slot, uint64_t id)
 
 /* ---- the reader's --------------------------------------------------------
  */
+
+enum {
+    MAX_READS = 3 /* a loan is turned once */
+};
 
 /* A slot as it was read. */
 typedef struct reading {
@@ -134,28 +146,38 @@ umi_lend_source_is_readable(const umi_lend_source *source)
     return source->size > 0 && read_slot(source, source->size - 1, &found);
 }
 
-/* Read all bytes, and after them the slot. True if the slot is still as it was.
- */
-static bool
+/* Compare the slot behind the bytes with that in front of them. */
+static umi_lend_reading
+compare(const reading *first, const reading *again)
+{
+    return (again->id == first->id && again->len == first->len) ?
+               UMI_LEND_READ :
+               UMI_LEND_ENDED;
+}
+
+/* Read all bytes, and after them the slot, into `again`. UMI_LEND_READ: the loan
+ * has not ended; but its address may be another one. */
+static umi_lend_reading
 read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
-           void *data)
+           void *data, reading *again)
 {
     char    *pos     = data;
     uint64_t address = first->address;
     uint64_t left    = first->len;
-    reading  again;
 
     for (;;) {
-        struct iovec local[]  = {{pos, left}, {&again, sizeof(again)}};
+        struct iovec local[]  = {{pos, left}, {again, sizeof(*again)}};
         struct iovec remote[] = {{(void *)(uintptr_t)address, left},
-                                 {slot_address(source, slot), sizeof(again)}};
+                                 {slot_address(source, slot), sizeof(*again)}};
         ssize_t      n = process_vm_readv(source->pid, local, 2, remote, 2, 0);
 
-        if (n == (ssize_t)(left + sizeof(again))) {
-            return memcmp(&again, first, sizeof(again)) == 0;
+        if (n == (ssize_t)(left + sizeof(*again))) {
+            return compare(first, again);
         }
         if (n <= 0 || (uint64_t)n >= left) {
-            return false;
+            /* Memory that its owner has freed may be unreadable. */
+            return read_slot(source, slot, again) ? compare(first, again) :
+                                                    UMI_LEND_UNREADABLE;
         }
         pos += n; /* the system reads only so much at a time */
         address += (uint64_t)n;
@@ -163,14 +185,26 @@ read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
     }
 }
 
-bool
+umi_lend_reading
 umi_lend_source_read(const umi_lend_source *source, const umi_lend_loan *loan,
                      void *data)
 {
-    reading first;
+    umi_lend_reading result = UMI_LEND_READ;
+    reading          first, again;
 
-    return loan->id != 0 && loan->slot < source->size &&
-           read_slot(source, loan->slot, &first) && first.id == loan->id &&
-           first.len == loan->len &&
-           read_bytes(source, loan->slot, &first, data);
+    if (loan->id == 0 || loan->slot >= source->size ||
+        !read_slot(source, loan->slot, &again)) {
+        return UMI_LEND_UNREADABLE;
+    }
+    if (again.id != loan->id || again.len != loan->len) {
+        return UMI_LEND_ENDED;
+    }
+    for (int i = 0; i < MAX_READS; i++) {
+        first  = again;
+        result = read_bytes(source, loan->slot, &first, data, &again);
+        if (result != UMI_LEND_READ || again.address == first.address) {
+            return result;
+        }
+    }
+    return UMI_LEND_UNREADABLE;
 }

@@ -10,9 +10,11 @@
  * next number.
  *
  * written  id = 0, fence, address and length, then id with release
+ * turned   another address, where the same bytes are, then a full fence
  * ended    id = 0, full fence; from then on the memory is its owner's
  * read     the slot, then the bytes and the slot again in one call. The bytes
- *          are the loan's if both readings of the slot show its id and length
+ *          are the loan's if both readings of the slot show the same. If only
+ *          the address is another one the bytes are read again
  *
  * The full fence is for processors that let a store pass an earlier one (ARM):
  * without it the owner's next write to the memory could be seen before the id
@@ -72,6 +74,10 @@ void umi_lend_table_end(umi_lend_table *table);
 bool umi_lend_table_add(umi_lend_table *table, const void *data, size_t len,
                         void *loan, umi_lend_loan *name);
 
+/* Lend the same bytes at another address. */
+void umi_lend_table_turn(umi_lend_table *table, uint32_t slot,
+                         const void *data);
+
 /* End a loan: whoever reads from now on finds out. */
 void umi_lend_table_remove(umi_lend_table *table, uint32_t slot);
 
@@ -92,9 +98,15 @@ typedef struct umi_lend_source {
 /* True if the system lets this process read the table. */
 bool umi_lend_source_is_readable(const umi_lend_source *source);
 
-/* Copy what is lent to `data`, of `loan->len` bytes. False, and `data` is
- * undefined: there is no such loan, or no longer. */
-bool umi_lend_source_read(const umi_lend_source *source,
-                          const umi_lend_loan *loan, void *data);
+typedef enum umi_lend_reading {
+    UMI_LEND_READ,
+    UMI_LEND_ENDED,     /* there is no such loan, or no longer */
+    UMI_LEND_UNREADABLE /* the table, or the memory, cannot be read */
+} umi_lend_reading;
+
+/* Copy what is lent to `data`, of `loan->len` bytes; `data` is undefined unless
+ * UMI_LEND_READ. */
+umi_lend_reading umi_lend_source_read(const umi_lend_source *source,
+                                      const umi_lend_loan *loan, void *data);
 
 #endif

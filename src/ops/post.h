@@ -22,7 +22,7 @@ umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
     }
 }
 
-/* User data, and what is known of the buffer's memory. */
+/* User data, and what is known of the buffer's memory but its registration. */
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {

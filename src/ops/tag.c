@@ -32,6 +32,7 @@ post_send(umx_request *req)
         return status;
     }
     umi_post_params(&params, req);
+    umi_post_memh(&params, req->worker, &req->buf);
     params.cb.send = on_sent;
     ep->num_tag_sends++;
     if (umi_tag_op_of(req)->is_sync) {
@@ -277,6 +278,7 @@ post_recv(umx_request *req)
         return status;
     }
     umi_post_params(&params, req);
+    umi_post_memh(&params, req->worker, &req->buf);
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;

@@ -118,6 +118,7 @@ deliver_handle(umx_request *req, umi_engine *engine, ucp_tag_message_h handle)
         return status;
     }
     umi_post_params(&params, req);
+    umi_post_memh(&params, req->worker, &req->buf);
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_delivered;
     result = ucp_tag_msg_recv_nbx(engine->ucp, req->buf.data, req->buf.len,

@@ -14,7 +14,7 @@ enum {
     FLAGS_AT    = 5,
     LENGTH_AT   = 6,
     FIRST_KIND  = UMI_HELLO,
-    LAST_KIND   = UMI_NOTIFY
+    LAST_KIND   = UMI_WITHDRAW
 };
 
 static uint8_t address[UMI_ADDRESS_MAX + 1];
@@ -110,6 +110,10 @@ make(int kind)
         break;
     case UMI_NOTIFY:
         c.u.notify.memory = 0xb1b2b3b4b5b6b7b8u;
+        break;
+    case UMI_WITHDRAW:
+        c.u.withdraw.channel = 0x00010203u;
+        c.u.withdraw.seq     = 0xc1c2c3c4u;
         break;
     case UMI_INFO:
         c.u.info.token    = 0x8182838485868788u;
@@ -322,6 +326,10 @@ assert_control_equal(const umi_control *a, const umi_control *b)
     case UMI_NOTIFY:
         assert_int_equal(a->u.notify.memory, b->u.notify.memory);
         break;
+    case UMI_WITHDRAW:
+        assert_int_equal(a->u.withdraw.channel, b->u.withdraw.channel);
+        assert_int_equal(a->u.withdraw.seq, b->u.withdraw.seq);
+        break;
     case UMI_INFO:
         assert_int_equal(a->u.info.token, b->u.info.token);
         assert_int_equal(a->u.info.text_len, b->u.info.text_len);
@@ -388,6 +396,7 @@ test_sizes_are_frozen(void **state)
         [UMI_CLOSE_LISTENER]  = HEADER_SIZE + 8,
         [UMI_LISTENER_CLOSED] = HEADER_SIZE + 8 + 4,
         [UMI_NOTIFY]          = HEADER_SIZE + 8,
+        [UMI_WITHDRAW]        = HEADER_SIZE + 4 + 4,
     };
 
     (void)state;
@@ -398,7 +407,7 @@ test_sizes_are_frozen(void **state)
     }
 }
 
-/* Golden bytes: wire version 2 must not change under a peer. */
+/* Golden bytes: wire version 3 must not change under a peer. */
 static void
 test_bytes_of_hello_are_frozen(void **state)
 {
@@ -470,6 +479,7 @@ test_kinds_are_frozen(void **state)
     assert_int_equal(UMI_CLOSE_LISTENER, 15);
     assert_int_equal(UMI_LISTENER_CLOSED, 16);
     assert_int_equal(UMI_NOTIFY, 17);
+    assert_int_equal(UMI_WITHDRAW, 18);
 }
 
 static void

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
+/* withdraw.c: the peer has cancelled a send that it had announced, and whose
+ * bytes nobody had asked for: WITHDRAW. The message counts as read, and nobody
+ * gets it. Where it is:
+ *
+ *   not here, or parked     when it has come, and its turn
+ *   in the queue            it is dropped
+ *   in the user's hands     umx_message_recv() gives UMX_ERR_WITHDRAWN
+ *   landing in a receive    the request for its bytes and the WITHDRAW have
+ *                           crossed. The WITHDRAW comes first; then bytes come
+ *                           that mean nothing, and the receive waits again, at
+ *                           its place
+ *   read, or gone           nothing is left to do
+ *
+ * A loan that has ended is found before the WITHDRAW comes that tells why, or
+ * the end of the connection: its receive waits for either. */
+/* clang-format on */
+#include <stdlib.h>
+
+#include "channel/am.h"
+#include "channel/tagged.h"
+
+/* A WITHDRAW that has come before its message. */
+typedef struct withdrawal {
+    umi_node node; /* channel->withdrawn */
+    uint32_t seq;
+} withdrawal;
+
+/* ---- arrival, inside UCX's callback --------------------------------------
+ */
+
+/* A peer has at most so many announced messages that are not read. */
+static unsigned
+most(const umx_ep *ep)
+{
+    return ep->own_limits.rndv +
+           UMI_CREDIT_RESERVE * (umi_channels_of(ep)->num_peers + 1);
+}
+
+void
+umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw)
+{
+    umi_channel *channel = umi_channel_of_peer(ep,
+                                               withdraw->u.withdraw.channel);
+    withdrawal  *it;
+
+    if (channel == NULL) {
+        return;
+    }
+    if (channel->ops == &umi_stream_ops ||
+        umi_channels_of(ep)->num_withdrawn >= most(ep)) {
+        umi_endpoint_protocol_error(ep, "messages withdrawn that are none");
+        return;
+    }
+    it = malloc(sizeof(*it));
+    if (it == NULL) {
+        umi_endpoint_protocol_error(ep, "out of memory for a control message");
+        return;
+    }
+    it->seq = withdraw->u.withdraw.seq;
+    umi_node_init(&it->node);
+    umi_list_append(&channel->withdrawn, &it->node);
+    umi_channels_of(ep)->num_withdrawn++;
+    umi_endpoint_due(ep, UMI_DUE_WITHDRAW);
+}
+
+/* ---- where the message is ------------------------------------------------
+ */
+
+static umx_message *
+find(const umi_list *list, uint32_t seq)
+{
+    UMI_LIST_FOREACH(node, list) {
+        umx_message *message = umi_message_at(node);
+
+        if (message->info.seq == seq) {
+            return message;
+        }
+    }
+    return NULL;
+}
+
+static umx_request *
+find_landing(const umi_channel *channel, const umi_list *list, uint32_t seq)
+{
+    UMI_LIST_FOREACH(node, list) {
+        umx_request *req = umi_request_at(node);
+
+        if (umi_land_is_of(req, channel) && req->info.seq == seq) {
+            return req;
+        }
+    }
+    return NULL;
+}
+
+/* Note that what lands by `req` means nothing. */
+static void
+mark(umx_request *req)
+{
+    umi_landing_of(req)->is_withdrawn = true;
+    if (umi_landing_of(req)->is_expecting) {
+        umi_landing_of(req)->is_expecting = false;
+        umi_request_complete(req, UMX_OK);
+    }
+}
+
+/* Drop a message of the queue whose bytes are not here. */
+static void
+drop_queued(umi_channel *channel, umx_message *message)
+{
+    umx_request *claimant = message->claimant;
+
+    if (umi_message_is_at_hand(message)) {
+        return; /* all of it had come before */
+    }
+    umi_channel_unqueue(channel, message);
+    umi_channel_credit(channel, message);
+    if (message->lander != NULL) {
+        umi_recv_of(message->lander)->message = NULL;
+        mark(message->lander);
+    }
+    umi_message_free(message);
+    if (channel->ep->has_goodbye) {
+        umi_endpoint_due(channel->ep, UMI_DUE_ACK);
+    }
+    if (claimant != NULL) {
+        umi_tagged_repost(claimant);
+    }
+    if (channel->ops->advance != NULL) {
+        channel->ops->advance(channel);
+    }
+}
+
+static void
+apply(umi_channel *channel, uint32_t seq)
+{
+    const umx_ep *ep = channel->ep;
+    umx_message  *message;
+    umx_request  *req;
+
+    if (channel->user != NULL && channel->user->is_internal) {
+        umi_am_run_channel(channel); /* which counts what comes */
+    }
+    message = find(&channel->unexpected, seq);
+    if (message != NULL) {
+        drop_queued(channel, message);
+        return;
+    }
+    message = find(&channel->taken, seq);
+    if (message != NULL) {
+        if (message->storage == UMI_STORAGE_RNDV) {
+            umi_message_withdraw(message);
+        }
+        return;
+    }
+    req = find_landing(channel, &ep->base.inflight, seq);
+    if (req == NULL) {
+        req = find_landing(channel, &umi_endpoint_worker(ep)->done, seq);
+    }
+    if (req == NULL) {
+        req = find_landing(channel, &channel->ended_loans, seq);
+    }
+    if (req != NULL) {
+        mark(req);
+    }
+}
+
+static void
+forget(umi_channel *channel, withdrawal *it)
+{
+    umi_channels_of(channel->ep)->num_withdrawn--;
+    umi_node_remove(&it->node);
+    free(it);
+}
+
+static void
+apply_all(umi_channel *channel)
+{
+    UMI_LIST_FOREACH_SAFE(node, &channel->withdrawn) {
+        withdrawal *it  = umi_container_of(node, withdrawal, node);
+        uint32_t    seq = it->seq;
+
+        if (umi_seq_diff(seq, channel->rx_seq) < 0) {
+            forget(channel, it);
+            apply(channel, seq);
+        }
+    }
+}
+
+void
+umi_channels_withdraw(umx_ep *ep)
+{
+    umi_channels_each(ep, apply_all);
+}
+
+void
+umi_withdraw_fini(umi_channel *channel)
+{
+    UMI_LIST_FOREACH_SAFE(node, &channel->withdrawn) {
+        forget(channel, umi_container_of(node, withdrawal, node));
+    }
+}
+
+/* ---- loans that have ended -----------------------------------------------
+ */
+
+void
+umi_withdraw_expect(umx_request *req)
+{
+    umi_channel *channel = umi_landing_of(req)->channel;
+
+    umi_landing_of(req)->is_expecting = true;
+    umi_list_append(&channel->ended_loans, &req->node);
+}
+
+void
+umi_withdraw_fail_expected(umi_channel *channel, umx_status status)
+{
+    UMI_LIST_FOREACH_SAFE(node, &channel->ended_loans) {
+        umx_request *req = umi_request_at(node);
+
+        umi_landing_of(req)->is_expecting = false;
+        umi_request_complete(req, status);
+    }
+}
