@@ -34,7 +34,6 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
         params->memory_type = umi_ucs_memtype(req->worker->context,
                                               req->buf.memtype);
     }
-    umi_post_memh(params, req->worker, &req->buf);
 }
 
 /* Translate what UCX's callback says of `req`. UCX's endpoint may outlive one

@@ -832,15 +832,35 @@ ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
                 size_t header_length, const void *buffer, size_t count,
                 const ucp_request_param_t *param)
 {
-    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+    ucs_status_ptr_t result;
 
     (void)header;
     (void)header_length;
+    if (fake.is_pending &&
+        (param->op_attr_mask & UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
+        return UCS_STATUS_PTR(UCS_ERR_NO_RESOURCE);
+    }
+    result = post(__func__, ep->worker, ep, param);
     if (!UCS_PTR_IS_ERR(result)) {
         sent[id]++;
         last_sent_len = pack(last_sent, buffer, count, param);
     }
     return result;
+}
+
+/* `len` bytes into a receive's memory. */
+static void
+unpack(void *buffer, const void *from, size_t len,
+       const ucp_request_param_t *param)
+{
+    const ucp_generic_dt_ops_t *ops;
+
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        ops = (const void *)(uintptr_t)param->datatype;
+        (void)ops->unpack(ops->start_unpack(NULL, buffer, 1), 0, from, len);
+    } else if (len != 0) {
+        memcpy(buffer, from, len);
+    }
 }
 
 static descriptor *
@@ -862,7 +882,10 @@ ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
     request    *req;
 
     note_memh(param);
-    memcpy(buffer, desc->bytes, count);
+    if (!(param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE)) {
+        desc->len = count;
+    }
+    unpack(buffer, desc->bytes, desc->len, param);
     GIVE(desc); /* in every case */
     if (fake_fails(__func__)) {
         return UCS_STATUS_PTR(fake.fail_status);
@@ -871,7 +894,7 @@ ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
         return NULL;
     }
     req      = new_request(KIND_AM_RECV, worker, NULL, param);
-    req->len = count;
+    req->len = desc->len;
     return req;
 }
 

@@ -265,8 +265,9 @@ int
 pair_feed_control(umx_ep *ep, const umi_control *control)
 {
     uint8_t        bytes[UMI_CONTROL_MAX];
-    umi_am_arrival arrival = {.header     = &ep->base.wire_id,
-                              .header_len = sizeof(ep->base.wire_id),
+    uint64_t       front[2] = {ep->base.wire_id, 0};
+    umi_am_arrival arrival = {.header     = front,
+                              .header_len = sizeof(front),
                               .data       = bytes};
 
     arrival.len = umi_control_encode(control, bytes);
