@@ -32,7 +32,15 @@ _DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds, as in ucx-py
 
 
 # The fields of Config that are times. libumx counts nanoseconds.
-_TIMES = ("spin", "drain", "close_timeout", "connect_timeout", "heartbeat", "keepalive")
+_TIMES = (
+    "spin",
+    "drain",
+    "close_timeout",
+    "connect_timeout",
+    "heartbeat",
+    "keepalive",
+    "cancel_timeout",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +105,14 @@ class Config:
     goodbye_bytes: int | None = None
     """Bytes of unread large messages that are fetched when the peer closes, so
     that they can still be received."""
+    cancel_bytes: int | None = None
+    """Bytes that all copies for cancelled operations of a worker may have at a
+    time. An operation for whose copy there is no room ends when its buffer is
+    free."""
+    cancel_timeout: float | None = None
+    """If a cancelled operation waits for a peer that shows no sign of life for
+    this long, the connection ends with UCXConnectionReset. 0 means that it waits
+    forever."""
     rma_ucx: int | None = None
     """Whether ``put`` and ``get`` of memory that is not mapped are UCX's own
     operations: 0 never, 1 on connections with RDMA lanes, 2 always. UCX does not
@@ -124,6 +140,7 @@ class Config:
     connect_timeout_ns: dataclasses.InitVar[int | None] = None
     heartbeat_ns: dataclasses.InitVar[int | None] = None
     keepalive_ns: dataclasses.InitVar[int | None] = None
+    cancel_timeout_ns: dataclasses.InitVar[int | None] = None
 
     def __post_init__(self, *nanoseconds: int | None) -> None:
         for name, value in zip(_TIMES, nanoseconds, strict=True):

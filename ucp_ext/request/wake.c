@@ -169,7 +169,7 @@ release_told(RequestObject *req)
     if (UNLIKELY(req->is_landed)) {
         req->is_landed = false;
         if (req->worker->umx != NULL && request_is_a(req, OP_UNRECV_LATE) &&
-            request_holds_bytes(req)) {
+            request_holds_bytes(req) && req->hold.owner != NULL) {
             request_unrecv(req); /* the cancellation came too late for libumx */
         }
         request_return_message(req);
@@ -204,8 +204,8 @@ request_settle_told(RequestObject *req)
 {
     if (UNLIKELY(req->is_withdrawn)) {
         req->is_withdrawn = false;
-        request_cancel_operation(req);
-        Py_DECREF(req); /* the reference of withdraw() */
+        request_cancel_told(req);
+        Py_DECREF(req); /* the reference of who asked for it */
     }
     if (UNLIKELY(req->is_returning)) {
         req->is_returning = false;
