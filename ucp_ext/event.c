@@ -34,6 +34,11 @@ event_mark_done(RequestObject *req, umx_status status)
 {
     unsigned flags = req->type->flags;
 
+    if (UNLIKELY(status == UMX_ERR_WITHDRAWN) && (flags & OP_FETCH) != 0 &&
+        req->state == REQUEST_PENDING && !req->is_cancelling) {
+        req->is_again = true; /* the next message is as good */
+        return;
+    }
     if (UNLIKELY(req->is_cancelling) && req->state == REQUEST_PENDING) {
         req->state      = REQUEST_CANCELLED;
         req->is_settled = true;

@@ -84,6 +84,9 @@ void request_settle_told(RequestObject *req);
 
 void request_post_now(RequestObject *req);
 
+/* Post a receive once more: its message was withdrawn while its bytes came. */
+void request_post_again(RequestObject *req);
+
 /* Have the loop do in its next turn what is due after posting. */
 void request_drain_soon(RequestObject *req);
 

@@ -97,6 +97,7 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->can_unrecv    = false;
     req->is_making     = false;
     req->is_cancelling = false;
+    req->is_again      = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
     req->info.length   = 0;

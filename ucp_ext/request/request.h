@@ -132,6 +132,7 @@ struct RequestObject {
     bool          is_making : 1;  /* its result, which may run an allocator */
     bool          is_cancelling : 1; /* ends as cancelled, when the buffer is
                                         free */
+    bool          is_again : 1;   /* its message was withdrawn: post it again */
     uint16_t      channel;        /* or the id of active messages */
     umx_status    status;
     uint32_t      num_pending; /* operations in libumx beside `op` */
