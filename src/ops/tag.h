@@ -124,9 +124,8 @@ void umi_tag_abort(umx_worker *worker);
 static inline bool
 umi_tag_is_open(const umx_request *req)
 {
-    const umi_tag_op *op = umi_tag_op_of(req);
-
-    return op->message == NULL && !op->is_probed && !op->is_behind &&
+    return umi_tag_op_of(req)->message == NULL &&
+           !umi_tag_op_of(req)->is_probed && !umi_tag_op_of(req)->is_behind &&
            !req->is_cancelled;
 }
 
