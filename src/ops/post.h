@@ -103,6 +103,9 @@ umi_post_short(umx_request *req, ucp_request_param_t *params,
         return result;
     }
     params->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    if (len == 0) {
+        return send(req, NULL, 0, params, arg);
+    }
     req->small = umi_pool_get(&req->worker->smalls);
     if (req->small == NULL) {
         return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);

@@ -484,6 +484,7 @@ test_what_goes_on_alone_ends_with_its_worker(void **state)
     cancel_halfway(p, &m, &send, &recv);
     replace_server(p);
     assert_int_equal(recv.status, UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &send), UMX_ERR_CANCELED);
 }
 
 static void
@@ -497,6 +498,7 @@ test_receives_wait_for_nothing_behind_an_abort(void **state)
     tag_recv(&next, p, 2, UINT64_MAX, n.in, SHORT);
     cancel_halfway(p, &m, &send, &recv);
     op_cancel(next.req);
+    assert_int_equal(op_wait(p, &next), UMX_ERR_CANCELED);
     tag_recv(&next, p, 1, UINT64_MAX, n.in, SHORT);
     umx_ep_abort(p->client);
     umx_ep_abort(p->server);
@@ -505,6 +507,8 @@ test_receives_wait_for_nothing_behind_an_abort(void **state)
         op_cancel(next.req);
         (void)op_wait(p, &next);
     }
+    assert_int_equal(op_wait(p, &send), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
     replace_server(p); /* UCX may never be done with what landed */
     free_memories(&n);
 }
