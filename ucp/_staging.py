@@ -23,7 +23,7 @@ import pickle
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsIndex
 
@@ -90,12 +90,13 @@ class _Operation:
     caller is cancelled.
 
     Attributes:
-        view: the caller's memory, of bytes.
+        view: the caller's memory, of bytes; a copy once the caller has been
+            cancelled.
         key: the other rank, and the tag.
         is_recv: it is a receive.
         is_matched: the other rank takes part in it.
         is_withdrawn: the caller has been cancelled after that.
-        request: a receive past the buffers that is under way.
+        request: the one past the buffers that is under way.
     """
 
     __slots__ = ("is_matched", "is_recv", "is_withdrawn", "key", "request", "view")
@@ -267,8 +268,9 @@ class StagingQueue:
     ) -> None:
         """Send a message; done when its memory may be changed.
 
-        When cancelled before it has begun nothing is sent; after that it goes on,
-        and its memory stays in use.
+        When cancelled before it has begun nothing is sent. After that it goes on
+        with a copy of its memory. To a rank on the same host long messages go past
+        the buffers: once the other rank takes one, cancelling waits for its end.
 
         Args:
             data: contiguous host memory of any kind.
@@ -394,6 +396,7 @@ class StagingQueue:
             if not task.done():
                 task.add_done_callback(lambda _task: self._turns.give(turn))
                 _withdraw(operation, task)
+                await _until_free(operation, task)
                 raise
             if operation.is_recv and not task.cancelled() and not task.exception():
                 self._give_back(operation, task.result())
@@ -446,9 +449,12 @@ class StagingQueue:
         await self._comm.send(header, dest, pack_tag(tag, self._comm.rank, 0))
         if path != _INLINE and await self._is_taken(dest, tag):
             if path == _DIRECT:
-                await self._comm.send(view, dest, pack_tag(tag, self._comm.rank, 1))
+                operation.request = self._comm.send(
+                    operation.view, dest, pack_tag(tag, self._comm.rank, 1)
+                )
+                await operation.request
             else:
-                await self._send_batches(view, dest, tag)
+                await self._send_batches(operation)
         self._count("num_sent", path, view.nbytes)
         return view.nbytes
 
@@ -457,14 +463,15 @@ class StagingQueue:
         await self._comm.recv(answer, dest, pack_tag(tag, dest, _ANSWER))
         return answer == _TAKEN
 
-    async def _send_batches(self, view: memoryview, dest: int, tag: int) -> None:
+    async def _send_batches(self, operation: _Operation) -> None:
+        dest, tag = operation.key
         with _under_way() as under_way:
-            for number, start, end in self._cut(view.nbytes):
+            for number, start, end in self._cut(operation.view.nbytes):
                 while len(under_way) >= self._depth:
                     await _sent(under_way.popleft())
                 buffer = await self._take(self._send_pool, under_way, _sent)
                 part = _part_of(buffer, end - start)
-                part[:] = view[start:end]
+                part[:] = operation.view[start:end]
                 batch_tag = pack_tag(tag, self._comm.rank, number)
                 request = self._comm.send(part, dest, batch_tag)
                 under_way.append(_Batch(request, buffer, part, start))
@@ -574,11 +581,20 @@ def _withdraw(operation: _Operation, task: asyncio.Task[Any]) -> None:
         task.cancel()
         return
     operation.is_withdrawn = True
-    if operation.request is not None:
-        operation.request.cancel()
-    elif operation.is_recv:
-        # The rest of the message lands elsewhere.
+    request = operation.request
+    if request is not None and operation.is_recv:
+        request.cancel()
+    if request is None or (request.done() and not request.cancelled()):
+        # The rest comes from a copy, or lands there.
         operation.view = memoryview(bytearray(operation.view))
+
+
+async def _until_free(operation: _Operation, task: asyncio.Task[Any]) -> None:
+    """Wait while the other rank has the memory itself."""
+    request = operation.request
+    while request is not None and not request.done() and not task.done():
+        with suppress(asyncio.CancelledError):  # the first one is raised then
+            await asyncio.wait([task])
 
 
 @contextmanager

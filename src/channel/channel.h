@@ -230,7 +230,7 @@ typedef struct umi_send {
     bool         is_unread : 1; /* rendezvous: the peer has closed before */
     bool         is_lent : 1;   /* UMX_OP_FLAG_LEND */
     bool         is_loan : 1;   /* it went as one */
-    bool         is_part : 1;   /* of what is sent as several messages */
+    bool         is_part : 1;   /* it is not withdrawn by itself */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);
@@ -273,7 +273,7 @@ umi_message_at(umi_node *node)
 typedef struct umi_outgoing {
     uint32_t    channel; /* umi_channel_id() */
     uint8_t     flags;
-    bool        is_part; /* of what is sent as several messages */
+    bool        is_part; /* of what is sent as several messages, or of a put */
     uint64_t    tag;
     const void *header; /* the user's; copied */
     size_t      header_len;

@@ -150,7 +150,8 @@ note_transport(const char *transport, const char *device, void *arg)
     }
     if (!umi_transport_is_shm(transport) && strcmp(transport, "tcp") != 0 &&
         strcmp(transport, "self") != 0 && strcmp(transport, "cma") != 0) {
-        link->has_hardware = true;
+        link->has_hardware         = true;
+        link->worker->has_hardware = true;
     }
 }
 

@@ -138,7 +138,7 @@ umi_request_lose(umx_request *req, umx_status status)
     req->is_lost = true;
     req->worker->stats.requests_lost++;
     (void)umi_request_void(req);
-    if (req->on_lost != NULL) {
+    if (req->on_lost != NULL && !req->is_detached) {
         req->on_lost(req, status, req->arg);
     }
 }

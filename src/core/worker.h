@@ -44,6 +44,10 @@ typedef struct umi_worker_hooks {
     void (*drop_accepted)(umx_listener *listener);
     /* Look at the requests in `waiting`: what they wait for may have come. */
     void (*on_arrivals)(umx_worker *worker);
+    /* A cancelled operation on `ep` has the buffer until the peer has done its
+     * part; or no copy of it could be made, which ends the endpoint. */
+    void (*on_deferred)(umi_ep_base *ep);
+    void (*on_uncopied)(umi_ep_base *ep);
     /* A flush is to be posted. UMX_INPROGRESS: the layer does that, once what
      * it has under way itself is done. May be NULL. */
     umx_status (*hold_flush)(umx_request *req);
@@ -123,6 +127,7 @@ struct umx_worker {
     bool         has_old_engines;
     bool         is_ending; /* being destroyed */
     bool         is_ended;  /* destroyed: only its memory is left */
+    bool         has_hardware; /* a link of it has or had: link.h */
     umi_guard   *guard;     /* NULL: there is no progress thread */
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */

@@ -17,14 +17,23 @@ enum {
 };
 
 static bool
-has_deferred(const umx_ep *ep)
+is_one_deferred(const umi_list *list, const umi_ep_base *ep)
 {
-    UMI_LIST_FOREACH(node, &ep->base.inflight) {
-        if (umi_container_of(node, umx_request, node)->is_deferred) {
+    UMI_LIST_FOREACH(node, list) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
+
+        if (req->is_deferred && req->ep == ep) {
             return true;
         }
     }
     return false;
+}
+
+static bool
+has_deferred(const umx_ep *ep)
+{
+    return is_one_deferred(&ep->base.inflight, &ep->base) ||
+           is_one_deferred(&umi_endpoint_worker(ep)->inflight, &ep->base);
 }
 
 /* True if the peer is a process of this host that runs, or could. */

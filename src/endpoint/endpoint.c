@@ -444,6 +444,9 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     ep->state        = state;
     ep->error        = status;
     umi_ep_base_end_raw(&ep->base, pending_status(ep));
+    if (state == UMX_EP_FAILED) {
+        umi_tag_doubt(umi_endpoint_worker(ep));
+    }
     umi_socket_close(&ep->socket);
     umi_link_detach(&ep->base,
                     state == UMX_EP_CLOSED &&

@@ -132,6 +132,18 @@ fini_worker(umx_worker *worker)
     umi_addressed_fini(worker);
 }
 
+static void
+on_deferred(umi_ep_base *ep)
+{
+    umi_endpoint_defer(umi_endpoint_of(ep));
+}
+
+static void
+on_uncopied(umi_ep_base *ep)
+{
+    umi_endpoint_cannot_copy(umi_endpoint_of(ep));
+}
+
 static const umi_worker_hooks worker_hooks = {
     .ep            = &ep_hooks,
     .size          = sizeof(rooms),
@@ -147,6 +159,8 @@ static const umi_worker_hooks worker_hooks = {
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
+    .on_deferred   = on_deferred,
+    .on_uncopied   = on_uncopied,
     .hold_flush    = umi_initiator_hold_flush,
     .stop_thread   = umi_progress_stop,
     .abort_ep      = umi_endpoint_abort,

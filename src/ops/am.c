@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/am.h"
 
-#include <string.h>
-
 #include "core/link.h"
 #include "ops/post.h"
-
-enum {
-    UMI_SHORT_MAX = UMI_SMALL_SIZE
-};
 
 static ucs_status_t
 on_arrival(void *arg, const void *header, size_t header_len, void *data,
@@ -99,31 +93,6 @@ umi_am_refuse_all(umx_worker *worker)
 /* ---- sending and receiving -----------------------------------------------
  */
 
-/* True if UCX gets the memory by a datatype: the memory is not contiguous, or it
- * is the host's, and no hardware could read it by itself. */
-static bool
-is_movable(const umx_request *req)
-{
-    return req->gather != NULL || req->buf.layout != NULL ||
-           (umi_is_of_host(req->worker->context, &req->buf) &&
-            req->buf.len != 0 && !req->ep->link->has_hardware);
-}
-
-/* Choose what UCX is given for the memory: see core/datatype.h. */
-static void *
-choose_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p)
-{
-    req->is_movable = is_movable(req);
-    if (!req->is_movable) {
-        umi_post_memh(params, req->worker, &req->buf);
-        return req->buf.data;
-    }
-    params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
-    params->datatype = req->worker->context->movable;
-    *count_p         = 1;
-    return req;
-}
-
 static void
 on_sent(void *request, ucs_status_t status, void *arg)
 {
@@ -131,46 +100,30 @@ on_sent(void *request, ucs_status_t status, void *arg)
     umi_request_complete(arg, umi_post_status(arg, status));
 }
 
-/* True if the bytes are so few that UCX sends them from its caller's memory, if
- * it can send them at once. */
-static bool
-is_short(const umx_request *req)
-{
-    return req->buf.len <= UMI_SHORT_MAX && req->gather == NULL &&
-           req->buf.layout == NULL &&
-           umi_is_of_host(req->worker->context, &req->buf);
-}
+/* What differs between the messages of one size. */
+typedef struct message {
+    unsigned    id;
+    const void *header;
+    size_t      header_len;
+} message;
 
-/* Send few bytes: from where they are, or from a copy if UCX cannot send them at
- * once. */
-static ucs_status_ptr_t
-send_short(umx_request *req, unsigned id, const void *header, size_t header_len,
-           ucp_request_param_t *params)
+static inline ucs_status_ptr_t
+call_send(umx_request *req, const void *data, size_t count,
+          const ucp_request_param_t *params, const void *arg)
 {
-    ucs_status_ptr_t result;
+    const message *what = arg;
 
-    params->op_attr_mask |= UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
-    result = ucp_am_send_nbx(req->ep->handle, id, header, header_len,
-                             req->buf.data, req->buf.len, params);
-    if (result != UCS_STATUS_PTR(UCS_ERR_NO_RESOURCE)) {
-        return result;
-    }
-    params->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
-    req->small = umi_pool_get(&req->worker->smalls);
-    if (req->small == NULL) {
-        return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);
-    }
-    memcpy(req->small, req->buf.data, req->buf.len);
-    return ucp_am_send_nbx(req->ep->handle, id, header, header_len, req->small,
-                           req->buf.len, params);
+    return ucp_am_send_nbx(req->ep->handle, what->id, what->header,
+                           what->header_len, data, count, params);
 }
 
 umx_status
 umi_am_send(umx_request *req, unsigned id, const void *header,
             size_t header_len, bool is_rndv)
 {
+    const message       what = {id, header, header_len};
     void               *data;
-    size_t              count = req->buf.len;
+    size_t              count;
     umx_status          status;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
@@ -183,12 +136,12 @@ umi_am_send(umx_request *req, unsigned id, const void *header,
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags   = is_rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
     params.cb.send = on_sent;
-    if (!is_rndv && is_short(req)) {
-        result = send_short(req, id, header, header_len, &params);
+    if (!is_rndv && umi_post_is_short(req)) {
+        result = umi_post_short(req, &params, call_send, &what);
     } else {
-        data   = choose_memory(req, &params, &count);
-        result = ucp_am_send_nbx(req->ep->handle, id, header, header_len, data,
-                                 count, &params);
+        data   = umi_post_memory(req, &params, &count,
+                                 req->ep->link->has_hardware);
+        result = call_send(req, data, count, &params, &what);
     }
     umi_memory_leave(&req->buf);
     return umi_post_result(req, result, &req->ep->inflight);
@@ -206,6 +159,7 @@ umx_status
 umi_am_recv(umx_request *req, void *desc, size_t len)
 {
     void               *data;
+    size_t              count;
     umx_status          status;
     ucs_status_ptr_t    result;
     ucp_request_param_t params;
@@ -216,8 +170,12 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     }
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
-    data              = choose_memory(req, &params, &len);
-    result = ucp_am_recv_data_nbx(req->ep->engine->ucp, desc, data, len,
+    data              = umi_post_memory(req, &params, &count,
+                                        req->ep->link->has_hardware);
+    if (!req->is_movable) {
+        count = len;
+    }
+    result = ucp_am_recv_data_nbx(req->ep->engine->ucp, desc, data, count,
                                   &params);
     umi_memory_leave(&req->buf);
     return umi_post_result(req, result, &req->ep->inflight);

@@ -3,6 +3,8 @@
 #ifndef UMI_POST_H
 #define UMI_POST_H
 
+#include <string.h>
+
 #include "core/memh.h"
 #include "core/worker.h"
 #include "mem/memtype.h"
@@ -22,7 +24,8 @@ umi_post_memh(ucp_request_param_t *params, const umx_worker *worker,
     }
 }
 
-/* User data, and what is known of the buffer's memory but its registration. */
+/* User data, and what is known of the buffer's memory but its registration:
+ * umi_post_memory(). */
 static inline void
 umi_post_params(ucp_request_param_t *params, umx_request *req)
 {
@@ -35,6 +38,84 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
                                               req->buf.memtype);
     }
 }
+
+/* ---- memory --------------------------------------------------------------
+ */
+
+/* True if UCX gets the memory by a datatype: the memory is not contiguous, or it
+ * is the host's, and no hardware could read it by itself. */
+static inline bool
+umi_post_is_movable(const umx_request *req, bool has_hardware)
+{
+    return req->gather != NULL || req->buf.layout != NULL ||
+           (umi_is_of_host(req->worker->context, &req->buf) &&
+            req->buf.len != 0 && !has_hardware);
+}
+
+/* Choose what UCX is given for the memory: see core/datatype.h. */
+static inline void *
+umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
+                bool has_hardware)
+{
+    *count_p        = req->buf.len;
+    req->is_movable = umi_post_is_movable(req, has_hardware);
+    if (!req->is_movable) {
+        umi_post_memh(params, req->worker, &req->buf);
+        return req->buf.data;
+    }
+    params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    params->datatype = req->worker->context->movable;
+    *count_p         = 1;
+    return req;
+}
+
+/* ---- few bytes -----------------------------------------------------------
+ */
+
+/* True if the bytes are so few that UCX sends them from its caller's memory, if
+ * it can send them at once. */
+static inline bool
+umi_post_is_short(const umx_request *req)
+{
+    return req->buf.len <= UMI_SMALL_SIZE && req->gather == NULL &&
+           req->buf.layout == NULL &&
+           umi_is_of_host(req->worker->context, &req->buf);
+}
+
+/* A call of UCX that sends `len` bytes for `req`. */
+typedef ucs_status_ptr_t (*umi_post_send_fn)(umx_request *req, const void *data,
+                                             size_t                     len,
+                                             const ucp_request_param_t *params,
+                                             const void                *arg);
+
+/* Send few bytes: from where they are, or from a copy if UCX cannot send them at
+ * once. */
+static inline __attribute__((always_inline)) ucs_status_ptr_t
+umi_post_short(umx_request *req, ucp_request_param_t *params,
+               umi_post_send_fn send, const void *arg)
+{
+    size_t           len = req->buf.len;
+    ucs_status_ptr_t result;
+
+    params->op_attr_mask |= UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    result = send(req, req->buf.data, len, params, arg);
+    if (result != UCS_STATUS_PTR(UCS_ERR_NO_RESOURCE)) {
+        return result;
+    }
+    params->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    if (len == 0) {
+        return send(req, NULL, 0, params, arg);
+    }
+    req->small = umi_pool_get(&req->worker->smalls);
+    if (req->small == NULL) {
+        return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);
+    }
+    memcpy(req->small, req->buf.data, len);
+    return send(req, req->small, len, params, arg);
+}
+
+/* ---- what UCX says -------------------------------------------------------
+ */
 
 /* Translate what UCX's callback says of `req`. UCX's endpoint may outlive one
  * that was cut off for a while: what UCX completes meanwhile ends as if it were

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops/tag.h"
 
+#include "core/link.h"
 #include "mem/memtype.h"
 #include "ops/post.h"
+#include "util/log.h"
 
 /* ---- sending -------------------------------------------------------------
  */
@@ -20,6 +22,28 @@ on_sent(void *request, ucs_status_t status, void *arg)
     umi_request_complete(req, umi_post_status(req, status));
 }
 
+static inline ucs_status_ptr_t
+call_send(umx_request *req, const void *data, size_t count,
+          const ucp_request_param_t *params, const void *arg)
+{
+    (void)arg;
+    return ucp_tag_send_nbx(req->ep->handle, data, count,
+                            umi_tag_op_of(req)->tag, params);
+}
+
+static ucs_status_ptr_t
+send_memory(umx_request *req, ucp_request_param_t *params)
+{
+    size_t count;
+    void  *data = umi_post_memory(req, params, &count,
+                                  req->ep->link->has_hardware);
+
+    return umi_tag_op_of(req)->is_sync ?
+               ucp_tag_send_sync_nbx(req->ep->handle, data, count,
+                                     umi_tag_op_of(req)->tag, params) :
+               call_send(req, data, count, params, NULL);
+}
+
 static umx_status
 post_send(umx_request *req)
 {
@@ -32,15 +56,12 @@ post_send(umx_request *req)
         return status;
     }
     umi_post_params(&params, req);
-    umi_post_memh(&params, req->worker, &req->buf);
     params.cb.send = on_sent;
     ep->num_tag_sends++;
-    if (umi_tag_op_of(req)->is_sync) {
-        result = ucp_tag_send_sync_nbx(ep->handle, req->buf.data, req->buf.len,
-                                       umi_tag_op_of(req)->tag, &params);
+    if (!umi_tag_op_of(req)->is_sync && umi_post_is_short(req)) {
+        result = umi_post_short(req, &params, call_send, NULL);
     } else {
-        result = ucp_tag_send_nbx(ep->handle, req->buf.data, req->buf.len,
-                                  umi_tag_op_of(req)->tag, &params);
+        result = send_memory(req, &params);
     }
     umi_memory_leave(&req->buf);
     status = umi_post_result(req, result, &ep->inflight);
@@ -60,9 +81,32 @@ finish_send(umx_request *req)
     return true;
 }
 
+/* UCX cannot take a message back: what has not gone of it goes from a copy. */
+static void
+cancel_send(umx_request *req)
+{
+    umx_status status = UMX_OK;
+
+    if (!req->is_posted) {
+        umi_request_cancel_queued(req);
+        return;
+    }
+    if (req->buf.len != 0) {
+        status = umi_request_copy(req, req->buf.len, req->buf.len);
+    }
+    if (status == UMX_OK) {
+        umi_request_detach(req);
+        return;
+    }
+    if (status < 0) {
+        req->worker->hooks->on_uncopied(req->ep);
+    }
+    req->worker->hooks->on_deferred(req->ep);
+}
+
 const umi_request_ops umi_tag_send_ops = {.name   = "tag_send",
                                           .finish = finish_send,
-                                          .cancel = umi_post_cancel,
+                                          .cancel = cancel_send,
                                           .post   = post_send};
 
 umx_status
@@ -126,22 +170,202 @@ umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
 /* ---- receiving -----------------------------------------------------------
  */
 
+void
+umi_tag_init_recv(umx_request *req, uint64_t tag, uint64_t mask)
+{
+    *umi_tag_op_of(req) = (umi_tag_op){
+        .tag = tag, .mask = mask, .order = req->worker->tags->seq++};
+}
+
+/* ---- a receive that is cancelled -----------------------------------------
+ */
+
+/* True if `req` is a receive that a message could be for which is for one of
+ * these tags. */
+static bool
+overlaps(const umx_request *req, uint64_t tag, uint64_t mask)
+{
+    return umi_tag_matches(umi_tag_op_of(req)->tag, tag,
+                           mask & umi_tag_op_of(req)->mask);
+}
+
+bool
+umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
+                  const umx_tag_message *found, const umx_request *self)
+{
+    if (__builtin_expect(
+            (worker->tags->num_awaited | worker->tags->num_behind) == 0, 1)) {
+        return false;
+    }
+    UMI_LIST_FOREACH(node, &worker->inflight) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
+        const umi_tag_op  *op  = umi_tag_op_of(req);
+
+        if (req == self) {
+            break;
+        }
+        if ((op->is_behind ||
+             (op->is_awaited &&
+              (found == NULL ||
+               (int32_t)(op->order - found->info.seq) < 0))) &&
+            overlaps(req, tag, mask)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* End the wait for the message of `req`. */
+static void
+end_awaited(umx_request *req)
+{
+    umx_worker *worker = req->worker;
+
+    if (umi_tag_op_of(req)->is_awaited) {
+        umi_tag_op_of(req)->is_awaited = false;
+        worker->tags->num_awaited--;
+        worker->has_events = true; /* umi_tag_run_behind() */
+        worker->is_armed   = false;
+    }
+}
+
+void
+umi_tag_doubt(umx_worker *worker)
+{
+    if (worker->tags->num_awaited == 0) {
+        return;
+    }
+    UMI_LIST_FOREACH(node, &worker->inflight) {
+        end_awaited(umi_container_of(node, umx_request, node));
+    }
+}
+
+static void
+end_behind(umx_request *req)
+{
+    umi_tag_op_of(req)->is_behind = false;
+    req->worker->tags->num_behind--;
+    umi_node_remove(&req->node);
+}
+
+/* Let those that could get the message of `req` wait for it. What was posted
+ * before `req` cannot: UCX would have given it the message. */
+static void
+hold_others(umx_request *req)
+{
+    umi_list *list = &req->worker->inflight;
+    umi_node *next;
+
+    for (umi_node *node = req->node.next; node != list; node = next) {
+        umx_request *other = umi_container_of(node, umx_request, node);
+        umi_tag_op  *op    = umi_tag_op_of(other);
+
+        next = node->next;
+        if (umi_tag_is_open(other) &&
+            overlaps(req, op->tag, op->mask)) {
+            op->is_moving = true;
+            ucp_request_cancel(op->engine->ucp, op->handle);
+        }
+    }
+}
+
+/* Let what lands for `req` land in memory of ours, with what has come. */
+static umx_status
+land_elsewhere(umx_request *req)
+{
+    umi_tag_op *op  = umi_tag_op_of(req);
+    size_t      len = op->is_probed ? req->info.length : req->buf.len;
+
+    if (op->kept == NULL) {
+        op->kept = umi_tag_message_new(req->worker, 0);
+    }
+    if (op->kept == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    return umi_request_copy(req, len, (req->moved < len) ? req->moved : len);
+}
+
+/* The message of `req` lands: it is the next receive's. */
+static void
+leave_message(umx_request *req)
+{
+    umi_tag_op *op = umi_tag_op_of(req);
+
+    if (op->message != NULL) { /* which waited for that to be over */
+        umi_tag_return(op->message);
+        op->message = NULL;
+    }
+    if (!op->is_awaited) {
+        op->is_awaited = true;
+        req->worker->tags->num_awaited++;
+        hold_others(req);
+    }
+    if (land_elsewhere(req) == UMX_OK) {
+        umi_request_detach(req);
+    } else if (req->ep != NULL) {
+        req->worker->hooks->on_deferred(req->ep);
+    }
+}
+
 static void
 cancel_recv(umx_request *req)
 {
+    if (umi_tag_op_of(req)->is_behind) {
+        end_behind(req);
+        umi_request_complete(req, UMX_ERR_CANCELED);
+        return;
+    }
     /* UCX calls the callback, which only queues, before this returns. */
     ucp_request_cancel(umi_tag_op_of(req)->engine->ucp,
                        umi_tag_op_of(req)->handle);
+    if (req->status == UMX_INPROGRESS && req->is_cancelled) {
+        leave_message(req);
+    }
+}
+
+/* The message has landed: it goes back, for the next receive. */
+static umx_status
+give_back(umx_request *req)
+{
+    umx_tag_message *kept = umi_tag_op_of(req)->kept;
+
+    if (req->copy == NULL) {
+        return umi_tag_keep(req->worker, &req->info, &req->buf);
+    }
+    umi_tag_op_of(req)->kept = NULL;
+    kept->info               = req->info;
+    kept->spare              = umi_request_take_spare(req);
+    umi_tag_return(kept);
+    return UMX_OK;
+}
+
+static void
+cancel_complete(umx_request *req)
+{
+    if (req->status != UMX_OK) {
+        return;
+    }
+    if (give_back(req) != UMX_OK) {
+        umi_log(UMI_LOG_WARN, "out of memory: a message of %zu bytes with the "
+                "tag %#llx is lost, whose receive was cancelled",
+                req->info.length, (unsigned long long)req->info.tag);
+    }
+    req->status = UMX_ERR_CANCELED;
 }
 
 static bool
 finish_recv(umx_request *req)
 {
+    umi_tag_op *op = umi_tag_op_of(req);
+
+    end_awaited(req);
     if (req->is_cancelled) {
-        /* The message had landed before: it goes back, for the next receive. */
-        if (req->status == UMX_OK &&
-            umi_tag_keep(req->worker, &req->info, &req->buf) == UMX_OK) {
+        if (req->status == UMX_OK && give_back(req) == UMX_OK) {
             req->status = UMX_ERR_CANCELED;
+        }
+        if (op->kept != NULL) {
+            umi_tag_message_free(op->kept);
+            op->kept = NULL;
         }
     } else if (req->status == UMX_ERR_CANCELED && req->ep != NULL &&
                req->ep->end_status != UMX_OK) {
@@ -152,8 +376,13 @@ finish_recv(umx_request *req)
     return true;
 }
 
-const umi_request_ops umi_tag_recv_ops = {
-    .name = "tag_recv", .finish = finish_recv, .cancel = cancel_recv};
+const umi_request_ops umi_tag_recv_ops = {.name            = "tag_recv",
+                                          .finish          = finish_recv,
+                                          .cancel          = cancel_recv,
+                                          .cancel_complete = cancel_complete};
+
+/* ---- UCX's receives ------------------------------------------------------
+ */
 
 umx_status
 umi_tag_post_result(umx_request *req, umi_engine *engine,
@@ -198,9 +427,9 @@ settle_redirected(umx_request *req, umx_tag_message *message,
     }
 }
 
-static umx_status post_recv(umx_request *req);
+static umx_status start_recv(umx_request *req);
 
-/* Taken back from an old engine. */
+/* Taken back from UCX. */
 static void
 post_again(umx_request *req)
 {
@@ -209,7 +438,7 @@ post_again(umx_request *req)
     umi_tag_op_of(req)->is_moving = false;
     req->is_posted                = false;
     umi_node_remove(&req->node);
-    status = post_recv(req);
+    status = start_recv(req);
     if (status != UMX_INPROGRESS) {
         umi_request_complete(req, status);
     }
@@ -223,8 +452,7 @@ umi_tag_move(umx_worker *worker, const umi_engine *old)
 
         /* A receive whose message lands stays where it is: UCX does not cancel
          * it. */
-        if (umi_tag_op_of(req)->engine == old &&
-            umi_tag_op_of(req)->message == NULL && !req->is_cancelled) {
+        if (umi_tag_is_open(req) && umi_tag_op_of(req)->engine == old) {
             umi_tag_op_of(req)->is_moving = true;
             ucp_request_cancel(old->ucp, umi_tag_op_of(req)->handle);
         }
@@ -241,7 +469,8 @@ on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
     if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         req->info.tag    = info->sender_tag;
         req->info.length = info->length;
-        req->info.seq    = req->worker->tags->seq++;
+        req->info.seq    = req->is_cancelled ? umi_tag_op_of(req)->order :
+                                               req->worker->tags->seq++;
     }
     umi_tag_end_post(req, request);
     if (umi_tag_op_of(req)->is_moving && status == UCS_ERR_CANCELED &&
@@ -266,10 +495,21 @@ umi_tag_redirect(umx_request *req, umx_tag_message *message)
                        umi_tag_op_of(req)->handle);
 }
 
+/* A message may come from any peer, but for what the user knows. */
+static bool
+has_hardware(const umx_request *req)
+{
+    return (req->ep != NULL && req->ep->link != NULL) ?
+               req->ep->link->has_hardware :
+               req->worker->has_hardware;
+}
+
 static umx_status
 post_recv(umx_request *req)
 {
     umi_engine         *engine = req->worker->engine;
+    void               *data;
+    size_t              count;
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
@@ -278,15 +518,60 @@ post_recv(umx_request *req)
         return status;
     }
     umi_post_params(&params, req);
-    umi_post_memh(&params, req->worker, &req->buf);
+    data = umi_post_memory(req, &params, &count, has_hardware(req));
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
-    result         = ucp_tag_recv_nbx(engine->ucp, req->buf.data, req->buf.len,
-                                      umi_tag_op_of(req)->tag, umi_tag_op_of(req)->mask,
-                                      &params);
+    result         = ucp_tag_recv_nbx(engine->ucp, data, count,
+                                      umi_tag_op_of(req)->tag,
+                                      umi_tag_op_of(req)->mask, &params);
     umi_memory_leave(&req->buf);
     return umi_tag_post_result(req, engine, result);
+}
+
+/* Give `req` the next message, or let it wait. */
+static umx_status
+start_recv(umx_request *req)
+{
+    umx_worker      *worker  = req->worker;
+    umi_tag_op      *op      = umi_tag_op_of(req);
+    umx_tag_message *message = umi_tag_find(worker, op->tag, op->mask);
+
+    if (umi_tag_must_wait(worker, op->tag, op->mask, message, NULL)) {
+        op->is_behind = true;
+        worker->tags->num_behind++;
+        umi_list_append(&worker->inflight, &req->node);
+        return UMX_INPROGRESS;
+    }
+    return (message != NULL) ? umi_tag_deliver(req, message) : post_recv(req);
+}
+
+void
+umi_tag_run_behind(umx_worker *worker)
+{
+    if (worker->tags->num_behind == 0) {
+        return;
+    }
+    UMI_LIST_FOREACH_SAFE(node, &worker->inflight) {
+        umx_request     *req = umi_container_of(node, umx_request, node);
+        umi_tag_op      *op  = umi_tag_op_of(req);
+        umx_tag_message *message;
+        umx_status       status;
+
+        if (!op->is_behind) {
+            continue;
+        }
+        message = umi_tag_find(worker, op->tag, op->mask);
+        if (umi_tag_must_wait(worker, op->tag, op->mask, message, req)) {
+            continue;
+        }
+        end_behind(req);
+        status = (message != NULL) ? umi_tag_deliver(req, message) :
+                                     post_recv(req);
+        if (status != UMX_INPROGRESS) {
+            umi_request_complete(req, status);
+        }
+    }
 }
 
 /* What has come is the worker's: an endpoint that the peer ended takes nothing
@@ -326,7 +611,6 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
     umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
     umx_status       status = check_recv(worker, base, tag, mask, buf);
     umx_request     *req;
-    umx_tag_message *message;
 
     if (status != UMX_OK) {
         return status;
@@ -336,13 +620,9 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
         return UMX_ERR_NO_MEMORY;
     }
     umi_request_hold_buffer(req, buf);
-    req->info                     = (umx_recv_info){0};
-    umi_tag_op_of(req)->tag       = tag;
-    umi_tag_op_of(req)->mask      = mask;
-    umi_tag_op_of(req)->message   = NULL;
-    umi_tag_op_of(req)->is_moving = false;
-    message                       = umi_tag_find(worker, tag, mask);
-    status = (message != NULL) ? umi_tag_deliver(req, message) : post_recv(req);
+    req->info = (umx_recv_info){0};
+    umi_tag_init_recv(req, tag, mask);
+    status = start_recv(req);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {

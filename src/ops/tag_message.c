@@ -46,6 +46,41 @@ umi_tag_return(umx_tag_message *message)
     worker->is_armed   = false;
 }
 
+umx_tag_message *
+umi_tag_message_new(umx_worker *worker, size_t len)
+{
+    umx_tag_message *message = malloc(sizeof(*message) + len);
+
+    if (message != NULL) {
+        umi_node_init(&message->node);
+        message->worker = worker;
+        message->engine = NULL;
+        message->handle = NULL;
+        message->spare  = NULL;
+    }
+    return message;
+}
+
+static void
+free_spare(umx_tag_message *message)
+{
+    if (message->spare != NULL) {
+        umi_spare_free(message->spare);
+        message->spare = NULL;
+    }
+}
+
+void
+umi_tag_message_free(umx_tag_message *message)
+{
+    umi_node_remove(&message->node);
+    if (message->engine != NULL) {
+        umi_engine_release(message->engine);
+    }
+    free_spare(message);
+    free(message);
+}
+
 umx_status
 umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
              const umx_buffer *buf)
@@ -56,20 +91,16 @@ umi_tag_keep(umx_worker *worker, const umx_recv_info *info,
     if (info->length > buf->len || buf->layout != NULL) {
         return UMX_ERR_INVALID_PARAM;
     }
-    message = malloc(sizeof(*message) + info->length);
+    message = umi_tag_message_new(worker, info->length);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     status = umi_copy_out(buf, message->data, info->length);
     if (status != UMX_OK) {
-        free(message);
+        umi_tag_message_free(message);
         return status;
     }
-    umi_node_init(&message->node);
-    message->worker = worker;
-    message->engine = NULL;
-    message->handle = NULL;
-    message->info   = *info;
+    message->info = *info;
     umi_tag_return(message);
     return UMX_OK;
 }
@@ -82,16 +113,6 @@ umx_tag_unrecv(umx_worker *worker, const umx_recv_info *info,
     umx_status status = umi_worker_check(worker);
 
     return (status == UMX_OK) ? umi_tag_keep(worker, info, buf) : status;
-}
-
-static void
-free_message(umx_tag_message *message)
-{
-    umi_node_remove(&message->node);
-    if (message->engine != NULL) {
-        umi_engine_release(message->engine);
-    }
-    free(message);
 }
 
 /* ---- receiving one -------------------------------------------------------
@@ -113,18 +134,27 @@ deliver_handle(umx_request *req, umi_engine *engine, ucp_tag_message_h handle)
     ucp_request_param_t params;
     ucs_status_ptr_t    result;
     umx_status          status = umi_memory_enter(&req->buf);
+    void               *data;
+    size_t              count;
 
     if (status != UMX_OK) {
         return status;
     }
     umi_post_params(&params, req);
-    umi_post_memh(&params, req->worker, &req->buf);
+    data = umi_post_memory(req, &params, &count, req->worker->has_hardware);
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    params.cb.recv = on_delivered;
-    result = ucp_tag_msg_recv_nbx(engine->ucp, req->buf.data, req->buf.len,
-                                  handle, &params);
+    params.cb.recv                = on_delivered;
+    umi_tag_op_of(req)->is_probed = true;
+    umi_tag_op_of(req)->order     = req->info.seq;
+    result = ucp_tag_msg_recv_nbx(engine->ucp, data, count, handle, &params);
     umi_memory_leave(&req->buf);
     return umi_tag_post_result(req, engine, result);
+}
+
+static const void *
+bytes_of(const umx_tag_message *message)
+{
+    return (message->spare != NULL) ? message->spare->bytes : message->data;
 }
 
 umx_status
@@ -135,15 +165,16 @@ umi_tag_deliver(umx_request *req, umx_tag_message *message)
     req->info = message->info;
     if (message->handle != NULL) {
         status = deliver_handle(req, message->engine, message->handle);
-        free_message(message);
+        umi_tag_message_free(message);
         return status;
     }
     if (message->info.length > req->buf.len) {
         status = UMX_ERR_MESSAGE_TRUNCATED;
     } else {
-        status = umi_copy_in(&req->buf, message->data, message->info.length);
+        status = umi_copy_in(&req->buf, bytes_of(message),
+                             message->info.length);
     }
-    free_message(message);
+    umi_tag_message_free(message);
     return status;
 }
 
@@ -159,7 +190,7 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
 
     if (worker == NULL) {
         *message_p = NULL;
-        free_message(message);
+        umi_tag_message_free(message);
         return UMX_ERR_CLOSED;
     }
     status = umi_worker_check(worker);
@@ -179,10 +210,8 @@ umx_tag_message_recv(umx_tag_message **message_p, const umx_buffer *buf,
     }
     *message_p = NULL;
     umi_request_hold_buffer(req, buf);
-    umi_tag_op_of(req)->mask      = UINT64_MAX;
-    umi_tag_op_of(req)->message   = NULL;
-    umi_tag_op_of(req)->is_moving = false;
-    status                        = umi_tag_deliver(req, message);
+    umi_tag_init_recv(req, message->info.tag, UINT64_MAX);
+    status = umi_tag_deliver(req, message);
     if (status == UMX_INPROGRESS) {
         *req_p = req;
     } else {
@@ -202,7 +231,7 @@ umx_tag_message_return(umx_tag_message *message)
 {
     UMI_GUARD_IF_ANY(message->worker);
     if (message->worker == NULL) {
-        free_message(message);
+        umi_tag_message_free(message);
     } else if (umi_worker_check(message->worker) == UMX_OK) {
         umi_tag_return(message);
     }
@@ -218,6 +247,9 @@ look(umx_worker *worker, uint64_t tag, uint64_t mask, umx_recv_info *info)
     const umx_tag_message *message = umi_tag_find(worker, tag, mask);
     ucp_tag_recv_info_t    found;
 
+    if (umi_tag_must_wait(worker, tag, mask, message, NULL)) {
+        return UMX_ERR_NO_MESSAGE;
+    }
     if (message != NULL) {
         *info = message->info;
         return UMX_OK;
@@ -241,13 +273,11 @@ take_of_engine(umi_engine *engine, uint64_t tag, uint64_t mask,
     if (ucp_tag_probe_nb(engine->ucp, tag, mask, 0, &found) == NULL) {
         return UMX_ERR_NO_MESSAGE;
     }
-    message = malloc(sizeof(*message));
+    message = umi_tag_message_new(worker, 0);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    umi_node_init(&message->node);
     umi_engine_hold(engine);
-    message->worker = worker;
     message->engine = engine;
     message->handle = ucp_tag_probe_nb(engine->ucp, tag, mask, 1, &found);
     message->info   = (umx_recv_info){.tag    = found.sender_tag,
@@ -264,6 +294,9 @@ take(umx_worker *worker, uint64_t tag, uint64_t mask,
 {
     umx_tag_message *message = umi_tag_find(worker, tag, mask);
 
+    if (umi_tag_must_wait(worker, tag, mask, message, NULL)) {
+        return UMX_ERR_NO_MESSAGE;
+    }
     if (message == NULL) {
         umx_status status = take_of_engine(worker->engine, tag, mask, &message);
 
@@ -408,7 +441,7 @@ find_recv(const umx_worker *worker, const umx_tag_message *message)
     UMI_LIST_FOREACH(node, &worker->inflight) {
         umx_request *req = umi_container_of(node, umx_request, node);
 
-        if (umi_tag_op_of(req)->message == NULL && !req->is_cancelled &&
+        if (umi_tag_is_open(req) &&
             umi_tag_matches(message->info.tag, umi_tag_op_of(req)->tag,
                             umi_tag_op_of(req)->mask)) {
             return req;
@@ -442,6 +475,7 @@ umi_tag_look(umx_worker *worker)
     UMI_LIST_FOREACH(node, &worker->old_engines) {
         empty_engine(umi_container_of(node, umi_engine, node));
     }
+    umi_tag_run_behind(worker);
     UMI_LIST_FOREACH_SAFE(node, &worker->tags->returned) {
         umx_request *req = find_recv(worker, message_of(node));
 
@@ -490,13 +524,14 @@ umi_tag_abort(umx_worker *worker)
     umi_request_complete_all(&worker->waiting, UMX_ERR_CANCELED);
     UMI_LIST_FOREACH_SAFE(node, &worker->tags->returned) {
         drop_handle(message_of(node));
-        free_message(message_of(node));
+        umi_tag_message_free(message_of(node));
     }
     UMI_LIST_FOREACH_SAFE(node, &worker->tags->taken) {
         umx_tag_message *message = message_of(node);
 
         drop_handle(message);
         umi_node_remove(node);
+        free_spare(message);
         message->worker = NULL; /* the user gives it back */
         message->engine = NULL;
     }

@@ -109,10 +109,11 @@ on_sent(umx_request *sending, umx_status status, void *arg)
 
     (void)sending;
     p->sending = NULL;
-    if (status != UMX_OK) {
-        fail_part(p, status);
+    if (status == UMX_OK ||
+        (status == UMX_ERR_CANCELED && p->req->is_cancelled)) {
+        end_if_over(p); /* what is cancelled goes on by itself */
     } else {
-        end_if_over(p);
+        fail_part(p, status);
     }
 }
 
@@ -169,15 +170,23 @@ part_new(umx_request *req)
     return p;
 }
 
+/* The owner lets the bytes land in its memory: once they are announced they must
+ * come, also if the operation is cancelled. */
 static void
 send_part(part *p)
 {
+    umi_outgoing what = {
+        .channel    = umi_channel_id(UMI_KIND_AM, UMI_AM_ID_RMA_REQUEST),
+        .flags      = UMI_FLAG_UNTAGGED,
+        .is_part    = true,
+        .header     = &p->request,
+        .header_len = sizeof(p->request),
+    };
     umx_op_params params = part_params(p, on_sent);
     umx_status    status;
 
-    status = umi_am_message_send(
-        umi_endpoint_of(p->req->ep), UMI_AM_ID_RMA_REQUEST, &p->request,
-        sizeof(p->request), &p->payload, &params, &p->sending);
+    status = umi_channel_send(umi_endpoint_of(p->req->ep), &what, &p->payload,
+                              &params, &p->sending);
     if (status == UMX_INPROGRESS) {
         return;
     }
@@ -225,26 +234,99 @@ umi_initiator_ucx_done(umx_ep *ep)
 /* ---- operations ----------------------------------------------------------
  */
 
-/* Withdraw a part that has not been sent. It must be sent if others rely on its
- * fence. */
-static void
-withdraw(part *p)
+/* True if others rely on the fence that the part carries: it must be sent. A
+ * signal's is its own. */
+static bool
+carries_fence(const part *p)
 {
-    if (p->request.flags & UMI_RMA_FENCE) {
-        return;
-    }
-    umi_node_remove(&p->unsent);
-    if (p->sending != NULL) {
-        umx_request_cancel(p->sending);
-    }
+    return (p->request.flags & UMI_RMA_FENCE) &&
+           !(p->request.flags & UMI_RMA_SIGNAL);
 }
 
-/* Cancel an operation. What was sent is executed all the same: only the hold on
- * the buffers ends early, for those that UCX has done with. */
+/* Withdraw a part that UCX has not got yet. A signal comes behind its put: it is
+ * withdrawn, too, if the put is. */
+static bool
+withdraw(part *p)
+{
+    umx_request *sending = p->sending;
+
+    if (carries_fence(p)) {
+        return false;
+    }
+    if (umi_node_is_linked(&p->unsent)) {
+        umi_node_remove(&p->unsent);
+        return true;
+    }
+    if (sending == NULL || sending->is_posted ||
+        sending->status != UMX_INPROGRESS) {
+        return false;
+    }
+    sending->is_cancelled = true;
+    umi_request_complete(sending, UMX_ERR_CANCELED);
+    return true;
+}
+
+static bool
+cancel_half(const part *p, umx_request *half)
+{
+    umx_status status = p->req->is_abandoned ? umx_request_abandon(half) :
+                                               umx_request_cancel(half);
+
+    return status == UMX_OK;
+}
+
+/* Have the bytes of a put sent from memory of the library's. One that was not
+ * sent yet loses its bytes, and brings its fence. */
+static bool
+give_back_payload(part *p)
+{
+    if (umi_node_is_linked(&p->unsent)) {
+        p->request.length = 0;
+        p->payload        = (umx_buffer){0};
+        p->buf            = (umx_buffer){0};
+        return true;
+    }
+    return p->sending == NULL || p->payload.len == 0 ||
+           cancel_half(p, p->sending);
+}
+
+/* Have nothing written into the buffer of a get. */
+static bool
+give_back_buffer(part *p)
+{
+    if (p->request.op == UMI_RMA_GET) {
+        forget_reply(p);
+    }
+    return p->receiving == NULL || umi_request_void(p->receiving) ||
+           cancel_half(p, p->receiving);
+}
+
+/* Let a part go on, or end, without the user's memory. False: it has that still.
+ * `p` may be gone. */
+static bool
+cancel_part(part *p)
+{
+    bool is_free;
+
+    p->old = NULL;
+    if (withdraw(p)) {
+        forget_reply(p);
+        end_if_over(p);
+        return true;
+    }
+    is_free = give_back_payload(p);
+    is_free = give_back_buffer(p) && is_free;
+    end_if_over(p);
+    return is_free;
+}
+
+/* Cancel an operation. What was sent is executed all the same, and flushes and
+ * fences count it. */
 static void
 cancel_ask(umx_request *req)
 {
-    umi_rma *rma = umi_endpoint_of(req->ep)->rma;
+    umi_rma *rma     = umi_endpoint_of(req->ep)->rma;
+    bool     is_free = true;
 
     umi_rma_op_of(req)->num_parts++; /* not to complete in here */
     note_status(req, UMX_ERR_CANCELED);
@@ -252,10 +334,11 @@ cancel_ask(umx_request *req)
         part *p = umi_container_of(node, part, node);
 
         if (p->req == req) {
-            withdraw(p);
-            forget_reply(p);
-            end_if_over(p);
+            is_free = cancel_part(p) && is_free;
         }
+    }
+    if (is_free && umi_rma_op_of(req)->num_parts != 1) {
+        umi_request_detach(req);
     }
     count_down(req);
 }

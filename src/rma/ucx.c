@@ -202,7 +202,19 @@ finish(umx_request *req)
     return true;
 }
 
-static const umi_request_ops ucx_ops = {.name = "rma", .finish = finish};
+/* UCX has the memory itself until the bytes have moved. */
+static void
+cancel(umx_request *req)
+{
+    if (umi_rma_op_of(req)->stage == STAGE_MOVING) {
+        umi_endpoint_defer(umi_endpoint_of(req->ep));
+    } else {
+        umi_request_detach(req);
+    }
+}
+
+static const umi_request_ops ucx_ops = {
+    .name = "rma", .finish = finish, .cancel = cancel};
 
 static umx_request *
 new_request(umx_rkey *rkey, bool is_write, const umx_op_params *params)

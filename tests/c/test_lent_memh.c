@@ -7,11 +7,14 @@
 #include "memory.h"
 
 #include <string.h>
+
+#include "core/link.h"
 #include <umx/buffer.h>
 #include <umx/stream.h>
 
 enum {
-    SIZE = 4000
+    SIZE   = 4000,
+    LONGER = 300 /* than what is sent without a registration */
 };
 
 typedef struct lent {
@@ -36,14 +39,16 @@ lend(umx_context *context, int i)
     return l;
 }
 
+/* Registrations are for hardware, which reads the memory itself. */
 static void
 open_pair(pair *p)
 {
     fake_reset();
-    fake.transport    = "rc_verbs"; /* which reads memory by itself */
     p->config.rma_ucx = UMX_RMA_UCX_ALWAYS;
     pair_open(p);
-    fake.is_pending = true;
+    p->client->base.link->has_hardware = true;
+    p->client_worker->has_hardware     = true;
+    fake.is_pending                    = true;
 }
 
 static umx_status
@@ -119,8 +124,8 @@ test_sends_pass_the_registration(void **state)
         assert_int_equal(sends[i](p, &part, &o), UMX_INPROGRESS);
         assert_ptr_equal(fake.memh, l.ucp);
         assert_int_equal(op_wait(p, &o), UMX_OK);
-        part.data = l.data + SIZE - 300;
-        part.len  = 300;
+        part.data = l.data + SIZE - LONGER;
+        part.len  = LONGER;
         assert_int_equal(sends[i](p, &part, &o), UMX_INPROGRESS);
         assert_ptr_equal(fake.memh, l.ucp);
         assert_int_equal(op_wait(p, &o), UMX_OK);
