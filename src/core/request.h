@@ -149,6 +149,9 @@ void umi_request_complete(umx_request *req, umx_status status);
 /* ---- detach.c: an operation that goes on without the user's memory --------
  */
 
+/* True if `len` bytes more may be copied for a cancelled `req`. */
+bool umi_request_may_copy(const umx_request *req, size_t len);
+
 /* Give `req` memory of the library's instead of the user's: `size` bytes, of
  * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself, or
  * config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
