@@ -165,6 +165,17 @@ umi_requests_report_detached(umx_worker *worker)
     }
 }
 
+bool
+umi_requests_have_deferred(const umi_list *list)
+{
+    UMI_LIST_FOREACH(node, list) {
+        if (umi_container_of(node, umx_request, node)->is_deferred) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- the operation's part ------------------------------------------------
  */
 

@@ -166,6 +166,9 @@ bool umi_request_void(umx_request *req);
  * until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
 
+/* True if an operation on `list` is cancelled, and its buffer still lent. */
+bool umi_requests_have_deferred(const umi_list *list);
+
 /* Report the ends of detached requests: all, or in the progress thread the
  * library's own. */
 void umi_requests_report_detached(umx_worker *worker);

@@ -19,12 +19,8 @@ enum {
 static bool
 has_deferred(const umx_ep *ep)
 {
-    UMI_LIST_FOREACH(node, &ep->base.inflight) {
-        if (umi_container_of(node, umx_request, node)->is_deferred) {
-            return true;
-        }
-    }
-    return false;
+    return umi_requests_have_deferred(&ep->base.inflight) ||
+           ep->hooks->has_deferred(ep);
 }
 
 /* True if the peer is a process of this host that runs, or could. */

@@ -202,8 +202,10 @@ arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
     size = (len < size) ? len : size;
 
     if (what == CONTROL) {
-        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, &ep->base.wire_id,
-                    sizeof(ep->base.wire_id), data, len, false);
+        uint64_t front[] = {ep->base.wire_id, 0};
+
+        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, front, sizeof(front),
+                    data, len, false);
         return;
     }
     if (len > sizeof(*header) && data[0] == UMI_KIND_AM) {
