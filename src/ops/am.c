@@ -160,7 +160,9 @@ send_short(umx_request *req, unsigned id, const void *header, size_t header_len,
     if (req->small == NULL) {
         return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);
     }
-    memcpy(req->small, req->buf.data, req->buf.len);
+    if (req->buf.len != 0) {
+        memcpy(req->small, req->buf.data, req->buf.len);
+    }
     return ucp_am_send_nbx(req->ep->handle, id, header, header_len, req->small,
                            req->buf.len, params);
 }
