@@ -262,10 +262,10 @@ open_variant(pair *p, const variant *v)
 static void
 close_pair(pair *p)
 {
-    op o[2];
+    op o;
 
-    op_close(&o[0], p->client, 10 * SECOND_NS);
-    assert_int_equal(op_wait(p, &o[0]), UMX_OK);
+    op_close(&o, p->client, 10 * SECOND_NS);
+    assert_int_equal(op_wait(p, &o), UMX_OK);
     umx_ep_destroy(p->client);
     umx_ep_destroy(p->server);
     p->client = p->server = NULL;
