@@ -281,8 +281,8 @@ cut(umi_channel *channel, umx_status status)
     const umx_message *head = channel->open;
 
     if (head != NULL &&
-        umi_channel_is_lost(channel, head->info.seq +
-                                         (uint32_t)head->frames->head.num_parts)) {
+        umi_channel_is_lost(
+            channel, head->info.seq + (uint32_t)head->frames->head.num_parts)) {
         umi_frames_cut_open(channel, status);
     }
 }

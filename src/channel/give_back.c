@@ -350,8 +350,8 @@ put_back_parts(umx_message *head, const umx_buffer *buffers,
                umx_request **landers)
 {
     umi_frames *frames = head->frames;
-    size_t      end = umi_list_is_empty(&frames->parts) ? frames->next : 0;
-    uint32_t    n   = 0;
+    size_t      end    = umi_list_is_empty(&frames->parts) ? frames->next : 0;
+    uint32_t    n      = 0;
     umi_part    part;
 
     UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
@@ -491,8 +491,7 @@ umi_frames_give_back(umx_request *req)
     if (!umi_pieces_can_move(req)) {
         return UMX_INPROGRESS;
     }
-    if (umi_frames_op_of(req)->all.num_landing != 0 &&
-        is_to_go_back(message) &&
+    if (umi_frames_op_of(req)->all.num_landing != 0 && is_to_go_back(message) &&
         !umi_request_may_copy(req, bytes_of_parts(message->frames))) {
         return UMX_INPROGRESS;
     }

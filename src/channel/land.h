@@ -26,9 +26,9 @@ typedef struct umi_landing {
     void               *device; /* where they belong, if so */
     uint32_t            order;  /* of a receive, among those of its channel; of
                                    a part, among those of its message */
-    bool                is_landing;
-    bool                is_withdrawn; /* the message: what lands means nothing */
-    bool                is_expecting; /* a WITHDRAW: withdraw.c */
+    bool is_landing;
+    bool is_withdrawn; /* the message: what lands means nothing */
+    bool is_expecting; /* a WITHDRAW: withdraw.c */
 } umi_landing;
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
