@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -P tests/poison --seed 7``: a run. With "serve": its second process."""
+
+import json
+import os
+import sys
+
+
+def main():
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from poison import pair
+
+    if sys.argv[1:2] == ["serve"]:
+        pair.serve(*json.loads(sys.argv[2]))
+        return 0
+    report = pair.run(sys.argv[1:])
+    print(report.table())
+    print(dict(report.ends))
+    for text in report.failures[:20]:
+        print(text)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Two processes: the first runs a Side and starts the second, which runs the other."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import uvloop
+
+import ucp
+
+from . import kinds
+from .plan import largest_of
+from .report import Report
+from .side import ARENA_BYTES, Control, Ended, Side, set_up
+
+_PACKAGE = os.path.dirname(__file__)
+
+# After the time limit of a run.
+_END_S = 15
+
+_COMPUTES = 100  # a flag
+
+
+class Client(Side):
+    """The first process, which can make the other one stand still."""
+
+    def __init__(self, options, control, arena, process, go):
+        super().__init__(0, options, control, arena)
+        self._process = process
+        self._go = go
+        self._lock = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def disturbance(self, when):
+        if when not in ("stopped", "blocked"):
+            yield False
+            return
+        async with self._lock:
+            if when == "stopped":
+                os.kill(self._process.pid, signal.SIGSTOP)
+                os.waitpid(self._process.pid, os.WUNTRACED)
+            else:
+                self.flags[_COMPUTES] = 0
+                os.kill(self._process.pid, signal.SIGUSR2)
+                while not self.flags[_COMPUTES]:
+                    await asyncio.sleep(0)
+            try:
+                yield True
+            finally:
+                if when == "stopped":
+                    os.kill(self._process.pid, signal.SIGCONT)
+                else:
+                    os.write(self._go, b"g")
+
+
+class Server(Side):
+    """The second process."""
+
+    def __init__(self, options, control, arena, go):
+        super().__init__(1, options, control, arena)
+        self._go = go
+
+    def compute(self, *_arguments):
+        """A signal of the first process: nothing else runs until it says so."""
+        self.flags[_COMPUTES] = 1
+        os.read(self._go, 1)
+
+
+def _runner(options):
+    factory = uvloop.new_event_loop if options.loop == "uvloop" else None
+    return asyncio.Runner(loop_factory=factory)
+
+
+def serve(words, sock, arena, go):
+    """The main function of the second process."""
+    options = parse(words)
+    signal.alarm(options.limit + _END_S)
+    set_up(options)
+
+    async def main():
+        control = await Control.open(socket.socket(fileno=sock))
+        side = Server(options, control, arena, go)
+        signal.signal(signal.SIGUSR2, side.compute)
+        await side.guarded_run()
+        control.tell({"report": side.report.as_json()})
+        await control.hear()  # until the other one has it
+
+    with _runner(options) as runner:
+        with contextlib.suppress(EOFError):
+            runner.run(main())
+
+
+def run(words):
+    """A run of both; the Report."""
+    options = parse(words)
+    arena = os.memfd_create("poison")
+    os.ftruncate(arena, ARENA_BYTES)
+    ours, theirs = socket.socketpair()
+    go_reader, go_writer = os.pipe()
+    fds = [theirs.fileno(), arena, go_reader]
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-X", "faulthandler", _PACKAGE, "serve"),
+            *(json.dumps([words, *fds]),),
+        ],
+        pass_fds=fds,
+    )
+    theirs.close()
+    report = Report()
+
+    async def main():
+        control = await Control.open(ours)
+        side = Client(options, control, arena, process, go_writer)
+        await side.guarded_run()
+        report.add(side.report.as_json())
+        try:
+            async with asyncio.timeout(_END_S):
+                while True:
+                    await control.hear()  # what it has said before
+        except Ended as exc:
+            report.add(exc.report)
+        except (TimeoutError, EOFError) as exc:
+            status = process.wait(5)
+            text = f"the other side: {exc!r}, exit status {status}"
+            report.fail("run", "error", text)
+
+    set_up(options)
+    try:
+        with _runner(options) as runner:
+            runner.run(main())
+    finally:
+        ours.close()
+        process.kill()
+        process.wait()
+        for fd in (arena, go_reader, go_writer):
+            os.close(fd)
+    ucp.reset()
+    return report
+
+
+def parse(words):
+    """Options of a run."""
+    parser = argparse.ArgumentParser(prog="poison", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--operations", type=int, default=1000)
+    parser.add_argument("--tls", default="", help="UCX's transports: tcp")
+    parser.add_argument("--cma-max", type=int, default=0, help="> 0: loans")
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--small-credit", action="store_true")
+    parser.add_argument("--largest", type=int, default=16 << 20, help="bytes")
+    parser.add_argument("--share", type=float, default=1 / 3, help="cancelled")
+    parser.add_argument("--disturbances", type=float, default=0.0)
+    parser.add_argument("--limit", type=int, default=50, help="seconds")
+    names = {kind.name: kind for kind in kinds.KINDS}
+    parser.add_argument("--kinds", nargs="+", choices=names, default=list(names))
+    options = parser.parse_args(words)
+    options.largest = largest_of(options)
+    options.kinds = [names[name] for name in options.kinds]
+    return options
