@@ -6,6 +6,7 @@ import numpy as np
 import ucp
 
 from . import content
+from .lane import Receiver, Sender
 from .plan import size
 
 
@@ -18,6 +19,7 @@ class Kind:
         is_tagged: several receives may be under way: no other lane gets what is
             left.
         may_be_gone: a message that was seen may be withdrawn by its sender.
+        sender, receiver: the classes of the lane's two sides.
         is_visible: the sender sees in the receiver's buffers how far a message is.
     """
 
@@ -27,6 +29,7 @@ class Kind:
     is_tagged = False
     may_be_gone = False
     is_visible = True
+    sender, receiver = Sender, Receiver
 
     def __init__(self, side, course):
         self.side, self.course = side, course
@@ -368,13 +371,3 @@ class Forced(Kind):
 
     def recv(self, views, operation):
         return self.ep.recv(views[0], self.course.tag, True)
-
-
-KINDS = [
-    *(Plain, Tagged, Into, OnChannel, Many, Held, Owned, Allocated, Frames),
-    *(OwnedFrames, Pickle, Active, ActiveHeld, Stream, StreamParts, Raw),
-    *(RawHeld, Forced),
-]
-
-# Both need the stream of the endpoint.
-ALONE = {Stream: StreamParts, StreamParts: Stream}

@@ -201,6 +201,12 @@ class Sender(Lane):
             return (True, True)
         return (False, False)
 
+    def accept(self, offer):
+        """What the receiver offers."""
+
+    def all_outcomes(self):
+        return list(self.outcomes.items())
+
     def finish(self):
         self._quarantine.check_all()
 
@@ -219,6 +225,9 @@ class Receiver(Lane):
         self._has_lost_end = False
         self._pending = collections.deque()
         self.window = min(course.recv_window, course.num_slots - 1)
+
+    def offer(self):
+        """What the sender must know."""
 
     async def run(self):
         watch = asyncio.ensure_future(self._watch())

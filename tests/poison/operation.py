@@ -240,6 +240,11 @@ class Operation:
 
 
 _WAYS = {
-    **{"": "_plain", "task": "_plain", "awaited": "_plain", "request": "_request"},
-    **{"timeout": "_timeout", "anyio": "_anyio", "wait_for": "_wait_for"},
+    "": "_plain",
+    "task": "_plain",
+    "awaited": "_plain",
+    "request": "_request",
+    "timeout": "_timeout",
+    "anyio": "_anyio",
+    "wait_for": "_wait_for",
 }

@@ -15,7 +15,7 @@ import uvloop
 
 import ucp
 
-from . import kinds
+from .catalogue import KINDS
 from .plan import largest_of
 from .report import Report
 from .side import ARENA_BYTES, Control, Ended, Side, set_up
@@ -152,13 +152,14 @@ def parse(words):
     parser.add_argument("--operations", type=int, default=1000)
     parser.add_argument("--tls", default="", help="UCX's transports: tcp")
     parser.add_argument("--cma-max", type=int, default=0, help="> 0: loans")
+    parser.add_argument("--rma-ucx", action="store_true", help="put and get of UCX")
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--small-credit", action="store_true")
     parser.add_argument("--largest", type=int, default=16 << 20, help="bytes")
     parser.add_argument("--share", type=float, default=1 / 3, help="cancelled")
     parser.add_argument("--disturbances", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=50, help="seconds")
-    names = {kind.name: kind for kind in kinds.KINDS}
+    names = {kind.name: kind for kind in KINDS}
     parser.add_argument("--kinds", nargs="+", choices=names, default=list(names))
     options = parser.parse_args(words)
     options.largest = largest_of(options)

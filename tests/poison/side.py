@@ -11,8 +11,8 @@ import numpy as np
 
 import ucp
 
-from . import kinds
-from .lane import REGION, Course, Receiver, Sender
+from .catalogue import EXCLUSIVE
+from .lane import REGION, Course
 from .report import Report
 
 MAX_LANES = 4
@@ -106,7 +106,7 @@ class Side:
         while len(chosen) < rng.randrange(1, MAX_LANES + 1):
             kind = rng.choice(self.options.kinds)
             sender = rng.randrange(2)
-            if (kinds.ALONE.get(kind), sender) not in chosen:
+            if (EXCLUSIVE.get(kind), sender) not in chosen:
                 chosen.add((kind, sender))
         order = sorted(chosen, key=lambda each: (each[0].name, each[1]))
         seed = self.options.seed
@@ -116,18 +116,22 @@ class Side:
         ]
 
     async def _round(self, courses):
-        senders = [Sender(self, each) for each in courses if each.sender == self.index]
-        receivers = [
-            Receiver(self, each) for each in courses if each.sender != self.index
-        ]
-        for lane in receivers:
-            self.flags[lane.course.index] = 0
-        await self.exchange({})
+        senders, receivers, offers = [], [], {}
+        for each in courses:
+            if each.sender == self.index:
+                senders.append(each.kind.sender(self, each))
+            else:
+                self.flags[each.index] = 0
+                receivers.append(each.kind.receiver(self, each))
+                offers[each.number] = receivers[-1].offer()
+        theirs = await self.exchange(offers)
+        for lane in senders:
+            lane.accept(theirs[str(lane.course.number)])
         async with asyncio.TaskGroup() as group:
             for lane in [*senders, *receivers]:
                 group.create_task(lane.run())
         theirs = await self.exchange(
-            {each.course.number: list(each.outcomes.items()) for each in senders}
+            {each.course.number: each.all_outcomes() for each in senders}
         )
         for lane in receivers:
             await lane.finish(dict(theirs[str(lane.course.number)]))
@@ -169,6 +173,8 @@ def _text(exc):
 def set_up(options):
     """Initialize the library as the options say."""
     config = {"cma_max": options.cma_max} if options.cma_max else {}
+    if options.rma_ucx:
+        config["rma_ucx"] = 2
     if options.small_credit:
         config |= {"credit_bytes": 512 << 10, "credit_messages": 8, "credit_rndv": 2}
     config = ucp.Config(**config)
