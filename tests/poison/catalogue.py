@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All kinds of operations."""
 
-from . import kinds, memory
+from . import comm, kinds, memory
 
 KINDS = [
     *(kinds.Plain, kinds.Tagged, kinds.Into, kinds.OnChannel, kinds.Many),
@@ -9,6 +9,9 @@ KINDS = [
     *(kinds.Pickle, kinds.Active, kinds.ActiveHeld, kinds.Stream, kinds.StreamParts),
     *(kinds.Raw, kinds.RawHeld, kinds.Forced, memory.Put, memory.Get, memory.Add),
 ]
+
+# Of a communicator.
+RANKS = [*comm.MESSAGES, *comm.COLLECTIVES]
 
 # Kinds that cannot be under way at once, as both need the stream of the endpoint.
 EXCLUSIVE = {

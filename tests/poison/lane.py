@@ -113,6 +113,9 @@ class Lane:
         self.report.operations[self.kind.name, self.way] += 1
         return Operation(self, f"{self.way} of {self.course}, {label}", views, plan)
 
+    async def prepare(self):
+        """Before it runs, one lane after another, in the same order on both sides."""
+
     async def _pause(self, turns):
         for _ in range(self.rng.randrange(turns + 1)):
             await asyncio.sleep(0)

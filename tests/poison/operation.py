@@ -84,7 +84,7 @@ class Operation:
         self.plan = plan
         self.end = self.result = self.error = self.state = None
         self._scope = self._task = self._driver = None
-        self._is_request = False
+        self._is_request = self._is_abandoned = False
 
     def start(self, make):
         """``make()`` is what is awaited."""
@@ -101,11 +101,15 @@ class Operation:
         """Wait for its end."""
         if self._driver is not None:
             await self._driver
-        await self._task
+        if self._is_abandoned:
+            await asyncio.wait([self._task])
+        else:
+            await self._task
 
     def abandon(self):
         """Cancel it, whatever its plan was."""
         if self.end is None:
+            self._is_abandoned = True
             self.plan.how = self.plan.how or "task"
             self._task.cancel()
 
@@ -144,6 +148,9 @@ class Operation:
     async def _wait_for(self):
         try:
             result = await asyncio.wait_for(self.awaitable, self.plan.seconds)
+        except asyncio.CancelledError:
+            self._end("cancelled")
+            raise
         except TimeoutError:
             self.state = "timer"
             self._end("cancelled")
@@ -156,7 +163,10 @@ class Operation:
         """Nobody awaits it; it is done when the buffer is free."""
         request = self.awaitable
         while not request.done():
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:  # it is abandoned
+                request.cancel()
         if self.end is None:
             self._take(request)
 

@@ -15,7 +15,7 @@ import uvloop
 
 import ucp
 
-from .catalogue import KINDS
+from .catalogue import KINDS, RANKS
 from .plan import largest_of
 from .report import Report
 from .side import ARENA_BYTES, Control, Ended, Side, set_up
@@ -159,9 +159,11 @@ def parse(words):
     parser.add_argument("--share", type=float, default=1 / 3, help="cancelled")
     parser.add_argument("--disturbances", type=float, default=0.0)
     parser.add_argument("--limit", type=int, default=50, help="seconds")
-    names = {kind.name: kind for kind in KINDS}
-    parser.add_argument("--kinds", nargs="+", choices=names, default=list(names))
+    names = {kind.name: kind for kind in [*KINDS, *RANKS]}
+    usual = [kind.name for kind in KINDS]
+    parser.add_argument("--ranks", action="store_true", help="of a communicator")
+    parser.add_argument("--kinds", nargs="+", choices=names, default=usual)
     options = parser.parse_args(words)
     options.largest = largest_of(options)
-    options.kinds = [names[name] for name in options.kinds]
+    options.kinds = RANKS if options.ranks else [names[each] for each in options.kinds]
     return options

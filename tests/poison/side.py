@@ -11,6 +11,7 @@ import numpy as np
 
 import ucp
 
+from . import comm
 from .catalogue import EXCLUSIVE
 from .lane import REGION, Course
 from .report import Report
@@ -88,6 +89,14 @@ class Side:
         else:
             port = await self._control.hear()
             self.ep = await ucp.create_endpoint("127.0.0.1", port)
+        if self._has_ranks:
+            root = None if self.index else comm.free_root()
+            await comm.meet(self, await self.exchange(root) or root)
+
+    @property
+    def _has_ranks(self):
+        ranks = comm.MESSAGES + comm.COLLECTIVES
+        return any(kind in ranks for kind in self.options.kinds)
 
     async def run(self):
         await self.connect()
@@ -98,6 +107,8 @@ class Side:
             number += len(courses)
             done += 2 * sum(len(list(each.numbers())) for each in courses)
             await self._round(courses)
+        if self._has_ranks:
+            await comm.part(self)
         await self.ep.close()
 
     def _courses(self, rng, number):
@@ -127,6 +138,8 @@ class Side:
         theirs = await self.exchange(offers)
         for lane in senders:
             lane.accept(theirs[str(lane.course.number)])
+        for lane in sorted([*senders, *receivers], key=lambda each: each.course.index):
+            await lane.prepare()
         async with asyncio.TaskGroup() as group:
             for lane in [*senders, *receivers]:
                 group.create_task(lane.run())
