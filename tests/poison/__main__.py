@@ -8,8 +8,10 @@ import sys
 
 def main():
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from poison import pair
+    from poison import growth, pair
 
+    if sys.argv[1:2] == ["growth"]:
+        return growth.main(sys.argv[2:])
     if sys.argv[1:2] == ["serve"]:
         pair.serve(*json.loads(sys.argv[2]))
         return 0

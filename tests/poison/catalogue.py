@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All kinds of operations."""
 
-from . import comm, kinds, memory
+from . import comm, kinds, memory, others
 
 KINDS = [
     *(kinds.Plain, kinds.Tagged, kinds.Into, kinds.OnChannel, kinds.Many),
     *(kinds.Held, kinds.Owned, kinds.Allocated, kinds.Frames, kinds.OwnedFrames),
     *(kinds.Pickle, kinds.Active, kinds.ActiveHeld, kinds.Stream, kinds.StreamParts),
     *(kinds.Raw, kinds.RawHeld, kinds.Forced, memory.Put, memory.Get, memory.Add),
+    *others.KINDS,
 ]
 
 # Of a communicator.

@@ -23,7 +23,7 @@ class Messages(Kind):
         super().__init__(side, course)
         self.comm, self.peer = side.comm, 1 - side.index
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.comm.send(views[0], self.peer, self.course.tag)
 
     def recv(self, views, operation):
@@ -59,8 +59,9 @@ class Staged(Kind):
     def __init__(self, side, course):
         super().__init__(side, course)
         self.queue, self.peer = side.queue, 1 - side.index
+        course.window = 1  # a task's first step, in which it sends, may be late
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.queue.send(views[0], self.peer, self.course.tag)
 
     def recv(self, views, operation):
@@ -137,7 +138,7 @@ class Member(Lane):
             if not isinstance(operation.error, ucp.UCXRankFailed):
                 self.has_failed(operation)
         pattern = content.recv_pattern(self.side.index)
-        self._quarantine.put(operation.views, pattern, self.key, operation.label)
+        self._quarantine.put(operation.views, pattern, self.key, operation)
 
     def _check(self, operation):
         size, rank = self.course.parts[0], self.rank

@@ -57,7 +57,7 @@ class Kind:
             views.append(view)
         return views
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         raise NotImplementedError
 
     def recv(self, views, operation):
@@ -73,6 +73,13 @@ class Kind:
         """Memory behind it, which is not written."""
         return [] if self.is_exact else [views[0][result:]]
 
+    def adapt(self, plan):
+        """The plan of an operation of this kind."""
+        return plan
+
+    def close(self):
+        """At the end of the lane."""
+
     def is_done(self, awaitable):
         """Has it ended, whoever has been told?"""
         return isinstance(awaitable, ucp._ext.Request) and awaitable.done()
@@ -81,7 +88,7 @@ class Kind:
 class Plain(Kind):
     name = "plain"
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send(views[0])
 
     def recv(self, views, operation):
@@ -92,7 +99,7 @@ class Tagged(Kind):
     name = "tagged"
     is_tagged = True
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send(views[0], self.course.tag)
 
     def recv(self, views, operation):
@@ -104,7 +111,7 @@ class Into(Kind):
     is_exact = False
     is_tagged = True
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send(views[0], self.course.tag)
 
     def recv(self, views, operation):
@@ -118,7 +125,7 @@ class OnChannel(Kind):
         super().__init__(side, course)
         self.channel = self.ep.channel(10 + course.index)
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.channel.send(views[0])
 
     def recv(self, views, operation):
@@ -133,7 +140,7 @@ class Many(Kind):
     def parts(cls, rng, largest):
         return [max(size(rng, largest // 4), 1)] * rng.choice([2, 3, 5])
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send_many(views, self.course.tag)
 
     def recv(self, views, operation):
@@ -148,7 +155,7 @@ class Held(Kind):
     is_tagged = True
     may_be_gone = True
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send(views[0], self.course.tag)
 
     async def recv(self, views, operation):
@@ -164,7 +171,7 @@ class Owned(Kind):
     is_exact = False
     is_tagged = True
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send_obj(views[0], self.course.tag)
 
     def recv(self, views, operation):
@@ -217,7 +224,7 @@ class Frames(Kind):
         content.fill(header, self.course.number, numbers[0], len(self.course.parts))
         return [*super().make(numbers), header]
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.channel.send_frames(views[:-1], views[-1].data)
 
     def recv(self, views, operation):
@@ -250,7 +257,7 @@ class Pickle(Kind):
         super().__init__(side, course)
         self.channel = self.ep.channel(10 + course.index)
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.channel.send_pickle(views[0])
 
     def recv(self, views, operation):
@@ -273,7 +280,7 @@ class Active(Kind):
         super().__init__(side, course)
         self.id = 100 + course.index
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.am_send(views[0], id=self.id, header=bytes(numbers))
 
     def recv(self, views, operation):
@@ -306,7 +313,7 @@ class ActiveHeld(Active):
 class Stream(Kind):
     name = "stream"
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.stream_send(views[0])
 
     def recv(self, views, operation):
@@ -344,7 +351,7 @@ class Raw(Kind):
         self.worker = ucp.current_worker()
         self.tag = (0x5000 << 48) + course.tag
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.worker.send(self.ep, views[0], self.tag)
 
     def recv(self, views, operation):
@@ -366,7 +373,7 @@ class Forced(Kind):
     name = "force_tag"
     is_tagged = True
 
-    def send(self, numbers, views):
+    def send(self, numbers, views, operation):
         return self.ep.send(views[0], self.course.tag, True)
 
     def recv(self, views, operation):

@@ -110,6 +110,7 @@ class Lane:
         if plan is None:
             share = self.side.options.share
             plan = Plan(self.rng, share, self.side.options.disturbances)
+        plan = self.kind.adapt(plan)
         self.report.operations[self.kind.name, self.way] += 1
         return Operation(self, f"{self.way} of {self.course}, {label}", views, plan)
 
@@ -161,7 +162,7 @@ class Sender(Lane):
         operation = self.new(f"message {numbers[0]}", views, plan)
         operation.numbers = numbers
         held = self.side.waiting_sends()
-        operation.start(lambda: self.kind.send(numbers, views))
+        operation.start(lambda: self.kind.send(numbers, views, operation))
         operation.is_held = self.side.waiting_sends() > held
         return operation
 
@@ -171,7 +172,7 @@ class Sender(Lane):
             operation.views,
             content.send_pattern(self.side.index),
             self.key,
-            operation.label,
+            operation,
         )
         self.has_failed(operation)
         for number in operation.numbers:
@@ -212,6 +213,7 @@ class Sender(Lane):
 
     def finish(self):
         self._quarantine.check_all()
+        self.kind.close()
 
 
 class Receiver(Lane):
@@ -287,6 +289,7 @@ class Receiver(Lane):
                 fate = "arrived" if number in self._received else "not arrived"
                 self.report.ends[self.kind.name, fate] += 1
         self._quarantine.check_all()
+        self.kind.close()
 
     def _has_number(self, number):
         return self.kind.is_exact or self.course.sizes[number] > 0
@@ -311,7 +314,7 @@ class Receiver(Lane):
             operation.views,
             content.recv_pattern(self.side.index),
             self.key,
-            operation.label,
+            operation,
         )
 
     def _check(self, operation):

@@ -78,7 +78,7 @@ class Initiator(Lane):
         if not self.has_failed(operation) and operation.end == "done":
             self.got(operation)
         pattern = self.kind.pattern(self.side.index)
-        self._quarantine.put(operation.views, pattern, self.key, operation.label)
+        self._quarantine.put(operation.views, pattern, self.key, operation)
 
     def begin(self, number, slot):
         raise NotImplementedError

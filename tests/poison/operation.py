@@ -25,13 +25,13 @@ class Quarantine:
         self._room = nbytes
         self._kept = collections.deque()
 
-    def put(self, views, pattern, kind, label):
-        """Poison them."""
+    def put(self, views, pattern, kind, operation):
+        """Poison the memory of an operation that has ended."""
         views = [view for view in views if len(view)]
-        for view in views:
+        for view in views if not operation.is_poisoned else ():
             view[:] = pattern
         if views:
-            self._kept.append((views, pattern, kind, label))
+            self._kept.append((views, pattern, kind, operation.label))
             self._room -= sum(len(view) for view in views)
         while self._room < 0 and len(self._kept) > 1:
             self._check_first()
@@ -85,6 +85,7 @@ class Operation:
         self.end = self.result = self.error = self.state = None
         self._scope = self._task = self._driver = None
         self._is_request = self._is_abandoned = False
+        self.is_poisoned = False  # who has waited for it has done that
 
     def start(self, make):
         """``make()`` is what is awaited."""
@@ -94,7 +95,7 @@ class Operation:
         if self.plan.how in ("request", "awaited") and not self._is_request:
             self.plan.how = "task"
         self._task = asyncio.ensure_future(getattr(self, _WAYS[self.plan.how])())
-        if self.plan.how not in ("", "wait_for"):
+        if self.plan.how not in _TIMERS:
             self._driver = asyncio.ensure_future(self._drive())
 
     async def over(self):
@@ -184,6 +185,8 @@ class Operation:
             self._end("done", result)
 
     def _end(self, end, result=None, error=None):
+        if self.plan.how == "sync" and isinstance(error, ucp.UCXTimeout):
+            end, error, self.state = "cancelled", None, "timer"
         self.end, self.result, self.error = end, result, error
         self.lane.under_way.discard(self)
         self.lane.ended(self)
@@ -249,7 +252,10 @@ class Operation:
                 self._take(self.awaitable)
 
 
+_TIMERS = ["", "wait_for", "sync"]
+
 _WAYS = {
+    "sync": "_plain",
     "": "_plain",
     "task": "_plain",
     "awaited": "_plain",

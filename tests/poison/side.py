@@ -11,7 +11,7 @@ import numpy as np
 
 import ucp
 
-from . import comm
+from . import comm, others
 from .catalogue import EXCLUSIVE
 from .lane import REGION, Course
 from .report import Report
@@ -86,9 +86,11 @@ class Side:
             async with ucp.create_listener(host="127.0.0.1") as listener:
                 self._control.tell(listener.port)
                 self.ep = await listener.accept()
+                await others.connect(self, listener, listener.port)
         else:
             port = await self._control.hear()
             self.ep = await ucp.create_endpoint("127.0.0.1", port)
+            await others.connect(self, None, port)
         if self._has_ranks:
             root = None if self.index else comm.free_root()
             await comm.meet(self, await self.exchange(root) or root)
@@ -109,6 +111,7 @@ class Side:
             await self._round(courses)
         if self._has_ranks:
             await comm.part(self)
+        await others.close(self)
         await self.ep.close()
 
     def _courses(self, rng, number):
