@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -P tests/poison --seed 7``: a run. With "serve": its second process."""
+"""``python -P tests/poison --seed 7``: a run, whose last line is its Report.
+
+With "serve" first: its second process; with "growth": what cancelled operations cost.
+"""
 
 import json
 import os
@@ -16,10 +19,7 @@ def main():
         pair.serve(*json.loads(sys.argv[2]))
         return 0
     report = pair.run(sys.argv[1:])
-    print(report.table())
-    print(dict(report.ends))
-    for text in report.failures[:20]:
-        print(text)
+    print(json.dumps(report.as_json()))
     return 1 if report.failures else 0
 
 

@@ -11,7 +11,6 @@ from ucp.shuffle import StagingQueue
 from . import content
 from .kinds import Kind
 from .lane import Lane
-from .operation import Quarantine
 
 
 class Messages(Kind):
@@ -99,7 +98,7 @@ class Member(Lane):
 
     def __init__(self, side, course):
         super().__init__(side, course)
-        self._quarantine = Quarantine(self.report, 1 << 40)
+        self._quarantine = side.quarantine()
         self._has_failed = False
 
     def offer(self):
@@ -151,7 +150,7 @@ class Member(Lane):
                 values = np.unique(view[wrong]).tolist()
                 seen = [content.PATTERNS.get(value, value) for value in values[-5:]]
                 text = f"{operation.label}: {wrong.sum()} bytes, such as {seen}"
-                self.report.fail(self.key, "wrong bytes", text)
+                self.report.fail(self.key, "wrong", text)
 
     def state_of(self, operation):
         view = self.kind.watched(operation, self.rank)
@@ -188,6 +187,7 @@ class SecondMember(Member):
 
 class Collective(Kind):
     sender, receiver = SecondMember, Member
+    most = 4
 
     def begin(self, comm, rank, send, room, halves):
         """The memory that is given, and the call."""

@@ -19,6 +19,7 @@ class Kind:
         is_tagged: several receives may be under way: no other lane gets what is
             left.
         may_be_gone: a message that was seen may be withdrawn by its sender.
+        most: messages of a lane.
         sender, receiver: the classes of the lane's two sides.
         is_visible: the sender sees in the receiver's buffers how far a message is.
     """
@@ -29,6 +30,7 @@ class Kind:
     is_tagged = False
     may_be_gone = False
     is_visible = True
+    most = 30
     sender, receiver = Sender, Receiver
 
     def __init__(self, side, course):
@@ -36,9 +38,9 @@ class Kind:
         self.ep = side.ep
 
     @classmethod
-    def parts(cls, rng, largest):
+    def parts(cls, rng, options):
         """Sizes of the parts of a message."""
-        return [max(size(rng, largest), 1)]
+        return [max(size(rng, options.largest, options.smallest), 1)]
 
     @property
     def num_ends(self):
@@ -137,8 +139,9 @@ class Many(Kind):
     is_per_part = True
 
     @classmethod
-    def parts(cls, rng, largest):
-        return [max(size(rng, largest // 4), 1)] * rng.choice([2, 3, 5])
+    def parts(cls, rng, options):
+        each = size(rng, options.largest // 4, options.smallest)
+        return [max(each, 1)] * rng.choice([2, 3, 5])
 
     def send(self, numbers, views, operation):
         return self.ep.send_many(views, self.course.tag)
@@ -210,9 +213,10 @@ class Frames(Kind):
     name = "frames"
 
     @classmethod
-    def parts(cls, rng, largest):
+    def parts(cls, rng, options):
         count = rng.choice([1, 2, 4])
-        return [max(size(rng, largest // count), 1) for _ in range(count)]
+        largest, smallest = options.largest // count, options.smallest // count
+        return [max(size(rng, largest, smallest), 1) for _ in range(count)]
 
     def __init__(self, side, course):
         super().__init__(side, course)

@@ -8,7 +8,7 @@ import random
 import ucp
 
 from . import content
-from .operation import Operation, Quarantine
+from .operation import Operation
 from .plan import Plan, size
 
 _MIB = 1 << 20
@@ -45,14 +45,14 @@ class Course:
         rng = random.Random(f"{seed} {number}")
         self.number, self.index = number, index
         self.kind, self.sender = kind, sender
-        self.parts = kind.parts(rng, options.largest)
+        self.parts = kind.parts(rng, options)
         total = max(sum(self.parts), 1)
-        self.count = max(3, min(30, _LANE_BYTES // total))
+        self.count = max(3, min(kind.most, _LANE_BYTES // total))
         if kind.is_per_part:
             self.count = min(self.count, content.MAX_NUMBER // len(self.parts))
         self.sizes = {content.END: 64}
         for each in range(content.MAX_NUMBER):
-            self.sizes[each] = size(rng, max(self.parts))
+            self.sizes[each] = size(rng, max(self.parts), options.smallest)
         if not kind.is_exact:
             self.parts = [max(64, *(self.sizes[each] for each in range(self.count)))]
         self.window = rng.choice([1, 1, 2, 4, 16])
@@ -144,7 +144,7 @@ class Sender(Lane):
     def __init__(self, side, course):
         super().__init__(side, course)
         self.outcomes = {}
-        self._quarantine = Quarantine(self.report, _KEPT)
+        self._quarantine = side.quarantine(_KEPT)
 
     async def run(self):
         pending = collections.deque()
@@ -221,7 +221,7 @@ class Receiver(Lane):
 
     def __init__(self, side, course):
         super().__init__(side, course)
-        self._quarantine = Quarantine(self.report, 1 << 40)
+        self._quarantine = side.quarantine()
         self._next_slot = 0
         self._received = set()
         self._num_unknown = 0
@@ -236,7 +236,7 @@ class Receiver(Lane):
 
     async def run(self):
         watch = asyncio.ensure_future(self._watch())
-        while not (self._num_ends or self._has_lost_end):
+        while not (self._num_ends or self._has_lost_end or self.side.is_over):
             if len(self._pending) >= self.window:
                 await self._pending[0].over()
                 self._pending.popleft()
@@ -339,7 +339,7 @@ class Receiver(Lane):
         if text:
             # The first byte may be a pattern, too.
             key = f"{self.kind.name} send" if "a send" in text else self.key
-            self.report.fail(key, "wrong bytes", f"{operation.label}: {text}")
+            self.report.fail(key, "wrong", f"{operation.label}: {text}")
         if number not in self.course.sizes:
             self._num_unknown += 1
             return

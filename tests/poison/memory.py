@@ -12,7 +12,6 @@ import ucp
 from . import content
 from .kinds import Kind
 from .lane import Lane
-from .operation import Quarantine
 
 _OLD = 121  # the number of what was in the memory before
 
@@ -42,7 +41,7 @@ class Owner(Lane):
         for value in set(values) & set(content.PATTERNS):
             if not self.kind.is_counter:
                 text = f"{self.course}: the memory has {content.PATTERNS[value]}"
-                self.report.fail(f"{self.kind.name} send", "wrong bytes", text)
+                self.report.fail(f"{self.kind.name} send", "wrong", text)
         self._memory.close()
 
 
@@ -54,7 +53,7 @@ class Initiator(Lane):
     def __init__(self, side, course):
         super().__init__(side, course)
         self.outcomes = {}
-        self._quarantine = Quarantine(self.report, 1 << 40)
+        self._quarantine = side.quarantine()
         self._offsets = [slot * course.stride for slot in range(len(self.slots))]
 
     def accept(self, key):
@@ -136,7 +135,7 @@ class Putter(Initiator):
             wrong &= seen != self._old(slot)
         if wrong.any():
             text = content.fault(seen, self.course.number, number)
-            self.report.fail(self.key, "wrong bytes", f"{operation.label}: {text}")
+            self.report.fail(self.key, "wrong", f"{operation.label}: {text}")
         self._olds[slot] = seen
 
     def state_of(self, operation):
@@ -171,7 +170,7 @@ class Getter(Initiator):
         number = self.kind.number_in(operation.slot)
         text = content.fault(operation.views[0], self.course.number, number)
         if text:
-            self.report.fail(self.key, "wrong bytes", f"{operation.label}: {text}")
+            self.report.fail(self.key, "wrong", f"{operation.label}: {text}")
 
     def state_of(self, operation):
         view = operation.views[0]
@@ -244,5 +243,5 @@ class Add(Put):
     sender = Adder
 
     @classmethod
-    def parts(cls, rng, largest):
+    def parts(cls, rng, options):
         return [8]

@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 import uvloop
 
 import ucp
 
 from .catalogue import KINDS, RANKS
-from .plan import largest_of
 from .report import Report
 from .side import ARENA_BYTES, Control, Ended, Side, set_up
 
@@ -27,6 +28,9 @@ _END_S = 15
 
 _COMPUTES = 100  # a flag
 
+# Turns in which an operation that is in the middle is looked for, to kill the peer.
+_PATIENCE = 5000
+
 
 class Client(Side):
     """The first process, which can make the other one stand still."""
@@ -36,6 +40,51 @@ class Client(Side):
         self._process = process
         self._go = go
         self._lock = asyncio.Lock()
+        self._is_killed = False
+
+    async def run(self):
+        """With ``--kill``: until the peer has been killed, and what was then."""
+        killer = None
+        if self.options.kill:
+            killer = asyncio.ensure_future(self._kill())
+        try:
+            await super().run()
+        except (EOFError, OSError, ucp.UCXBaseException):
+            if not self._is_killed:
+                raise
+        if killer is not None:
+            await killer
+            await self._after_kill()
+
+    async def _kill(self):
+        rng = random.Random(f"{self.options.seed} kill")
+        rounds, turns = rng.randrange(1, 6), rng.randrange(300)
+        while self.rounds < rounds:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(_PATIENCE if turns % 2 else 0):
+            if any(each.lane.state_of(each) == "middle" for each in self.under_way):
+                break
+            await asyncio.sleep(0)
+        self._is_killed = self.is_over = True
+        self._process.kill()
+
+    async def run_lane(self, lane):
+        try:
+            await super().run_lane(lane)
+        except (OSError, EOFError, ucp.UCXBaseException):
+            if not self._is_killed:
+                raise
+
+    async def _after_kill(self):
+        """Nothing is written any more, neither before nor after the end."""
+        self.ep.abort()
+        for _ in range(100):
+            await asyncio.sleep(0)
+            ucp.progress()
+        for quarantine in self.quarantines:
+            quarantine.check_all()
 
     @contextlib.asynccontextmanager
     async def disturbance(self, when):
@@ -70,6 +119,7 @@ class Server(Side):
     def compute(self, *_arguments):
         """A signal of the first process: nothing else runs until it says so."""
         self.flags[_COMPUTES] = 1
+        time.sleep(self.options.compute)
         os.read(self._go, 1)
 
 
@@ -120,6 +170,8 @@ def run(words):
         side = Client(options, control, arena, process, go_writer)
         await side.guarded_run()
         report.add(side.report.as_json())
+        if options.kill:
+            return
         try:
             async with asyncio.timeout(_END_S):
                 while True:
@@ -148,6 +200,11 @@ def run(words):
 def parse(words):
     """Options of a run."""
     parser = argparse.ArgumentParser(prog="poison", description=__doc__)
+    add_arguments(parser)
+    return finish(parser.parse_args(words))
+
+
+def add_arguments(parser):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--operations", type=int, default=1000)
     parser.add_argument("--tls", default="", help="UCX's transports: tcp")
@@ -156,14 +213,23 @@ def parse(words):
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
     parser.add_argument("--small-credit", action="store_true")
     parser.add_argument("--largest", type=int, default=16 << 20, help="bytes")
-    parser.add_argument("--share", type=float, default=1 / 3, help="cancelled")
-    parser.add_argument("--disturbances", type=float, default=0.0)
+    parser.add_argument("--smallest", type=int, default=0, help="bytes")
+    parser.add_argument("--share", type=float, default=0.5, help="cancelled")
+    parser.add_argument(
+        "--disturbances", type=float, default=0.0, help="of these, of a stopped peer"
+    )
+    parser.add_argument("--compute", type=float, default=0.0, help="seconds")
+    parser.add_argument("--kill", action="store_true", help="the peer, at the end")
     parser.add_argument("--limit", type=int, default=50, help="seconds")
-    names = {kind.name: kind for kind in [*KINDS, *RANKS]}
-    usual = [kind.name for kind in KINDS]
+    names = [kind.name for kind in [*KINDS, *RANKS]]
     parser.add_argument("--ranks", action="store_true", help="of a communicator")
-    parser.add_argument("--kinds", nargs="+", choices=names, default=usual)
-    options = parser.parse_args(words)
-    options.largest = largest_of(options)
-    options.kinds = RANKS if options.ranks else [names[each] for each in options.kinds]
+    parser.add_argument("--kinds", nargs="+", choices=names)
+
+
+def finish(options):
+    """Kinds for their names."""
+    kinds = RANKS if options.ranks else KINDS
+    if options.kinds:
+        kinds = [each for each in [*KINDS, *RANKS] if each.name in options.kinds]
+    options.kinds = kinds
     return options

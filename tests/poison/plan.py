@@ -21,16 +21,15 @@ HOWS = ["task", "request", "awaited", "timeout", "wait_for", "anyio"]
 _SECONDS = [0, 0.0001, 0.0005, 0.002]
 
 
-def size(rng, largest):
+def size(rng, largest, smallest=0):
     """Bytes of a message: log-uniform, a fifth of them just above a threshold."""
+    largest = max(min(largest, LARGEST), smallest)
     if rng.random() < 0.2:
-        least = rng.choice([each for each in THRESHOLDS if each < largest] or [0])
+        steps = [each for each in THRESHOLDS if smallest <= each < largest]
+        least = rng.choice(steps or [smallest])
         return min(least + rng.choice([0, 1, 1, 8, rng.randrange(64)]), largest)
-    return min(int(2 ** rng.uniform(0, math.log2(largest + 1))) - 1, largest)
-
-
-def largest_of(options):
-    return min(options.largest, LARGEST)
+    exponent = rng.uniform(math.log2(smallest + 1), math.log2(largest + 1))
+    return max(smallest, min(int(2**exponent) - 1, largest))
 
 
 class Plan:

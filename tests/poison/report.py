@@ -16,7 +16,7 @@ STATES = [
 ]
 
 # Of what a failure is.
-WRONGS = ["wrong bytes", "written", "lost", "order", "error"]
+WRONGS = ["wrong", "written", "lost", "order", "error"]
 
 _MAX_FAILURES = 400
 
@@ -59,21 +59,27 @@ class Report:
         self.failures += data["failures"]
 
     def table(self):
-        """A line for each kind and direction."""
-        head = ["kind", "", "all", "cancelled", *STATES, *WRONGS]
-        rows = [head]
+        """A line for each kind and direction; columns without a count are left out."""
+        states = [each for each in STATES if any(k[2] == each for k in self.states)]
+        wrongs = [each for each in WRONGS if any(k[1] == each for k in self.wrong)]
+        rows = [["kind", "", "all", "cancelled", *states, *wrongs]]
         for kind, way in sorted(self.operations):
-            counts = [self.states[kind, way, state] for state in STATES]
-            cancelled = sum(counts) - counts[-1] - counts[-3]
-            row = [kind, way, self.operations[kind, way], cancelled, *counts]
-            rows.append(row + [self.wrong[f"{kind} {way}", what] for what in WRONGS])
-        lines = []
-        for row in rows:
-            cells = [f"{row[0]:<14} {row[1]:<5}"]
-            cells += [f"{cell or '.':>11}" for cell in row[2:]]
-            lines.append(" ".join(cells))
+            counts = {each: self.states[kind, way, each] for each in STATES}
+            cancelled = sum(counts.values()) - counts["deferred"] - counts["withdrawn"]
+            row = [kind, way, self.operations[kind, way], cancelled]
+            row += [counts[each] for each in states]
+            rows.append(row + [self.wrong[f"{kind} {way}", each] for each in wrongs])
+        rest = sum(count for (key, _), count in self.wrong.items() if key == "run")
+        lines = [_line(row) for row in rows]
+        if rest:
+            lines.append(f"failures of the run: {rest}")
         return "\n".join(lines)
 
     def reached(self):
         """The states in which a send or a receive was cancelled, any kind's."""
         return {(way, state) for (_, way, state), count in self.states.items() if count}
+
+
+def _line(row):
+    cells = [f"{row[0]:<13} {row[1]:<5}"]
+    return " ".join(cells + [f"{cell or '.':>9}" for cell in row[2:]])

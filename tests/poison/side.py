@@ -14,6 +14,7 @@ import ucp
 from . import comm, others
 from .catalogue import EXCLUSIVE
 from .lane import REGION, Course
+from .operation import Quarantine
 from .report import Report
 
 MAX_LANES = 4
@@ -68,10 +69,17 @@ class Side:
         self._control = control
         self._memory = np.frombuffer(mmap.mmap(arena, ARENA_BYTES), dtype=np.uint8)
         self.flags = self._memory[MAX_LANES * REGION :]
-        self.is_over = False
+        self.is_over = False  # what fails now is not a fault
+        self.quarantines = []
+        self.rounds = 0
 
     def region(self, index):
         return self._memory[index * REGION : (index + 1) * REGION]
+
+    def quarantine(self, nbytes=1 << 40):
+        """One for a lane, of so many bytes."""
+        self.quarantines.append(Quarantine(self.report, nbytes))
+        return self.quarantines[-1]
 
     def waiting_sends(self):
         return self.ep.stats()["waiting_sends"]
@@ -108,6 +116,7 @@ class Side:
             courses = self._courses(rng, number)
             number += len(courses)
             done += 2 * sum(len(list(each.numbers())) for each in courses)
+            self.rounds += 1
             await self._round(courses)
         if self._has_ranks:
             await comm.part(self)
@@ -145,7 +154,7 @@ class Side:
             await lane.prepare()
         async with asyncio.TaskGroup() as group:
             for lane in [*senders, *receivers]:
-                group.create_task(lane.run())
+                group.create_task(self.run_lane(lane))
         theirs = await self.exchange(
             {each.course.number: each.all_outcomes() for each in senders}
         )
@@ -154,6 +163,10 @@ class Side:
         await self.exchange({})
         for lane in senders:
             lane.finish()
+        self.quarantines.clear()
+
+    async def run_lane(self, lane):
+        await lane.run()
 
     async def exchange(self, value):
         self._control.tell(value)
@@ -162,22 +175,22 @@ class Side:
     async def guarded_run(self):
         """run() within the time limit; what has not ended is a failure."""
         loop = asyncio.get_running_loop()
-        loop.call_later(self.options.limit, self._fail_for_time)
+        timer = loop.call_later(self.options.limit, self._fail_for_time)
         try:
             async with asyncio.timeout(self.options.limit + 1):
                 await self.run()
         except (TimeoutError, Ended):
-            pass
+            pass  # somebody has said why
         except Exception as exc:
             self.report.fail("run", "error", f"side {self.index}: {_text(exc)}")
         self.is_over = True
+        timer.cancel()
 
     def _fail_for_time(self):
-        if not self.is_over:
-            self.is_over = True
-            labels = "; ".join(each.label for each in self.under_way)
-            text = f"side {self.index} hangs, under way: {labels or 'nothing'}"
-            self.report.fail("run", "error", text)
+        self.is_over = True
+        labels = "; ".join(each.label for each in self.under_way)
+        text = f"side {self.index} hangs, under way: {labels or 'nothing'}"
+        self.report.fail("run", "error", text)
 
 
 def _text(exc):

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A buffer is the caller's when its await has ended; ``tests/poison`` has the engine.
+
+Each test runs one random program of two processes. Its failure names the seed and
+the options: ``python -P tests/soak/poison.py`` with these repeats it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from poison.report import Report
+
+_ENGINE = os.path.join(os.path.dirname(__file__), "poison")
+
+# Failures of a run that are printed.
+_PRINTED = 8
+
+_LOANS = ["--cma-max", str(64 << 20)]
+_TCP = ["--tls", "tcp"]
+
+TRANSPORTS = {"shm": [], "loans": _LOANS, "tcp": _TCP}
+
+every_transport = pytest.mark.parametrize("transport", TRANSPORTS)
+
+
+def run(*words):
+    """The Report of a run in which nothing was wrong."""
+    words = [*words, "--limit", "40"]
+    done = subprocess.run(
+        [sys.executable, "-P", _ENGINE, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=58,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report = Report()
+    report.add(json.loads(done.stdout.splitlines()[-1]))
+    failures = "\n".join(report.failures[:_PRINTED])
+    assert not report.failures, (
+        f"{len(report.failures)} failures; "
+        f"python -P tests/soak/poison.py {' '.join(words)}\n"
+        f"{failures}\n{report.table()}"
+    )
+    return report
+
+
+@every_transport
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_operations_of_all_kinds_and_sizes(transport, loop):
+    run("--loop", loop, "--operations", "3000", *TRANSPORTS[transport])
+
+
+@every_transport
+def test_a_peer_that_is_stopped_or_computes(transport):
+    """The cancelled await ends although the peer does nothing until then."""
+    words = ["--disturbances", "0.5", "--operations", "1500", "--seed", "2"]
+    run(*words, "--smallest", "2000", *TRANSPORTS[transport])
+
+
+@every_transport
+def test_every_state_is_reached(transport):
+    words = ["--smallest", "300000", "--largest", "4000000", "--seed", "3"]
+    report = run(*words, "--operations", "1200", *TRANSPORTS[transport])
+    states = {"send": ["untaken", "middle", "complete"]}
+    states["recv"] = ["nothing", "middle", "complete"]
+    expected = {(way, state) for way in states for state in states[way]}
+    assert expected <= report.reached(), report.table()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_sends_that_wait_for_credit(transport):
+    words = ["--small-credit", "--operations", "2000", "--seed", "4"]
+    report = run(*words, "--largest", "200000", *TRANSPORTS[transport])
+    assert ("send", "held") in report.reached(), report.table()
+
+
+@every_transport
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_peer_that_is_killed(transport, seed):
+    """Every await ends, and nothing is written after that."""
+    words = ["--kill", "--operations", "100000", "--seed", str(seed)]
+    run(*words, "--smallest", "20000", *TRANSPORTS[transport])
+
+
+@every_transport
+def test_ranks_of_a_communicator(transport):
+    run("--ranks", "--operations", "2000", *TRANSPORTS[transport])
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_cancelled_operations_cost_no_memory(transport):
+    words = ["growth", "--size", "4000000", "--count", "100", "--limit", "40"]
+    done = subprocess.run(
+        [sys.executable, "-P", _ENGINE, *words, *TRANSPORTS[transport]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=58,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
