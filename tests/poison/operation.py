@@ -20,13 +20,16 @@ _PATIENCE = 3000
 class Quarantine:
     """Buffers that were poisoned; none may change, however long it is kept."""
 
-    def __init__(self, report, nbytes):
+    def __init__(self, report, nbytes, is_harmless=False):
+        self._is_harmless = is_harmless
         self._report = report
         self._room = nbytes
         self._kept = collections.deque()
 
     def put(self, views, pattern, kind, operation):
         """Poison the memory of an operation that has ended."""
+        if self._is_harmless:
+            return
         views = [view for view in views if len(view)]
         for view in views if not operation.is_poisoned else ():
             view[:] = pattern

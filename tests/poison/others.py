@@ -47,7 +47,8 @@ class Blocking(Kind):
                 length = call(view, self.course.tag, timeout=timeout)
                 return None if length is None else view[:length].copy()
             finally:
-                view[:] = pattern
+                if not self.side.options.harmless:
+                    view[:] = pattern
                 operation.is_poisoned = True
 
         timeout = operation.plan.seconds if operation.plan.how else None

@@ -221,6 +221,11 @@ def add_arguments(parser):
     parser.add_argument("--compute", type=float, default=0.0, help="seconds")
     parser.add_argument("--kill", action="store_true", help="the peer, at the end")
     parser.add_argument("--limit", type=int, default=50, help="seconds")
+    parser.add_argument(
+        "--harmless",
+        action="store_true",
+        help="use no buffer again: what is wrong then is wrong without it, too",
+    )
     names = [kind.name for kind in [*KINDS, *RANKS]]
     parser.add_argument("--ranks", action="store_true", help="of a communicator")
     parser.add_argument("--kinds", nargs="+", choices=names)

@@ -78,7 +78,7 @@ class Side:
 
     def quarantine(self, nbytes=1 << 40):
         """One for a lane, of so many bytes."""
-        self.quarantines.append(Quarantine(self.report, nbytes))
+        self.quarantines.append(Quarantine(self.report, nbytes, self.options.harmless))
         return self.quarantines[-1]
 
     def waiting_sends(self):
