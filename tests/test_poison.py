@@ -31,8 +31,7 @@ def run(*words):
     words = [*words, "--limit", "40"]
     done = subprocess.run(
         [sys.executable, "-P", _ENGINE, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=58,
     )
@@ -51,20 +50,21 @@ def run(*words):
 @every_transport
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_operations_of_all_kinds_and_sizes(transport, loop):
-    run("--loop", loop, "--operations", "3000", *TRANSPORTS[transport])
+    run("--loop", loop, "--operations", "1500", *TRANSPORTS[transport])
 
 
 @every_transport
 def test_a_peer_that_is_stopped_or_computes(transport):
     """The cancelled await ends although the peer does nothing until then."""
-    words = ["--disturbances", "0.5", "--operations", "1500", "--seed", "2"]
+    words = ["--disturbances", "0.5", "--operations", "800", "--seed", "2"]
     run(*words, "--smallest", "2000", *TRANSPORTS[transport])
 
 
 @every_transport
 def test_every_state_is_reached(transport):
-    words = ["--smallest", "300000", "--largest", "4000000", "--seed", "3"]
-    report = run(*words, "--operations", "1200", *TRANSPORTS[transport])
+    words = ["--smallest", "2000000", "--largest", "12000000", "--seed", "3"]
+    words += ["--kinds", "plain", "tagged", "channel", "recv_into", "--share", "0.8"]
+    report = run(*words, "--operations", "150", *TRANSPORTS[transport])
     states = {"send": ["untaken", "middle", "complete"]}
     states["recv"] = ["nothing", "middle", "complete"]
     expected = {(way, state) for way in states for state in states[way]}
@@ -73,13 +73,13 @@ def test_every_state_is_reached(transport):
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_sends_that_wait_for_credit(transport):
-    words = ["--small-credit", "--operations", "2000", "--seed", "4"]
+    words = ["--small-credit", "--operations", "1000", "--seed", "4"]
     report = run(*words, "--largest", "200000", *TRANSPORTS[transport])
     assert ("send", "held") in report.reached(), report.table()
 
 
 @every_transport
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_peer_that_is_killed(transport, seed):
     """Every await ends, and nothing is written after that."""
     words = ["--kill", "--operations", "100000", "--seed", str(seed)]
@@ -88,16 +88,15 @@ def test_a_peer_that_is_killed(transport, seed):
 
 @every_transport
 def test_ranks_of_a_communicator(transport):
-    run("--ranks", "--operations", "2000", *TRANSPORTS[transport])
+    run("--ranks", "--operations", "1000", *TRANSPORTS[transport])
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_cancelled_operations_cost_no_memory(transport):
-    words = ["growth", "--size", "4000000", "--count", "100", "--limit", "40"]
+    words = ["growth", "--size", "4000000", "--count", "40", "--limit", "40"]
     done = subprocess.run(
         [sys.executable, "-P", _ENGINE, *words, *TRANSPORTS[transport]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=58,
     )

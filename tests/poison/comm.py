@@ -147,9 +147,8 @@ class Member(Lane):
         for view, expected in self.kind.expected(theirs, rank, operation):
             wrong = view != expected
             if wrong.any():
-                values = np.unique(view[wrong]).tolist()
-                seen = [content.PATTERNS.get(value, value) for value in values[-5:]]
-                text = f"{operation.label}: {wrong.sum()} bytes, such as {seen}"
+                seen = content.origin(view[wrong])
+                text = f"{operation.label}: {wrong.sum()} bytes are wrong: {seen}"
                 self.report.fail(self.key, "wrong", text)
 
     def state_of(self, operation):

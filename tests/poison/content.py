@@ -55,15 +55,16 @@ def fault(view, lane, number, part=0):
     wrong = wrong[wrong > 0] if view[0] == number else wrong
     whose = f"message {number}" if number <= END else "any message"
     where = f"{len(wrong)} of {len(view)} bytes, from {wrong[0]} to {wrong[-1]}, "
-    return f"{where}are not those of {whose}: {_origin(view[wrong])}"
+    return f"{where}are not those of {whose}: {origin(view[wrong])}"
 
 
-def _origin(values):
-    values, counts = np.unique(values, return_counts=True)
+def origin(values):
+    """Say which patterns are among wrong bytes."""
+    counts = np.bincount(values, minlength=256)
     seen = [
-        f"{count} are {PATTERNS[value]}"
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True)
-        if value in PATTERNS
+        f"{counts[value]} are {whose}"
+        for value, whose in PATTERNS.items()
+        if counts[value]
     ]
     return ", ".join(seen) or "no pattern"
 

@@ -30,7 +30,7 @@ _PAUSES = [(0, 0), (20, 0), (0, 20), (200, 0), (0, 200)]
 # Seconds that a message which must be there may take; and, if messages came whose
 # numbers were overwritten, the last message, which may be one of them.
 _LOST_S = 3
-_LAST_S = 2
+_LAST_S = 1
 
 
 class Course:

@@ -37,10 +37,10 @@ class Owner(Lane):
         pass
 
     async def finish(self, _outcomes):
-        values = np.unique(self._region).tolist()
-        for value in set(values) & set(content.PATTERNS):
-            if not self.kind.is_counter:
-                text = f"{self.course}: the memory has {content.PATTERNS[value]}"
+        counts = np.bincount(self._region, minlength=256)
+        for value, whose in content.PATTERNS.items():
+            if counts[value] and value != content.FRESH and not self.kind.is_counter:
+                text = f"{self.course}: the memory has {whose}"
                 self.report.fail(f"{self.kind.name} send", "wrong", text)
         self._memory.close()
 

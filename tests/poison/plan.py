@@ -47,7 +47,7 @@ class Plan:
 
     def __init__(self, rng, share=1 / 3, disturbances=0):
         self.how = rng.choice(HOWS) if rng.random() < share else ""
-        self.when = rng.choice(["turns", "turns", "middle", "complete"])
+        self.when = rng.choice(["turns", "turns", "middle", "middle", "complete"])
         self.turns = int(2 ** rng.choice([0, rng.uniform(0, 4), rng.uniform(0, 8)])) - 1
         self.seconds = rng.choice(_SECONDS)
         if rng.random() < disturbances:
