@@ -206,13 +206,13 @@ class Operation:
             self.state = self.lane.state_of(self)
             self._cancel()
             for _ in range(_TURNS):
-                if self.end is not None:
-                    return
-                await asyncio.sleep(0)
+                if self.end is None:
+                    await asyncio.sleep(0)
             if self.end is None:
                 self.lane.count_state(self, "deferred")
             if is_quiet:
                 await self._task  # it ends although the peer does nothing
+                self.lane.count_state(self, self.plan.when)
 
     async def _moment(self):
         if self.plan.how != "request":

@@ -214,7 +214,7 @@ def add_arguments(parser):
     parser.add_argument("--small-credit", action="store_true")
     parser.add_argument("--largest", type=int, default=16 << 20, help="bytes")
     parser.add_argument("--smallest", type=int, default=0, help="bytes")
-    parser.add_argument("--share", type=float, default=0.5, help="cancelled")
+    parser.add_argument("--share", type=float, default=0.7, help="to be cancelled")
     parser.add_argument(
         "--disturbances", type=float, default=0.0, help="of these, of a stopped peer"
     )

@@ -7,13 +7,13 @@ from collections import Counter
 # held: it waits for credit; untaken: no byte is in a buffer of the receiver;
 # unseen: the same or further; nothing: no byte has come; middle: the first byte
 # has moved, the last has not; complete: all have moved, and the await has not ended;
-# timer: by a time, at a moment that nobody looked at. deferred counts those among
-# them whose await went on after the cancellation; withdrawn, messages that were seen
-# and then were gone.
-STATES = [
-    *("held", "untaken", "unseen", "nothing", "middle", "complete", "withdrawn"),
-    *("timer", "deferred"),
-]
+# timer: by a time, at a moment that nobody looked at.
+STATES = ["held", "untaken", "unseen", "nothing", "middle", "complete", "timer"]
+
+# Some of these: deferred: the await went on after the cancellation; stopped, blocked:
+# it ended while the peer was stopped or computed. Besides, messages that were seen and
+# then were withdrawn.
+MARKS = ["deferred", "stopped", "blocked", "withdrawn"]
 
 # Of what a failure is.
 WRONGS = ["wrong", "written", "lost", "order", "error"]
@@ -60,12 +60,14 @@ class Report:
 
     def table(self):
         """A line for each kind and direction; columns without a count are left out."""
-        states = [each for each in STATES if any(k[2] == each for k in self.states)]
+        states = [
+            each for each in STATES + MARKS if any(k[2] == each for k in self.states)
+        ]
         wrongs = [each for each in WRONGS if any(k[1] == each for k in self.wrong)]
         rows = [["kind", "", "all", "cancelled", *states, *wrongs]]
         for kind, way in sorted(self.operations):
-            counts = {each: self.states[kind, way, each] for each in STATES}
-            cancelled = sum(counts.values()) - counts["deferred"] - counts["withdrawn"]
+            counts = {each: self.states[kind, way, each] for each in STATES + MARKS}
+            cancelled = sum(counts[each] for each in STATES)
             row = [kind, way, self.operations[kind, way], cancelled]
             row += [counts[each] for each in states]
             rows.append(row + [self.wrong[f"{kind} {way}", each] for each in wrongs])

@@ -22,17 +22,17 @@ def main():
     from poison import growth, pair
 
     parser = argparse.ArgumentParser(prog="poison", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1, help="of one seed after another")
     parser.add_argument("--growth", action="store_true")
     options, words = parser.parse_known_args()
     if options.growth:
-        return growth.main(words)
+        return growth.main([*words, "--seed", str(options.seed)])
     if "--limit" not in words:
         words += ["--limit", "3600"]
-    seed = pair.parse(words).seed
     status = 0
-    for number in range(seed, seed + options.runs):
-        status |= _run(pair, [*words, "--seed", str(number)])
+    for seed in range(options.seed, options.seed + options.runs):
+        status |= _run(pair, ["--seed", str(seed), *words])
     return status
 
 
