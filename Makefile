@@ -102,7 +102,8 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	        --runs $(CHAOS) --over $$transport; \
 	done
 	set -e; for over in '' '--tls tcp' '--cma-max 67108864'; do \
-	    for what in '' '--loop uvloop' '--small-credit' '--ranks'; do \
+	    for what in '' '--loop uvloop' '--small-credit' '--ranks' \
+	            '--smallest 200000 --largest 4000000'; do \
 	        $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
 	            --operations $(POISON) $$over $$what; \
 	    done; \
