@@ -339,13 +339,13 @@ class Receiver(Lane):
         if number is None:
             return
         text = self._fault(parts, number)
-        if number == content.END and not text:
-            self._num_ends += 1
-            return
         if text:
             # The first byte may be a pattern, too.
             key = f"{self.kind.name} send" if "a send" in text else self.key
             self.report.fail(key, "wrong", f"{operation.label}: {text}")
+        if number == content.END:
+            self._num_ends += 1
+            return
         if number not in self.course.sizes:
             self._num_unknown += 1
             return
