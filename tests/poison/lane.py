@@ -110,8 +110,7 @@ class Lane:
 
     def new(self, label, views, plan=None):
         if plan is None:
-            share = self.side.options.share
-            plan = Plan(self.rng, share, self.side.options.disturbances)
+            plan = Plan(self.rng, self.side.options)
         plan = self.kind.adapt(plan)
         self.report.operations[self.kind.name, self.way] += 1
         return Operation(self, f"{self.way} of {self.course}, {label}", views, plan)

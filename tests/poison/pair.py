@@ -18,6 +18,7 @@ import uvloop
 import ucp
 
 from .catalogue import KINDS, RANKS
+from .plan import WHENS
 from .report import Report
 from .side import ARENA_BYTES, Control, Ended, Side, set_up
 
@@ -218,6 +219,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--disturbances", type=float, default=0.0, help="of these, of a stopped peer"
     )
+    parser.add_argument("--when", nargs="+", choices=set(WHENS), default=WHENS)
     parser.add_argument("--compute", type=float, default=0.0, help="seconds")
     parser.add_argument("--kill", action="store_true", help="the peer, at the end")
     parser.add_argument("--limit", type=int, default=50, help="seconds")

@@ -17,6 +17,9 @@ THRESHOLDS = [
 # The ways in which an await can end early.
 HOWS = ["task", "request", "awaited", "timeout", "wait_for", "anyio"]
 
+# When, as far as the operation says it; some more often than others.
+WHENS = ["turns", "turns", "middle", "middle", "complete"]
+
 # Seconds of those that are given a time.
 _SECONDS = [0, 0.0001, 0.0005, 0.002]
 
@@ -45,12 +48,12 @@ class Plan:
         seconds: for "wait_for".
     """
 
-    def __init__(self, rng, share=1 / 3, disturbances=0):
-        self.how = rng.choice(HOWS) if rng.random() < share else ""
-        self.when = rng.choice(["turns", "turns", "middle", "middle", "complete"])
+    def __init__(self, rng, options):
+        self.how = rng.choice(HOWS) if rng.random() < options.share else ""
+        self.when = rng.choice(options.when)
         self.turns = int(2 ** rng.choice([0, rng.uniform(0, 4), rng.uniform(0, 8)])) - 1
         self.seconds = rng.choice(_SECONDS)
-        if rng.random() < disturbances:
+        if rng.random() < options.disturbances:
             self.when = rng.choice(["stopped", "blocked"])
 
     @classmethod
