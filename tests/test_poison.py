@@ -27,9 +27,9 @@ _TCP = ["--tls", "tcp"]
 
 TRANSPORTS = {"shm": [], "loans": _LOANS, "tcp": _TCP}
 
-# States that every run reaches, as far as they can be seen at all: over tcp a sender has
-# mostly given all bytes to the system before the first one is in the receiver's buffer,
-# and what is lent is read in one call.
+# States that every run reaches, as far as they can be seen at all: over tcp a sender
+# has mostly given all bytes to the system before the first one is in the receiver's
+# buffer, and what is lent is read in one call.
 SEEN = {
     "shm": {"send": ["untaken", "middle"], "recv": ["nothing", "middle", "complete"]},
     "loans": {"send": ["untaken"], "recv": ["nothing"]},
