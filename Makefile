@@ -79,6 +79,7 @@ PROGRAMS = 3000
 CHAOS    = 20
 ORACLE   = 100000
 BELLS    = 1000000
+POISON   = 100000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	$(make_c) bell BELL_ROUNDS=$(BELLS)
@@ -99,6 +100,20 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in shm tcp mixed; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \
 	        --runs $(CHAOS) --over $$transport; \
+	done
+	set -e; for over in '' '--tls tcp' '--cma-max 67108864'; do \
+	    for what in '' '--loop uvloop' '--small-credit' '--ranks' \
+	            '--smallest 200000 --largest 4000000'; do \
+	        $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	            --operations $(POISON) $$over $$what; \
+	    done; \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	        --operations 10000 --disturbances 0.1 --compute 3 $$over; \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	        --runs $(KILLS) --operations 1000000 --kill $$over; \
+	done
+	set -e; for over in '' '--tls tcp'; do \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py --growth $$over; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_worker_address.py -k many_workers
