@@ -75,6 +75,7 @@ WAITS    = 1000000
 COMMS    = 1000
 SHUFFLES = 10000
 JOINS    = 1000
+TOPOLOGIES = 100000
 PROGRAMS = 3000
 CHAOS    = 20
 ORACLE   = 100000
@@ -93,6 +94,7 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
 	done
+	$(safe) timeout 7200 $(bin)/python tests/soak topologies $(TOPOLOGIES)
 	set -e; for over in threads shm tcp; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/oracle $(ORACLE) \
 	        --over $$over; \

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from . import _ext, _loader
 from ._token import as_token, token_of_environment
+from ._topology.net_devices import net_devices_of
 from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
@@ -195,6 +196,7 @@ def init(
     *,
     config: Config | None = None,
     token: bytes | str | os.PathLike[str] | None = None,
+    net_devices: str | None = None,
 ) -> None:
     """Create the context of the process with these settings.
 
@@ -217,9 +219,19 @@ def init(
             ``UCP_TOKEN`` of the environment, or the file that ``UCP_TOKEN_FILE``
             names. Without a token every process that reaches a listener can
             connect: see ``docs/security.md``.
+        net_devices: UCX's option ``NET_DEVICES``, the network devices that UCX may
+            use. ``"closest:cuda0"`` selects all those at the least distance from
+            the first GPU; behind ``closest:`` can be any device that
+            ``TopologicalDistance`` takes. If ``env_takes_precedence`` and the
+            variable ``UCX_NET_DEVICES`` is set, ``net_devices`` is ignored.
 
     Raises:
+        ImportError: ``net_devices`` needs hwloc, which is not installed.
+        LookupError: ``net_devices`` names a device that does not exist, or there
+            is no network device.
         RuntimeError: the context exists already.
+        ValueError: ``token`` and ``config.token`` are given, or ``net_devices``
+            and the option ``NET_DEVICES``.
         UCXConfigError: UCX does not know an option or refuses its value; or the
             file or the variable of the token is not valid.
     """
@@ -227,6 +239,7 @@ def init(
         if config is not None and config.token is not None:
             raise ValueError("both token and config.token are given")
         config = dataclasses.replace(config or Config(), token=as_token(token))
+    options = dict(options or {})
     with _lock:
         if _state.context is not None:
             raise RuntimeError(
@@ -235,8 +248,19 @@ def init(
             )
         if blocking_progress_mode is not None:
             logger.debug("blocking_progress_mode has no effect")
-        _create(dict(options or {}), env_takes_precedence, config)
+        if net_devices is not None:
+            _choose_devices(options, net_devices, env_takes_precedence)
+        _create(options, env_takes_precedence, config)
         _state.connect_timeout = connect_timeout
+
+
+def _choose_devices(options: dict[str, str], net_devices: str, env_first: bool) -> None:
+    """Enter ``net_devices`` into the options."""
+    if "NET_DEVICES" in options:
+        raise ValueError("both net_devices and the option NET_DEVICES are given")
+    if env_first and "UCX_NET_DEVICES" in os.environ:
+        return
+    options["NET_DEVICES"] = net_devices_of(net_devices)
 
 
 def _create(
