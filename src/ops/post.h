@@ -110,9 +110,7 @@ umi_post_short(umx_request *req, ucp_request_param_t *params,
     if (req->small == NULL) {
         return UCS_STATUS_PTR(UCS_ERR_NO_MEMORY);
     }
-    if (len != 0) {
-        memcpy(req->small, req->buf.data, len);
-    }
+    memcpy(req->small, req->buf.data, len);
     return send(req, req->small, len, params, arg);
 }
 
