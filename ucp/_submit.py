@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, cast
@@ -39,6 +40,17 @@ class Submission:
         self._kwargs = kwargs
         self._context = contextvars.copy_context()
         self._awaited: asyncio.Future[Any] | None = None
+        self._has_ended = False
+        self._ended: threading.Event | None = None  # for wait()
+
+    def wait(self) -> None:
+        """Wait until the call has ended; in another thread than the worker's.
+
+        A call that was cancelled ends when its buffers are the caller's again.
+        """
+        self._ended = threading.Event()
+        if not self._has_ended:
+            self._ended.wait()
 
     def run(self) -> None:
         """Start the call; runs in the worker's thread."""
@@ -109,6 +121,9 @@ class Submission:
         self._settle(None, None)
 
     def _settle(self, exc: BaseException | None, result: object) -> None:
+        self._has_ended = True
+        if self._ended is not None:
+            self._ended.set()
         future, self._future = self._future, None
         if future is None:
             return

@@ -126,7 +126,7 @@ class Worker(_ext.Worker):
         work: Callable[..., object] | Awaitable[object],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-    ) -> None:
+    ) -> Submission:
         submission = Submission(self, future, work, args, kwargs)
         self._submissions.add(submission)
         try:
@@ -134,6 +134,7 @@ class Worker(_ext.Worker):
         except BaseException:
             self._submissions.discard(submission)
             raise
+        return submission
 
     def am_handler(self, id: int) -> Callable[[_AmHandler], _AmHandler]:
         """Decorate the function that handles the active messages of an id.

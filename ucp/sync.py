@@ -679,13 +679,17 @@ def _run(
 ) -> Any:
     _check(worker)
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    submission = None
     try:
-        worker._submit_for(future, work, args, kwargs)
+        submission = worker._submit_for(future, work, args, kwargs)
         return future.result()
     except concurrent.futures.CancelledError:
         raise UCXCanceled("ucp was shut down meanwhile") from None
     finally:
-        future.cancel()  # after Ctrl-C nobody would hear how the work ends
+        # After Ctrl-C nobody would hear how the work ends, and until then its
+        # buffers are not the caller's.
+        if future.cancel() and submission is not None:
+            submission.wait()
         del future  # it holds the exception, whose traceback holds this frame
 
 

@@ -138,7 +138,7 @@ umi_channels_unsent_bytes(const umx_ep *ep)
     UMI_LIST_FOREACH(node, &ep->base.inflight) {
         const umx_request *req = umi_request_at(node);
 
-        if (req->ops == &umi_channel_send_ops) {
+        if (req->ops == &umi_channel_send_ops && !req->is_void) {
             bytes += req->buf.len;
         }
     }

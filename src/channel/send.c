@@ -407,6 +407,14 @@ has_own_memory(const umx_request *req)
            (umi_send_of(req)->memory != NULL && req->gather == NULL);
 }
 
+/* True if the connection has ended: UCX has the message still, and nobody wants
+ * its bytes. */
+static bool
+is_for_nobody(umx_request *req)
+{
+    return req->is_posted && req->ep->handle == NULL && umi_request_void(req);
+}
+
 /* Tell the peer that an announced message is not to be had any more. */
 static void
 withdraw(umx_request *req)
@@ -470,7 +478,7 @@ send_cancel(umx_request *req)
 {
     if (!req->is_posted && !umi_send_of(req)->is_part) {
         umi_request_complete(req, UMX_ERR_CANCELED);
-    } else if (has_own_memory(req)) {
+    } else if (has_own_memory(req) || is_for_nobody(req)) {
         umi_request_detach(req);
     } else if (may_withdraw(req)) {
         withdraw(req);

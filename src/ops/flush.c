@@ -115,8 +115,19 @@ umi_flush_post(umx_request *req)
     return umi_post_result(req, result, &req->ep->inflight);
 }
 
+/* UCX does not take a flush back; but nobody has lent anything to it. */
+static void
+cancel(umx_request *req)
+{
+    if (!req->is_posted) {
+        umi_request_cancel_queued(req);
+    } else {
+        umi_request_detach(req);
+    }
+}
+
 static const umi_request_ops flush_ops = {
-    .name = "flush", .cancel = umi_post_cancel, .post = umi_flush_post};
+    .name = "flush", .cancel = cancel, .post = umi_flush_post};
 
 static umx_request *
 new_flush(umx_worker *worker, umi_ep_base *ep, const umx_op_params *params)

@@ -148,14 +148,4 @@ umi_post_result(umx_request *req, ucs_status_ptr_t result, umi_list *list)
     return UMX_INPROGRESS;
 }
 
-/* umi_request_ops.cancel of what UCX cannot take back: it is only taken off
- * umi_ep_base.waiting. */
-static inline void
-umi_post_cancel(umx_request *req)
-{
-    if (!req->is_posted) {
-        umi_request_cancel_queued(req);
-    }
-}
-
 #endif

@@ -252,6 +252,14 @@ cancel_elsewhere(RequestObject *self)
     return true;
 }
 
+/* Has the operation been lent memory? Else nothing is to be waited for. */
+static bool
+is_lent_memory(const RequestObject *self)
+{
+    return self->hold.owner != NULL || self->type->release != NULL ||
+           self->num_pending != 0;
+}
+
 bool
 request_begin_cancelling(RequestObject *self)
 {
@@ -268,7 +276,8 @@ request_begin_cancelling(RequestObject *self)
         return true;
     }
     Py_INCREF(self);
-    is_free = cancel_operation(self, umx_request_cancel);
+    is_free = !is_lent_memory(self);
+    is_free |= cancel_operation(self, umx_request_cancel);
     if (is_free && self->state == REQUEST_PENDING) {
         end_awaitable(self);
     } else {

@@ -214,7 +214,12 @@ PyDoc_STRVAR(send_doc,
              "     strided=False, stream=None)\n--\n\n"
              "Send all of buffer as one message; awaitable. The request is\n"
              "done when the buffer may be reused; the peer may not have\n"
-             "received the message yet.\n\n"
+             "received the message yet. A message of 64 KiB or more over\n"
+             "shared memory (Config.rndv_thresh_shm), of 256 KiB or more over\n"
+             "a network (Config.rndv_thresh_net), one from device memory, and\n"
+             "any for which the peer has granted no credit, waits until the\n"
+             "peer receives it: two tasks that both send such a message first\n"
+             "and receive then wait for each other.\n\n"
              "Args:\n"
              "    buffer: contiguous host or device memory of any dtype.\n"
              "    tag: None, an int of 64 bits, str, bytes, or a tuple of\n"
@@ -233,8 +238,9 @@ PyDoc_STRVAR(send_doc,
              "        failed.\n"
              "    ValueError: buffer is not contiguous.\n"
              "    TypeError: buffer has none of the interfaces for memory.\n\n"
-             "When cancelled, the message may still be sent; the buffer is\n"
-             "referenced until UCX is done with it.");
+             "When cancelled, the message is withdrawn if the peer has not\n"
+             "asked for its bytes; else it arrives whole, as it was then. The\n"
+             "buffer is the caller's when the await has ended.");
 
 PyDoc_STRVAR(recv_doc,
              "recv($self, buffer, tag=None, force_tag=False, *,\n"
@@ -848,7 +854,7 @@ PyDoc_STRVAR(stream_send_doc,
              "stream_send($self, buffer, /)\n--\n\n"
              "Send all of buffer on the byte stream; awaitable. The request\n"
              "is done when the buffer may be reused. When cancelled, a send\n"
-             "that has begun continues to its end.");
+             "that has begun continues to its end, from a copy.");
 
 PyDoc_STRVAR(stream_recv_doc,
              "stream_recv($self, buffer, wait_all=False)\n--\n\n"
