@@ -68,8 +68,9 @@ async def test_a_stopped_peer_ends_what_is_deferred_by_name(connect_peer, transp
     peer, ep, _data, sending, _receiving = await begun(connect_peer)
     with pytest.raises(asyncio.CancelledError):
         await sending
-    with pytest.raises(ucp.UCXConnectionReset, match="no sign of life"):
+    with pytest.raises(ucp.UCXConnectionReset):
         await ep.send(b"x")
+    assert "no sign of life" in str(ep.error)
     peer.resume()
 
 
