@@ -5,8 +5,9 @@
  * the peer's close treat them as all others. A receive takes the first head,
  * which an announced one has to be pulled in for, and the parts go to it in
  * their order, now or as they come; only then is the next head looked at. What
- * is given back returns to its places, which makes it the next message again.
- * While bytes of a cancelled receive are still landing, that is waited for. */
+ * is given back returns to its places, which makes it the next message again;
+ * parts of it may be landing then. While bytes land in the buffers of a
+ * deferred receive, that is waited for. */
 #include <stdlib.h>
 #include <string.h>
 

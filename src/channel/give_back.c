@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* give_back.c: a receive gives its message back to the queue, at the user's
- * wish or because it was cancelled. A stream's receive gives bytes back. What
- * lands in a cancelled receive of several messages is awaited first: land.c. */
+ * wish or because it was cancelled. A stream's receive gives bytes back.
+ *
+ * A message of frames goes back at once: the parts that were read are copied,
+ * and those that land do so in memory of ours, which becomes that of their
+ * messages. What lands in a stream's receive is awaited first: land.c. */
 #include <stdlib.h>
 
 #include "channel/frames.h"

@@ -7,7 +7,10 @@
  *
  * A receive of one message lands by itself. One that takes its bytes from
  * several messages (umi_assembly) has a request for each, a piece. If it is
- * cancelled while bytes land, nobody may read on before they are back. */
+ * cancelled while bytes land, the pieces go on in memory of ours, and the
+ * receive's own part goes on until the last of them has ended. Nobody may read on
+ * in a stream before they are back, nor in frames if the cancelled receive is
+ * deferred; else frames are back at once (give_back.c). */
 /* clang-format on */
 #ifndef UMI_CHANNEL_LAND_H
 #define UMI_CHANNEL_LAND_H

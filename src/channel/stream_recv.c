@@ -11,8 +11,9 @@
  *   posted --has enough, or failed--> ended --nothing lands--> complete
  *
  * What an incomplete or unwanted receive has got goes back to the queue, by
- * copy. While bytes of a cancelled one are landing nobody may read on: they are
- * next. */
+ * copy. The bytes of a cancelled one are copied in the call, and those that land
+ * do so in the copy, which becomes the message. Until they are in nobody may read
+ * on: they are next. */
 /* clang-format on */
 #include "channel/stream.h"
 

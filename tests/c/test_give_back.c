@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* link: pair wrap=umi_process_is_self */
+/* link: pair wrap=umi_process_is_self wrap=malloc wrap=calloc */
 /* test_give_back.c: the buffers of a cancelled operation of frames, or of a
  * stream, are the program's when umx_request_cancel() returns. Each test fills
  * them with a pattern of its own in that moment. */
@@ -35,6 +35,28 @@ bool
 __wrap_umi_process_is_self(pid_t pid)
 {
     return !is_lending && __real_umi_process_is_self(pid);
+}
+
+/* ---- memory that there is not --------------------------------------------
+ */
+
+static bool has_no_memory;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *
+__wrap_malloc(size_t size)
+{
+    return has_no_memory ? NULL : __real_malloc(size);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+    return has_no_memory ? NULL : __real_calloc(count, size);
 }
 
 /* ---- messages ------------------------------------------------------------
@@ -665,9 +687,6 @@ test_copies_are_counted_while_they_last(void **state)
     assert_int_equal(p->server_worker->copied_bytes, 0);
 }
 
-/* ---- ends ----------------------------------------------------------------
- */
-
 /* True if UCX has operations. */
 static bool
 has_requests(const pair *p)
@@ -675,6 +694,55 @@ has_requests(const pair *p)
     return p->client_worker->requests.in_use != 0 ||
            p->server_worker->requests.in_use != 0;
 }
+
+/* Cancel without memory for a copy: the buffers are free all the same. */
+static void
+cancel_without_memory(op *o)
+{
+    has_no_memory = true;
+    assert_int_equal(umx_request_cancel(o->req), UMX_OK);
+    has_no_memory = false;
+}
+
+static void
+test_a_receive_without_memory_for_a_copy_ends_the_endpoint(void **state)
+{
+    pair  *p = *state;
+    memory sent, got;
+    op     send, recv;
+
+    pair_open(p);
+    recv_message(&recv, p->server, &got, &limited);
+    send_message(p, &send, &sent, &limited, 1);
+    run_until_landing(p, &recv);
+    cancel_without_memory(&recv);
+    memory_fill(&got, POISON);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    (void)op_wait(p, &send);
+    PAIR_UNTIL(p, !has_requests(p));
+    memory_end(&got, POISON);
+    memory_free(&sent);
+}
+
+static void
+test_a_send_without_memory_for_a_copy_ends_the_endpoint(void **state)
+{
+    pair  *p = *state;
+    memory sent;
+    op     send;
+
+    pair_open(p);
+    send_message(p, &send, &sent, &limited, 1);
+    cancel_without_memory(&send);
+    memory_fill(&sent, POISON);
+    assert_int_equal(op_wait(p, &send), UMX_ERR_CANCELED);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_FAILED);
+    memory_end(&sent, POISON);
+}
+
+/* ---- ends ----------------------------------------------------------------
+ */
 
 /* Both sides of a message are cancelled while it lands. */
 static void
@@ -948,6 +1016,23 @@ test_a_deferred_receive_of_a_stream(void **state)
 }
 
 static void
+test_a_stream_without_memory_for_a_copy_ends_the_endpoint(void **state)
+{
+    pair *p = *state;
+    op    send, recv;
+
+    pair_open(p);
+    land_stream(p, &send, &recv);
+    cancel_without_memory(&recv);
+    fill_pattern(got_bytes, LONG, POISON);
+    assert_int_equal(op_wait(p, &recv), UMX_ERR_CANCELED);
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+    (void)op_wait(p, &send);
+    PAIR_UNTIL(p, !has_requests(p));
+    check_pattern(got_bytes, LONG, POISON);
+}
+
+static void
 test_a_worker_goes_while_a_cancelled_receive_of_a_stream_goes_on(void **state)
 {
     pair *p = *state;
@@ -982,11 +1067,14 @@ main(void)
         PAIR_TEST(test_a_deferred_receive_ends_when_its_bytes_are_in),
         PAIR_TEST(test_who_abandons_does_not_wait),
         PAIR_TEST(test_copies_are_counted_while_they_last),
+        PAIR_TEST(test_a_receive_without_memory_for_a_copy_ends_the_endpoint),
+        PAIR_TEST(test_a_send_without_memory_for_a_copy_ends_the_endpoint),
         PAIR_TEST(test_an_abort_while_cancelled_operations_go_on),
         PAIR_TEST(test_a_worker_goes_while_cancelled_operations_go_on),
         PAIR_TEST(test_a_cancelled_receive_of_a_stream),
         PAIR_TEST(test_a_cancelled_send_of_a_stream),
         PAIR_TEST(test_a_deferred_receive_of_a_stream),
+        PAIR_TEST(test_a_stream_without_memory_for_a_copy_ends_the_endpoint),
         PAIR_TEST(
             test_a_worker_goes_while_a_cancelled_receive_of_a_stream_goes_on),
     };
