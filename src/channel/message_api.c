@@ -54,6 +54,7 @@ umi_message_withdraw(umx_message *message)
 bool
 umx_message_is_withdrawn(const umx_message *message)
 {
+    UMI_GUARD(message->worker);
     return message->is_withdrawn;
 }
 
