@@ -17,7 +17,7 @@ enum {
     POISON = 0xee
 };
 
-static const size_t sizes[] = {8, 256, 3000, 30000, 200000, 8 * MIB};
+static const size_t sizes[] = {8, 256, 3000, 30000, 200000, 2 * MIB};
 
 /* The turns before a cancel: 0, 1, 2, 3, 5, ... */
 typedef struct sweep {
