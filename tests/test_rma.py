@@ -498,7 +498,7 @@ class TestCancelAndDeath:
     async def test_a_cancelled_put_is_done_whole_or_not_at_all(
         self, connect_memory, size
     ):
-        peer, remote = await connect_memory(register(8 * MIB))
+        _peer, remote = await connect_memory(register(8 * MIB))
         for turns in range(8):
             out = np.full(size, turns + 1, "u1")
             await is_cancelled(remote.put(out), turns)
@@ -511,7 +511,7 @@ class TestCancelAndDeath:
 
     @pytest.mark.parametrize("size", [100, 30_000, 200_000, 8 * MIB])
     async def test_a_cancelled_get_leaves_its_buffer(self, connect_memory, size):
-        peer, remote = await connect_memory(register(8 * MIB))
+        _peer, remote = await connect_memory(register(8 * MIB))
         for turns in range(8):
             back = np.ones(size, "u1")
             expected = 99 if await is_cancelled(remote.get(back), turns) else 0
