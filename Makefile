@@ -75,10 +75,12 @@ WAITS    = 1000000
 COMMS    = 1000
 SHUFFLES = 10000
 JOINS    = 1000
+TOPOLOGIES = 100000
 PROGRAMS = 3000
 CHAOS    = 20
 ORACLE   = 100000
 BELLS    = 1000000
+POISON   = 100000
 
 soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	$(make_c) bell BELL_ROUNDS=$(BELLS)
@@ -92,6 +94,7 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	        $(safe) timeout 7200 $(bin)/python tests/soak $$what $$transport; \
 	    done; \
 	done
+	$(safe) timeout 7200 $(bin)/python tests/soak topologies $(TOPOLOGIES)
 	set -e; for over in threads shm tcp; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/oracle $(ORACLE) \
 	        --over $$over; \
@@ -99,6 +102,20 @@ soak: cmocka $(VENV)/.ucp $(VENV)/.test
 	set -e; for transport in shm tcp mixed; do \
 	    $(safe) timeout 7200 $(bin)/python tests/soak/chaos 20 \
 	        --runs $(CHAOS) --over $$transport; \
+	done
+	set -e; for over in '' '--tls tcp' '--cma-max 67108864'; do \
+	    for what in '' '--loop uvloop' '--small-credit' '--ranks' \
+	            '--smallest 200000 --largest 4000000'; do \
+	        $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	            --operations $(POISON) $$over $$what; \
+	    done; \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	        --operations 10000 --disturbances 0.1 --compute 3 $$over; \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py \
+	        --runs $(KILLS) --operations 1000000 --kill $$over; \
+	done
+	set -e; for over in '' '--tls tcp'; do \
+	    $(safe) timeout 7200 $(bin)/python tests/soak/poison.py --growth $$over; \
 	done
 	UCP_WORKERS=1000 $(safe) timeout 7200 $(bin)/python -m pytest \
 	    tests/test_worker_address.py -k many_workers

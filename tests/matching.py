@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A model of one direction of a connection: messages meet receives in order.
 
+A message whose send was cancelled may be withdrawn at any time: nobody has it
+then, and a receive that it had met waits again.
+
 When a message arrives is not known, nor whether a receive that is cancelled had
 its message already. So the model is a set of states, all that are possible; what
 the test observes strikes out those that contradict it, and none left is a bug.
@@ -47,7 +50,8 @@ class Direction:
     def __init__(self):
         self.messages = []
         self.receives = []
-        self.doubtful = set()  # messages that may never arrive
+        self.doubtful = set()  # messages that may never arrive, or be withdrawn
+        self.holders = set()  # receives that are Message objects
         self.is_lossy = False  # none need arrive: only what does is checked
         self.num_taken = 0  # messages that receives have finished with
         self._states = {State(0, (), (), frozenset(), frozenset())}
@@ -72,13 +76,14 @@ class Direction:
         """A receive that has got message after all: a Message object has."""
         self.receives.append(Receive(ANY, 0, None))
         new = len(self.receives) - 1
+        self.holders.add(new)
 
         def move(state):
             got = dict(state.matched)[number]
             matched = state.matched - {(number, got)} | {(new, got)}
             return state._replace(matched=matched)
 
-        self._update(move)
+        self._change(move)
         return new
 
     def drop(self, number):
@@ -108,6 +113,14 @@ class Direction:
 
         self._observe(f"receive {number} is done", is_possible)
 
+    def withdrawn(self, number):
+        """The sender has withdrawn the message of a Message object."""
+        self._observe(
+            f"the message of {number} is withdrawn",
+            lambda state: number not in dict(state.matched),
+        )
+        self.withdraw(number)
+
     def take(self, number):
         """After ``received``: the message is used up."""
 
@@ -119,7 +132,7 @@ class Direction:
             )
 
         self.num_taken += 1
-        self._update(remove)
+        self._change(remove)
 
     def never_came(self, number):
         """The receive ended because nothing more can arrive."""
@@ -178,6 +191,11 @@ class Direction:
             return
         self._states = {change(state) for state in self._closure()}
 
+    def _change(self, change):
+        """``_update`` of what has just been observed: nothing happens in between."""
+        if not self.is_lossy:
+            self._states = {change(state) for state in self._states}
+
     def _observe(self, what, is_possible):
         if self.is_lossy:
             return
@@ -203,6 +221,12 @@ class Direction:
             yield self._offer(later, state.arrived)
             if state.arrived in self.doubtful:
                 yield later
+        for message in state.queue:
+            if message in self.doubtful:
+                yield state._replace(queue=_without(state.queue, message))
+        for pair in state.matched:
+            if pair[1] in self.doubtful:
+                yield self._lose(state, *pair)
         for number in state.ending:
             yield self._release(state, number)
             if self._is_truncated(state, number):
@@ -240,6 +264,14 @@ class Direction:
                 )
         return state._replace(posted=(*state.posted, number))
 
+    def _lose(self, state, number, message):
+        """A receive loses its message, and waits again unless it is an object."""
+        state = state._replace(matched=state.matched - {(number, message)})
+        if number in self.holders:
+            return state
+        state = self._post(state, number)
+        return state._replace(posted=tuple(sorted(state.posted)))
+
     def _release(self, state, number):
         """A receive that goes away gives back what it had."""
         got = dict(state.matched).get(number)
@@ -249,3 +281,7 @@ class Direction:
             ending=state.ending - {number},
         )
         return state if got is None else self._offer(state, got)
+
+
+def _without(numbers, number):
+    return tuple(each for each in numbers if each != number)

@@ -96,6 +96,7 @@ CLASSES = {
             ucp.Message,
             ucp.RemoteMemory,
             ucp.TagMessage,
+            ucp.TopologicalDistance,
             ucp.Worker,
             ucp.message.MessageListener,
             ucp.message.MessageSender,

@@ -299,6 +299,79 @@ async def test_given_buffers_are_not_written_after_a_cancelled_receive(sizes):
             buffer.append(0)  # no export is left
 
 
+# ---- buffers of cancelled operations ----
+
+
+def poison(buffers):
+    for buffer in buffers:
+        buffer[:] = 0xDD
+
+
+async def stop(task):
+    """Cancel ``task``; False if it had ended before."""
+    if task.done():
+        await task
+        return False
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return True
+
+
+@pytest.mark.parametrize("sizes", [*SHAPES, LONG], ids=str)
+async def test_the_buffers_of_a_cancelled_receive_are_free(sizes):
+    async with connected_pair() as (left, right):
+        for step in range(20):
+            sent = frames_of(sizes, step)
+            into = [np.empty(size, np.uint8) for size in sizes]
+            receiving = asyncio.ensure_future(right.recv_frames(into=into))
+            sending = left.send_frames(sent)
+            for _ in range(step):
+                await asyncio.sleep(0)
+            if not await stop(receiving):
+                assert same(into, sent)
+                break
+            poison(into)
+            _, frames = await right.recv_frames()
+            assert same(frames, sent)
+            await sending
+            assert all((buffer == 0xDD).all() for buffer in into)
+
+
+@pytest.mark.parametrize("sizes", [*SHAPES, LONG], ids=str)
+async def test_a_cancelled_send_arrives_as_it_was_or_never(sizes):
+    async with connected_pair() as (left, right):
+        for step in range(20):
+            sent = frames_of(sizes, step)
+            copies = [buffer.copy() for buffer in sent]
+            receiving = right.recv_frames()
+            sending = asyncio.ensure_future(left.send_frames(sent, b"first"))
+            for _ in range(step):
+                await asyncio.sleep(0)
+            is_over = not await stop(sending)
+            poison(sent)
+            await left.send_frames([], b"second")
+            header, frames = await receiving
+            if header == b"first":
+                assert same(frames, copies)
+                assert (await right.recv_frames())[0] == b"second"
+            if is_over:
+                assert header == b"first"
+                break
+
+
+async def test_a_cancelled_send_that_nobody_takes_needs_no_receiver():
+    async with connected_pair() as (left, right):
+        sent = frames_of(LONG)
+        copies = [buffer.copy() for buffer in sent]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(left.send_frames(sent, b"first"), 0.01)
+        poison(sent)
+        header, frames = await right.recv_frames()
+        assert header == b"first"
+        assert same(frames, copies)
+
+
 async def test_a_timeout_loses_nothing():
     async with connected_pair() as (left, right):
         with pytest.raises(TimeoutError):

@@ -27,7 +27,7 @@ BELOW["endpoint"] = BELOW["lend"] | {"lend"}
 BELOW["channel"] = BELOW["endpoint"] | {"endpoint"}
 BELOW["rma"] = BELOW["messenger"] = BELOW["channel"] | {"channel"}
 BELOW["library"] = set(BELOW)
-BELOW["data"] = {"util"}
+BELOW["data"] = BELOW["topology"] = {"util"}
 # Libraries on top: they call what is public, and include no other room.
 BELOW["comm"] = BELOW["library"] | {"library"}
 BELOW["shuffle"] = BELOW["comm"] | {"comm"}
@@ -82,13 +82,17 @@ UNLOCKED = {
         umx_partition_read umx_partition_rows umx_partition_write
         umx_layout_is_writable umx_log_set umx_memory_query umx_segment_limits
         umx_status_string umx_tag_hash umx_take_errno umx_ucx_version
+        umx_topology_create umx_topology_destroy umx_topology_distances
+        umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci
+        umx_topology_get_cpus umx_topology_get_object umx_topology_num_objects
         umx_buffer_write umx_metadata_add umx_metadata_find umx_metadata_fini
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_worker_create""",
     "any thread: it has a lock of its own": """
         umx_context_config umx_context_create umx_context_handle umx_context_info
         umx_context_options umx_context_release umx_ep_retire umx_heap_alloc
-        umx_heap_create umx_heap_destroy umx_heap_query umx_listener_retire
+        umx_heap_create umx_heap_destroy umx_heap_query umx_hwloc_load
+        umx_listener_retire
         umx_memh_alloc umx_memh_alloc_cuda umx_memh_alloc_private umx_memh_buffer
         umx_memh_close umx_memh_is_shared umx_memh_key umx_memh_notify
         umx_memh_register umx_memh_release umx_rkey_retire umx_worker_is_owner

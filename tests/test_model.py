@@ -258,6 +258,9 @@ class Way:
             self.model.take(number)
             return
         assert isinstance(error, ucp.UCXBaseException), error
+        if isinstance(error, ucp.UCXCanceled) and number in self.model.holders:
+            self.model.withdrawn(number)
+            return
         if self.model.is_lossy or self.is_target_closed:
             self.model.withdraw(number)
         else:

@@ -9,6 +9,8 @@ import pytest
 from conftest import TLS
 from networks import joined_namespaces
 
+from ucp._topology import hwloc
+
 _SOAK = os.path.join(os.path.dirname(__file__), "soak")
 
 COUNTS = {
@@ -23,6 +25,7 @@ COUNTS = {
     "communicators": 20,
     "shuffles": 200,
     "joins": 60,
+    "topologies": 300,
 }
 
 
@@ -33,10 +36,19 @@ def run_clean(words, said, **options):
     assert done.stdout.startswith(said)
 
 
+def _need_hwloc():
+    try:
+        hwloc.load()
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("transport", TLS)
 @pytest.mark.parametrize("subject", COUNTS)
 def test_nothing_grows(subject, transport):
     """No end of a peer is left to UCX's keepalive, which takes 20 s."""
+    if subject == "topologies":
+        _need_hwloc()
     words = [
         *(sys.executable, "-P", "-W", "default"),
         *(_SOAK, subject, str(COUNTS[subject])),

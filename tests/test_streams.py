@@ -221,6 +221,52 @@ async def test_a_receive_cancelled_while_bytes_land(connect_peer):
         await peer.result(sent)
 
 
+async def test_the_buffer_of_a_cancelled_receive_is_free(connect_peer):
+    peer, ep = await connect_peer()
+    for _ in range(20):
+        await peer.do("data = np.arange(4 << 20, dtype='u1')")
+        buffer = np.empty(4 << 20, dtype="u1")
+        task = asyncio.ensure_future(ep.stream_recv(buffer, wait_all=True))
+        await asyncio.sleep(0)
+        sent = peer.begin("await ep.stream_send(data)")
+        await asyncio.sleep(random.random() * 0.003)
+        if task.done():
+            await task
+        else:
+            await cancelled(task)
+            buffer[:] = 0xDD
+            expected = np.arange(4 << 20, dtype="u1").tobytes()
+            assert await read_exactly(ep, 4 << 20) == expected
+            assert (buffer == 0xDD).all()
+        await peer.result(sent)
+
+
+@pytest.mark.parametrize("size", [100, 70000, 4 << 20])
+async def test_a_cancelled_send_arrives_as_it_was_or_never(size):
+    for step in range(12):
+        async with connected_pair() as (client, server):
+            data = np.arange(size, dtype="u1")
+            task = asyncio.ensure_future(client.stream_send(data))
+            received = asyncio.ensure_future(read_to_end(server))
+            for _ in range(step):
+                await asyncio.sleep(0)
+            is_sent = task.done()
+            if not is_sent:
+                await cancelled(task)
+            data[:] = 0xDD
+            client.stream_shutdown()
+            expected = [np.arange(size, dtype="u1").tobytes()]
+            assert await received in (expected if is_sent else [b"", *expected])
+
+
+async def read_to_end(ep):
+    received = bytearray()
+    buffer = bytearray(1 << 20)
+    while count := await ep.stream_recv(buffer):
+        received += buffer[:count]
+    return bytes(received)
+
+
 async def test_buffers_that_do_not_fit_are_refused():
     async with connected_pair() as (client, _):
         with pytest.raises((TypeError, ValueError)):

@@ -35,7 +35,9 @@
 #   compat.ucxpy     the names of ucx-py; core, utils, comm and _libs re-export it
 #   compat.ucxx      the names of ucxx
 #   benchmarks       ucx-py's benchmark of round trips, and clusters of processes
-#   __main__         python -m ucp demo|info|run          _demo      the demo
+#   _topology        which devices are close to which GPU, by hwloc
+#   __main__         python -m ucp demo|info|run|topology
+#   _demo            the demo
 #   _launcher        ranks on this host        _rank_output  what they print
 #   _process_tree    all that they start, and its end
 #   _meeting         what they tell the launcher when they wait for each other
@@ -97,6 +99,7 @@ from ._peer import Peer, PeerInfo
 from ._pool import BufferPool
 from ._resolve import get_address
 from ._stream import StreamTransport, open_streams
+from ._topology.distance import TopologicalDistance
 from ._version import __version__
 from ._worker import Worker
 from ._worker_address import (
@@ -166,6 +169,7 @@ __all__ = [
     "Status",
     "StreamTransport",
     "TagMessage",
+    "TopologicalDistance",
     "UCXAddress",
     "UCXAuthError",
     "UCXBaseException",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m ucp``: ranks, a demo, and information about this installation."""
+"""``python -m ucp``: ranks, a demo, and information about this host."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from . import _neighbours
 _neighbours.check()  # ucp may be the package of another distribution
 
 from . import _context, _demo, _launcher  # noqa: E402
+from ._topology import text as _topology_text  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,6 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     ranks.set_defaults(run=_launcher.run)
     info = commands.add_parser("info", help="show UCX, its transports and this host")
     info.set_defaults(run=_info)
+    topology = commands.add_parser(
+        "topology", help="show how far this host's devices are from its GPUs"
+    )
+    _topology_text.add_arguments(topology)
+    topology.set_defaults(run=_topology_text.run)
     if arguments is None:
         arguments = sys.argv[1:]
     program: list[str] = []

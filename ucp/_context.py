@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from . import _ext, _loader
 from ._token import as_token, token_of_environment
+from ._topology.net_devices import net_devices_of
 from .exceptions import UCXConfigError, UCXError
 
 logger = logging.getLogger("ucp")
@@ -32,7 +33,15 @@ _DEFAULT_CONNECT_TIMEOUT = 5.0  # seconds, as in ucx-py
 
 
 # The fields of Config that are times. libumx counts nanoseconds.
-_TIMES = ("spin", "drain", "close_timeout", "connect_timeout", "heartbeat", "keepalive")
+_TIMES = (
+    "spin",
+    "drain",
+    "close_timeout",
+    "connect_timeout",
+    "heartbeat",
+    "keepalive",
+    "cancel_timeout",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,6 +106,14 @@ class Config:
     goodbye_bytes: int | None = None
     """Bytes of unread large messages that are fetched when the peer closes, so
     that they can still be received."""
+    cancel_bytes: int | None = None
+    """Bytes that all copies for cancelled operations of a worker may have at a
+    time. An operation for whose copy there is no room ends when its buffer is
+    free."""
+    cancel_timeout: float | None = None
+    """If a cancelled operation waits for a peer that shows no sign of life for
+    this long, the connection ends with UCXConnectionReset. 0 means that it waits
+    forever."""
     rma_ucx: int | None = None
     """Whether ``put`` and ``get`` of memory that is not mapped are UCX's own
     operations: 0 never, 1 on connections with RDMA lanes, 2 always. UCX does not
@@ -124,6 +141,7 @@ class Config:
     connect_timeout_ns: dataclasses.InitVar[int | None] = None
     heartbeat_ns: dataclasses.InitVar[int | None] = None
     keepalive_ns: dataclasses.InitVar[int | None] = None
+    cancel_timeout_ns: dataclasses.InitVar[int | None] = None
 
     def __post_init__(self, *nanoseconds: int | None) -> None:
         for name, value in zip(_TIMES, nanoseconds, strict=True):
@@ -178,6 +196,7 @@ def init(
     *,
     config: Config | None = None,
     token: bytes | str | os.PathLike[str] | None = None,
+    net_devices: str | None = None,
 ) -> None:
     """Create the context of the process with these settings.
 
@@ -200,9 +219,19 @@ def init(
             ``UCP_TOKEN`` of the environment, or the file that ``UCP_TOKEN_FILE``
             names. Without a token every process that reaches a listener can
             connect: see ``docs/security.md``.
+        net_devices: UCX's option ``NET_DEVICES``, the network devices that UCX may
+            use. ``"closest:cuda0"`` selects all those at the least distance from
+            the first GPU; behind ``closest:`` can be any device that
+            ``TopologicalDistance`` takes. If ``env_takes_precedence`` and the
+            variable ``UCX_NET_DEVICES`` is set, ``net_devices`` is ignored.
 
     Raises:
+        ImportError: ``net_devices`` needs hwloc, which is not installed.
+        LookupError: ``net_devices`` names a device that does not exist, or there
+            is no network device.
         RuntimeError: the context exists already.
+        ValueError: ``token`` and ``config.token`` are given, or ``net_devices``
+            and the option ``NET_DEVICES``.
         UCXConfigError: UCX does not know an option or refuses its value; or the
             file or the variable of the token is not valid.
     """
@@ -210,6 +239,7 @@ def init(
         if config is not None and config.token is not None:
             raise ValueError("both token and config.token are given")
         config = dataclasses.replace(config or Config(), token=as_token(token))
+    options = dict(options or {})
     with _lock:
         if _state.context is not None:
             raise RuntimeError(
@@ -218,8 +248,19 @@ def init(
             )
         if blocking_progress_mode is not None:
             logger.debug("blocking_progress_mode has no effect")
-        _create(dict(options or {}), env_takes_precedence, config)
+        if net_devices is not None:
+            _choose_devices(options, net_devices, env_takes_precedence)
+        _create(options, env_takes_precedence, config)
         _state.connect_timeout = connect_timeout
+
+
+def _choose_devices(options: dict[str, str], net_devices: str, env_first: bool) -> None:
+    """Enter ``net_devices`` into the options."""
+    if "NET_DEVICES" in options:
+        raise ValueError("both net_devices and the option NET_DEVICES are given")
+    if env_first and "UCX_NET_DEVICES" in os.environ:
+        return
+    options["NET_DEVICES"] = net_devices_of(net_devices)
 
 
 def _create(

@@ -718,6 +718,25 @@ class Heap:
     def close(self) -> None: ...
     def closed(self) -> bool: ...
 
+@final
+class Topology:
+    def __new__(cls, xml: Buffer | None = None) -> Topology: ...
+    def objects(
+        self,
+    ) -> list[
+        tuple[
+            int | None,
+            int,
+            int,
+            int,
+            tuple[int, int, int, int],
+            tuple[int, int, int],
+            str,
+        ]
+    ]: ...
+    def distances(self, object: int, type: int, /) -> list[tuple[int, int]]: ...
+    def cpus(self, object: int, /) -> frozenset[int]: ...
+
 @disjoint_base
 class BufferPool:
     def __new__(
@@ -942,6 +961,7 @@ def hash_partition(
     /,
 ) -> tuple[Buffer, tuple[int, ...], tuple[int, ...]]: ...
 def live_objects() -> dict[str, int]: ...
+def load_hwloc(path: str | PathLike[str] | None = None, /) -> None: ...
 def read_partition(
     region: Buffer, /
 ) -> tuple[

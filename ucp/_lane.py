@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Protocol, Self
 
 from . import _ext
-from .exceptions import UCXCloseError, UCXError
+from .exceptions import UCXCanceled, UCXCloseError, UCXError
 
 Tag = Hashable
 
 _PICKLE = b"pickle"  # the header of a pickled object
+
+_WITHDRAWN = -217  # UMX_ERR_WITHDRAWN: the sender has cancelled the message
 
 
 class _Lane(Protocol):
@@ -62,10 +64,16 @@ class Objects:
         When cancelled, or when ``allocator`` raises, the next receive gets the
         message.
         """
-        message = await self.recv_message(tag)
-        buffer = allocator(message.length)
-        await message.recv(buffer)
-        return buffer
+        while True:
+            message = await self.recv_message(tag)
+            buffer = allocator(message.length)
+            try:
+                await message.recv(buffer)
+            except UCXCanceled as exc:
+                if exc.status != _WITHDRAWN:
+                    raise
+            else:
+                return buffer
 
     def __aiter__(self) -> Self:
         """Iterate over the messages without a tag, as ``recv_obj()`` returns them.

@@ -113,8 +113,12 @@ class StreamTransport(asyncio.Transport):
 
     def _stop_receiving(self) -> None:
         request, self._receiving = self._receiving, None
-        if request is not None and not request.cancel():
+        if request is None:
+            return
+        if not request.cancel():
             request.close()  # done, and not handed out: back to the stream
+        elif not request.done():  # bytes still come, into the buffer
+            self._buffer = bytearray(_READ_SIZE)
 
     def is_reading(self) -> bool:
         """True unless reading is paused, at the end, or the transport is closing."""

@@ -34,6 +34,15 @@ event_mark_done(RequestObject *req, umx_status status)
 {
     unsigned flags = req->type->flags;
 
+    if (UNLIKELY(status == UMX_ERR_WITHDRAWN) && (flags & OP_FETCH) != 0 &&
+        req->state == REQUEST_PENDING && !req->is_cancelling) {
+        req->is_again = true; /* the next message is as good */
+        return;
+    }
+    if (UNLIKELY(req->is_cancelling) && req->state == REQUEST_PENDING) {
+        req->state      = REQUEST_CANCELLED;
+        req->is_settled = true;
+    }
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
         req->is_landed = request_has_bytes(status);
         return;
@@ -142,7 +151,7 @@ on_lost(umx_request *op, umx_status status, void *arg)
     (void)op;
     if (req->state == REQUEST_PENDING) {
         req->status     = status;
-        req->state      = REQUEST_DONE;
+        req->state      = req->is_cancelling ? REQUEST_CANCELLED : REQUEST_DONE;
         req->is_settled = true;
         req->is_told    = true;
         tell_request(req);

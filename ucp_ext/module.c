@@ -30,6 +30,7 @@
 #include "types/pool_buffer.h"
 #include "types/rkey.h"
 #include "types/tag_message.h"
+#include "types/topology.h"
 #include "worker/worker.h"
 
 /* ---- functions -----------------------------------------------------------
@@ -279,6 +280,7 @@ module_exec(PyObject *module)
         add_type(module, &loan_spec, &st->loan_type) < 0 ||
         add_type(module, &tag_message_spec, &st->tag_message_type) < 0 ||
         add_type(module, &address_spec, &st->address_type) < 0 ||
+        add_type(module, &topology_spec, &st->topology_type) < 0 ||
         add_type(module, &message_sender_spec, &st->message_sender_type) < 0 ||
         add_type(module, &message_listener_spec, &st->message_listener_type) <
             0 ||
@@ -287,7 +289,8 @@ module_exec(PyObject *module)
         return -1;
     }
     if (PyModule_AddFunctions(module, callback_methods) < 0 ||
-        PyModule_AddFunctions(module, partition_methods) < 0) {
+        PyModule_AddFunctions(module, partition_methods) < 0 ||
+        PyModule_AddFunctions(module, topology_methods) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, low_level_methods);
@@ -314,6 +317,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->loan_type);
     Py_VISIT(st->tag_message_type);
     Py_VISIT(st->address_type);
+    Py_VISIT(st->topology_type);
     Py_VISIT(st->message_sender_type);
     Py_VISIT(st->message_listener_type);
     Py_VISIT(st->message_receiver_type);
@@ -365,6 +369,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->loan_type);
     Py_CLEAR(st->tag_message_type);
     Py_CLEAR(st->address_type);
+    Py_CLEAR(st->topology_type);
     Py_CLEAR(st->message_sender_type);
     Py_CLEAR(st->message_listener_type);
     Py_CLEAR(st->message_receiver_type);

@@ -91,6 +91,7 @@ struct mod_state {
     PyTypeObject  *loan_type;
     PyTypeObject  *tag_message_type;
     PyTypeObject  *address_type;
+    PyTypeObject  *topology_type;
     PyTypeObject  *message_sender_type;
     PyTypeObject  *message_listener_type;
     PyTypeObject  *message_receiver_type;

@@ -27,6 +27,7 @@
 #include <umx/status.h>
 #include <umx/stream.h>
 #include <umx/tag.h>
+#include <umx/topology.h>
 #include <umx/types.h>
 #include <umx/version.h>
 #include <umx/wait.h>

@@ -197,6 +197,7 @@ void     umi_channels_write_goodbye(umx_ep *ep, umi_control *goodbye);
 bool     umi_channels_read_goodbye(umx_ep *ep, const umi_control *goodbye);
 bool     umi_channels_have_arrived(const umx_ep *ep);
 bool     umi_channels_have_waiting(const umx_ep *ep);
+bool     umi_channels_have_deferred(const umx_ep *ep);
 uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
 void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
 void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);

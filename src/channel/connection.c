@@ -114,6 +114,18 @@ umi_channels_have_waiting(const umx_ep *ep)
     return false;
 }
 
+bool
+umi_channels_have_deferred(const umx_ep *ep)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        if (umi_requests_have_deferred(&channel->waiting)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint64_t
 umi_channels_unsent_bytes(const umx_ep *ep)
 {

@@ -55,6 +55,12 @@ umx_message *umi_frames_take(umi_channel *channel);
  * it comes from `buffers`. */
 void umi_frames_put_back(umx_message *message, const umx_buffer *buffers);
 
+/* Take the message back from a receive that is cancelled while it reads.
+ * Nothing is read from its buffers or written to them any more, and parts that
+ * land do so in memory of ours (give_back.c). UMX_INPROGRESS: that cannot be
+ * done, or must not. */
+umx_status umi_frames_give_back(umx_request *req);
+
 /* A receive. */
 typedef struct umi_frames_op {
     umi_assembly        all;

@@ -183,15 +183,21 @@ take_part(umi_channel *channel, umx_message *message)
     return true;
 }
 
+static uint32_t
+seq_of_next_part(const umx_message *head)
+{
+    const umi_frames *frames = head->frames;
+
+    return head->info.seq + 1 +
+           (uint32_t)(frames->head.num_parts - frames->num_missing);
+}
+
 /* Find the part that the open message waits for. In front of it there may be
  * what a cancelled receive has given back. */
 static umx_message *
 next_part(const umi_channel *channel)
 {
-    const umx_message *head = channel->open;
-    uint32_t           seq  = head->info.seq + 1 +
-                   (uint32_t)(head->frames->head.num_parts -
-                              head->frames->num_missing);
+    uint32_t seq = seq_of_next_part(channel->open);
 
     UMI_LIST_FOREACH(node, &channel->unexpected) {
         umx_message *message = umi_message_at(node);
@@ -230,6 +236,20 @@ umi_frames_take(umi_channel *channel)
     return message;
 }
 
+/* True if a message in the queue is a part of the open message. */
+static bool
+is_of_open(const umi_channel *channel, const umx_message *message)
+{
+    const umx_message *head = channel->open;
+    int32_t            ahead;
+
+    if (head == NULL) {
+        return false;
+    }
+    ahead = umi_seq_diff(message->info.seq, head->info.seq);
+    return ahead > 0 && (size_t)ahead <= head->frames->head.num_parts;
+}
+
 void
 umi_frames_cut_open(umi_channel *channel, umx_status status)
 {
@@ -238,20 +258,32 @@ umi_frames_cut_open(umi_channel *channel, umx_status status)
     if (head == NULL) {
         return;
     }
-    channel->open        = NULL;
-    head->frames->is_cut = true;
     UMI_LIST_FOREACH_SAFE(node, &channel->unexpected) {
         umx_message *message = umi_message_at(node);
-        int32_t      ahead   = umi_seq_diff(message->info.seq, head->info.seq);
 
-        if (ahead > 0 && (size_t)ahead <= head->frames->head.num_parts) {
+        if (is_of_open(channel, message)) {
             umi_channel_discard_message(channel, message, status);
         }
     }
+    channel->open        = NULL;
+    head->frames->is_cut = true;
     if (head->frames->is_dropped) {
         umi_message_free(head);
     } else if (head->frames->reader != NULL) {
         umi_frames_fail(head->frames->reader, status);
+    }
+}
+
+/* End the open message if the channel is cut in front of its end. */
+static void
+cut(umi_channel *channel, umx_status status)
+{
+    const umx_message *head = channel->open;
+
+    if (head != NULL &&
+        umi_channel_is_lost(
+            channel, head->info.seq + (uint32_t)head->frames->head.num_parts)) {
+        umi_frames_cut_open(channel, status);
     }
 }
 
@@ -322,6 +354,22 @@ count_parts(umi_channel *channel, umx_message *message)
     return count;
 }
 
+/* True if the bytes of a message in the queue are here. */
+static bool
+is_here(const umx_message *message)
+{
+    return umi_message_is_at_hand(message) &&
+           message->storage != UMI_STORAGE_MOVED;
+}
+
+/* True if the bytes of a part in the queue are here, or have just landed. */
+static bool
+is_in(const umx_message *part)
+{
+    return is_here(part) || (part->storage == UMI_STORAGE_LANDING &&
+                             part->lander->status == UMX_OK);
+}
+
 static uint64_t
 first_broken(umi_channel *channel, uint64_t none)
 {
@@ -330,12 +378,16 @@ first_broken(umi_channel *channel, uint64_t none)
 
     UMI_LIST_FOREACH(node, &channel->unexpected) {
         umx_message *message = umi_message_at(node);
+        bool         is_part = missing != 0 || is_of_open(channel, message);
 
-        if (!umi_message_is_at_hand(message) ||
-            message->storage == UMI_STORAGE_MOVED) {
+        if (!(is_part ? is_in(message) : is_here(message))) {
             break;
         }
-        missing = (missing == 0) ? count_parts(channel, message) : missing - 1;
+        if (!is_part) {
+            missing = count_parts(channel, message);
+        } else if (missing != 0) {
+            missing--;
+        }
         if (missing == 0) {
             whole = node->next;
         }
@@ -343,6 +395,28 @@ first_broken(umi_channel *channel, uint64_t none)
     return (whole == &channel->unexpected) ?
                none :
                umi_container_of(whole, const umx_message, node)->info.seq;
+}
+
+/* True if all parts that the open message misses are in the queue. */
+static bool
+has_all_parts(const umx_message *head)
+{
+    const umi_channel *channel = head->channel;
+    uint32_t           seq     = seq_of_next_part(head);
+    size_t             count   = 0;
+
+    UMI_LIST_FOREACH(node, &channel->unexpected) {
+        const umx_message *message = umi_message_at(node);
+
+        if (message->info.seq == seq + (uint32_t)count &&
+            count < head->frames->num_missing) {
+            if (!is_in(message)) {
+                return false;
+            }
+            count++;
+        }
+    }
+    return count == head->frames->num_missing;
 }
 
 bool
@@ -353,7 +427,7 @@ umi_frames_is_unsafe(const umx_message *head)
     if (frames->is_dropped) {
         return false; /* nobody wants them */
     }
-    if (frames->num_missing != 0) {
+    if (frames->num_missing != 0 && !has_all_parts(head)) {
         return true;
     }
     UMI_LIST_FOREACH(node, &frames->parts) {
@@ -434,7 +508,7 @@ const umi_channel_ops umi_frames_ops = {
     .landed       = landed,
     .advance      = umi_frames_advance,
     .fail_posted  = fail_posted,
-    .cut          = umi_frames_cut_open,
+    .cut          = cut,
     .first_broken = first_broken,
     .place        = umi_seq_place,
     .distance     = umi_seq_distance,

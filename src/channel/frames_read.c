@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "channel/frames.h"
+#include "channel/tagged.h"
 #include "mem/memtype.h"
 
 /* ---- copying -------------------------------------------------------------
@@ -124,8 +125,10 @@ free_lander(umx_request *lander)
     umi_request_free(lander);
 }
 
+/* `n` is the number of the part. */
 static umx_request *
-new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
+new_lander(umx_request *req, const umi_frames *frames, const umi_part *part,
+           size_t n)
 {
     const umx_buffer *buffers = umi_frames_op_of(req)->buffers;
     umx_request      *lander  = umi_piece_new(req, &umi_frames_part_ops);
@@ -146,6 +149,8 @@ new_lander(umx_request *req, const umi_frames *frames, const umi_part *part)
         free_lander(lander);
         return NULL;
     }
+    umi_landing_of(lander)->order = (uint32_t)n;
+    umi_recv_of(lander)->message  = NULL;
     return lander;
 }
 
@@ -154,6 +159,7 @@ umi_frames_make_landers(umx_request *req, umi_list *landers)
 {
     const umi_frames *frames = umi_frames_op_of(req)->message->frames;
     umi_part          part   = {0};
+    size_t            n      = 0;
 
     umi_list_init(landers);
     if (req->ep->handle == NULL) {
@@ -163,10 +169,11 @@ umi_frames_make_landers(umx_request *req, umi_list *landers)
         umx_request *lander;
 
         umi_frames_part(&frames->head, part.end, &part);
+        n++;
         if (umi_message_at(node)->storage != UMI_STORAGE_RNDV) {
             continue;
         }
-        lander = new_lander(req, frames, &part);
+        lander = new_lander(req, frames, &part, n - 1);
         if (lander == NULL) {
             UMI_LIST_FOREACH_SAFE(made, landers) {
                 umi_node_remove(made);
@@ -189,24 +196,52 @@ set_status(umx_request *req, umx_status status)
     }
 }
 
-static bool
-part_finish(umx_request *lander)
+/* A part of a receive that was cancelled has landed in memory of ours, or has
+ * not: its message is in the queue. */
+static void
+end_returned(umx_request *lander)
+{
+    umx_request *req = lander->arg;
+
+    if (umi_recv_of(lander)->message != NULL) { /* nor was it discarded */
+        umi_tagged_return_landed(lander);
+    }
+    (void)umi_land_unstage(lander, UMX_ERR_CANCELED, 0);
+    if (umi_frames_op_of(req)->all.num_landing == 0) {
+        umi_request_complete(req, UMX_ERR_CANCELED);
+    }
+}
+
+static void
+end_read(umx_request *lander)
 {
     umx_request *req    = lander->arg;
     umx_status   status = umi_land_unstage(lander, lander->status,
                                            lander->buf.len);
+
+    if (status != UMX_OK) {
+        set_status(req,
+                   umi_endpoint_end_status(umi_endpoint_of(req->ep), status));
+    }
+    umi_frames_check_read(req);
+}
+
+static bool
+part_finish(umx_request *lander)
+{
+    umx_request *req = lander->arg;
 
     if (lander->status != UMX_OK) {
         umi_channel_lose(umi_frames_op_of(req)->all.channel, req->info.seq,
                          lander->status);
     }
     umi_piece_end(lander);
-    if (status != UMX_OK) {
-        set_status(req,
-                   umi_endpoint_end_status(umi_endpoint_of(req->ep), status));
+    if (req->is_detached) {
+        end_returned(lander);
+    } else {
+        end_read(lander);
     }
     free_lander(lander);
-    umi_frames_check_read(req);
     return false;
 }
 
@@ -251,11 +286,13 @@ void
 umi_frames_read_part(umx_request *req, umx_message *message,
                      const umi_part *part)
 {
-    umx_request *lander  = NULL;
-    bool         is_lost = false;
+    const umi_frames *frames  = umi_frames_op_of(req)->message->frames;
+    umx_request      *lander  = NULL;
+    bool              is_lost = false;
 
     if (message->storage == UMI_STORAGE_RNDV && req->ep->handle != NULL) {
-        lander  = new_lander(req, umi_frames_op_of(req)->message->frames, part);
+        lander  = new_lander(req, frames, part,
+                             frames->head.num_parts - frames->num_missing - 1);
         is_lost = lander == NULL;
     }
     if (is_lost) {

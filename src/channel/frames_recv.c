@@ -93,21 +93,6 @@ wants_bytes(const umx_request *req)
 static bool
 recv_finish(umx_request *req)
 {
-    umx_message *message = umi_frames_op_of(req)->message;
-
-    if (req->is_cancelled && req->status == UMX_OK) {
-        /* Between completion and report: the message goes back. */
-        const umx_buffer *buffers = (umi_frames_op_of(req)->all.phase ==
-                                     UMI_FRAMES_TAKEN) ?
-                                        NULL :
-                                        umi_frames_op_of(req)->buffers;
-
-        umi_frames_op_of(req)->message   = NULL;
-        umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
-        req->status                      = UMX_ERR_CANCELED;
-        umi_frames_put_back(message, buffers);
-        return true;
-    }
     if (umi_frames_op_of(req)->all.phase != UMI_FRAMES_TAKEN ||
         !wants_bytes(req)) {
         return true;
@@ -121,16 +106,41 @@ recv_cancel(umx_request *req)
 {
     if (umi_frames_op_of(req)->all.phase == UMI_FRAMES_QUEUED) {
         umi_request_complete(req, UMX_ERR_CANCELED);
+    } else if (umi_frames_give_back(req) == UMX_INPROGRESS) {
+        umi_assembly_defer(req);
+        umi_assembly_cancel(req);
+        umi_frames_check_read(req);
+    } else if (umi_frames_op_of(req)->all.num_landing != 0) {
+        umi_request_detach(req);
+    } else {
+        umi_request_complete(req, UMX_ERR_CANCELED);
+    }
+}
+
+/* The receive has its message, and perhaps the bytes: the message goes back. */
+static void
+recv_cancel_complete(umx_request *req)
+{
+    umx_message      *message = umi_frames_op_of(req)->message;
+    const umx_buffer *buffers = NULL;
+
+    if (req->status != UMX_OK) {
         return;
     }
-    umi_assembly_cancel(req);
-    umi_frames_check_read(req);
+    if (umi_frames_op_of(req)->all.phase != UMI_FRAMES_TAKEN) {
+        buffers = umi_frames_op_of(req)->buffers;
+    }
+    umi_frames_op_of(req)->message   = NULL;
+    umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
+    req->status                      = UMX_ERR_CANCELED;
+    umi_frames_put_back(message, buffers);
 }
 
 const umi_request_ops umi_frames_recv_ops = {
-    .name   = "frames_recv",
-    .finish = recv_finish,
-    .cancel = recv_cancel,
+    .name            = "frames_recv",
+    .finish          = recv_finish,
+    .cancel          = recv_cancel,
+    .cancel_complete = recv_cancel_complete,
 };
 
 static umx_request *

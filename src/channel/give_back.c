@@ -2,6 +2,8 @@
 /* give_back.c: a receive gives its message back to the queue, at the user's
  * wish or because it was cancelled. A stream's receive gives bytes back. What
  * lands in a cancelled receive of several messages is awaited first: land.c. */
+#include <stdlib.h>
+
 #include "channel/frames.h"
 #include "channel/stream.h"
 #include "channel/tagged.h"
@@ -168,67 +170,142 @@ umi_tagged_return_landed(umx_request *req)
 /* ---- streams -------------------------------------------------------------
  */
 
+/* True if bytes of that place may be read again. */
+static bool
+may_put_back(const umi_channel *channel, uint64_t place)
+{
+    return umi_endpoint_may_read(channel->ep) && !channel->ep->is_dropped &&
+           !umi_channel_is_lost(channel, place);
+}
+
+/* Compute how many of `len` bytes are in front of what is lost. */
+static size_t
+length_to_put_back(const umi_channel *channel, uint64_t place, size_t len)
+{
+    return umi_channel_is_lost(channel, place + len) ? channel->cut_at - place :
+                                                       len;
+}
+
+static void
+queue_bytes(umi_channel *channel, umx_message *message, uint64_t place)
+{
+    message->channel  = channel;
+    message->info.tag = place;
+    umi_channel_queue(channel, message);
+}
+
 umx_status
 umi_stream_put_back(umi_channel *channel, uint64_t place, const void *data,
                     size_t len)
 {
-    umx_ep      *ep = channel->ep;
     umx_message *message;
 
     if (len == 0) {
         return UMX_OK;
     }
-    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
-        umi_channel_is_lost(channel, place)) {
+    if (!may_put_back(channel, place)) {
         return UMX_ERR_CLOSED;
     }
-    if (umi_channel_is_lost(channel, place + len)) {
-        len = channel->cut_at - place;
-    }
-    message = umi_message_copy(ep, data, len);
+    message = umi_message_copy(channel->ep, data,
+                               length_to_put_back(channel, place, len));
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    message->channel  = channel;
-    message->info.tag = place;
-    umi_channel_queue(channel, message);
+    queue_bytes(channel, message, place);
+    return UMX_OK;
+}
+
+/* Put the first `len` bytes of `req` back: in the memory that the receive was
+ * given when it was cancelled, or by copy. */
+static umx_status
+put_back_received(umx_request *req, size_t len)
+{
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+    uint64_t     place   = req->info.tag;
+    umx_message *message;
+    umx_status   status;
+
+    if (len == 0 || !may_put_back(channel, place)) {
+        return UMX_OK;
+    }
+    message = umi_message_copy(channel->ep, NULL, 0);
+    if (message == NULL) {
+        return UMX_ERR_NO_MEMORY;
+    }
+    message->info.length = length_to_put_back(channel, place, len);
+    status               = take_bytes(message, req);
+    if (status != UMX_OK) {
+        umi_message_free(message);
+        return status;
+    }
+    queue_bytes(channel, message, place);
     return UMX_OK;
 }
 
 void
 umi_stream_give_back(umx_request *req)
 {
-    umi_channel *channel = umi_stream_of(req)->all.channel;
-    size_t       len     = umi_stream_of(req)->filled;
+    size_t len = umi_stream_of(req)->filled;
 
     if (len > umi_stream_of(req)->good) {
         len = umi_stream_of(req)->good;
     }
     umi_stream_of(req)->filled = 0;
-    if (umi_stream_put_back(channel, req->info.tag, req->buf.data, len) ==
-        UMX_ERR_NO_MEMORY) {
+    if (put_back_received(req, len) != UMX_OK) {
+        umi_channel_lose(umi_stream_of(req)->all.channel, req->info.tag,
+                         UMX_ERR_NO_MEMORY);
+    }
+}
+
+/* Nobody gets the bytes of `req`, some of which land. */
+static void
+drop_bytes(umx_request *req)
+{
+    umi_pieces_void(req);
+    umi_stream_of(req)->filled = 0;
+}
+
+umx_status
+umi_stream_move(umx_request *req, umi_piece_fn move)
+{
+    umi_channel *channel = umi_stream_of(req)->all.channel;
+    size_t       len     = umi_stream_of(req)->filled;
+    umx_status   status;
+
+    if (umi_stream_of(req)->all.num_landing == 0) {
+        return UMX_OK; /* they go back at once */
+    }
+    if (!umi_pieces_can_move(req)) {
+        return UMX_INPROGRESS;
+    }
+    if (!may_put_back(channel, req->info.tag)) {
+        drop_bytes(req);
+        return UMX_OK;
+    }
+    status = umi_request_copy(req, len, len);
+    if (status == UMX_OK) {
+        umi_pieces_each(req, move, req->copy->bytes);
+    } else if (status < 0) {
+        drop_bytes(req);
+        umi_endpoint_cannot_copy(channel->ep);
         umi_channel_lose(channel, req->info.tag, UMX_ERR_NO_MEMORY);
     }
+    return status;
 }
 
 /* ---- frames --------------------------------------------------------------
  */
 
-/* Make a part that was read anew, from `buffers`. */
+/* Copy a part that was read from `buffers`. */
 static bool
-rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
-             const umx_buffer *buffers)
+copy_part(umx_message *message, const umx_message *head, const umi_part *part,
+          const umx_buffer *buffers)
 {
-    const umx_frame *frames  = head->frames->head.frames;
-    umx_message     *message = umi_message_copy(head->ep, NULL, 0);
-    umx_status       status  = UMX_OK;
+    const umx_frame *frames = head->frames->head.frames;
+    umx_status       status = UMX_OK;
     char            *pos;
 
-    if (message == NULL) {
-        return false;
-    }
     if (!umi_message_make_room(message, part->len)) {
-        umi_message_free(message);
         return false;
     }
     pos = message->data;
@@ -238,21 +315,43 @@ rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
             pos += frames[i].len;
         }
     }
+    return status == UMX_OK;
+}
+
+/* Make a part anew that was read from `buffers`, or that lands by `lander`. */
+static bool
+rebuild_part(umx_message *head, const umi_part *part, uint32_t seq,
+             const umx_buffer *buffers, umx_request *lander)
+{
+    umx_message *message = umi_message_copy(head->ep, NULL, 0);
+
+    if (message == NULL) {
+        return false;
+    }
+    if (lander != NULL) {
+        umi_recv_of(lander)->message = message;
+        message->lander              = lander;
+        message->storage             = UMI_STORAGE_LANDING;
+    } else if (!copy_part(message, head, part, buffers)) {
+        umi_message_free(message);
+        return false;
+    }
     message->channel     = head->channel;
     message->info        = head->info;
     message->info.length = part->len;
     message->info.seq    = seq;
     umi_channel_queue(head->channel, message);
-    return status == UMX_OK;
+    return true;
 }
 
 /* Put back the parts that were read, and those that nobody has read. */
 static bool
-put_back_parts(umx_message *head, const umx_buffer *buffers)
+put_back_parts(umx_message *head, const umx_buffer *buffers,
+               umx_request **landers)
 {
     umi_frames *frames = head->frames;
-    uint32_t    seq    = head->info.seq + 1;
     size_t      end    = umi_list_is_empty(&frames->parts) ? frames->next : 0;
+    uint32_t    n      = 0;
     umi_part    part;
 
     UMI_LIST_FOREACH_SAFE(node, &frames->parts) {
@@ -262,29 +361,38 @@ put_back_parts(umx_message *head, const umx_buffer *buffers)
         message->is_taken = false;
         umi_channel_queue(head->channel, message);
     }
-    for (size_t i = 0; i < end; i = part.end, seq++) {
+    for (size_t i = 0; i < end; i = part.end, n++) {
         umi_frames_part(&frames->head, i, &part);
-        if (!rebuild_part(head, &part, seq, buffers)) {
+        if (!rebuild_part(head, &part, head->info.seq + 1 + n, buffers,
+                          landers != NULL ? landers[n] : NULL)) {
             return false;
         }
     }
     return true;
 }
 
-void
-umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
+/* True if a message that is taken may be received again. */
+static bool
+is_to_go_back(const umx_message *message)
+{
+    return umi_endpoint_may_read(message->ep) && !message->ep->is_dropped &&
+           !message->frames->is_cut &&
+           !umi_channel_is_lost(message->channel, message->info.seq);
+}
+
+/* umi_frames_put_back(); parts that land do so by `landers`, or NULL. */
+static void
+put_back(umx_message *message, const umx_buffer *buffers, umx_request **landers)
 {
     umi_channel *channel = message->channel;
     umx_worker  *worker  = message->worker;
     umx_ep      *ep      = message->ep;
 
-    if (!umi_endpoint_may_read(ep) || ep->is_dropped ||
-        message->frames->is_cut ||
-        umi_channel_is_lost(channel, message->info.seq)) {
+    if (!is_to_go_back(message)) {
         umi_frames_drop(message);
         return;
     }
-    if (!put_back_parts(message, buffers)) {
+    if (!put_back_parts(message, buffers, landers)) {
         umi_channel_lose(channel, message->info.seq, UMX_ERR_NO_MEMORY);
         umi_frames_drop(message);
         return;
@@ -295,4 +403,106 @@ umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
     umi_channel_queue(channel, message);
     umi_frames_advance(channel);
     umi_message_end_taken(worker, ep);
+}
+
+void
+umi_frames_put_back(umx_message *message, const umx_buffer *buffers)
+{
+    put_back(message, buffers, NULL);
+}
+
+/* Compute how many bytes the parts have that were read, or land. */
+static size_t
+bytes_of_parts(const umi_frames *frames)
+{
+    size_t   bytes = 0;
+    umi_part part  = {0};
+
+    while (part.end < frames->next) {
+        umi_frames_part(&frames->head, part.end, &part);
+        bytes += part.len;
+    }
+    return bytes;
+}
+
+/* Give each part that lands memory of ours; enter it in `landers`, by its
+ * number. */
+typedef struct moved_parts {
+    umx_request **landers;
+    umx_status    status;
+} moved_parts;
+
+static void
+move_part(umx_request *lander, void *arg)
+{
+    moved_parts *moved = arg;
+    size_t       len   = lander->buf.len;
+
+    if (moved->status != UMX_OK) {
+        return;
+    }
+    moved->landers[umi_landing_of(lander)->order] = lander;
+    if (umi_landing_of(lander)->staged != NULL) {
+        return; /* it has */
+    }
+    if (lander->status == UMX_INPROGRESS && lander->moved < len) {
+        len = lander->moved;
+    }
+    lander->is_abandoned = true; /* umi_frames_give_back() has checked */
+    moved->status        = umi_request_copy(lander, lander->buf.len, len);
+}
+
+/* Let the message of `req` go, whose bytes nobody gets. */
+static void
+drop_reading(umx_request *req, umx_message *message)
+{
+    umi_pieces_void(req);
+    umi_frames_drop(message);
+}
+
+static void
+go_back_moving(umx_request *req, umx_message *message)
+{
+    const umi_frames *frames = message->frames;
+    size_t            count  = frames->head.num_parts - frames->num_missing;
+    moved_parts       moved  = {.landers = calloc(count + 1, sizeof(void *)),
+                                .status  = UMX_ERR_NO_MEMORY};
+
+    if (moved.landers != NULL) {
+        moved.status = UMX_OK;
+        umi_pieces_each(req, move_part, &moved);
+    }
+    if (moved.status == UMX_OK) {
+        put_back(message, umi_frames_op_of(req)->buffers, moved.landers);
+    } else {
+        umi_endpoint_cannot_copy(message->ep);
+        umi_channel_lose(message->channel, message->info.seq,
+                         UMX_ERR_NO_MEMORY);
+        drop_reading(req, message);
+    }
+    free(moved.landers);
+}
+
+umx_status
+umi_frames_give_back(umx_request *req)
+{
+    umx_message *message = umi_frames_op_of(req)->message;
+
+    if (!umi_pieces_can_move(req)) {
+        return UMX_INPROGRESS;
+    }
+    if (umi_frames_op_of(req)->all.num_landing != 0 && is_to_go_back(message) &&
+        !umi_request_may_copy(req, bytes_of_parts(message->frames))) {
+        return UMX_INPROGRESS;
+    }
+    message->frames->reader          = NULL;
+    umi_frames_op_of(req)->message   = NULL;
+    umi_frames_op_of(req)->all.phase = UMI_FRAMES_COMPLETE;
+    umi_assembly_settle(req);
+    if (is_to_go_back(message)) {
+        go_back_moving(req, message);
+    } else {
+        drop_reading(req, message);
+    }
+    return UMX_OK;
 }

@@ -145,6 +145,63 @@ umi_piece_end(umx_request *piece)
     umi_land_end(piece);
 }
 
+static void
+each_of_list(const umx_request *req, const umi_list *list, umi_piece_fn fn,
+             void *arg)
+{
+    const umi_channel *channel = umi_assembly_of(req)->channel;
+
+    UMI_LIST_FOREACH(node, list) {
+        umx_request *piece = umi_request_at(node);
+
+        if (umi_land_is_of(piece, channel) && piece->arg == req) {
+            fn(piece, arg);
+        }
+    }
+}
+
+void
+umi_pieces_each(umx_request *req, umi_piece_fn fn, void *arg)
+{
+    if (umi_assembly_of(req)->num_landing != 0) {
+        each_of_list(req, &req->ep->inflight, fn, arg);
+        each_of_list(req, &req->worker->done, fn, arg);
+    }
+}
+
+static void
+check_move(umx_request *piece, void *arg)
+{
+    bool *can_move = arg;
+
+    if (piece->is_posted && !piece->is_movable &&
+        umi_landing_of(piece)->staged == NULL) {
+        *can_move = false;
+    }
+}
+
+bool
+umi_pieces_can_move(umx_request *req)
+{
+    bool can_move = true;
+
+    umi_pieces_each(req, check_move, &can_move);
+    return can_move;
+}
+
+static void
+make_void(umx_request *piece, void *arg)
+{
+    (void)arg;
+    (void)umi_request_void(piece);
+}
+
+void
+umi_pieces_void(umx_request *req)
+{
+    umi_pieces_each(req, make_void, NULL);
+}
+
 void
 umi_assembly_cancel(umx_request *req)
 {
@@ -152,7 +209,7 @@ umi_assembly_cancel(umx_request *req)
     umi_channel  *channel  = assembly->channel;
 
     assembly->is_ended = true;
-    if (assembly->num_landing != 0 &&
+    if (assembly->num_landing != 0 && !assembly->is_returning &&
         !umi_channel_is_lost(channel, channel->ops->place(&req->info))) {
         assembly->is_returning = true;
         channel->num_returning++;
@@ -163,6 +220,21 @@ void
 umi_assembly_settle(umx_request *req)
 {
     if (umi_assembly_of(req)->is_returning) {
+        umi_assembly_of(req)->is_returning = false;
         umi_assembly_of(req)->channel->num_returning--;
     }
+}
+
+static void
+defer(umx_request *piece, void *arg)
+{
+    (void)arg;
+    piece->is_deferred = true; /* defer.c looks for such */
+}
+
+void
+umi_assembly_defer(umx_request *req)
+{
+    umi_pieces_each(req, defer, NULL);
+    umi_endpoint_defer(umi_endpoint_of(req->ep));
 }

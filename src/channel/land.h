@@ -24,10 +24,11 @@ typedef struct umi_landing {
     struct umi_channel *channel;
     umx_message        *staged; /* where bytes land; or NULL */
     void               *device; /* where they belong, if so */
-    uint32_t            order;  /* of a receive, among those of its channel */
-    bool                is_landing;
-    bool                is_withdrawn; /* the message: what lands means nothing */
-    bool                is_expecting; /* a WITHDRAW: withdraw.c */
+    uint32_t            order;  /* of a receive, among those of its channel; of
+                                   a part, among those of its message */
+    bool is_landing;
+    bool is_withdrawn; /* the message: what lands means nothing */
+    bool is_expecting; /* a WITHDRAW: withdraw.c */
 } umi_landing;
 
 UMI_REQUEST_TAIL(umi_landing, umi_landing_of);
@@ -92,9 +93,23 @@ void umi_piece_land(umx_request *piece, void *desc, size_t len);
 /* End the landing of a piece. */
 void umi_piece_end(umx_request *piece);
 
+/* Call `fn` for every piece of `req` that lands, or has landed and is not
+ * reported yet. */
+typedef void (*umi_piece_fn)(umx_request *piece, void *arg);
+void umi_pieces_each(umx_request *req, umi_piece_fn fn, void *arg);
+
+/* True if other memory can be given to each piece of `req`. */
+bool umi_pieces_can_move(umx_request *req);
+
+/* Nobody wants the bytes of the pieces of `req`, which can move. */
+void umi_pieces_void(umx_request *req);
+
 /* Cancel a receive: what lands goes back. umi_assembly_settle() tells that it
  * has. */
 void umi_assembly_cancel(umx_request *req);
 void umi_assembly_settle(umx_request *req);
+
+/* Note that the buffer of a cancelled receive stays lent to its pieces. */
+void umi_assembly_defer(umx_request *req);
 
 #endif

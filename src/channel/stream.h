@@ -36,4 +36,10 @@ umx_status umi_stream_put_back(umi_channel *channel, uint64_t place,
 /* Put the bytes of `req` back, up to the first that are missing. */
 void umi_stream_give_back(umx_request *req);
 
+/* Let the bytes that land for `req` land in memory of ours, with those that
+ * have come: `move` gets each piece, and where that memory begins.
+ * UMX_INPROGRESS: it cannot be done, or must not. On a failure nobody gets the
+ * bytes. */
+umx_status umi_stream_move(umx_request *req, umi_piece_fn move);
+
 #endif

@@ -327,16 +327,12 @@ static const umi_request_ops slice_ops = {
 /* ---- cancelling and failing ----------------------------------------------
  */
 
-static bool
-recv_finish(umx_request *req)
+static void
+move_slice(umx_request *piece, void *bytes)
 {
-    /* Cancelled between completion and report. */
-    if (req->is_cancelled && req->status == UMX_OK) {
-        umi_stream_give_back(req);
-        req->status = UMX_ERR_CANCELED;
-        advance(umi_stream_of(req)->all.channel);
-    }
-    return true;
+    umi_request_drop_buffer(piece);
+    piece->buf.data    = (char *)bytes + slice_of(piece)->at;
+    piece->buf.memtype = UMX_MEMTYPE_HOST;
 }
 
 static void
@@ -344,15 +340,30 @@ recv_cancel(umx_request *req)
 {
     umi_channel *channel = umi_stream_of(req)->all.channel;
 
+    if (umi_stream_move(req, move_slice) == UMX_INPROGRESS) {
+        umi_assembly_defer(req);
+    } else if (umi_stream_of(req)->all.num_landing != 0) {
+        umi_request_detach(req);
+    }
     umi_assembly_cancel(req);
     end(req, UMX_ERR_CANCELED);
     advance(channel);
 }
 
+static void
+recv_cancel_complete(umx_request *req)
+{
+    if (req->status == UMX_OK) {
+        umi_stream_give_back(req);
+        req->status = UMX_ERR_CANCELED;
+        advance(umi_stream_of(req)->all.channel);
+    }
+}
+
 static const umi_request_ops recv_ops = {
-    .name   = "stream_recv",
-    .finish = recv_finish,
-    .cancel = recv_cancel,
+    .name            = "stream_recv",
+    .cancel          = recv_cancel,
+    .cancel_complete = recv_cancel_complete,
 };
 
 static void

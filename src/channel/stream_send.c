@@ -49,6 +49,15 @@ umi_split_send_on_done(umx_request *piece, umx_status status, void *arg)
     }
 }
 
+/* A piece that goes on without its request, which may be gone, is none of its
+ * any more. */
+static bool
+is_piece_of(const umx_request *piece, const umx_request *req)
+{
+    return piece->ops == &umi_channel_send_ops && piece->arg == req &&
+           !piece->is_detached;
+}
+
 /* True if none of the pieces has been posted. */
 static bool
 all_wait(const umx_request *req)
@@ -56,7 +65,7 @@ all_wait(const umx_request *req)
     unsigned count = 0;
 
     UMI_LIST_FOREACH(node, &umi_split_send_of(req)->channel->waiting) {
-        count += umi_request_at(node)->arg == req;
+        count += is_piece_of(umi_request_at(node), req);
     }
     return count == umi_split_send_of(req)->count;
 }
@@ -71,7 +80,7 @@ cancel_pieces(umx_request *req, umi_list *list, bool is_whole)
     UMI_LIST_FOREACH_SAFE(node, list) {
         umx_request *piece = umi_request_at(node);
 
-        if (piece->ops != &umi_channel_send_ops || piece->arg != req) {
+        if (!is_piece_of(piece, req)) {
             continue;
         }
         if (is_whole) {

@@ -26,15 +26,22 @@
 /* ---- memory --------------------------------------------------------------
  */
 
+bool
+umi_request_may_copy(const umx_request *req, size_t len)
+{
+    size_t limit = req->worker->context->config.cancel_bytes;
+
+    return req->is_abandoned ||
+           (len <= limit && req->worker->copied_bytes <= limit - len);
+}
+
 static umx_status
 new_copy(const umx_request *req, size_t len, umi_spare **copy_p)
 {
     umx_worker *worker = req->worker;
-    size_t      limit  = worker->context->config.cancel_bytes;
-    umi_spare *copy;
+    umi_spare  *copy;
 
-    if (!req->is_abandoned &&
-        (len > limit || worker->copied_bytes > limit - len)) {
+    if (!umi_request_may_copy(req, len)) {
         return UMX_INPROGRESS;
     }
     copy = malloc(sizeof(*copy) + len);
@@ -117,6 +124,7 @@ void
 umi_request_detach(umx_request *req)
 {
     req->is_detached = true;
+    req->on_lost     = NULL; /* it is of the user's part */
     umi_node_init(&req->detached_node);
     umi_request_drop_buffer(req);
     umi_list_append(&req->worker->detached, &req->detached_node);
@@ -155,6 +163,17 @@ umi_requests_report_detached(umx_worker *worker)
             node = worker->detached.next; /* `on_done` may detach others */
         }
     }
+}
+
+bool
+umi_requests_have_deferred(const umi_list *list)
+{
+    UMI_LIST_FOREACH(node, list) {
+        if (umi_container_of(node, umx_request, node)->is_deferred) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- the operation's part ------------------------------------------------

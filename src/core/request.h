@@ -149,6 +149,9 @@ void umi_request_complete(umx_request *req, umx_status status);
 /* ---- detach.c: an operation that goes on without the user's memory --------
  */
 
+/* True if `len` bytes more may be copied for a cancelled `req`. */
+bool umi_request_may_copy(const umx_request *req, size_t len);
+
 /* Give `req` memory of the library's instead of the user's: `size` bytes, of
  * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself, or
  * config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
@@ -162,6 +165,9 @@ bool umi_request_void(umx_request *req);
  * with UMX_ERR_CANCELED in the next (P) call. The operation's own part goes on
  * until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
+
+/* True if an operation on `list` is cancelled, and its buffer still lent. */
+bool umi_requests_have_deferred(const umi_list *list);
 
 /* Report the ends of detached requests: all, or in the progress thread the
  * library's own. */

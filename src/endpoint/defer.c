@@ -32,7 +32,8 @@ is_one_deferred(const umi_list *list, const umi_ep_base *ep)
 static bool
 has_deferred(const umx_ep *ep)
 {
-    return is_one_deferred(&ep->base.inflight, &ep->base) ||
+    return umi_requests_have_deferred(&ep->base.inflight) ||
+           ep->hooks->has_deferred(ep) ||
            is_one_deferred(&umi_endpoint_worker(ep)->inflight, &ep->base);
 }
 

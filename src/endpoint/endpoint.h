@@ -93,6 +93,7 @@ typedef struct umi_endpoint_hooks {
     /* Tell whether there are sends that are not posted, or anything else that a
      * close waits for. */
     bool (*has_waiting)(const umx_ep *ep);
+    bool (*has_deferred)(const umx_ep *ep); /* cancelled ones among them */
     bool (*is_busy)(const umx_ep *ep);
     uint64_t (*unsent_bytes)(const umx_ep *ep);
     /* Add what waits to be read, and to be sent. */

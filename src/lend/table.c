@@ -155,6 +155,19 @@ compare(const reading *first, const reading *again)
                UMI_LEND_ENDED;
 }
 
+/* Look at the slot behind bytes that could not be read: memory that is not lent
+ * any more may be gone. */
+static umi_lend_reading
+compare_unread(const umi_lend_source *source, uint32_t slot,
+               const reading *first, reading *again)
+{
+    if (!read_slot(source, slot, again) ||
+        memcmp(again, first, sizeof(*again)) == 0) {
+        return UMI_LEND_UNREADABLE;
+    }
+    return compare(first, again);
+}
+
 /* Read all bytes, and after them the slot, into `again`. UMI_LEND_READ: the loan
  * has not ended; but its address may be another one. */
 static umi_lend_reading
@@ -175,9 +188,7 @@ read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
             return compare(first, again);
         }
         if (n <= 0 || (uint64_t)n >= left) {
-            /* Memory that its owner has freed may be unreadable. */
-            return read_slot(source, slot, again) ? compare(first, again) :
-                                                    UMI_LEND_UNREADABLE;
+            return compare_unread(source, slot, first, again);
         }
         pos += n; /* the system reads only so much at a time */
         address += (uint64_t)n;
@@ -196,8 +207,11 @@ umi_lend_source_read(const umi_lend_source *source, const umi_lend_loan *loan,
         !read_slot(source, loan->slot, &again)) {
         return UMI_LEND_UNREADABLE;
     }
-    if (again.id != loan->id || again.len != loan->len) {
+    if (again.id != loan->id) {
         return UMI_LEND_ENDED;
+    }
+    if (again.len != loan->len) {
+        return UMI_LEND_UNREADABLE; /* the name is a lie */
     }
     for (int i = 0; i < MAX_READS; i++) {
         first  = again;

@@ -73,6 +73,7 @@ static const umi_endpoint_hooks ep_hooks = {
     .read_goodbye  = umi_channels_read_goodbye,
     .has_arrived   = umi_channels_have_arrived,
     .has_waiting   = umi_channels_have_waiting,
+    .has_deferred  = umi_channels_have_deferred,
     .is_busy       = umi_initiator_is_busy,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,

@@ -93,18 +93,25 @@ end_thing(umi_send_op *send_op)
     }
 }
 
+/* Give up the references to registrations. */
+static void
+drop_buffers(umi_send_op *send_op)
+{
+    for (size_t i = 0; i < send_op->num_buffers && send_op->has_buffers; i++) {
+        if (send_op->buffers[i].memh != NULL) {
+            umi_memh_put(send_op->buffers[i].memh);
+        }
+    }
+    send_op->has_buffers = false;
+}
+
 void
 umi_send_op_free(umi_send_op *send_op)
 {
     umx_message_sender *sender = send_op->sender;
 
     end_thing(send_op);
-
-    for (size_t i = 0; i < send_op->num_buffers && send_op->has_buffers; i++) {
-        if (send_op->buffers[i].memh != NULL) {
-            umi_memh_put(send_op->buffers[i].memh);
-        }
-    }
+    drop_buffers(send_op);
     umi_node_remove(&send_op->node);
     free(send_op);
     umi_sender_put(sender);
@@ -323,21 +330,53 @@ umi_send_op_withdraw(umi_send_op *send_op, umx_status status)
     }
 }
 
+/* Cancel what is posted. False: the buffers stay lent to some of it. */
+static bool
+cancel_legs(umi_send_op *send_op, bool is_abandoned)
+{
+    bool is_free = true;
+
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        umx_request *op     = send_op->destinations[i].op;
+        umx_status   status = UMX_OK;
+
+        if (op != NULL) {
+            status = is_abandoned ? umx_request_abandon(op) :
+                                    umx_request_cancel(op);
+        }
+        is_free = is_free && status == UMX_OK;
+    }
+    return is_free;
+}
+
+/* End the user's part of an operation whose legs go on without the buffers. */
+static void
+detach(umi_send_op *send_op)
+{
+    for (size_t i = 0; i < send_op->num_destinations; i++) {
+        if (send_op->statuses != NULL && send_op->destinations[i].ep != NULL) {
+            send_op->statuses[i] = UMX_ERR_CANCELED;
+        }
+    }
+    send_op->statuses = NULL;
+    drop_buffers(send_op);
+    umi_request_detach(send_op->req);
+}
+
 static void
 cancel(umx_request *req)
 {
     umi_send_op        *send_op = umi_message_op_of(req)->send_op;
     umx_message_sender *sender  = send_op->sender;
+    bool                is_free;
 
     sender->refs++;
     umi_send_op_withdraw(send_op, UMX_ERR_CANCELED);
-    for (size_t i = 0; i < send_op->num_destinations; i++) {
-        if (send_op->destinations[i].op != NULL) {
-            umx_request_cancel(send_op->destinations[i].op);
-        }
-    }
+    is_free = cancel_legs(send_op, req->is_abandoned);
     if (send_op->num_left == 0) {
         umi_send_op_finish(send_op);
+    } else if (is_free) {
+        detach(send_op);
     } else {
         check_lost(send_op);
     }

@@ -385,5 +385,5 @@ umx_request_wait(umx_request *req, uint64_t timeout_ns)
             return UMX_ERR_TIMED_OUT;
         }
     }
-    return req->status;
+    return umx_request_status(req);
 }

@@ -56,6 +56,7 @@ struct ucp_ep {
 /* The memory that an arrival's data pointer leads to. */
 typedef struct descriptor {
     bool    is_live;
+    bool    is_received; /* by an operation that is pending */
     size_t  len;
     uint8_t bytes[MAX_BYTES];
 } descriptor;
@@ -88,6 +89,9 @@ typedef struct request {
     ucp_am_recv_data_nbx_callback_t on_am_received;
     ucp_tag_recv_nbx_callback_t     on_tag_received;
     size_t                          len;
+    descriptor                     *desc; /* KIND_AM_RECV, pending */
+    const ucp_generic_dt_ops_t     *ops;  /* NULL: the memory is contiguous */
+    void                           *to;   /* the memory, or what `ops` needs */
 } request;
 
 fake_state fake;
@@ -442,6 +446,9 @@ ucp_worker_destroy(ucp_worker_h worker)
     }
     for (int i = 0; i < MAX_REQUESTS; i++) {
         if (requests[i].is_live && requests[i].worker == worker) {
+            if (requests[i].desc != NULL) {
+                GIVE(requests[i].desc);
+            }
             GIVE(&requests[i]);
         }
     }
@@ -509,12 +516,42 @@ step(void)
     }
 }
 
+/* Write the bytes of a message from `start` to `end`. */
+static void
+unpack(const request *req, size_t start, size_t end)
+{
+    const uint8_t *bytes = req->desc->bytes;
+
+    if (req->ops != NULL) {
+        (void)req->ops->unpack(req->to, start, bytes + start, end - start);
+    } else if (start != end) {
+        memcpy((char *)req->to + start, bytes + start, end - start);
+    }
+}
+
+/* Write the second half of the bytes of a message. */
+static void
+unpack_rest(request *req, ucs_status_t status)
+{
+    if (status == UCS_OK) {
+        unpack(req, req->desc->len / 2, req->desc->len);
+    }
+    if (req->ops != NULL) {
+        req->ops->finish(req->to);
+    }
+    GIVE(req->desc);
+    req->desc = NULL;
+}
+
 static void
 finish_request(request *req, ucs_status_t status)
 {
     ucp_tag_recv_info_t info = {.length = req->len};
 
     step();
+    if (req->desc != NULL) {
+        unpack_rest(req, status);
+    }
     req->is_over = true;
     req->status  = status;
     switch (req->kind) {
@@ -570,7 +607,7 @@ hand_over(ucp_worker_h worker, arrival *a)
     step();
     status = handler->cb(handler->arg, a->header, a->header_len, a->desc->bytes,
                          a->desc->len, &param);
-    if (status != UCS_INPROGRESS && a->desc->is_live) {
+    if (status != UCS_INPROGRESS && a->desc->is_live && !a->desc->is_received) {
         GIVE(a->desc);
     }
 }
@@ -832,10 +869,15 @@ ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header,
                 size_t header_length, const void *buffer, size_t count,
                 const ucp_request_param_t *param)
 {
-    ucs_status_ptr_t result = post(__func__, ep->worker, ep, param);
+    ucs_status_ptr_t result;
 
     (void)header;
     (void)header_length;
+    if (fake.is_pending &&
+        (param->op_attr_mask & UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
+        return UCS_STATUS_PTR(UCS_ERR_NO_RESOURCE);
+    }
+    result = post(__func__, ep->worker, ep, param);
     if (!UCS_PTR_IS_ERR(result)) {
         sent[id]++;
         last_sent_len = pack(last_sent, buffer, count, param);
@@ -858,20 +900,29 @@ ucs_status_ptr_t
 ucp_am_recv_data_nbx(ucp_worker_h worker, void *data_desc, void *buffer,
                      size_t count, const ucp_request_param_t *param)
 {
-    descriptor *desc = descriptor_of(data_desc);
-    request    *req;
+    request  own = {.desc = descriptor_of(data_desc), .to = buffer};
+    request *req;
 
     note_memh(param);
-    memcpy(buffer, desc->bytes, count);
-    GIVE(desc); /* in every case */
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        own.ops = (const void *)(uintptr_t)param->datatype;
+        own.to  = own.ops->start_unpack(NULL, buffer, count);
+    }
+    unpack(&own, 0, own.desc->len / 2);
     if (fake_fails(__func__)) {
+        unpack_rest(&own, fake.fail_status);
         return UCS_STATUS_PTR(fake.fail_status);
     }
     if (!fake.is_pending) {
+        unpack_rest(&own, UCS_OK);
         return NULL;
     }
-    req      = new_request(KIND_AM_RECV, worker, NULL, param);
-    req->len = count;
+    req                   = new_request(KIND_AM_RECV, worker, NULL, param);
+    req->len              = own.desc->len;
+    req->desc             = own.desc;
+    own.desc->is_received = true;
+    req->ops              = own.ops;
+    req->to               = own.to;
     return req;
 }
 

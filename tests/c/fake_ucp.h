@@ -21,7 +21,8 @@ typedef struct fake_state {
     int          error;       /* how a system call does: errno */
     bool         is_paused;   /* calls of the test itself do not count */
     const char  *failed;      /* name of the call that failed, or NULL */
-    bool         is_pending;  /* operations wait for progress */
+    bool         is_pending;  /* operations wait for progress, and so do the
+                                 second halves of messages that are received */
     bool         is_wedged;   /* operations stay pending, and arming is BUSY */
     unsigned     completions; /* of pending operations, so far */
     unsigned     fail_completion_at;

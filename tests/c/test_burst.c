@@ -36,11 +36,12 @@ static const char bytes[LARGE];
 static void
 say(burst *b, const umi_control *control)
 {
-    uint8_t data[UMI_CONTROL_MAX];
-    size_t  len = umi_control_encode(control, data);
+    uint64_t front[] = {b->ep->base.wire_id, 0};
+    uint8_t  data[UMI_CONTROL_MAX];
+    size_t   len = umi_control_encode(control, data);
 
-    fake_arrive(umx_ep_handle(b->ep), UMI_AM_CONTROL, &b->ep->base.wire_id,
-                sizeof(b->ep->base.wire_id), data, len, false);
+    fake_arrive(umx_ep_handle(b->ep), UMI_AM_CONTROL, front, sizeof(front),
+                data, len, false);
 }
 
 static void
@@ -687,17 +688,23 @@ give_kind(burst *b, unsigned kind, uint32_t seq, const void *data, size_t len,
 
 /* UCX keeps the bytes as long as it is wedged. */
 static void
-cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o)
+cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o,
+                     char *data)
 {
-    static char data[LARGE];
-
     o->status = recv(b, o, data);
     assert_int_equal(o->status, UMX_INPROGRESS);
     fake.is_pending = true;
     fake.is_wedged  = true;
     give_kind(b, kind, seq, bytes, LARGE, true);
     assert_false(op_is_done(o));
-    op_cancel(o->req);
+    assert_int_equal(umx_request_cancel(o->req), UMX_OK);
+    fill_pattern(data, LARGE, 7);
+}
+
+static bool
+has_requests(const burst *b)
+{
+    return b->worker->requests.in_use != 0;
 }
 
 /* A receive was cancelled while bytes landed, and UCX keeps them when the peer
@@ -705,32 +712,32 @@ cancel_while_landing(burst *b, recv_fn recv, unsigned kind, uint32_t seq, op *o)
 static void
 check_lost_after_cancel(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
 {
-    static char data[LARGE];
+    static char data[2][LARGE];
 
     int peer = accept(b->peer, NULL, NULL);
     op  first, next;
 
     assert_true(peer >= 0);
-    cancel_while_landing(b, recv, kind, seq, &first);
+    cancel_while_landing(b, recv, kind, seq, &first, data[0]);
     run(b);
-    assert_false(op_is_done(&first));
+    assert_true(op_is_done(&first));
+    assert_int_equal(first.status, UMX_ERR_CANCELED);
     close(peer);
     while (umx_ep_get_state(b->ep) == UMX_EP_OPEN) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
     next.req    = NULL;
-    next.status = recv(b, &next, data);
+    next.status = recv(b, &next, data[1]);
     while (next.status == UMX_INPROGRESS) {
         assert_true(umx_worker_wait(b->worker, 2 * SECOND_NS) == UMX_OK);
     }
     assert_int_equal(next.status, UMX_ERR_CONNECTION_RESET);
-    assert_false(op_is_done(&first));
     fake.is_wedged = false;
-    while (!op_is_done(&first)) {
+    while (has_requests(b)) {
         assert_true(umx_worker_wait(b->worker, SECOND_NS) == UMX_OK);
     }
-    assert_int_equal(first.status, UMX_ERR_CANCELED);
-    assert_int_equal(recv(b, &next, data), UMX_ERR_CONNECTION_RESET);
+    check_pattern(data[0], LARGE, 7);
+    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
     fake.is_pending = false;
 }
 
@@ -860,18 +867,20 @@ test_a_stream_that_has_come_is_had_before_the_end(void **state)
 static void
 check_returned_at_the_end(burst *b, recv_fn recv, unsigned kind, uint32_t seq)
 {
-    static char data[2][LARGE];
+    static char data[3][LARGE];
 
     op first, second, next;
 
-    cancel_while_landing(b, recv, kind, seq, &first);
-    second.status = recv(b, &second, data[0]);
+    cancel_while_landing(b, recv, kind, seq, &first, data[0]);
+    second.status = recv(b, &second, data[1]);
     assert_int_equal(second.status, UMX_INPROGRESS);
     fake.is_wedged = false;
     break_by_answer(b);
     assert_int_equal(first.status, UMX_ERR_CANCELED);
     assert_int_equal(second.status, UMX_OK);
-    assert_int_equal(recv(b, &next, data[1]), UMX_ERR_CONNECTION_RESET);
+    assert_memory_equal(data[1], bytes, LARGE);
+    check_pattern(data[0], LARGE, 7);
+    assert_int_equal(recv(b, &next, data[2]), UMX_ERR_CONNECTION_RESET);
     fake.is_pending = false;
 }
 

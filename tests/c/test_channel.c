@@ -867,32 +867,6 @@ test_cancel_of_a_landing_message_recv(void **state)
     free(out);
 }
 
-/* A posted send is UCX's until it is done with it; its message arrives. */
-static void
-test_cancel_of_a_posted_send_waits_for_ucx(void **state)
-{
-    pair *p   = *state;
-    char *out = malloc(MIB), *in = calloc(1, MIB);
-    op    send_op, recv_op;
-
-    assert_non_null(out);
-    assert_non_null(in);
-    pair_open(p);
-    fill_pattern(out, MIB, 2);
-    op_send(&send_op, p->client, 0, pair_tag(1), out, MIB);
-    assert_int_equal(send_op.status, UMX_INPROGRESS);
-    op_cancel(send_op.req);
-    pair_settle(p);
-    assert_int_equal(send_op.calls, 0);
-    op_recv(&recv_op, p->server, 0, pair_any, in, MIB);
-    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
-    check_pattern(in, MIB, 2);
-    (void)op_wait(p, &send_op);
-    assert_int_equal(send_op.calls, 1);
-    free(in);
-    free(out);
-}
-
 /* ---- sequence numbers ----------------------------------------------------
  */
 
@@ -1297,7 +1271,6 @@ main(void)
         PAIR_TEST(test_a_cancelled_claimant_passes_the_message_on),
         PAIR_TEST(test_a_claimant_can_be_too_small),
         PAIR_TEST(test_cancel_of_a_landing_message_recv),
-        PAIR_TEST(test_cancel_of_a_posted_send_waits_for_ucx),
         PAIR_TEST(test_sequence_numbers_wrap),
         PAIR_TEST(test_early_messages_wait_for_their_turn),
         PAIR_TEST_ONCE(test_a_message_that_comes_twice_breaks_the_connection),

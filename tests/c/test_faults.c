@@ -91,8 +91,10 @@ say(umx_ep *ep, const umi_control *control)
     size_t  len = umi_control_encode(control, bytes);
 
     if (ep != NULL) {
-        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, &ep->base.wire_id,
-                    sizeof(ep->base.wire_id), bytes, len, false);
+        uint64_t front[] = {ep->base.wire_id, 0};
+
+        fake_arrive(umx_ep_handle(ep), UMI_AM_CONTROL, front, sizeof(front),
+                    bytes, len, false);
     }
 }
 

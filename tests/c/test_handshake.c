@@ -154,7 +154,7 @@ test_another_wire_version_is_rejected(void **state)
     pair_where(p->client, &hello.u.hello.where);
     say(p->client, &hello);
     check_failed(p, UMX_ERR_VERSION);
-    assert_string_equal(umx_ep_reason(p->client), "wire version 2 is needed");
+    assert_string_equal(umx_ep_reason(p->client), "wire version 3 is needed");
     drop_client(p);
     check_server_forgets(p);
 }
@@ -305,16 +305,18 @@ test_garbage_drops_an_open_peer(void **state)
     static uint8_t bytes[UMI_CONTROL_MAX + 1];
 
     pair             *p       = *state;
-    const umi_control ping    = {.kind = UMI_PING};
-    umi_am_arrival    arrival = {.data = bytes, .len = 20};
+    const umi_control ping     = {.kind = UMI_PING};
+    uint64_t          front[2] = {0};
+    umi_am_arrival    arrival  = {.data = bytes, .len = 20};
 
     pair_listen(p);
     for (int i = 0; i < 3; i++) {
         pair_connect(p, 0);
         PAIR_UNTIL(p, p->server != NULL);
         run_until_decided(p);
-        arrival.header     = &p->server->base.wire_id;
-        arrival.header_len = sizeof(p->server->base.wire_id);
+        front[0]           = p->server->base.wire_id;
+        arrival.header     = front;
+        arrival.header_len = sizeof(front);
         arrival.len        = (i == 1) ? sizeof(bytes) : 20;
         if (i == 2) {
             for (int j = 0; j < 65; j++) {

@@ -382,20 +382,74 @@ test_it_goes_where_memory_has_gaps(void **state)
 }
 
 static void
-test_a_cancelled_send_is_lent_until_it_is_over(void **state)
+test_a_cancelled_send_is_withdrawn(void **state)
+{
+    pair         *p   = *state;
+    umx_match     any = pair_any;
+    umx_recv_info info;
+    op            send_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    assert_int_equal(umx_request_cancel(send_op.req), UMX_OK);
+    memset(out, 'x', SIZE);
+    assert_int_equal(op_wait(p, &send_op), UMX_ERR_CANCELED);
+    PAIR_UNTIL(p, umx_channel_probe(p->server, 0, &any, &info) ==
+                      UMX_ERR_NO_MESSAGE);
+    assert_int_equal(client_agreement(p)->table->num_free, UMI_LEND_SLOTS);
+}
+
+static op *cancelled; /* by cancel_it() */
+
+static void
+cancel_it(void)
+{
+    sys.before_bytes = NULL;
+    assert_int_equal(umx_request_cancel(cancelled->req), UMX_OK);
+    memset(out, 'x', SIZE);
+}
+
+/* Cancelled while it is read: the receive waits for the next message. */
+static void
+test_a_send_that_is_cancelled_while_it_is_read(void **state)
 {
     pair *p = *state;
     op    send_op, recv_op;
 
     open_lending_pair(p);
     lend(p, &send_op);
-    op_cancel(send_op.req);
     pair_settle(p);
-    assert_false(op_is_done(&send_op));
+    cancelled        = &send_op;
+    sys.before_bytes = cancel_it;
     op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(recv_op.status, UMX_INPROGRESS);
+    assert_int_equal(op_wait(p, &send_op), UMX_ERR_CANCELED);
+    pair_settle(p);
+    fill_pattern(out, SIZE, 2);
+    lend(p, &send_op);
     assert_int_equal(op_wait(p, &recv_op), UMX_OK);
-    check_pattern(in, SIZE, 1);
-    op_wait(p, &send_op);
+    check_pattern(in, SIZE, 2);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+}
+
+/* The endpoint ends instead of a WITHDRAW. */
+static void
+test_a_receive_of_an_ended_loan_fails_with_its_endpoint(void **state)
+{
+    pair *p = *state;
+    op    send_op, recv_op;
+
+    open_lending_pair(p);
+    lend(p, &send_op);
+    pair_settle(p);
+    cancelled        = &send_op;
+    sys.before_bytes = cancel_it;
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(recv_op.status, UMX_INPROGRESS);
+    umx_ep_abort(p->server);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &send_op), UMX_ERR_CANCELED);
 }
 
 /* ---- the ends of endpoints -----------------------------------------------
@@ -633,6 +687,24 @@ check_refused(pair *p)
     assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
 }
 
+/* A receive into `in` that finds its loan ended: it gets nothing, and waits for
+ * the lender to say why, or to go. */
+static void
+check_ended(pair *p)
+{
+    op recv_op;
+
+    memset(in, 'i', SIZE);
+    op_recv(&recv_op, p->server, 0, pair_any, in, SIZE);
+    assert_int_equal(recv_op.status, UMX_INPROGRESS);
+    for (size_t i = 0; i < SIZE; i++) {
+        assert_int_equal(in[i], 0);
+    }
+    umx_ep_abort(p->client);
+    assert_int_equal(op_wait(p, &recv_op), UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(umx_ep_error(p->server), UMX_ERR_CONNECTION_RESET);
+}
+
 /* ---- loans that are over -------------------------------------------------
  */
 
@@ -672,7 +744,7 @@ test_what_has_been_returned_is_not_read(void **state)
     feed_return(p);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
     memset(out, 'x', SIZE); /* the caller's again */
-    check_refused(p);
+    check_ended(p);
     assert_int_equal(sys.reads, 0);
 }
 
@@ -696,7 +768,7 @@ test_what_is_returned_while_it_is_read_is_wiped(void **state)
     lend(p, &send_op);
     pair_settle(p);
     sys.before_bytes = return_it_and_write;
-    check_refused(p);
+    check_ended(p);
     assert_int_equal(sys.reads, 1);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
 }
@@ -724,7 +796,7 @@ test_a_slot_that_is_used_again_is_not_the_loan(void **state)
     lend(p, &send_op);
     pair_settle(p);
     sys.before_bytes = return_it_and_lend_again;
-    check_refused(p);
+    check_ended(p);
     assert_int_equal(op_wait(p, &send_op), UMX_OK);
     assert_true(op_wait(p, &next_op) < 0);
 }
@@ -743,12 +815,14 @@ test_memory_with_gaps_gets_nothing_of_a_loan_that_is_over(void **state)
     open_lending_pair(p);
     assert_int_equal(umx_layout_init(&layout, 1, 2, dims, &buf.len), UMX_OK);
     buf.layout = &layout;
-    lend(p, &send_op);
+    op_send(&send_op, p->client, 0, pair_tag(1), out, buf.len);
     pair_settle(p);
     memset(in, 'i', SIZE);
     sys.before_bytes = return_it_and_write;
     recv_op.status   = umx_channel_recv(p->server, 0, &pair_any, &buf, &params,
                                         &recv_op.req, &recv_op.info);
+    assert_int_equal(recv_op.status, UMX_INPROGRESS);
+    umx_ep_abort(p->client);
     assert_true(op_wait(p, &recv_op) < 0);
     for (size_t i = 0; i < SIZE; i++) {
         assert_int_equal(in[i], 'i');
@@ -817,7 +891,7 @@ test_a_loan_that_is_not_in_the_table_is_not_read(void **state)
     name = (umi_lend_loan){.id  = client_agreement(p)->table->last_id,
                            .len = SIZE};
     feed_lent(p->server, name);
-    check_refused(p);
+    check_ended(p);
     assert_int_equal(sys.reads, 0);
 }
 
@@ -956,7 +1030,9 @@ main(void)
         TEST(test_it_is_given_back_without_memory),
         TEST(test_an_odd_address_is_no_loan),
         TEST(test_it_goes_where_memory_has_gaps),
-        TEST(test_a_cancelled_send_is_lent_until_it_is_over),
+        TEST(test_a_cancelled_send_is_withdrawn),
+        TEST(test_a_send_that_is_cancelled_while_it_is_read),
+        TEST(test_a_receive_of_an_ended_loan_fails_with_its_endpoint),
         TEST(test_nothing_is_read_once_the_lender_has_ended),
         TEST(test_a_close_waits_until_the_peer_has_read),
         TEST(test_a_close_ends_when_the_last_loan_is_read),

@@ -216,13 +216,20 @@ test_no_table_without_memory_or_random_bytes(void **state)
 /* ---- reading -------------------------------------------------------------
  */
 
+/* True if `copy` has what is lent. */
+static bool
+reads(const umi_lend_loan *name)
+{
+    return umi_lend_source_read(&source, name, copy) == UMI_LEND_READ;
+}
+
 static void
 test_what_is_lent_can_be_read(void **state)
 {
     (void)state;
     need_reading();
     lend();
-    assert_true(umi_lend_source_read(&source, &loan, copy));
+    assert_true(reads(&loan));
     assert_memory_equal(copy, lent, SIZE);
     umi_lend_table_remove(table, loan.slot);
 }
@@ -237,7 +244,7 @@ test_the_system_may_read_in_parts(void **state)
     for (int i = 0; i < SIZE; i++) {
         lent[i] = (char)(i * 7);
     }
-    assert_true(umi_lend_source_read(&source, &loan, copy));
+    assert_true(reads(&loan));
     assert_memory_equal(copy, lent, SIZE);
     umi_lend_table_remove(table, loan.slot);
 }
@@ -256,7 +263,7 @@ test_what_is_not_in_the_table_is_not_read(void **state)
     lies[2].slot ^= 1;
     lies[3].slot = UINT32_MAX;
     for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
-        assert_false(umi_lend_source_read(&source, &lies[i], copy));
+        assert_false(reads(&lies[i]));
         assert_int_equal(copy[0], 0);
     }
     umi_lend_table_remove(table, loan.slot);
@@ -270,9 +277,9 @@ test_what_was_lent_is_not_read(void **state)
     need_reading();
     lend();
     umi_lend_table_remove(table, loan.slot);
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     loan.id = 0;
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     assert_int_equal(copy[0], 0);
 }
 
@@ -288,11 +295,11 @@ test_a_slot_beyond_the_table_is_not_looked_at(void **state)
     atomic_store(&table->slots[4].address, (uintptr_t)lent);
     atomic_store(&table->slots[4].len, SIZE);
     sys.num_calls = 0;
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     assert_int_equal(sys.num_calls, 0);
     loan.slot   = 3;
     source.size = 0; /* of nobody */
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     assert_int_equal(sys.num_calls, 0);
 }
 
@@ -321,7 +328,7 @@ test_a_loan_that_ends_while_it_is_read_is_refused(void **state)
     need_reading();
     lend();
     sys.before_bytes = end_it;
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
 }
 
 static void
@@ -331,7 +338,7 @@ test_a_slot_that_is_used_again_while_it_is_read_is_refused(void **state)
     need_reading();
     lend();
     sys.before_bytes = end_it_and_lend_again;
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     umi_lend_table_remove(table, loan.slot);
 }
 
@@ -343,7 +350,7 @@ test_memory_that_is_gone_is_not_read(void **state)
     (void)state;
     need_reading();
     assert_true(umi_lend_table_add(table, nowhere, SIZE, lent, &loan));
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     umi_lend_table_remove(table, loan.slot);
 }
 
@@ -355,7 +362,7 @@ test_a_process_that_is_gone_cannot_be_read(void **state)
     lend();
     source.pid = -1;
     assert_false(umi_lend_source_is_readable(&source));
-    assert_false(umi_lend_source_read(&source, &loan, copy));
+    assert_false(reads(&loan));
     umi_lend_table_remove(table, loan.slot);
 }
 
@@ -441,7 +448,7 @@ test_what_is_read_is_whole_or_refused(void **state)
     while (num_read + num_refused < ROUNDS || num_read == 0 ||
            num_refused == 0) {
         hear(&name, &value, false);
-        if (!umi_lend_source_read(&source, &name, copy)) {
+        if (!reads(&name)) {
             num_refused++;
             continue;
         }

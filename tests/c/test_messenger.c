@@ -725,6 +725,92 @@ test_cancelling_withdraws_what_is_posted(void **state)
     sink_close(&s);
 }
 
+/* A message to three endpoints is cancelled, and its buffers are used for
+ * something else: each of the receivers gets it whole, or never. */
+static void
+cancel_message_to_all(pair *p, trio *t, unsigned steps)
+{
+    static const size_t lens[] = {300 * KIB, 20 * KIB, 1024 * KIB};
+
+    umx_message_sender *sender = open_sender(p, 0);
+    out                 m, after;
+
+    for (int i = 0; i < 3; i++) {
+        sink_init(&t->sinks[i]);
+        sink_open_as(&t->sinks[i], t->servers[i], false);
+    }
+    out_make(&m, 0, lens, 3);
+    assert_int_equal(out_post(&m, sender, 0, t->clients, 3), UMX_INPROGRESS);
+    for (unsigned i = 0; i < steps; i++) {
+        (void)umx_worker_poll(i % 2 ? p->client_worker : p->server_worker);
+    }
+    if (!op_is_done(&m.o)) {
+        assert_int_equal(umx_request_cancel(m.o.req), UMX_OK);
+        for (size_t i = 0; i < m.count; i++) {
+            memset(m.buffers[i].data, 0xdd, lens[i]);
+        }
+    }
+    out_make(&after, 1, lens, 1);
+    assert_int_equal(out_post(&after, sender, 1, t->clients, 3),
+                     UMX_INPROGRESS);
+    (void)op_wait(p, &m.o);
+    out_free(&m);
+    out_end(p, &after, UMX_OK);
+    for (int i = 0; i < 3; i++) {
+        sink *s = &t->sinks[i];
+
+        PAIR_UNTIL(p, s->count != 0 && s->numbers[s->count - 1] == 1);
+        sink_close(s);
+    }
+    assert_int_equal(stats_of(sender).bytes_pending, 0);
+    umx_message_sender_destroy(sender);
+}
+
+static void
+test_cancelled_message_to_several_endpoints(void **state)
+{
+    pair *p = *state;
+    trio *t = calloc(1, sizeof(*t));
+
+    assert_non_null(t);
+    trio_open(p, t);
+    for (int i = 0; i < 3; i++) {
+        sink_close(&t->sinks[i]);
+    }
+    for (unsigned steps = 0; steps < 100; steps += 1 + steps / 4) {
+        cancel_message_to_all(p, t, steps);
+    }
+    trio_close(t);
+    free(t);
+}
+
+static void
+test_cancelling_tells_the_statuses_in_the_call(void **state)
+{
+    static const size_t len = 1024 * KIB;
+
+    pair               *p = *state;
+    umx_message_sender *sender;
+    sink                s;
+    out                 m;
+
+    pair_open(p);
+    sender = open_sender(p, 0);
+    out_make(&m, 0, &len, 1);
+    assert_int_equal(out_post(&m, sender, 0, &p->client, 1), UMX_INPROGRESS);
+    assert_int_equal(umx_request_cancel(m.o.req), UMX_OK);
+    assert_int_equal(m.statuses[0], UMX_ERR_CANCELED);
+    m.statuses[0] = UMX_OK; /* it is the program's again */
+    memset(m.buffers[0].data, 0xdd, len);
+    assert_int_equal(op_wait(p, &m.o), UMX_ERR_CANCELED);
+    sink_open(&s, p->server);
+    sink_expect(p, &s, 0, 1);
+    assert_int_equal(m.statuses[0], UMX_OK);
+    out_free(&m);
+    umx_message_sender_destroy(sender);
+    sink_close(&s);
+}
+
 /* ---- ends ----------------------------------------------------------------
  */
 
@@ -1267,6 +1353,8 @@ main(void)
         PAIR_TEST(test_longer_than_the_bound_goes_alone),
         PAIR_TEST(test_cancelling_withdraws_what_waits),
         PAIR_TEST(test_cancelling_withdraws_what_is_posted),
+        PAIR_TEST(test_cancelled_message_to_several_endpoints),
+        PAIR_TEST(test_cancelling_tells_the_statuses_in_the_call),
         PAIR_TEST(test_destroyed_sender_sends_what_it_has),
         PAIR_TEST(test_closing_endpoint_hands_over_what_waits),
         PAIR_TEST(test_failing_endpoint_ends_what_waits),

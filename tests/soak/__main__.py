@@ -24,6 +24,7 @@ import kills
 import messages
 import pools
 import shuffles
+import topologies
 import waits
 from flat import Flat
 
@@ -41,6 +42,7 @@ _SUBJECTS = {
     "communicators": communicators.run,
     "shuffles": shuffles.run,
     "joins": joins.run,
+    "topologies": topologies.run,
 }
 
 # Processes that do the same.

@@ -9,7 +9,7 @@ from .utils import nvtx_annotate
 __all__ = ["nvtx_annotate"]
 
 # Programs of ucx-py use these after `import ucp`; they are imported then.
-_ON_DEMAND = ("arr", "exceptions", "ucx_api", "utils_test")
+_ON_DEMAND = ("arr", "exceptions", "topological_distance", "ucx_api", "utils_test")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -65,8 +65,8 @@ connect_told(RequestObject *req)
     request_settle(req, status);
 }
 
-static void
-connect_cancel(RequestObject *req)
+static bool
+connect_cancel(RequestObject *req, cancel_fn *cancel)
 {
     connect_tail *tail = TAIL_OF(req, connect_tail);
     umx_ep       *ep   = tail->ep;
@@ -77,6 +77,8 @@ connect_cancel(RequestObject *req)
         event_watch_endpoint(ep, NULL);
         umx_ep_destroy(ep);
     }
+    (void)cancel;
+    return true;
 }
 
 static PyObject *

@@ -191,19 +191,36 @@ recv_many_give_back(RequestObject *req)
     }
 }
 
+/* Release all buffers: libumx has no use for them any more. */
 static void
-many_cancel(RequestObject *req)
+release_holds(RequestObject *req)
 {
-    many *all = many_of(req);
+    many *all;
+
+    for (Py_ssize_t i = 0; (all = many_of(req)) != NULL && i < all->count;
+         i++) {
+        buffer_release(&all->items[i].hold);
+    }
+}
+
+static bool
+many_cancel(RequestObject *req, cancel_fn *cancel)
+{
+    many *all     = many_of(req);
+    bool  is_free = true;
 
     for (Py_ssize_t i = 0; all != NULL && i < all->count; i++) {
         if (all->items[i].op != NULL) {
-            umx_request_cancel(all->items[i].op);
+            is_free &= (cancel(all->items[i].op) == UMX_OK);
         }
     }
     if (req->type->give_back != NULL) {
         req->type->give_back(req); /* no item of its own waits for them now */
     }
+    if (is_free) {
+        release_holds(req);
+    }
+    return is_free;
 }
 
 /* ---- errors --------------------------------------------------------------

@@ -43,17 +43,19 @@ request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 PyDoc_STRVAR(cancel_doc,
              "cancel($self, msg=None)\n--\n\n"
-             "End the awaitable immediately; a task that awaits it gets\n"
-             "CancelledError with msg. Return False if the request is done.\n\n"
-             "The operation continues until UCX is done with the buffer. A\n"
-             "send that was not posted is withdrawn. A receive loses no\n"
-             "message: if the receive is complete but its result has not\n"
-             "been handed out, the message returns to its queue, and\n"
-             "cancel() returns True.");
+             "End the awaitable; a task that awaits it gets CancelledError\n"
+             "with msg. Return False if the request is done.\n\n"
+             "The buffer is the caller's again when the request is done(),\n"
+             "which it is when cancel() returns, with these exceptions: memory\n"
+             "of a device or that a network card reads, and copies beyond\n"
+             "Config.cancel_bytes. Then it is done when the operation is. A\n"
+             "send whose bytes the peer has not asked for is withdrawn: the\n"
+             "peer never receives it. Else the rest is sent from a copy. A\n"
+             "receive loses no message: the message returns to its queue, also\n"
+             "if it is complete and the result has not been handed out.");
 
-/* Keep the message of cancel(): None is that of a request that has none. */
-static int
-set_message(RequestObject *self, PyObject *message)
+int
+request_set_cancel_message(RequestObject *self, PyObject *message)
 {
     request_rare *rare;
 
@@ -81,10 +83,13 @@ request_cancel(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
         0) {
         return NULL;
     }
-    if (!request_abandon(self) && !request_give_message_back(self)) {
+    if (self->is_cancelling && self->state == REQUEST_PENDING) {
+        Py_RETURN_TRUE; /* the first message counts: anyio knows its own */
+    }
+    if (!request_begin_cancelling(self) && !request_give_message_back(self)) {
         Py_RETURN_FALSE;
     }
-    if (msg != NULL && set_message(self, msg) < 0) {
+    if (msg != NULL && request_set_cancel_message(self, msg) < 0) {
         return NULL;
     }
     Py_RETURN_TRUE;
@@ -445,7 +450,7 @@ set_cancel_message(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
         PyErr_SetString(PyExc_AttributeError, "cannot delete attribute");
         return -1;
     }
-    return set_message((RequestObject *)op, value);
+    return request_set_cancel_message((RequestObject *)op, value);
 }
 
 static PyObject *
@@ -551,9 +556,9 @@ static PyMemberDef request_members[] = {
 
 PyDoc_STRVAR(request_doc,
              "One operation; awaitable, and a future of asyncio.\n\n"
-             "The operation has started when the request is made. Cancelling\n"
-             "ends the await and not the operation: the buffer is referenced\n"
-             "until UCX is done with it.");
+             "The operation has started when the request is made. When an\n"
+             "await of it has ended, by a result, an exception or a\n"
+             "cancellation, the library neither reads nor writes its buffer.");
 
 static PyType_Slot request_slots[] = {
     {Py_tp_doc, (void *)request_doc},

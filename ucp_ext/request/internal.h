@@ -84,6 +84,9 @@ void request_settle_told(RequestObject *req);
 
 void request_post_now(RequestObject *req);
 
+/* Post a receive once more: its message was withdrawn while its bytes came. */
+void request_post_again(RequestObject *req);
+
 /* Have the loop do in its next turn what is due after posting. */
 void request_drain_soon(RequestObject *req);
 
@@ -116,14 +119,29 @@ PySendResult request_hand_out(RequestObject *self, PyObject **out);
  * a failure is not reported, as its waiter has another reason to end. */
 void request_undo(RequestObject *self);
 
-void request_cancel_operation(RequestObject *self);
+/* Cancel the operation for somebody who cannot wait: where libumx cannot give the
+ * buffer back, the connection ends. */
+void request_cancel_at_once(RequestObject *self);
+
+/* Cancel the operation as another thread has asked. */
+void request_cancel_told(RequestObject *self);
 
 /* End the awaitable and cancel its operation. False if it is settled. */
 bool request_abandon(RequestObject *self);
 
+/* request_abandon() that may wait: the awaitable is `is_cancelling` then, and
+ * ends as cancelled once its buffer is free. */
+bool request_begin_cancelling(RequestObject *self);
+
 /* Return the message of a complete receive to its queue. False if it was handed
  * out, or there is none. */
 bool request_give_message_back(RequestObject *self);
+
+/* ---- future.c ---- */
+
+/* Keep the message of cancel(): None is that of a request that has none. -1 with
+ * an exception. */
+int request_set_cancel_message(RequestObject *self, PyObject *message);
 
 /* ---- step.c ---- */
 

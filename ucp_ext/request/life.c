@@ -17,7 +17,13 @@
  * handed out cancel() undoes a receive, also one that is complete.
  *
  * The awaitable and the operation have separate lives. cancel() and throw() end
- * the awaitable at once; the operation goes on in libumx. libumx has no
+ * the awaitable at once, and libumx gives the buffer back in the call; what is
+ * left of the operation goes on in libumx. Where libumx cannot give the buffer
+ * back, the awaitable ends when the operation does: it is `is_cancelling` until
+ * then. close(), and throw() of anything but CancelledError, cannot wait: where
+ * no copy helps, the connection ends.
+ *
+ * libumx has no
  * reference to the awaitable: one that the program drops is deallocated, which
  * withdraws a receive, and what the operation needs of it, buffer and endpoint,
  * stays as its record until libumx is done with that. A receive whose message
@@ -90,6 +96,8 @@ request_new(WorkerObject *worker, EndpointObject *endpoint, const op_type *type)
     req->is_held       = false;
     req->can_unrecv    = false;
     req->is_making     = false;
+    req->is_cancelling = false;
+    req->is_again      = false;
     req->has_odd_end   = 0;
     req->channel       = 0;
     req->info.length   = 0;
@@ -362,7 +370,7 @@ withdraw(RequestObject *self)
     self->state      = REQUEST_CANCELLED;
     self->is_settled = true;
     if (worker_is_mine(self->worker)) {
-        request_cancel_operation(self);
+        request_cancel_at_once(self);
     } else {
         self->is_withdrawn = true; /* request_settle_told() does it */
         Py_INCREF(self);

@@ -48,6 +48,22 @@ request_post_now(RequestObject *req)
 }
 
 void
+request_post_again(RequestObject *req)
+{
+    req->is_again = false;
+    req->is_told  = false;
+    Py_CLEAR(req->result);
+    request_release_buffers(req);
+    if (req->type->clear != NULL) {
+        req->type->clear(req);
+    }
+    if (req->state == REQUEST_PENDING) { /* still, after code of the program */
+        request_post_now(req);
+    }
+    request_drain_soon(req);
+}
+
+void
 request_fetched(RequestObject *req, umx_message *message, umx_status status)
 {
     req->message = message;

@@ -41,6 +41,9 @@ enum {
     OP_PART      = 1 << 21  /* part of a whole that tells of its end itself */
 };
 
+/* umx_request_cancel(), or umx_request_abandon(). */
+typedef umx_status cancel_fn(umx_request *op);
+
 /* The type of an operation: what a request calls to carry it out. Functions
  * that an operation does not need are NULL. */
 typedef struct op_type {
@@ -57,8 +60,9 @@ typedef struct op_type {
                      size_t capacity, char *text, size_t size);
     /* Return the received bytes to the queue that they came from. */
     umx_status (*unrecv)(RequestObject *req);
-    /* Cancel the num_pending operations that libumx has beside req->op. */
-    void (*cancel)(RequestObject *req);
+    /* Cancel the num_pending operations that libumx has beside req->op, each by
+     * `cancel_one`. False: the buffer of one of them stays lent. */
+    bool (*cancel)(RequestObject *req, cancel_fn *cancel_one);
     /* Act on what libumx has told of them. */
     void (*told)(RequestObject *req);
     /* Have they received what nobody has seen? Then give it back. */
@@ -126,6 +130,9 @@ struct RequestObject {
     bool          is_held : 1;    /* by a reference of its own, for callbacks */
     bool          can_unrecv : 1; /* the message may go back to its queue */
     bool          is_making : 1;  /* its result, which may run an allocator */
+    bool          is_cancelling : 1; /* ends as cancelled, when the buffer is
+                                        free */
+    bool          is_again : 1;   /* its message was withdrawn: post it again */
     uint16_t      channel;        /* or the id of active messages */
     umx_status    status;
     uint32_t      num_pending; /* operations in libumx beside `op` */
@@ -206,7 +213,7 @@ request_has_second_step(const RequestObject *req, umx_status status)
     unsigned flags = req->type->flags;
 
     if ((flags & (OP_FETCH | OP_LOOK)) == 0 || status != UMX_OK ||
-        req->state != REQUEST_PENDING || req->message == NULL ||
+        req->state != REQUEST_PENDING || req->is_cancelling || req->message == NULL ||
         req->result != NULL) {
         return false;
     }

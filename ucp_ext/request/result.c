@@ -2,6 +2,7 @@
 /* result.c: a result: handed out, or given back to where it came from. */
 #include "request/internal.h"
 
+#include "types/endpoint.h"
 #include "types/message.h"
 #include "worker/worker.h"
 
@@ -139,26 +140,65 @@ request_undo(RequestObject *self)
     worker_schedule_drain(worker); /* another receive may have got it */
 }
 
-void
-request_cancel_operation(RequestObject *self)
+/* Release what was lent: libumx has no use for it any more. */
+static void
+release_lent(RequestObject *self)
 {
+    Py_INCREF(self); /* code of an exporter may run in this */
+    request_release_buffers(self);
+    Py_DECREF(self);
+}
+
+/* Cancel the operation in libumx. False: its buffer stays lent until it ends. */
+static bool
+cancel_operation(RequestObject *self, cancel_fn *cancel)
+{
+    bool is_free = true;
+
     if (self->is_deferred) {
-        request_release_buffers(self);
+        release_lent(self);
         request_forget(self);
-        return;
+        return true;
     }
     if (self->worker->umx == NULL || !worker_is_mine(self->worker)) {
-        return; /* it completes by itself; the buffer stays held */
+        return true; /* it completes by itself; the buffer stays held */
     }
     if (self->op != NULL) {
-        umx_request_cancel(self->op);
+        is_free = cancel(self->op) == UMX_OK;
     } else if (self->type->cancel != NULL) {
-        self->type->cancel(self);
+        is_free = self->type->cancel(self, cancel);
     }
     if (self->op == NULL) {
         request_return_message(self); /* of what has a second step */
     }
+    if (is_free && !self->can_unrecv) {
+        release_lent(self);
+    }
     worker_schedule_drain(self->worker);
+    return is_free;
+}
+
+void
+request_cancel_at_once(RequestObject *self)
+{
+    if (!cancel_operation(self, umx_request_abandon) &&
+        self->endpoint != NULL && self->endpoint->umx != NULL) {
+        umx_ep_abort(self->endpoint->umx);
+    }
+}
+
+/* Note that the awaitable has ended. */
+static void
+end_awaitable(RequestObject *self)
+{
+    self->state       = REQUEST_CANCELLED;
+    self->is_settled  = true;
+    self->is_deferred = false;
+    if (request_has_callbacks(self)) {
+        request_hold(self);
+    }
+    request_link_wake(self);
+    worker_after_call(self->worker);
 }
 
 bool
@@ -168,20 +208,72 @@ request_abandon(RequestObject *self)
         return false;
     }
     if (request_low_level(self) != NULL) {
-        request_cancel_operation(
-            self); /* its callback tells when the buffer is free */
+        /* its callback tells when the buffer is free */
+        (void)cancel_operation(self, umx_request_cancel);
         return true;
     }
-    self->state      = REQUEST_CANCELLED;
-    self->is_settled = true;
     Py_INCREF(self);
-    request_cancel_operation(self);
-    self->is_deferred = false;
-    if (request_has_callbacks(self)) {
-        request_hold(self);
+    self->state      = REQUEST_CANCELLED; /* for code that runs in this */
+    self->is_settled = true;
+    request_cancel_at_once(self);
+    end_awaitable(self);
+    Py_DECREF(self);
+    return true;
+}
+
+void
+request_cancel_told(RequestObject *self)
+{
+    if (!self->is_cancelling) {
+        request_cancel_at_once(self);
+    } else if (cancel_operation(self, umx_request_cancel) &&
+               self->state == REQUEST_PENDING) {
+        end_awaitable(self);
     }
-    request_link_wake(self);
-    worker_after_call(self->worker);
+}
+
+/* Have the owner's thread cancel the operation. False: it cannot. */
+static bool
+cancel_elsewhere(RequestObject *self)
+{
+    if (!request_is_in_flight(self) || worker_is_forked(self->worker)) {
+        return false;
+    }
+    if (self->is_withdrawn) {
+        return true;
+    }
+    self->is_withdrawn = true; /* request_settle_told() does it */
+    Py_INCREF(self);
+    if (!event_submit_request(self->worker, self)) {
+        self->is_withdrawn = false;
+        Py_DECREF(self);
+        return false;
+    }
+    return true;
+}
+
+bool
+request_begin_cancelling(RequestObject *self)
+{
+    bool is_free;
+
+    if (self->state != REQUEST_PENDING || request_low_level(self) != NULL) {
+        return request_abandon(self);
+    }
+    if (self->is_cancelling) {
+        return true;
+    }
+    self->is_cancelling = true;
+    if (!worker_is_mine(self->worker) && cancel_elsewhere(self)) {
+        return true;
+    }
+    Py_INCREF(self);
+    is_free = cancel_operation(self, umx_request_cancel);
+    if (is_free && self->state == REQUEST_PENDING) {
+        end_awaitable(self);
+    } else {
+        worker_after_call(self->worker);
+    }
     Py_DECREF(self);
     return true;
 }

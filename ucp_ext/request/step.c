@@ -172,16 +172,25 @@ step_pending(RequestObject *self, PyObject **out)
     return request_hand_out(self, out);
 }
 
+/* Note that the task has come back from a bare yield. */
+static void
+end_wait(RequestObject *self)
+{
+    if (self->is_waiting) {
+        self->is_waiting = false;
+        if (worker_is_mine(self->worker)) {
+            worker_begin_part(self->worker);
+        }
+    }
+}
+
 static inline PySendResult
 request_step(RequestObject *self, PyObject **out)
 {
     WorkerObject *worker = self->worker;
 
     if (UNLIKELY(self->is_waiting)) {
-        self->is_waiting = false;
-        if (worker_is_mine(worker)) {
-            worker_begin_part(worker);
-        }
+        end_wait(self);
     }
     if (UNLIKELY(!self->is_settled)) {
         return step_pending(self, out);
@@ -302,19 +311,59 @@ raise_thrown(PyObject *type, PyObject *value, PyObject *traceback)
 
 const char request_throw_doc[] =
     "throw($self, type, value=None, traceback=None, /)\n--\n\n"
-    "End the awaitable with an exception. The operation goes on; a\n"
-    "message received but not handed out returns to its queue.";
+    "End the awaitable with an exception; a message received but not\n"
+    "handed out returns to its queue. CancelledError is raised once the\n"
+    "buffer is free: see cancel().";
+
+/* Is that CancelledError, or its class? */
+static bool
+is_cancelled_error(RequestObject *self, PyObject *type)
+{
+    PyObject *cancelled = self->worker->st->cancelled_error;
+
+    return PyExceptionInstance_Check(type) ?
+               PyObject_TypeCheck(type, (PyTypeObject *)cancelled) :
+               type == cancelled;
+}
+
+/* Begin to end a pending await by CancelledError. True: it ends later, and
+ * yields until then. */
+static bool
+begin_throw(RequestObject *self, PyObject *type)
+{
+    PyObject *args, *message;
+
+    if (self->state != REQUEST_PENDING || self->worker->loop == NULL ||
+        !is_cancelled_error(self, type) || !request_begin_cancelling(self) ||
+        self->state != REQUEST_PENDING || !self->is_cancelling) {
+        return false;
+    }
+    if (PyExceptionInstance_Check(type)) {
+        args    = ((PyBaseExceptionObject *)type)->args;
+        message = (PyTuple_GET_SIZE(args) != 0) ? PyTuple_GET_ITEM(args, 0) :
+                                                  Py_None;
+        if (request_set_cancel_message(self, message) < 0) {
+            PyErr_Clear();
+        }
+    }
+    return true;
+}
 
 PyObject *
 request_throw(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     RequestObject *self = (RequestObject *)op;
+    PyObject      *out;
 
     if (nargs < 1 || nargs > 3) {
         PyErr_Format(PyExc_TypeError,
                      "throw() takes 1 to 3 arguments but %zd were given",
                      nargs);
         return NULL;
+    }
+    if (begin_throw(self, args[0])) {
+        end_wait(self);
+        return (yield_itself(self, &out) == PYGEN_NEXT) ? out : NULL;
     }
     /* A task's wake-up takes our exception from result() and throws it in. */
     if (self->rare != NULL && args[0] == self->rare->exception) {

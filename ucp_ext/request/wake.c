@@ -169,7 +169,7 @@ release_told(RequestObject *req)
     if (UNLIKELY(req->is_landed)) {
         req->is_landed = false;
         if (req->worker->umx != NULL && request_is_a(req, OP_UNRECV_LATE) &&
-            request_holds_bytes(req)) {
+            request_holds_bytes(req) && req->hold.owner != NULL) {
             request_unrecv(req); /* the cancellation came too late for libumx */
         }
         request_return_message(req);
@@ -204,8 +204,8 @@ request_settle_told(RequestObject *req)
 {
     if (UNLIKELY(req->is_withdrawn)) {
         req->is_withdrawn = false;
-        request_cancel_operation(req);
-        Py_DECREF(req); /* the reference of withdraw() */
+        request_cancel_told(req);
+        Py_DECREF(req); /* the reference of who asked for it */
     }
     if (UNLIKELY(req->is_returning)) {
         req->is_returning = false;
@@ -214,7 +214,10 @@ request_settle_told(RequestObject *req)
         }
         Py_DECREF(req); /* the reference of return_unseen() */
     }
-    if (req->type->told != NULL && req->num_pending != 0 && req->is_told) {
+    if (UNLIKELY(req->is_again)) {
+        request_post_again(req);
+    } else if (req->type->told != NULL && req->num_pending != 0 &&
+               req->is_told) {
         req->type->told(req);
     } else if (request_has_second_step(req, UMX_OK)) {
         request_begin_second_step(req);
@@ -260,6 +263,10 @@ void
 request_settle(RequestObject *req, umx_status status)
 {
     event_mark_done(req, status);
+    if (UNLIKELY(req->is_again)) {
+        request_post_again(req);
+        return;
+    }
     if (LIKELY(is_just_done(req))) {
         release_done(req);
         return;

@@ -108,6 +108,8 @@ raise_option_error(mod_state *st, umx_status status,
     X(heartbeat_ns)       \
     X(keepalive_ns)       \
     X(goodbye_bytes)      \
+    X(cancel_bytes)       \
+    X(cancel_timeout_ns)  \
     X(rma_ucx)            \
     X(frames_copy_max)    \
     X(frames_alone_min)   \
