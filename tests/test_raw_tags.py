@@ -210,6 +210,72 @@ async def test_a_large_receive_cancelled_while_it_lands_is_kept(
     await peer.result(sent)
 
 
+POISON = 0xEE
+
+
+async def is_cancelled(request, turns):
+    """Whether it was cancelled after so many turns of the loop."""
+
+    async def wait():
+        await request
+
+    task = asyncio.create_task(wait())
+    for _ in range(turns + 1):  # in the first one it begins to wait
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("size", [100, 30_000, 200_000, 8 << 20])
+async def test_a_cancelled_send_arrives_as_it_was(transport, connect_peer, size, sync):
+    peer, ep = await connect_peer()
+    worker = ucp.current_worker()
+    echo = peer.begin(
+        "worker = ucp.current_worker()\n"
+        "for _ in range(12):\n"
+        f"    data = np.empty({size}, 'u1')\n"
+        "    await worker.recv(data, 1)\n"
+        "    await worker.send(ep, data, 2)\n"
+    )
+    for turns in range(12):
+        data = pattern(size)
+        await is_cancelled(worker.send(ep, data, 1, sync=sync), turns)
+        data[:] = POISON
+        back = np.zeros(size, "u1")
+        await worker.recv(back, 2)
+        np.testing.assert_array_equal(back, pattern(size))
+    await peer.result(echo)
+
+
+@pytest.mark.parametrize("size", [100, 30_000, 200_000, 8 << 20])
+async def test_a_cancelled_receive_leaves_its_buffer(transport, connect_peer, size):
+    peer, ep = await connect_peer()
+    worker = ucp.current_worker()
+    sends = peer.begin(
+        "worker = ucp.current_worker()\n"
+        "for number in range(12):\n"
+        "    await worker.recv(bytearray(1), 2)\n"
+        f"    await ep.send(np.full({size}, number, 'u1'), tag=1, force_tag=True)\n"
+    )
+    for number in range(12):
+        given_up = []
+        await worker.send(ep, b"x", 2)
+        for turns in range(number):
+            data = np.zeros(size, "u1")
+            if not await is_cancelled(worker.recv(data, 1), turns):
+                break
+            data[:] = POISON
+            given_up.append(data)
+        else:
+            data = np.zeros(size, "u1")
+            await worker.recv(data, 1)
+        assert (data == number).all()
+        assert all((other == POISON).all() for other in given_up)
+    await peer.result(sends)
+
+
 async def test_a_message_that_is_dropped_goes_to_who_waits(transport):
     async with connected_pair() as (client, server):
         worker = server.worker

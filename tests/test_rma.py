@@ -458,11 +458,25 @@ class TestRemote:
         assert await peer.do("bool((np.frombuffer(memory, 'u1') == 7).all())")
 
 
+async def is_cancelled(request, turns):
+    """Whether it was cancelled after so many turns of the loop."""
+
+    async def wait():
+        await request
+
+    task = asyncio.create_task(wait())
+    for _ in range(turns + 1):  # in the first one it begins to wait
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
 @pytest.mark.usefixtures("transport")
 class TestCancelAndDeath:
     """Operations that the owner executes, and does not."""
 
-    async def test_a_cancelled_put_keeps_its_buffer(self, connect_memory):
+    async def test_a_cancelled_put_gives_its_buffer_back(self, connect_memory):
         peer, remote = await connect_memory(register(8 * MIB))
         peer.stop()
         out = np.full(8 * MIB, 7, "u1")
@@ -472,12 +486,38 @@ class TestCancelAndDeath:
         put.cancel()
         with pytest.raises(asyncio.CancelledError):
             await put
+        out[:] = 9
         del out, put
         gc.collect()
-        assert gone() is not None
+        await ucp.testing.until(lambda: gone() is None)
         peer.resume()
         await remote.fetch_add(0, 0)
-        await ucp.testing.until(lambda: gone() is None)
+        assert await peer.do("np.frombuffer(memory, 'u1').max() in (0, 7)")
+
+    @pytest.mark.parametrize("size", [100, 30_000, 200_000, 8 * MIB])
+    async def test_a_cancelled_put_is_done_whole_or_not_at_all(
+        self, connect_memory, size
+    ):
+        _peer, remote = await connect_memory(register(8 * MIB))
+        for turns in range(8):
+            out = np.full(size, turns + 1, "u1")
+            await is_cancelled(remote.put(out), turns)
+            out[:] = 99
+            await remote.endpoint.flush()
+            seen = np.zeros(size, "u1")
+            await remote.get(seen)
+            assert seen[0] <= turns + 1
+            assert (seen == seen[0]).all()
+
+    @pytest.mark.parametrize("size", [100, 30_000, 200_000, 8 * MIB])
+    async def test_a_cancelled_get_leaves_its_buffer(self, connect_memory, size):
+        _peer, remote = await connect_memory(register(8 * MIB))
+        for turns in range(8):
+            back = np.ones(size, "u1")
+            expected = 99 if await is_cancelled(remote.get(back), turns) else 0
+            back[:] = expected
+            await remote.endpoint.flush()
+            assert (back == expected).all()
 
     async def test_a_cancelled_get_writes_nothing_later(self, connect_memory):
         peer, remote = await connect_memory(register(64))

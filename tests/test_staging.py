@@ -228,15 +228,17 @@ def test_a_cancelled_send_is_sent_whole_or_not_at_all(stage_all):
             assert seen[:-1] == sorted(set(seen[:-1]))
             return
         for n in range(40):
-            first = asyncio.create_task(queue.send(np.full(100_000, 2 * n, "i4"), 1))
-            queued = asyncio.create_task(
-                queue.send(np.full(100_000, 2 * n + 1, "i4"), 1)
+            arrays = [np.full(100_000, 2 * n + i, "i4") for i in range(2)]
+            first, queued = (
+                asyncio.create_task(queue.send(array, 1)) for array in arrays
             )
             for _ in range(n):
                 await asyncio.sleep(0)
             queued.cancel()
             first.cancel()
             await asyncio.gather(first, queued, return_exceptions=True)
+            for array in arrays:
+                array[:] = np.arange(100_000)  # it is the caller's again
         await queue.send(np.full(100_000, -1, "i4"), 1)
 
     queue_world(2, main, stage_all=stage_all)

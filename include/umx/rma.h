@@ -20,6 +20,10 @@
  * whose request is done can be seen by everybody. Operations that are under way
  * at the same time are in no order, but for umx_ep_fence() and
  * umx_rma_put_signal().
+ *
+ * Cancelled, an operation that was sent is executed all the same, and flushes and
+ * fences count it: a put takes effect with the bytes that it had, or not at all.
+ * UCX's own put and get are deferred until their bytes have moved.
  */
 #ifndef UMX_RMA_H
 #define UMX_RMA_H

@@ -42,7 +42,8 @@ umx_tag_send_sync(umx_ep *ep, uint64_t tag, const umx_buffer *buf,
  * UMX_ERR_MESSAGE_TRUNCATED and is consumed. `ep` may be NULL; otherwise the
  * receive fails when that endpoint does, which may be connecting still. Called
  * after an end that was not ours it receives what has come, else it fails.
- * Cancelled, it takes no message, or puts the one that has landed back.
+ * Cancelled, it takes no message. One that lands, or has landed, is back in its
+ * place: receives and probes that could match it wait until all of it is there.
  *
  * @param[out] info  written on UMX_OK and UMX_ERR_MESSAGE_TRUNCATED
  */

@@ -125,10 +125,10 @@ struct umx_worker {
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
     bool         has_old_engines;
-    bool         is_ending; /* being destroyed */
-    bool         is_ended;  /* destroyed: only its memory is left */
+    bool         is_ending;    /* being destroyed */
+    bool         is_ended;     /* destroyed: only its memory is left */
     bool         has_hardware; /* a link of it has or had: link.h */
-    umi_guard   *guard;     /* NULL: there is no progress thread */
+    umi_guard   *guard;        /* NULL: there is no progress thread */
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */
     uint64_t     turn_end;   /* 0: the owner has no turns */
@@ -175,7 +175,7 @@ struct umx_worker {
     umi_timer               queue_timer;
     unsigned                num_memory_holds;
     size_t                  copied_bytes; /* in copies of cancelled requests */
-    umi_list                stuck;    /* over, and in UCX's hands still */
+    umi_list                stuck;        /* over, and in UCX's hands still */
     umi_list                inflight; /* receives of its own in UCX's hands */
     umi_list                waiting;  /* requests: hooks->on_arrivals() */
     struct umi_tags        *tags;     /* of the rooms above, like these: */

@@ -170,8 +170,7 @@ umi_am_recv(umx_request *req, void *desc, size_t len)
     }
     umi_post_params(&params, req);
     params.cb.recv_am = on_received;
-    data              = umi_post_memory(req, &params, &count,
-                                        req->ep->link->has_hardware);
+    data = umi_post_memory(req, &params, &count, req->ep->link->has_hardware);
     if (!req->is_movable) {
         count = len;
     }

@@ -42,8 +42,8 @@ umi_post_params(ucp_request_param_t *params, umx_request *req)
 /* ---- memory --------------------------------------------------------------
  */
 
-/* True if UCX gets the memory by a datatype: the memory is not contiguous, or it
- * is the host's, and no hardware could read it by itself. */
+/* True if UCX gets the memory by a datatype: the memory is not contiguous, or
+ * it is the host's, and no hardware could read it by itself. */
 static inline bool
 umi_post_is_movable(const umx_request *req, bool has_hardware)
 {
@@ -88,8 +88,8 @@ typedef ucs_status_ptr_t (*umi_post_send_fn)(umx_request *req, const void *data,
                                              const ucp_request_param_t *params,
                                              const void                *arg);
 
-/* Send few bytes: from where they are, or from a copy if UCX cannot send them at
- * once. */
+/* Send few bytes: from where they are, or from a copy if UCX cannot send them
+ * at once. */
 static inline __attribute__((always_inline)) ucs_status_ptr_t
 umi_post_short(umx_request *req, ucp_request_param_t *params,
                umi_post_send_fn send, const void *arg)

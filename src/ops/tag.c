@@ -206,8 +206,7 @@ umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
         }
         if ((op->is_behind ||
              (op->is_awaited &&
-              (found == NULL ||
-               (int32_t)(op->order - found->info.seq) < 0))) &&
+              (found == NULL || (int32_t)(op->order - found->info.seq) < 0))) &&
             overlaps(req, tag, mask)) {
             return true;
         }
@@ -261,8 +260,7 @@ hold_others(umx_request *req)
         umi_tag_op  *op    = umi_tag_op_of(other);
 
         next = node->next;
-        if (umi_tag_is_open(other) &&
-            overlaps(req, op->tag, op->mask)) {
+        if (umi_tag_is_open(other) && overlaps(req, op->tag, op->mask)) {
             op->is_moving = true;
             ucp_request_cancel(op->engine->ucp, op->handle);
         }
@@ -346,7 +344,8 @@ cancel_complete(umx_request *req)
         return;
     }
     if (give_back(req) != UMX_OK) {
-        umi_log(UMI_LOG_WARN, "out of memory: a message of %zu bytes with the "
+        umi_log(UMI_LOG_WARN,
+                "out of memory: a message of %zu bytes with the "
                 "tag %#llx is lost, whose receive was cancelled",
                 req->info.length, (unsigned long long)req->info.tag);
     }
@@ -522,9 +521,8 @@ post_recv(umx_request *req)
     /* UCX 1.13 tells tag and length to the callback only. */
     params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     params.cb.recv = on_received;
-    result         = ucp_tag_recv_nbx(engine->ucp, data, count,
-                                      umi_tag_op_of(req)->tag,
-                                      umi_tag_op_of(req)->mask, &params);
+    result = ucp_tag_recv_nbx(engine->ucp, data, count, umi_tag_op_of(req)->tag,
+                              umi_tag_op_of(req)->mask, &params);
     umi_memory_leave(&req->buf);
     return umi_tag_post_result(req, engine, result);
 }
@@ -608,9 +606,9 @@ umx_tag_recv(umx_worker *worker, umx_ep *ep, uint64_t tag, uint64_t mask,
         return umx_tag_recv_locked(worker, ep, tag, mask, buf, params, req_p,
                                    info);
     }
-    umi_ep_base     *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
-    umx_status       status = check_recv(worker, base, tag, mask, buf);
-    umx_request     *req;
+    umi_ep_base *base   = (ep != NULL) ? umi_ep_base_of(ep) : NULL;
+    umx_status   status = check_recv(worker, base, tag, mask, buf);
+    umx_request *req;
 
     if (status != UMX_OK) {
         return status;

@@ -48,8 +48,8 @@ typedef struct umi_tag_op {
     umx_tag_message *kept;    /* is_awaited: what its message will be */
     uint32_t         order;   /* umi_tags.seq when it was posted */
     bool             is_sync;
-    bool             is_moving;  /* UCX is to give it back, to be posted again */
-    bool             is_probed;  /* of a message that was taken before */
+    bool             is_moving; /* UCX is to give it back, to be posted again */
+    bool             is_probed; /* of a message that was taken before */
     bool             is_awaited; /* cancelled, and its message lands */
     bool             is_behind;  /* it waits for such, on worker->inflight */
 } umi_tag_op;
@@ -63,8 +63,9 @@ umx_status umi_tag_check_buffer(const umx_worker *worker,
 /* The first on umi_tags.returned that matches; NULL: none. */
 umx_tag_message *umi_tag_find(umx_worker *worker, uint64_t tag, uint64_t mask);
 
-/* True if a receive of these tags that is posted now, or `self`, must wait for a
- * message that lands. `found` is the first of umi_tags.returned for it, or NULL.
+/* True if a receive of these tags that is posted now, or `self`, must wait for
+ * a message that lands. `found` is the first of umi_tags.returned for it, or
+ * NULL.
  */
 bool umi_tag_must_wait(const umx_worker *worker, uint64_t tag, uint64_t mask,
                        const umx_tag_message *found, const umx_request *self);
@@ -75,7 +76,8 @@ void umi_tag_doubt(umx_worker *worker);
 /* A new receive, which has its buffer. */
 void umi_tag_init_recv(umx_request *req, uint64_t tag, uint64_t mask);
 
-/* Make the message that `worker` keeps of a receive; NULL when out of memory. */
+/* Make the message that `worker` keeps of a receive; NULL when out of memory.
+ */
 umx_tag_message *umi_tag_message_new(umx_worker *worker, size_t len);
 
 /* Free a message, which may be on a list. */
@@ -119,8 +121,8 @@ void umi_tag_init(umx_worker *worker, umi_tags *tags);
 void umi_tag_look(umx_worker *worker);
 void umi_tag_abort(umx_worker *worker);
 
-/* True if a message that comes may be given to the receive: nobody has cancelled
- * it, and it is in UCX's hands without a message that is known. */
+/* True if a message that comes may be given to the receive: nobody has
+ * cancelled it, and it is in UCX's hands without a message that is known. */
 static inline bool
 umi_tag_is_open(const umx_request *req)
 {

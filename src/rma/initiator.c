@@ -170,8 +170,8 @@ part_new(umx_request *req)
     return p;
 }
 
-/* The owner lets the bytes land in its memory: once they are announced they must
- * come, also if the operation is cancelled. */
+/* The owner lets the bytes land in its memory: once they are announced they
+ * must come, also if the operation is cancelled. */
 static void
 send_part(part *p)
 {
@@ -243,8 +243,8 @@ carries_fence(const part *p)
            !(p->request.flags & UMI_RMA_SIGNAL);
 }
 
-/* Withdraw a part that UCX has not got yet. A signal comes behind its put: it is
- * withdrawn, too, if the put is. */
+/* Withdraw a part that UCX has not got yet. A signal comes behind its put: it
+ * is withdrawn, too, if the put is. */
 static bool
 withdraw(part *p)
 {
@@ -301,8 +301,8 @@ give_back_buffer(part *p)
            cancel_half(p, p->receiving);
 }
 
-/* Let a part go on, or end, without the user's memory. False: it has that still.
- * `p` may be gone. */
+/* Let a part go on, or end, without the user's memory. False: it has that
+ * still. `p` may be gone. */
 static bool
 cancel_part(part *p)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair memory */
 /* What cancelling an operation on memory leaves behind. The caller's buffer is
- * written over in the moment in which it is the caller's again, after no turn of
- * the two workers, after one, two, three, five, ..., until there is nothing left
- * to cancel. */
+ * written over in the moment in which it is the caller's again, after no turn
+ * of the two workers, after one, two, three, five, ..., until there is nothing
+ * left to cancel. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -306,8 +306,8 @@ test_a_cancelled_get_by_a_loan_writes_nothing(void **state)
 static void
 test_a_get_that_is_complete_writes_nothing(void **state)
 {
-    pair    *p    = *state;
-    char    *mem  = malloc(LEN), *mine = malloc(LEN);
+    pair    *p   = *state;
+    char    *mem = malloc(LEN), *mine = malloc(LEN);
     unsigned next = 0;
     memory   m;
     op       o;
@@ -367,7 +367,7 @@ test_a_cancelled_atomic_writes_no_result(void **state)
 static void
 test_a_copy_beyond_the_limit_is_deferred(void **state)
 {
-    pair  *p = *state;
+    pair  *p   = *state;
     char  *mem = calloc(1, LEN), *mine = malloc(LEN);
     memory m;
     op     o;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* link: pair */
-/* What cancelling a message with UCX's tags leaves behind: the buffer is written
- * over in the moment in which it is the caller's again. Each test is a sweep: it
- * cancels after no turn of the two workers, after one, two, three, five, ...,
- * until there is nothing left to cancel. */
+/* What cancelling a message with UCX's tags leaves behind: the buffer is
+ * written over in the moment in which it is the caller's again. Each test is a
+ * sweep: it cancels after no turn of the two workers, after one, two, three,
+ * five, ..., until there is nothing left to cancel. */
 #include "pair.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum {
     POISON = 0xee
 };
 
-static const size_t sizes[] = {8, 256, 3000, 30000, 200000, 8 * MIB};
+static const size_t sizes[] = {8, 256, 3000, 30000, 200000, 2 * MIB};
 
 /* The turns before a cancel: 0, 1, 2, 3, 5, ... */
 typedef struct sweep {
@@ -26,8 +26,8 @@ typedef struct sweep {
     bool     is_over;
 } sweep;
 
-#define SWEEP(s)                                             \
-    for (sweep s = {.next = 1}; !(s).is_over;                \
+#define SWEEP(s)                              \
+    for (sweep s = {.next = 1}; !(s).is_over; \
          (s).next += (s).turns, (s).turns = (s).next - (s).turns)
 
 static void
@@ -140,7 +140,8 @@ sweep_send(pair *p, send_fn send, size_t len, bool is_expected)
     memories m = make_memories(len);
     unsigned n = 0;
 
-    SWEEP(s) {
+    SWEEP(s)
+    {
         op send_op, recv_op;
 
         fill_pattern(m.out, len, s.turns);
@@ -202,8 +203,8 @@ test_a_send_that_waits_for_the_connection_is_not_sent(void **state)
 /* ---- receives ------------------------------------------------------------
  */
 
-/* `m->next` has got a message: the first one; or the second, if UCX had given it
- * that before. Receive the other. */
+/* `m->next` has got a message: the first one; or the second, if UCX had given
+ * it that before. Receive the other. */
 static void
 check_both(pair *p, memories *m, size_t got, size_t len, unsigned seed)
 {
@@ -224,7 +225,8 @@ sweep_recv(pair *p, size_t len, uint64_t mask, bool is_posted)
     char     other[SHORT];
     unsigned n = 0;
 
-    SWEEP(s) {
+    SWEEP(s)
+    {
         op sends[2], recv, next;
 
         fill_pattern(m.out, len, s.turns);
@@ -320,10 +322,10 @@ take(pair *p, umx_tag_message **message_p)
     umx_status    status = UMX_ERR_NO_MESSAGE;
     umx_recv_info info;
 
-    PAIR_UNTIL(p, umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info) ==
-                      UMX_OK);
-    status = umx_tag_recv_message(p->server_worker, 1, UINT64_MAX, &params, &req,
-                                  message_p);
+    PAIR_UNTIL(p,
+               umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info) == UMX_OK);
+    status = umx_tag_recv_message(p->server_worker, 1, UINT64_MAX, &params,
+                                  &req, message_p);
     assert_int_equal(status, UMX_OK);
 }
 
@@ -332,7 +334,8 @@ sweep_taken(pair *p, size_t len)
 {
     memories m = make_memories(len);
 
-    SWEEP(s) {
+    SWEEP(s)
+    {
         op               send, recv;
         umx_op_params    params = op_params(&recv);
         umx_buffer       buffer = umx_host_buffer(m.in, len);
@@ -388,8 +391,8 @@ test_a_probe_waits_for_what_lands(void **state)
     memset(m.in, POISON, 8 * MIB);
     assert_int_equal(umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info),
                      UMX_ERR_NO_MESSAGE);
-    PAIR_UNTIL(p, umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info) ==
-                      UMX_OK);
+    PAIR_UNTIL(p,
+               umx_tag_probe(p->server_worker, 1, UINT64_MAX, &info) == UMX_OK);
     assert_int_equal(info.length, 8 * MIB);
     check_next(p, m.next, 8 * MIB, 3);
     check_poison(m.in, 8 * MIB);

@@ -198,7 +198,7 @@ arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
     _Alignas(umi_header) uint8_t bytes[FAKE_HEADER_MAX] = {0};
     umi_header                  *header                 = (umi_header *)bytes;
     uint64_t front[] = {ep->base.wire_id, 0}; /* acknowledges nothing */
-    size_t size = (len > 1) ? umi_header_size(data[1]) : sizeof(*header);
+    size_t   size    = (len > 1) ? umi_header_size(data[1]) : sizeof(*header);
 
     size = (len < size) ? len : size;
 
