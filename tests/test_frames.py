@@ -239,13 +239,25 @@ async def test_buffers_are_held_until_they_are_sent():
     async with connected_pair() as (left, right):
         sending = left.send_frames([buffer, buffer])
         del buffer
-        sending.cancel()
-        del sending
         gc.collect()
         assert alive() is not None
         _, frames = await right.recv_frames()
         assert [len(frame) for frame in frames] == [1 << 20] * 2
-        await until(lambda: alive() is None)
+        await sending
+        assert alive() is None
+
+
+async def test_buffers_of_a_cancelled_send_are_not_held():
+    buffer = np.zeros(1 << 20, dtype=np.uint8)
+    alive = weakref.ref(buffer)
+    async with connected_pair() as (left, right):
+        sending = left.send_frames([buffer, buffer])
+        del buffer
+        sending.cancel()
+        gc.collect()
+        assert alive() is None
+        _, frames = await right.recv_frames()
+        assert [len(frame) for frame in frames] == [1 << 20] * 2
 
 
 # ---- cancelling ----
