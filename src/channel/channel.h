@@ -87,13 +87,13 @@ typedef struct umi_channel {
     umi_list               posted;
     umi_list               unexpected;
     umi_list               parked;
-    umi_list            taken;  /* in the user's hands, bytes may be missing */
+    umi_list            taken; /* in the user's hands, bytes may be missing */
     umi_list            withdrawn;   /* see withdraw.c */
     umi_list            ended_loans; /* receives that found their loan ended */
     uint32_t            num_recvs;   /* that were posted; wraps */
-    uint64_t            cut_at; /* see cut.c */
-    struct umi_am_user *user;   /* an AM id's handler, or NULL */
-    umi_node            user_node; /* user->channels */
+    uint64_t            cut_at;      /* see cut.c */
+    struct umi_am_user *user;        /* an AM id's handler, or NULL */
+    umi_node            user_node;   /* user->channels */
     /* Streams and frames: */
     unsigned num_returning; /* cancelled receives into which bytes land */
     /* Frames: */
@@ -126,8 +126,8 @@ typedef struct umi_channels {
     umi_endpoint_counts tx_limit; /* what the peer allows of them */
     umi_endpoint_counts rx_read;
     umi_endpoint_counts rx_granted;
-    umi_endpoint_counts rx_kept;   /* not read yet */
-    unsigned            num_descs; /* kept eager descriptors of UCX */
+    umi_endpoint_counts rx_kept;       /* not read yet */
+    unsigned            num_descs;     /* kept eager descriptors of UCX */
     unsigned            num_withdrawn; /* WITHDRAWs not acted on */
 } umi_channels;
 

@@ -10,7 +10,7 @@
  * they fit into its buffer. */
 enum {
     UMI_MATCH_WANT_MESSAGE = 1u << 16, /* the message, not its bytes */
-    UMI_MATCH_OF_MESSAGE   = 1u << 17  /* the bytes of a message that was taken */
+    UMI_MATCH_OF_MESSAGE = 1u << 17 /* the bytes of a message that was taken */
 };
 
 static inline bool

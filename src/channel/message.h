@@ -72,15 +72,15 @@ struct umx_message {
     struct umi_channel *channel; /* NULL for a control message */
     umx_recv_info       info;
     umi_storage         storage;
-    bool                is_taken;    /* in the user's hands */
-    bool                is_to_fetch; /* and its bytes are with the sender */
+    bool                is_taken;     /* in the user's hands */
+    bool                is_to_fetch;  /* and its bytes are with the sender */
     bool                is_withdrawn; /* by its sender, after it was taken */
-    uint8_t             inline_used; /* of `bytes`, by the header */
+    uint8_t             inline_used;  /* of `bytes`, by the header */
     umi_charge          charge;
     uint32_t            header_len;
     void               *header; /* the user's; in `bytes`, or of malloc */
     void               *data;
-    struct umi_spare *copy;   /* COPY: what `data` is in */
+    struct umi_spare   *copy;   /* COPY: what `data` is in */
     size_t              read;   /* of a stream: bytes that receives have got */
     struct umi_frames  *frames; /* a head that is taken: decoded; or NULL */
     umx_request        *lander;

@@ -162,9 +162,8 @@ umx_message_recv(umx_message **message_p, const umx_buffer *buf,
         *message_p = NULL;
         return recv_at_hand(channel, message, buf);
     }
-    req = umi_channel_new_recv(channel, &any,
-                               UMX_MATCH_ANY | UMI_MATCH_OF_MESSAGE, buf,
-                               params);
+    req = umi_channel_new_recv(
+        channel, &any, UMX_MATCH_ANY | UMI_MATCH_OF_MESSAGE, buf, params);
     if (req == NULL) {
         return UMX_ERR_NO_MEMORY;
     }

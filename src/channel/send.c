@@ -90,9 +90,8 @@ post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
-    umi_send_of(req)->is_loan = is_rndv &&
-                                umi_lend_may_send(req, len,
-                                                  umi_send_of(req)->is_lent);
+    umi_send_of(req)->is_loan =
+        is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent);
     return umi_send_of(req)->is_loan ?
                umi_lend_send(req, header, len) :
                umi_am_send(req, UMI_AM_DATA, header, len, is_rndv);
@@ -422,8 +421,7 @@ withdraw(umx_request *req)
     umi_channel *channel = umi_send_of(req)->channel;
     umi_control  control = {.kind = UMI_WITHDRAW};
 
-    memcpy(&control.u.withdraw.seq,
-           header_of(req) + offsetof(umi_header, seq),
+    memcpy(&control.u.withdraw.seq, header_of(req) + offsetof(umi_header, seq),
            sizeof(control.u.withdraw.seq));
     control.u.withdraw.channel = channel->id;
     if (umi_send_of(req)->is_loan) {
@@ -435,10 +433,10 @@ withdraw(umx_request *req)
     umi_endpoint_send_control(channel->ep, &control);
 }
 
-/* True if the peer has asked for no byte of an announced message. A part of what
- * is sent as several messages, or as a stream, cannot be withdrawn by itself. On
- * several lanes the bytes that the peer has asked for meanwhile could overtake
- * the WITHDRAW. */
+/* True if the peer has asked for no byte of an announced message. A part of
+ * what is sent as several messages, or as a stream, cannot be withdrawn by
+ * itself. On several lanes the bytes that the peer has asked for meanwhile
+ * could overtake the WITHDRAW. */
 static bool
 may_withdraw(const umx_request *req)
 {
@@ -448,9 +446,8 @@ may_withdraw(const umx_request *req)
         channel->ops == &umi_stream_ops || channel->ep->base.handle == NULL) {
         return false;
     }
-    return umi_send_of(req)->is_loan ||
-           (req->is_movable && req->moved == 0 &&
-            req->ep->link->num_lanes <= 1);
+    return umi_send_of(req)->is_loan || (req->is_movable && req->moved == 0 &&
+                                         req->ep->link->num_lanes <= 1);
 }
 
 /* Go on with a copy of the bytes. */

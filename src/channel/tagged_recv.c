@@ -76,7 +76,8 @@ umi_channel_new_recv(umi_channel *channel, const umx_match *match,
 }
 
 umx_status
-umi_tagged_recv_later(umi_channel *channel, umx_message *message, umx_request *req)
+umi_tagged_recv_later(umi_channel *channel, umx_message *message,
+                      umx_request *req)
 {
     if (message->storage == UMI_STORAGE_LANDING) {
         message->claimant         = req;

@@ -20,8 +20,8 @@ struct umx_context {
     unsigned        generation; /* umi_fork_generation() at creation */
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
-    bool            has_rma; /* UCX's put and get may be used */
-    ucp_datatype_t  movable; /* datatype.h's */
+    bool            has_rma;    /* UCX's put and get may be used */
+    ucp_datatype_t  movable;    /* datatype.h's */
     bool            moves_cuda; /* UCX reads and writes device memory */
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;

@@ -48,7 +48,7 @@ typedef struct umi_link {
     bool        has_rdma;
     bool        has_hardware; /* a transport may read memory by itself */
     unsigned    num_lanes;    /* 0: not known */
-} umi_link; /* behind it: umi_worker_hooks.link_size */
+} umi_link;                   /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */
 typedef struct umi_peer_claim {

@@ -181,7 +181,8 @@ cancel(umx_request *req)
     }
     req->is_cancelled = true;
     if (req->status == UMX_INPROGRESS) {
-        if (req->ops->cancel != NULL && (is_first || (req->is_deferred && req->is_abandoned))) {
+        if (req->ops->cancel != NULL &&
+            (is_first || (req->is_deferred && req->is_abandoned))) {
             req->ops->cancel(req);
         }
     } else if (is_first && req->ops->cancel_complete != NULL) {

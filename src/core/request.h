@@ -53,20 +53,20 @@ typedef struct umi_spare {
 } umi_spare;
 
 struct umx_request {
-    umi_node               node;
-    umx_status             status;
-    bool                   is_done;       /* on_done has run, or may not */
-    bool                   is_kept;       /* released by the user */
-    bool                   is_cancelled;  /* umx_request_cancel() was called */
-    bool                   is_posted : 1; /* in UCX's hands */
-    bool                   is_internal : 1; /* `on_done` is of the library's */
-    bool                   is_lost : 1;     /* there for good, it seems */
-    bool is_movable : 1;  /* UCX has the memory through datatype.h */
-    bool is_detached : 1; /* the user's part ends: umi_request_detach() */
-    bool is_over : 1;     /* detached, and the operation's part has ended */
-    bool is_released : 1; /* detached, and the user has given it back */
-    bool is_void : 1;     /* nobody wants the bytes: UCX gets zeros */
-    bool is_deferred : 1; /* cancelled, and the buffer is not the user's yet */
+    umi_node   node;
+    umx_status status;
+    bool       is_done;         /* on_done has run, or may not */
+    bool       is_kept;         /* released by the user */
+    bool       is_cancelled;    /* umx_request_cancel() was called */
+    bool       is_posted : 1;   /* in UCX's hands */
+    bool       is_internal : 1; /* `on_done` is of the library's */
+    bool       is_lost : 1;     /* there for good, it seems */
+    bool       is_movable : 1;  /* UCX has the memory through datatype.h */
+    bool       is_detached : 1; /* the user's part ends: umi_request_detach() */
+    bool       is_over : 1; /* detached, and the operation's part has ended */
+    bool       is_released : 1; /* detached, and the user has given it back */
+    bool       is_void : 1;     /* nobody wants the bytes: UCX gets zeros */
+    bool is_deferred : 1;  /* cancelled, and the buffer is not the user's yet */
     bool is_abandoned : 1; /* umx_request_abandon(): no limit counts */
     umx_done_fn            on_done;
     umx_done_fn            on_lost; /* or NULL */
@@ -76,11 +76,11 @@ struct umx_request {
     struct umi_ep_base    *ep;     /* held; NULL for a worker's operations */
     umx_buffer             buf;    /* `memh` is held */
     struct umi_gather     *gather; /* the memory instead of buf.data, or NULL */
-    umi_spare *copy;   /* what `buf` or `gather` is in; or NULL */
-    void  *small; /* of worker->smalls: the bytes that UCX sends; or NULL */
+    umi_spare             *copy;   /* what `buf` or `gather` is in; or NULL */
+    void    *small; /* of worker->smalls: the bytes that UCX sends; or NULL */
     size_t   moved; /* is_movable: where the bytes end that UCX has moved */
     umi_node detached_node; /* worker->detached */
-    umx_recv_info          info;
+    umx_recv_info info;
     /* The operation's own: UMI_REQUEST_TAIL. UCX may read from here until the
      * operation completes. */
     _Alignas(8) unsigned char tail[UMI_REQUEST_TAIL_SIZE];
@@ -153,17 +153,17 @@ void umi_request_complete(umx_request *req, umx_status status);
 bool umi_request_may_copy(const umx_request *req, size_t len);
 
 /* Give `req` memory of the library's instead of the user's: `size` bytes, of
- * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself, or
- * config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
+ * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself,
+ * or config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
 umx_status umi_request_copy(umx_request *req, size_t size, size_t len);
 
 /* Nobody wants the bytes of `req` any more: UCX reads zeros from now on, and
  * what it writes goes nowhere. False: UCX has the memory itself. */
 bool umi_request_void(umx_request *req);
 
-/* End the user's part of `req`, which needs the buffer no longer: `on_done` runs
- * with UMX_ERR_CANCELED in the next (P) call. The operation's own part goes on
- * until it completes and `finish` has run. */
+/* End the user's part of `req`, which needs the buffer no longer: `on_done`
+ * runs with UMX_ERR_CANCELED in the next (P) call. The operation's own part
+ * goes on until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
 
 /* True if an operation on `list` is cancelled, and its buffer still lent. */

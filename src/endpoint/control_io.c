@@ -30,7 +30,7 @@ typedef struct control_bytes {
     umi_pool     *pool; /* that it is of; NULL: of malloc */
     control_front front;
     size_t        len;
-    uint8_t   data[];
+    uint8_t       data[];
 } control_bytes;
 
 /* A copy; NULL when out of memory. */
@@ -122,8 +122,8 @@ post_control(umx_ep *ep, const umi_control *control)
         free_bytes(bytes);
         return UMX_ERR_NO_MEMORY;
     }
-    req->ops = ops_of(ep, control);
-    req->buf = umx_host_buffer(bytes->data, len);
+    req->ops     = ops_of(ep, control);
+    req->buf     = umx_host_buffer(bytes->data, len);
     bytes->front = (control_front){.endpoint = ep->base.remote_id};
     status       = umi_am_send(req, UMI_AM_CONTROL, &bytes->front,
                                sizeof(bytes->front), false);
@@ -172,8 +172,8 @@ queue_control(umx_ep *ep, const umi_am_arrival *arrival)
 int
 umi_control_on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_control control;
-    const char *why;
+    umi_control   control;
+    const char   *why;
     control_front front = {0};
     umx_ep       *ep    = NULL;
 

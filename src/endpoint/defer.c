@@ -4,8 +4,8 @@
  *
  * Signs of life are what arrives, an answer over the socket, and on this host a
  * process that is neither stopped nor dead. A peer without any for
- * config.cancel_timeout_ns is given up. As in heartbeat.c, silence is counted in
- * quarters of that time. */
+ * config.cancel_timeout_ns is given up. As in heartbeat.c, silence is counted
+ * in quarters of that time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,8 +62,9 @@ is_running(const umx_ep *ep)
 static void
 give_up(umx_ep *ep)
 {
-    static const char reason[] = "the peer shows no sign of life, and a cancelled "
-                                 "operation waits for it";
+    static const char reason[] =
+        "the peer shows no sign of life, and a cancelled "
+        "operation waits for it";
 
     umi_log(UMI_LOG_WARN, "endpoint %llu: %s", (unsigned long long)ep->base.id,
             reason);

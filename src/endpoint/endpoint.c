@@ -227,8 +227,7 @@ umi_endpoint_cannot_land(umx_ep *ep, umx_status status)
 void
 umi_endpoint_cannot_copy(umx_ep *ep)
 {
-    umi_endpoint_protocol_error(ep,
-                                "out of memory for a cancelled operation");
+    umi_endpoint_protocol_error(ep, "out of memory for a cancelled operation");
 }
 
 static void

@@ -79,7 +79,8 @@ typedef struct umi_endpoint_hooks {
     /* Inside UCX's callbacks: a CREDIT, and that a GOODBYE has come. */
     void (*on_credit)(umx_ep *ep, const umi_control *credit);
     void (*on_goodbye)(umx_ep *ep);
-    /* Inside UCX's callbacks: a WITHDRAW; and what UMI_DUE_WITHDRAW asks for. */
+    /* Inside UCX's callbacks: a WITHDRAW; and what UMI_DUE_WITHDRAW asks for.
+     */
     void (*on_withdraw)(umx_ep *ep, const umi_control *withdraw);
     void (*withdraw)(umx_ep *ep);
 
@@ -134,7 +135,7 @@ struct umx_ep {
     unsigned        num_arrivals; /* over UCX; wraps */
     unsigned        num_heard;    /* heartbeat: what there was last time */
     unsigned        num_silent;   /* quarters without anything */
-    umi_timer       deferred;   /* until cancelled operations have ended */
+    umi_timer       deferred;     /* until cancelled operations have ended */
     unsigned        num_deferred_heard;
     unsigned        num_deferred_silent; /* quarters */
     umi_retire      retire;

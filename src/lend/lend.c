@@ -271,8 +271,8 @@ umi_lend_release(umx_worker *worker, void *desc)
 }
 
 /* Read what the peer of `link` lends; NULL: it is gone. What has been read of a
- * loan that was none is nobody's. UMX_ERR_WITHDRAWN: the loan has ended, and its
- * lender is there; UMX_ERR_CONNECTION_RESET. */
+ * loan that was none is nobody's. UMX_ERR_WITHDRAWN: the loan has ended, and
+ * its lender is there; UMX_ERR_CONNECTION_RESET. */
 static umx_status
 read_loan(const umi_link *link, const umi_lend_loan *loan, void *data)
 {

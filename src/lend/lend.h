@@ -12,8 +12,8 @@
  * finds the bytes by the table, reads them when the program receives them, and
  * says RETURN (note.h). No address comes in a message, and none of a loan
  * that has ended is read: what the receiver has read by then is wiped, and
- * umi_lend_read() gives UMX_ERR_WITHDRAWN. Whose memory the table is in is known
- * from the kernel (agree.h). A process never reads its own memory, and
+ * umi_lend_read() gives UMX_ERR_WITHDRAWN. Whose memory the table is in is
+ * known from the kernel (agree.h). A process never reads its own memory, and
  * there are no loans between peers without shared memory.
  *
  * A loan ends when it is returned or its endpoint ends. Thread: the worker's

@@ -168,8 +168,8 @@ compare_unread(const umi_lend_source *source, uint32_t slot,
     return compare(first, again);
 }
 
-/* Read all bytes, and after them the slot, into `again`. UMI_LEND_READ: the loan
- * has not ended; but its address may be another one. */
+/* Read all bytes, and after them the slot, into `again`. UMI_LEND_READ: the
+ * loan has not ended; but its address may be another one. */
 static umi_lend_reading
 read_bytes(const umi_lend_source *source, uint32_t slot, const reading *first,
            void *data, reading *again)

@@ -235,7 +235,7 @@ test_sends_that_ucx_has_queued_arrive_whole(void **state)
     };
     static char bytes[MAX][FEW];
     static op   ops[MAX];
-    pair       *p = *state;
+    pair       *p          = *state;
     int         num_queued = 0, num = 0;
 
     pair_open(p);
@@ -331,7 +331,7 @@ test_a_kept_request_is_released_before_its_operation_ends(void **state)
 static void
 test_a_landing_receive_gives_its_message_back(void **state)
 {
-    pair *p = *state;
+    pair *p     = *state;
     char *again = malloc(SIZE);
     op    o, first, second;
 

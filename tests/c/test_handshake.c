@@ -304,7 +304,7 @@ test_garbage_drops_an_open_peer(void **state)
 {
     static uint8_t bytes[UMI_CONTROL_MAX + 1];
 
-    pair             *p       = *state;
+    pair             *p        = *state;
     const umi_control ping     = {.kind = UMI_PING};
     uint64_t          front[2] = {0};
     umi_am_arrival    arrival  = {.data = bytes, .len = 20};

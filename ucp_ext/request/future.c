@@ -41,18 +41,19 @@ request_cancelled(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(((RequestObject *)op)->state == REQUEST_CANCELLED);
 }
 
-PyDoc_STRVAR(cancel_doc,
-             "cancel($self, msg=None)\n--\n\n"
-             "End the awaitable; a task that awaits it gets CancelledError\n"
-             "with msg. Return False if the request is done.\n\n"
-             "The buffer is the caller's again when the request is done(),\n"
-             "which it is when cancel() returns, with these exceptions: memory\n"
-             "of a device or that a network card reads, and copies beyond\n"
-             "Config.cancel_bytes. Then it is done when the operation is. A\n"
-             "send whose bytes the peer has not asked for is withdrawn: the\n"
-             "peer never receives it. Else the rest is sent from a copy. A\n"
-             "receive loses no message: the message returns to its queue, also\n"
-             "if it is complete and the result has not been handed out.");
+PyDoc_STRVAR(
+    cancel_doc,
+    "cancel($self, msg=None)\n--\n\n"
+    "End the awaitable; a task that awaits it gets CancelledError\n"
+    "with msg. Return False if the request is done.\n\n"
+    "The buffer is the caller's again when the request is done(),\n"
+    "which it is when cancel() returns, with these exceptions: memory\n"
+    "of a device or that a network card reads, and copies beyond\n"
+    "Config.cancel_bytes. Then it is done when the operation is. A\n"
+    "send whose bytes the peer has not asked for is withdrawn: the\n"
+    "peer never receives it. Else the rest is sent from a copy. A\n"
+    "receive loses no message: the message returns to its queue, also\n"
+    "if it is complete and the result has not been handed out.");
 
 int
 request_set_cancel_message(RequestObject *self, PyObject *message)

@@ -119,8 +119,8 @@ PySendResult request_hand_out(RequestObject *self, PyObject **out);
  * a failure is not reported, as its waiter has another reason to end. */
 void request_undo(RequestObject *self);
 
-/* Cancel the operation for somebody who cannot wait: where libumx cannot give the
- * buffer back, the connection ends. */
+/* Cancel the operation for somebody who cannot wait: where libumx cannot give
+ * the buffer back, the connection ends. */
 void request_cancel_at_once(RequestObject *self);
 
 /* Cancel the operation as another thread has asked. */
@@ -139,8 +139,8 @@ bool request_give_message_back(RequestObject *self);
 
 /* ---- future.c ---- */
 
-/* Keep the message of cancel(): None is that of a request that has none. -1 with
- * an exception. */
+/* Keep the message of cancel(): None is that of a request that has none. -1
+ * with an exception. */
 int request_set_cancel_message(RequestObject *self, PyObject *message);
 
 /* ---- step.c ---- */

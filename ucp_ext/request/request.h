@@ -116,24 +116,24 @@ struct RequestObject {
         };
     };
     bool is_settled : 1;
-    bool is_deferred : 1; /* made in another thread, not posted yet */
-    bool is_refused : 1;  /* deferred, and awaited in a foreign loop */
-    bool has_yielded : 1; /* itself, to a task */
-    bool is_blocking : 1; /* _asyncio_future_blocking */
-    bool is_taken : 1;    /* a task has reset that: it adds its wake-up
-                             next */
-    bool          has_listeners : 1; /* callbacks other than tasks' wake-ups */
-    bool          has_let_loop : 1;  /* a bare None was yielded for fairness */
-    bool          is_waiting : 1;    /* ... and has not come back yet */
-    bool          is_handed_out : 1;
-    bool          is_seen : 1;    /* the exception has been handed out */
-    bool          is_held : 1;    /* by a reference of its own, for callbacks */
-    bool          can_unrecv : 1; /* the message may go back to its queue */
-    bool          is_making : 1;  /* its result, which may run an allocator */
-    bool          is_cancelling : 1; /* ends as cancelled, when the buffer is
-                                        free */
-    bool          is_again : 1;   /* its message was withdrawn: post it again */
-    uint16_t      channel;        /* or the id of active messages */
+    bool is_deferred : 1;   /* made in another thread, not posted yet */
+    bool is_refused : 1;    /* deferred, and awaited in a foreign loop */
+    bool has_yielded : 1;   /* itself, to a task */
+    bool is_blocking : 1;   /* _asyncio_future_blocking */
+    bool is_taken : 1;      /* a task has reset that: it adds its wake-up
+                               next */
+    bool has_listeners : 1; /* callbacks other than tasks' wake-ups */
+    bool has_let_loop : 1;  /* a bare None was yielded for fairness */
+    bool is_waiting : 1;    /* ... and has not come back yet */
+    bool is_handed_out : 1;
+    bool is_seen : 1;           /* the exception has been handed out */
+    bool is_held : 1;           /* by a reference of its own, for callbacks */
+    bool can_unrecv : 1;        /* the message may go back to its queue */
+    bool is_making : 1;         /* its result, which may run an allocator */
+    bool is_cancelling : 1;     /* ends as cancelled, when the buffer is
+                                   free */
+    bool          is_again : 1; /* its message was withdrawn: post it again */
+    uint16_t      channel;      /* or the id of active messages */
     umx_status    status;
     uint32_t      num_pending; /* operations in libumx beside `op` */
     umx_recv_info info;
@@ -213,8 +213,8 @@ request_has_second_step(const RequestObject *req, umx_status status)
     unsigned flags = req->type->flags;
 
     if ((flags & (OP_FETCH | OP_LOOK)) == 0 || status != UMX_OK ||
-        req->state != REQUEST_PENDING || req->is_cancelling || req->message == NULL ||
-        req->result != NULL) {
+        req->state != REQUEST_PENDING || req->is_cancelling ||
+        req->message == NULL || req->result != NULL) {
         return false;
     }
     return (flags & OP_LOOK) != 0 || umx_message_data(req->message) == NULL;

@@ -149,7 +149,8 @@ release_lent(RequestObject *self)
     Py_DECREF(self);
 }
 
-/* Cancel the operation in libumx. False: its buffer stays lent until it ends. */
+/* Cancel the operation in libumx. False: its buffer stays lent until it ends.
+ */
 static bool
 cancel_operation(RequestObject *self, cancel_fn *cancel)
 {
