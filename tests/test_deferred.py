@@ -56,7 +56,7 @@ async def test_a_deferred_send_ends_when_its_peer_has_the_bytes(
     assert not sending.done()
     assert not sending.cancelled()
     peer.resume()
-    with pytest.raises(asyncio.CancelledError, match="^first$"):
+    with pytest.raises(asyncio.CancelledError, match=r"^first$"):
         await sending
     data[:] = 9
     assert sending.cancelled()
