@@ -414,8 +414,11 @@ is_for_nobody(umx_request *req)
     return req->is_posted && req->ep->handle == NULL && umi_request_void(req);
 }
 
-/* Tell the peer that an announced message is not to be had any more. */
-static void
+/* Tell the peer that an announced message is not to be had any more. False: its
+ * bytes must go on. The peer may have asked for them, and UCX have them in its
+ * queue before the WITHDRAW: then the peer receives them, or drops them. A loan
+ * that has ended is not read. */
+static bool
 withdraw(umx_request *req)
 {
     umi_channel *channel = umi_send_of(req)->channel;
@@ -426,11 +429,15 @@ withdraw(umx_request *req)
     control.u.withdraw.channel = channel->id;
     if (umi_send_of(req)->is_loan) {
         umi_lend_withdraw(req);
-    } else {
-        req->is_void = true;
-        umi_request_detach(req);
+        (void)umi_endpoint_send_control(channel->ep, &control);
+        return true;
     }
-    umi_endpoint_send_control(channel->ep, &control);
+    if (!umi_endpoint_send_control(channel->ep, &control)) {
+        return false;
+    }
+    req->is_void = true;
+    umi_request_detach(req);
+    return true;
 }
 
 /* True if the peer has asked for no byte of an announced message. A part of
@@ -477,9 +484,7 @@ send_cancel(umx_request *req)
         umi_request_complete(req, UMX_ERR_CANCELED);
     } else if (has_own_memory(req) || is_for_nobody(req)) {
         umi_request_detach(req);
-    } else if (may_withdraw(req)) {
-        withdraw(req);
-    } else {
+    } else if (!may_withdraw(req) || !withdraw(req)) {
         go_on_with_copy(req);
     }
 }

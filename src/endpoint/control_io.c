@@ -133,18 +133,19 @@ post_control(umx_ep *ep, const umi_control *control)
     return status;
 }
 
-void
+bool
 umi_endpoint_send_control(umx_ep *ep, const umi_control *control)
 {
     umx_status status;
 
     if (ep->base.handle == NULL) {
-        return;
+        return false;
     }
     status = post_control(ep, control);
     if (status < 0) {
         umi_close_on_error(ep, status); /* the peer may have said GOODBYE */
     }
+    return status == UMX_OK;
 }
 
 /* ---- arrival, inside UCX's callback --------------------------------------

@@ -273,8 +273,9 @@ void umi_endpoint_cannot_copy(umx_ep *ep);
 void umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status);
 void umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len);
 
-/* Post a control message. Failure fails the endpoint. */
-void umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
+/* Post a control message. Failure fails the endpoint. True: UCX has sent it,
+ * before anything that it has not sent yet. */
+bool umi_endpoint_send_control(umx_ep *ep, const umi_control *control);
 
 /* wireup.c */
 void umi_handshake_init(umx_ep *ep);
