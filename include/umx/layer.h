@@ -26,10 +26,15 @@ enum {
 /** A kind of operation. */
 typedef struct umx_request_class {
     const char *name;
-    /* umx_request_cancel() has been called, once, on a request that is not
-     * complete: complete it now or later, with any status. NULL: it cannot be
-     * cancelled. */
+    /* umx_request_cancel() has been called on a request that is not complete:
+     * complete it now, with any status, if nothing uses its buffers any more.
+     * Else it is deferred, and completes later; umx_request_abandon() calls this
+     * again. NULL: it is always deferred. */
     void (*cancel)(umx_request *req);
+    /* The same of a request that is complete with `status`, and not reported
+     * yet: give back what it has received, while its buffer still has it.
+     * Returns the status to report. NULL: it is reported as it is. */
+    umx_status (*cancel_complete)(umx_request *req, umx_status status);
 } umx_request_class;
 
 /**
@@ -55,6 +60,16 @@ UMX_API const umx_request_class *umx_request_get_class(const umx_request *req);
 /** Has umx_request_cancel() been called? */
 UMX_API bool umx_request_is_cancelled(const umx_request *req);
 
+/** Has umx_request_abandon() been called: can the caller not wait? */
+UMX_API bool umx_request_is_abandoned(const umx_request *req);
+
+/** Note, once, the buffer of a request, for umx_request_class.cancel_complete().
+ */
+UMX_API void umx_request_set_buffer(umx_request *req, const umx_buffer *buf);
+
+UMX_API const umx_buffer *umx_request_buffer(const umx_request *req);
+UMX_API umx_worker       *umx_request_worker(const umx_request *req);
+
 /** The operation is over. `on_done` runs in the (P) call that is under way, or
  * else in the next. */
 UMX_API void umx_request_complete(umx_request *req, umx_status status);
@@ -64,6 +79,49 @@ UMX_API void umx_request_lose(umx_request *req, umx_status status);
 
 /** Free a request that its posting call does not return. */
 UMX_API void umx_request_discard(umx_request *req);
+
+/* ---- giving buffers back -------------------------------------------------
+ */
+
+/**
+ * Has a send of umx_layer_am_send() been sent? One that was cancelled has not
+ * if it still waited for credit; then the peer never sees the message. It sees
+ * one that was withdrawn. Until `on_done` has returned.
+ */
+UMX_API bool umx_request_was_sent(const umx_request *req);
+
+/**
+ * Give the buffer back that umx_message_recv() has begun to fill: the bytes land
+ * in memory of the library's instead, together with those that have come. The
+ * message stays the caller's, and the receive ends as before.
+ *
+ * @param is_forced    umx_config.cancel_bytes does not count
+ * @param[out] data_p  the memory: umx_copy_free(), after `on_done`
+ * @return UMX_OK: the buffer is the caller's. UMX_INPROGRESS: it stays lent until
+ *         `on_done`, as with umx_request_cancel(). UMX_ERR_NO_MEMORY; what a
+ *         device's driver says
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_request_move(umx_request *req,
+                                                   bool         is_forced,
+                                                   void       **data_p);
+
+/**
+ * Give that buffer back: nobody wants the message any more.
+ * @return UMX_OK: the buffer is the caller's, and `on_done` runs in the next (P)
+ *         call; UMX_INPROGRESS: as above
+ */
+UMX_API umx_status umx_request_drop(umx_request *req);
+
+/** Has the sender cancelled the message whose bytes umx_message_recv() has begun
+ * to receive? Then that ends with UMX_ERR_WITHDRAWN. Before `on_done`. */
+UMX_API bool umx_request_is_withdrawn(const umx_request *req);
+
+/** Memory for the copy of a message, which counts in umx_config.cancel_bytes,
+ * and may be beyond. NULL: out of memory. */
+UMX_API void *umx_copy_new(umx_worker *worker, size_t len);
+
+/** Free such memory. `worker`: NULL if it has been destroyed. */
+UMX_API void umx_copy_free(umx_worker *worker, void *data);
 
 /* ---- the progress thread -------------------------------------------------
  */
@@ -181,8 +239,9 @@ UMX_API void umx_loan_end(umx_ep *ep, const umx_loan *loan);
 
 /**
  * Read what the peer of `ep` lends; `loan` is what it has told, true or not.
- * @return UMX_OK; UMX_ERR_CONNECTION_RESET: it lends no such thing, and `buf`
- *         holds zeros; UMX_ERR_NO_MEMORY; what a device's driver says
+ * @return UMX_OK; UMX_ERR_WITHDRAWN: it lends no such thing, or no longer, and
+ *         `buf` holds zeros; UMX_ERR_CONNECTION_RESET: it is gone;
+ *         UMX_ERR_NO_MEMORY; what a device's driver says
  */
 UMX_API UMX_MUST_CHECK umx_status umx_loan_read(umx_ep           *ep,
                                                 const umx_loan   *loan,
@@ -216,6 +275,10 @@ UMX_API void                      umx_lookout_stop(umx_lookout *lookout);
 UMX_API UMX_MUST_CHECK umx_status umx_buffer_write(const umx_buffer *buf,
                                                    const void       *data,
                                                    size_t            len);
+
+/** Copy the first `len` bytes of a buffer to the host's memory. */
+UMX_API UMX_MUST_CHECK umx_status umx_buffer_read(const umx_buffer *buf,
+                                                  void *data, size_t len);
 
 /* ---- active messages of layers -------------------------------------------
  */

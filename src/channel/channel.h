@@ -232,6 +232,7 @@ typedef struct umi_send {
     bool         is_lent : 1;   /* UMX_OP_FLAG_LEND */
     bool         is_loan : 1;   /* it went as one */
     bool         is_part : 1;   /* it is not withdrawn by itself */
+    bool         is_sent : 1;   /* the peer counts it */
 } umi_send;
 
 UMI_REQUEST_TAIL(umi_send, umi_send_of);

@@ -116,6 +116,7 @@ post(umi_channel *channel, umx_request *req, umi_charge charge)
     umi_send_of(req)->is_unread = false;
     status                      = post_message(req, header, is_rndv);
     if (status >= 0) {
+        umi_send_of(req)->is_sent = true;
         channel->tx_seq++;
         channel->ep->stats.sent_messages++;
         channel->ep->stats.sent_bytes += req->buf.len;
@@ -230,6 +231,7 @@ new_send(umx_ep *ep, const umi_outgoing *what, umi_channel *channel,
     umi_send_of(req)->memory  = NULL;
     umi_send_of(req)->is_loan = false;
     umi_send_of(req)->is_part = what->is_part;
+    umi_send_of(req)->is_sent = false;
     umi_send_of(req)->is_lent = params != NULL &&
                                 (params->field_mask & UMX_OP_FIELD_FLAGS) &&
                                 (params->flags & UMX_OP_FLAG_LEND);

@@ -76,4 +76,12 @@ void umi_tagged_return_landing(umx_request *req);
 /* Move the bytes of such a message, which are in, out of the lent buffer. */
 void umi_tagged_return_landed(umx_request *req);
 
+/* ---- elsewhere.c ---------------------------------------------------------
+ */
+
+/* umx_request_move() and umx_request_drop() of a receive that
+ * umx_message_recv() has begun. */
+umx_status umi_recv_move(umx_request *req, bool is_forced, umi_spare **copy_p);
+umx_status umi_recv_drop(umx_request *req);
+
 #endif

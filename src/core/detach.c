@@ -26,22 +26,27 @@
 /* ---- memory --------------------------------------------------------------
  */
 
+static bool
+is_within_limit(const umx_worker *worker, size_t len)
+{
+    size_t limit = worker->context->config.cancel_bytes;
+
+    return len <= limit && worker->copied_bytes <= limit - len;
+}
+
 bool
 umi_request_may_copy(const umx_request *req, size_t len)
 {
-    size_t limit = req->worker->context->config.cancel_bytes;
-
-    return req->is_abandoned ||
-           (len <= limit && req->worker->copied_bytes <= limit - len);
+    return req->is_abandoned || is_within_limit(req->worker, len);
 }
 
-static umx_status
-new_copy(const umx_request *req, size_t len, umi_spare **copy_p)
+umx_status
+umi_spare_new(umx_worker *worker, size_t len, bool is_forced,
+              umi_spare **copy_p)
 {
-    umx_worker *worker = req->worker;
-    umi_spare  *copy;
+    umi_spare *copy;
 
-    if (!umi_request_may_copy(req, len)) {
+    if (!is_forced && !is_within_limit(worker, len)) {
         return UMX_INPROGRESS;
     }
     copy = malloc(sizeof(*copy) + len);
@@ -90,7 +95,7 @@ umi_request_copy(umx_request *req, size_t size, size_t len)
     if (req->is_posted && !req->is_movable) {
         return UMX_INPROGRESS;
     }
-    status = new_copy(req, size, &copy);
+    status = umi_spare_new(req->worker, size, req->is_abandoned, &copy);
     if (status != UMX_OK) {
         return status;
     }

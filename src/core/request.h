@@ -176,7 +176,11 @@ void umi_requests_report_detached(umx_worker *worker);
 /* End the operation's part of a detached request. */
 void umi_request_end_detached(umx_request *req);
 
-void umi_spare_free(umi_spare *copy);
+/* Memory for a copy. UMX_INPROGRESS: config.cancel_bytes are in use, and it is
+ * not forced; UMX_ERR_NO_MEMORY. */
+umx_status umi_spare_new(umx_worker *worker, size_t len, bool is_forced,
+                         umi_spare **copy_p);
+void       umi_spare_free(umi_spare *copy);
 
 /* Take the memory of `req` over. */
 static inline umi_spare *

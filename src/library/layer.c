@@ -3,9 +3,11 @@
  * nothing of what lies behind them. */
 #include <umx/layer.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "channel/am.h"
+#include "channel/tagged.h"
 #include "codec/address.h"
 #include "core/memh.h"
 #include "core/request.h"
@@ -34,9 +36,20 @@ cancel(umx_request *req)
     }
 }
 
+static void
+cancel_complete(umx_request *req)
+{
+    const umx_request_class *cls = layer_op_of(req)->cls;
+
+    if (cls->cancel_complete != NULL) {
+        req->status = cls->cancel_complete(req, req->status);
+    }
+}
+
 static const umi_request_ops layer_ops = {
-    .name   = "layer",
-    .cancel = cancel,
+    .name            = "layer",
+    .cancel          = cancel,
+    .cancel_complete = cancel_complete,
 };
 
 umx_request *
@@ -72,6 +85,30 @@ umx_request_is_cancelled(const umx_request *req)
     return req->is_cancelled;
 }
 
+bool
+umx_request_is_abandoned(const umx_request *req)
+{
+    return req->is_abandoned;
+}
+
+void
+umx_request_set_buffer(umx_request *req, const umx_buffer *buf)
+{
+    umi_request_hold_buffer(req, buf);
+}
+
+const umx_buffer *
+umx_request_buffer(const umx_request *req)
+{
+    return &req->buf;
+}
+
+umx_worker *
+umx_request_worker(const umx_request *req)
+{
+    return req->worker;
+}
+
 void
 umx_request_complete(umx_request *req, umx_status status)
 {
@@ -91,6 +128,63 @@ umx_request_discard(umx_request *req)
 {
     UMI_GUARD(req->worker);
     umi_request_free(req);
+}
+
+/* ---- giving buffers back -------------------------------------------------
+ */
+
+bool
+umx_request_was_sent(const umx_request *req)
+{
+    return umi_send_of(req)->is_sent;
+}
+
+umx_status
+umx_request_move(umx_request *req, bool is_forced, void **data_p)
+{
+    UMI_GUARD(req->worker);
+    umi_spare *copy;
+    umx_status status = umi_recv_move(req, is_forced, &copy);
+
+    if (status == UMX_OK) {
+        *data_p = copy->bytes;
+    }
+    return status;
+}
+
+umx_status
+umx_request_drop(umx_request *req)
+{
+    UMI_GUARD(req->worker);
+    return umi_recv_drop(req);
+}
+
+bool
+umx_request_is_withdrawn(const umx_request *req)
+{
+    return umi_landing_of(req)->is_withdrawn;
+}
+
+void *
+umx_copy_new(umx_worker *worker, size_t len)
+{
+    UMI_GUARD(worker);
+    umi_spare *copy;
+
+    return (umi_spare_new(worker, len, true, &copy) == UMX_OK) ? copy->bytes :
+                                                                 NULL;
+}
+
+void
+umx_copy_free(umx_worker *worker, void *data)
+{
+    umi_spare *copy = umi_container_of(data, umi_spare, bytes);
+
+    if (worker == NULL) {
+        free(copy);
+    } else {
+        umi_spare_free(copy);
+    }
 }
 
 /* ---- timers --------------------------------------------------------------
@@ -260,6 +354,12 @@ umx_status
 umx_buffer_write(const umx_buffer *buf, const void *data, size_t len)
 {
     return umi_copy_in(buf, data, len);
+}
+
+umx_status
+umx_buffer_read(const umx_buffer *buf, void *data, size_t len)
+{
+    return umi_copy_out(buf, data, len);
 }
 
 /* ---- active messages -----------------------------------------------------
