@@ -31,6 +31,7 @@ umi_comm_header_encode(const umi_comm_header *header, uint8_t *data)
     if (is_collective(header->kind)) {
         umi_write_u64(&w, header->what);
         umi_write_u64(&w, header->bytes);
+        umi_write_u64(&w, header->history);
     }
     return (size_t)(w.pos - data);
 }
@@ -49,8 +50,9 @@ umi_comm_header_decode(umi_comm_header *header, const void *data, size_t len)
     header->comm   = umi_read_u64(&r);
     header->number = umi_read_u64(&r);
     if (is_collective(header->kind)) {
-        header->what  = umi_read_u64(&r);
-        header->bytes = umi_read_u64(&r);
+        header->what    = umi_read_u64(&r);
+        header->bytes   = umi_read_u64(&r);
+        header->history = umi_read_u64(&r);
     }
     return !r.is_bad && r.pos == r.end && is_known(header->kind);
 }

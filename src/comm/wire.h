@@ -5,12 +5,13 @@
  * Messages are active messages of UMX_AM_ID_COMM. Their header:
  *
  *   kind u8 | op u8 | round u16 | source u32 | communicator u64 | number u64
- *   and for collective operations: what u64 | bytes u64
+ *   and for collective operations: what u64 | bytes u64 | history u64
  *
  * `number` is the tag of a message, or the number of the operation. `what` and
  * `bytes` describe the operation: ranks that call different ones find out by
- * them. Of control messages `communicator` is that of the group, or of the one
- * communicator that is meant, and the payload is:
+ * them. `history` is reserved for a hash of the operations before; it is 0, and
+ * a receiver does not look at it. Of control messages `communicator` is that of
+ * the group, or of the one communicator that is meant, and the payload is:
  *
  *   HELLO    magic u32 | rank i32 | size u32 | name | address    (texts: length
  *            u16, bytes)
@@ -38,7 +39,7 @@
 #define UMI_COMM_MAGIC 0x4f434d55u /* "UMCO" */
 
 enum {
-    UMI_COMM_HEADER_MAX  = 40, /* bytes */
+    UMI_COMM_HEADER_MAX  = 48, /* bytes */
     UMI_COMM_WHOLE_GROUP = 1   /* `round` of FAILED */
 };
 
@@ -67,6 +68,7 @@ typedef struct umi_comm_header {
     uint64_t number;
     uint64_t what; /* collective operations, like the next */
     uint64_t bytes;
+    uint64_t history;
 } umi_comm_header;
 
 /* Write `header` to UMI_COMM_HEADER_MAX bytes; the length. */
