@@ -134,21 +134,28 @@ umi_coll_copy(const umx_buffer *to, const umx_buffer *from)
  */
 
 static void
+end_request(umi_coll *coll)
+{
+    umx_request *req = coll->req;
+
+    if (req != NULL) {
+        coll->req                            = NULL;
+        *(umi_coll **)umx_request_state(req) = NULL;
+        umx_request_complete(req, coll->status);
+    }
+}
+
+static void
 end(umi_coll *coll)
 {
-    umx_comm    *comm   = coll->comm;
-    umx_request *req    = coll->req;
-    umx_status   status = coll->status;
+    umx_comm *comm = coll->comm;
 
     umi_node_remove(&coll->node);
     umx_timer_stop(&coll->timer);
     if (coll->type->fini != NULL) {
-        coll->type->fini(coll, status);
+        coll->type->fini(coll, coll->status);
     }
-    if (req != NULL) {
-        *(umi_coll **)umx_request_state(req) = NULL;
-        umx_request_complete(req, status);
-    }
+    end_request(coll);
     free(coll->xfers);
     free(coll);
     umi_comm_put(comm);
@@ -173,8 +180,41 @@ end_lent(umi_xfer *xfer)
     xfer->coll->num_pending--;
 }
 
-/* It cannot go on: receives that wait for nothing any more go, what is with UCX
- * is waited for. */
+/* Give the buffer of a message back. A rank that gets what is sent may still
+ * end well, so that a send goes on with its bytes; nobody wants what comes. */
+static void
+give_up(umi_xfer *xfer)
+{
+    const umx_request *req = xfer->coll->req;
+    umx_status         status;
+
+    if (xfer->is_landing) {
+        status = umx_request_drop(xfer->sub);
+    } else if (req != NULL && umx_request_is_abandoned(req)) {
+        status = umx_request_abandon(xfer->sub);
+    } else {
+        status = umx_request_cancel(xfer->sub);
+    }
+    xfer->is_free = (status == UMX_OK);
+}
+
+/* End the request of an operation that has failed, if no buffer is in use any
+ * more. What the channel still does by itself is waited for without it. */
+static void
+end_request_early(umi_coll *coll)
+{
+    for (size_t i = 0; i < coll->max_xfers; i++) {
+        const umi_xfer *xfer = &coll->xfers[i];
+
+        if (xfer->is_used && xfer->sub != NULL && !xfer->is_free) {
+            return;
+        }
+    }
+    end_request(coll);
+}
+
+/* It cannot go on: receives that wait for nothing any more go, and buffers that
+ * are with UCX come back now, or are waited for. */
 static void
 withdraw(umi_coll *coll)
 {
@@ -188,12 +228,16 @@ withdraw(umi_coll *coll)
     for (size_t i = 0; i < coll->max_xfers; i++) {
         umi_xfer *xfer = &coll->xfers[i];
 
-        if (xfer->is_used && xfer->sub != NULL) {
-            umx_request_cancel(xfer->sub);
-        } else if (xfer->is_used && (xfer->is_lent || xfer->is_pull)) {
+        if (!xfer->is_used) {
+            continue;
+        }
+        if (xfer->sub != NULL) {
+            give_up(xfer);
+        } else if (xfer->is_lent || xfer->is_pull || xfer->is_lost) {
             end_lent(xfer);
         }
     }
+    end_request_early(coll);
 }
 
 /* The operation fails, and with it the communicator. */
@@ -293,16 +337,12 @@ new_xfer(umi_coll *coll, int rank, unsigned round, const umx_buffer *buf)
         umi_xfer *xfer = &coll->xfers[i];
 
         if (!xfer->is_used) {
+            *xfer = (umi_xfer){.coll    = coll,
+                               .buf     = *buf,
+                               .rank    = rank,
+                               .round   = (uint16_t)round,
+                               .is_used = true};
             umi_node_init(&xfer->node);
-            xfer->is_used = true;
-            xfer->is_lent = false;
-            xfer->is_pull = false;
-            xfer->ep      = NULL;
-            xfer->coll    = coll;
-            xfer->sub     = NULL;
-            xfer->rank    = rank;
-            xfer->round   = (uint16_t)round;
-            xfer->buf     = *buf;
             return xfer;
         }
     }
@@ -349,7 +389,8 @@ static void
 keep_lost(umi_xfer *xfer)
 {
     xfer->is_used = true;
-    xfer->is_lent = true;
+    xfer->is_lost = true;
+    xfer->sub     = NULL;
     xfer->ep      = NULL;
 }
 
@@ -363,8 +404,9 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     (void)sub;
     xfer->sub = NULL;
     if (status != UMX_OK && coll->status == UMX_INPROGRESS &&
-        is_lost(xfer, status, umx_status_string(status))) {
-        keep_lost(xfer);
+        (status == UMX_ERR_WITHDRAWN ||
+         is_lost(xfer, status, umx_status_string(status)))) {
+        keep_lost(xfer); /* a rank that withdraws says why it has failed */
         return;
     }
     if (xfer->is_pull && status == UMX_OK && coll->status == UMX_INPROGRESS &&
@@ -374,7 +416,10 @@ on_xfer(umx_request *sub, umx_status status, void *arg)
     xfer->is_used = false;
     coll->num_pending--;
     umi_comm_hold(comm);
-    if (status == UMX_OK || coll->status != UMX_INPROGRESS) {
+    if (coll->status != UMX_INPROGRESS) {
+        end_request_early(coll);
+        umi_coll_advance(coll);
+    } else if (status == UMX_OK) {
         umi_coll_advance(coll);
     } else {
         fail(coll, xfer->rank, status, umx_status_string(status));
@@ -477,12 +522,13 @@ take_cell(umi_xfer *xfer, const umi_parcel *parcel, const umx_op_params *params)
     status        = umi_local_recv(xfer->coll->comm, parcel, &xfer->buf, params,
                                    &xfer->sub);
     if ((status == UMX_OK && xfer->is_pull && !end_pull(xfer)) ||
-        (status == UMX_ERR_CONNECTION_RESET && parcel->is_loan &&
+        (status < 0 && parcel->is_loan &&
          umi_local_is_spoilt(xfer->coll->comm, xfer->rank))) {
         xfer->sub = NULL; /* the end of the operation is under way */
         return UMX_INPROGRESS;
     }
-    return status;
+    /* Only a rank that is revoked ends a loan that is in use. */
+    return (status == UMX_ERR_WITHDRAWN) ? UMX_ERR_CONNECTION_RESET : status;
 }
 
 /* The message is the receive's: UMX_INPROGRESS if its bytes come. Any other
@@ -507,10 +553,11 @@ take(umi_xfer *xfer, const umi_parcel *parcel)
         fail(coll, xfer->rank, UMX_ERR_INVALID_PARAM, text);
         return UMX_ERR_INVALID_PARAM;
     }
-    params = xfer_params(xfer);
-    status = (message != NULL) ?
-                 umx_message_recv(&message, &xfer->buf, &params, &xfer->sub) :
-                 take_cell(xfer, parcel, &params);
+    params           = xfer_params(xfer);
+    xfer->is_landing = message != NULL;
+    status           = (message != NULL) ?
+                           umx_message_recv(&message, &xfer->buf, &params, &xfer->sub) :
+                           take_cell(xfer, parcel, &params);
     if (status == UMX_INPROGRESS) {
         return status;
     }
@@ -519,8 +566,9 @@ take(umi_xfer *xfer, const umi_parcel *parcel)
     if (message != NULL) {
         umx_message_drop(message);
     }
-    if (status == UMX_ERR_CONNECTION_RESET &&
-        is_lost(xfer, status, umx_status_string(status))) {
+    if (status == UMX_ERR_WITHDRAWN ||
+        (status == UMX_ERR_CONNECTION_RESET &&
+         is_lost(xfer, status, umx_status_string(status)))) {
         keep_lost(xfer);
         return UMX_INPROGRESS;
     }
@@ -743,10 +791,12 @@ cancel(umx_request *req)
     umi_coll *coll = *(umi_coll **)umx_request_state(req);
     char      text[64];
 
-    if (coll != NULL && coll->status == UMX_INPROGRESS) {
+    if (coll->status == UMX_INPROGRESS) {
         (void)snprintf(text, sizeof(text), "cancelled by rank %d",
                        coll->comm->rank);
         fail(coll, coll->comm->rank, UMX_ERR_CANCELED, text);
+    } else {
+        withdraw(coll); /* the caller cannot wait any more */
     }
 }
 
@@ -869,6 +919,9 @@ umi_coll_start(umi_coll *coll, const umx_op_params *params, umx_request **req_p)
         *(umi_coll **)umx_request_state(req) = coll;
         *req_p                               = req;
         umx_timer_start(comm->group->hub->worker, &coll->timer, STATE_NS);
+        if (coll->status != UMX_INPROGRESS) {
+            end_request_early(coll);
+        }
         return UMX_INPROGRESS;
     }
     status = coll->status;

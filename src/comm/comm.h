@@ -215,6 +215,7 @@ struct umx_comm {
     umi_list unexpected; /* umx_comm_message.node */
     umi_list sends;      /* umi_send.node: in progress */
     uint64_t num_came;
+    uint64_t num_recvs; /* that were posted */
     /* collective operations */
     uint64_t   next_number;
     umi_list   colls;        /* umi_coll.node */
@@ -293,6 +294,8 @@ struct umx_comm_message {
     bool             is_lost;    /* taken, and its bytes have not come */
     bool             is_kept;    /* counted in umi_rank.num_kept */
     bool             is_taken;   /* by umx_comm_improbe(): the program has it */
+    bool             is_copy;    /* `data` is of umx_copy_new() */
+    bool             is_withdrawn; /* taken, and its sender has cancelled it */
 };
 
 /* A message has come; it is taken over. */
@@ -331,7 +334,8 @@ typedef struct umi_coll_type {
     /* Post the next round: UMX_INPROGRESS. UMX_OK: that was the last. A failure
      * revokes the communicator. */
     umx_status (*next)(umi_coll *coll);
-    /* Before the request completes: free what it has. May be NULL. */
+    /* Free what it has. The request of an operation that failed may be
+     * complete. May be NULL. */
     void (*fini)(umi_coll *coll, umx_status status);
 } umi_coll_type;
 
@@ -344,9 +348,12 @@ typedef struct umi_xfer {
     int          rank;
     uint16_t     round;
     bool         is_used;
-    bool         is_lent; /* to the rank, which pulls it and says DONE */
-    bool         is_pull; /* from a rank, which waits for DONE */
-    umx_ep      *ep;      /* that `loan` is of; or NULL */
+    bool         is_lent;    /* to the rank, which pulls it and says DONE */
+    bool         is_pull;    /* from a rank, which waits for DONE */
+    bool         is_landing; /* `sub` is of umx_message_recv() */
+    bool         is_free;    /* `sub` was cancelled and uses `buf` no more */
+    bool         is_lost;    /* it does not end but with the operation */
+    umx_ep      *ep;         /* that `loan` is of; or NULL */
     umx_loan     loan;
 } umi_xfer;
 
@@ -361,14 +368,15 @@ typedef struct umi_parcel {
     bool            is_loan;
     size_t          at;
     uint64_t        word;
-    uint64_t        offset;
+    size_t          key_len;
+    uint32_t        slot;
 } umi_parcel;
 
 struct umi_coll {
     umi_node             node; /* comm->colls */
     const umi_coll_type *type;
     umx_comm            *comm; /* held */
-    umx_request         *req;  /* NULL until the call returns */
+    umx_request         *req; /* NULL: the call has not returned, or it ended */
     uint64_t             number;
     int                  root;  /* or -1 */
     uint64_t             what;  /* the same on every rank */

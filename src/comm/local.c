@@ -5,6 +5,7 @@
  *   header   is it revoked?
  *   area     one of each rank of the communicator, which alone writes there:
  *              consumed   the receiver's: cells that are free again
+ *              is_mapped  has the rank mapped this inbox?
  *              cells      in a circle; each says what has come
  *              ring       bytes of messages, and keys
  *
@@ -21,7 +22,8 @@
  * A rank may write anything into the inbox, at any time. What is read of a cell
  * is read once, and checked; what a rank could spoil are the bytes of messages.
  * A sender that is revoked says so in its own inbox before its operations end:
- * what was pulled from it after that may be anything, and is not used. */
+ * what was pulled from it after that may be anything, and is not used. So a
+ * rank is only told to pull once it has mapped the inbox of the sender. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,14 +61,21 @@ typedef struct cell {
     uint8_t  kind;  /* cell_kind */
     uint8_t  op;    /* as in umi_comm_header, like the next */
     uint16_t round;
-    uint32_t at; /* in the ring */
+    union {
+        uint32_t at; /* DATA: in the ring */
+        struct {
+            uint16_t line; /* of the ring */
+            uint16_t len;
+        } key;         /* PULL */
+        uint32_t slot; /* LOAN */
+    };
     uint64_t number;
     uint64_t what;
     uint64_t bytes;
+    uint64_t history; /* reserved, like that of umi_comm_header */
     uint64_t len;
-    uint64_t offset; /* PULL: in the memory; LOAN: its number */
-    uint64_t word;   /* DATA: the bytes, if they fit; PULL: bytes of the key;
-                        LOAN: its slot */
+    uint64_t word; /* DATA: the bytes, if they fit; PULL: their place in the
+                      memory; LOAN: its number */
 } cell;
 
 _Static_assert(sizeof(cell) == LINE, "one line");
@@ -147,6 +156,12 @@ consumed_of(char *area)
     return (uint64_t *)(void *)area;
 }
 
+static uint64_t *
+is_mapped_of(char *area)
+{
+    return (uint64_t *)(void *)(area + sizeof(uint64_t));
+}
+
 static cell *
 cell_of(char *area, uint64_t index)
 {
@@ -195,6 +210,8 @@ umi_local_revoke(umx_comm *comm)
     if (comm->local != NULL) {
         __atomic_store_n((uint64_t *)(void *)comm->local->data, UINT64_C(1),
                          __ATOMIC_SEQ_CST);
+        /* Before anything that the program stores to its buffers. */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
     }
 }
 
@@ -294,6 +311,7 @@ map_inbox(umi_local *local, peer *p, umx_ep *ep, const void *key, size_t len)
     p->inbox = rkey;
     p->out   = area_of(data, ranks, local->comm->rank);
     local->num_mapped++;
+    __atomic_store_n(is_mapped_of(p->out), UINT64_C(1), __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -376,6 +394,24 @@ get_room(const umi_local *local, peer *p, size_t len, uint64_t *at_p)
     return find_room(local, p, len, at_p);
 }
 
+/* Can the rank see whether this one is revoked? */
+static bool
+may_pull(peer *p)
+{
+    return __atomic_load_n(is_mapped_of(p->in), __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Say where in the ring the bytes of a cell, or its key, are. */
+static void
+set_place(cell *c, size_t at)
+{
+    if (c->kind == CELL_PULL) {
+        c->key.line = (uint16_t)(at / LINE);
+    } else {
+        c->at = (uint32_t)at;
+    }
+}
+
 /* Write a cell, and `len` bytes of the ring. False: there is no room. */
 static bool
 put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
@@ -387,9 +423,9 @@ put(umx_comm *comm, peer *p, cell *c, const void *data, size_t len)
     if (!get_room(local, p, len, &at)) {
         return false;
     }
-    c->at = (uint32_t)(at % local->ring);
     if (len != 0) {
-        memcpy(ring_of(p->out) + c->at, data, len);
+        set_place(c, at % local->ring);
+        memcpy(ring_of(p->out) + at % local->ring, data, len);
         p->used = (at + len + LINE - 1) / LINE * LINE;
     }
     p->ends[p->sent % CELLS] = p->used;
@@ -433,10 +469,10 @@ lend(umx_comm *comm, umi_xfer *xfer, cell *c)
     if (ep == NULL || umx_loan_begin(ep, &xfer->buf, &xfer->loan) != UMX_OK) {
         return false;
     }
-    xfer->ep  = ep;
-    c->kind   = CELL_LOAN;
-    c->offset = xfer->loan.id;
-    c->word   = xfer->loan.slot;
+    xfer->ep = ep;
+    c->kind  = CELL_LOAN;
+    c->word  = xfer->loan.id;
+    c->slot  = xfer->loan.slot;
     return true;
 }
 
@@ -459,16 +495,16 @@ umi_local_send(umi_coll *coll, umi_xfer *xfer)
     if (p == NULL || buf->memtype > UMX_MEMTYPE_HOST) {
         return UMX_ERR_UNSUPPORTED;
     }
-    if (len >= PULL_MIN && is_in_shared_memory(buf, &c.offset)) {
-        key    = umx_memh_key(buf->memh, &len);
-        c.kind = CELL_PULL;
-        c.word = len;
+    if (len >= PULL_MIN && is_in_shared_memory(buf, &c.word) && may_pull(p)) {
+        key       = umx_memh_key(buf->memh, &len);
+        c.kind    = CELL_PULL;
+        c.key.len = (uint16_t)len;
         if (len <= KEY_MAX && put(comm, p, &c, key, len)) {
             return UMX_INPROGRESS;
         }
         return UMX_ERR_UNSUPPORTED;
     }
-    if (len >= lend_min(comm->local) && lend(comm, xfer, &c)) {
+    if (len >= lend_min(comm->local) && may_pull(p) && lend(comm, xfer, &c)) {
         if (put(comm, p, &c, NULL, 0)) {
             return UMX_INPROGRESS;
         }
@@ -566,9 +602,6 @@ umi_local_is_spoilt(const umx_comm *comm, int rank)
     const peer *p = &comm->local->peers[rank];
     const char *header;
 
-    if (p->inbox == NULL) {
-        return false;
-    }
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     header = umx_rkey_pointer(p->inbox);
     return __atomic_load_n((const uint64_t *)(const void *)header,
@@ -580,13 +613,13 @@ pull(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
      const umx_op_params *params, umx_request **req_p)
 {
     int          rank = (int)parcel->header.source;
-    umx_rma_item item = {.offset = parcel->offset, .buf = *buf};
+    umx_rma_item item = {.offset = parcel->word, .buf = *buf};
     umx_rkey    *rkey;
     umx_status   status;
 
     status = open_key(comm, rank,
                       ring_of(comm->local->peers[rank].in) + parcel->at,
-                      parcel->word, &rkey);
+                      parcel->key_len, &rkey);
     return (status == UMX_OK) ? umx_rma_get(rkey, &item, params, req_p) :
                                 status;
 }
@@ -596,9 +629,8 @@ static umx_status
 read_loan(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf)
 {
     umi_member *member = comm->ranks[parcel->header.source].member;
-    umx_loan    loan   = {.id   = parcel->offset,
-                          .len  = parcel->len,
-                          .slot = (uint32_t)parcel->word};
+    umx_loan    loan   = {
+             .id = parcel->word, .len = parcel->len, .slot = parcel->slot};
 
     return (member->out != NULL) ? umx_loan_read(member->out, &loan, buf) :
                                    UMX_ERR_CONNECTION_RESET;
@@ -624,51 +656,63 @@ umi_local_recv(umx_comm *comm, const umi_parcel *parcel, const umx_buffer *buf,
     return status;
 }
 
+/* Where in the ring the bytes are, or the key. */
+static size_t
+place_of(const cell *c)
+{
+    return (c->kind == CELL_PULL) ? (size_t)c->key.line * LINE : c->at;
+}
+
 /* Is what the cell says possible? */
 static bool
-is_sound(const umi_local *local, const cell *c)
+is_sound(const umi_local *local, int rank, const cell *c)
 {
     size_t in_ring = 0;
 
+    if ((c->kind == CELL_PULL || c->kind == CELL_LOAN) &&
+        local->peers[rank].inbox == NULL) {
+        return false; /* it could not be known whether the bytes are right */
+    }
     switch ((cell_kind)c->kind) {
     case CELL_DATA:
         in_ring = (c->len > sizeof(c->word)) ? c->len : 0;
         break;
     case CELL_PULL:
-        in_ring = c->word;
+        in_ring = c->key.len;
         break;
     case CELL_DONE:
-        return true;
     case CELL_LOAN:
-        return c->word <= UINT32_MAX;
+        return true;
     default:
         return false;
     }
-    return in_ring <= local->ring && c->at <= local->ring - in_ring &&
-           (c->kind != CELL_PULL || (c->word != 0 && c->word <= KEY_MAX));
+    return in_ring <= local->ring && place_of(c) <= local->ring - in_ring &&
+           (c->kind != CELL_PULL || (c->key.len != 0 && c->key.len <= KEY_MAX));
 }
 
 static void
 take_cell(umi_local *local, int rank, const cell *c, uint64_t index)
 {
     umx_comm  *comm   = local->comm;
-    umi_parcel parcel = {.header  = {.kind   = UMI_COMM_COLLECTIVE,
-                                     .op     = c->op,
-                                     .round  = c->round,
-                                     .source = (uint32_t)rank,
-                                     .comm   = comm->id,
-                                     .number = c->number,
-                                     .what   = c->what,
-                                     .bytes  = c->bytes},
+    umi_parcel parcel = {.header  = {.kind    = UMI_COMM_COLLECTIVE,
+                                     .op      = c->op,
+                                     .round   = c->round,
+                                     .source  = (uint32_t)rank,
+                                     .comm    = comm->id,
+                                     .number  = c->number,
+                                     .what    = c->what,
+                                     .bytes   = c->bytes,
+                                     .history = c->history},
                          .cell    = index,
                          .is_pull = c->kind == CELL_PULL,
                          .is_loan = c->kind == CELL_LOAN,
                          .len     = c->len,
-                         .at      = c->at,
+                         .at      = place_of(c),
                          .word    = c->word,
-                         .offset  = c->offset};
+                         .key_len = c->key.len,
+                         .slot    = c->slot};
 
-    if (!is_sound(local, c)) {
+    if (!is_sound(local, rank, c)) {
         umi_comm_revoke(comm, rank, UMX_ERR_PROTOCOL, false,
                         "rank %d has written nonsense into the inbox of rank "
                         "%d",

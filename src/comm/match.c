@@ -6,7 +6,13 @@
  * order of posting. Messages that no receive waits for are kept in
  * `unexpected`. Their bytes stay where they are, at the sender or in the
  * channel's memory, while there are few; then they are brought here, so that
- * what a rank does not want yet never keeps back what it waits for. */
+ * what a rank does not want yet never keeps back what it waits for.
+ *
+ * A cancelled receive gives its message back to its place in `unexpected`. If
+ * the bytes are coming they land in memory of the library's from then on: the
+ * request ends, and the umi_recv lives until they have come. In the same way a
+ * cancelled send ends while the channel goes on with a copy. A message that its
+ * sender has withdrawn counts as sent and as received, and nobody gets it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,14 +28,16 @@ enum {
 typedef struct umi_recv {
     umi_node          node; /* comm->posted; or by itself: bytes are coming */
     umx_comm         *comm; /* held */
-    umx_request      *req;  /* NULL until the call returns */
+    umx_request      *req;  /* NULL: it has ended, but its bytes are coming */
     int               source;
     uint64_t          tag;
     uint64_t          mask;
     umx_buffer        buf;
+    uint64_t          order; /* of posting */
     bool              is_probe;
-    umx_request      *sub;  /* whose bytes are coming; or NULL */
-    umx_comm_message *from; /* which has its bytes coming; or NULL */
+    bool              is_of_message; /* of umx_comm_mrecv() */
+    umx_request      *sub;           /* whose bytes are coming; or NULL */
+    umx_comm_message *from;          /* which has its bytes coming; or NULL */
     umx_comm_message *back; /* cancelled: gets what comes by `sub`; or NULL */
     bool              is_lost; /* like umi_send.is_lost */
     umx_comm_status   got;
@@ -38,6 +46,7 @@ typedef struct umi_recv {
 /* What a request keeps after the umi_recv is gone. */
 typedef struct umi_recv_state {
     umi_recv       *recv; /* NULL once it is over */
+    uint64_t        comm; /* its number */
     umx_comm_status got;
 } umi_recv_state;
 
@@ -47,10 +56,11 @@ _Static_assert(sizeof(umi_recv_state) <= UMX_REQUEST_STATE_SIZE, "no room");
 typedef struct umi_send {
     umi_node          node; /* comm->sends */
     umx_comm         *comm; /* held */
-    umx_request      *req;
-    umx_request      *sub;     /* NULL: to oneself, or lost */
-    bool              is_lost; /* the rank may have ended */
-    umx_comm_message *message; /* to oneself: it waits in `unexpected` */
+    umx_request      *req;  /* NULL: it has ended, but the channel goes on */
+    umx_request      *sub;  /* NULL: to oneself, or lost */
+    bool              is_counted; /* in umi_rank.num_sent */
+    bool              is_lost;    /* the rank may have ended */
+    umx_comm_message *message;    /* to oneself: it waits in `unexpected` */
     umx_buffer        buf;
     int               dest;
 } umi_send;
@@ -92,21 +102,44 @@ is_exhausted(const umx_comm *comm, int source)
     return comm->size > 1;
 }
 
-/* It is over: the request completes, and the receive goes. */
+/* Complete the request of a receive. */
 static void
-end_recv(umi_recv *recv, umx_status status)
+end_recv_request(umi_recv *recv, umx_status status)
 {
-    umx_comm    *comm = recv->comm;
-    umx_request *req  = recv->req;
+    umx_request *req = recv->req;
 
-    umi_node_remove(&recv->node);
     if (req != NULL) {
+        recv->req           = NULL;
         state_of(req)->recv = NULL;
         state_of(req)->got  = recv->got;
         umx_request_complete(req, status);
     }
+}
+
+/* It is over: the request completes, and the receive goes. */
+static void
+end_recv(umi_recv *recv, umx_status status)
+{
+    umx_comm *comm = recv->comm;
+
+    umi_node_remove(&recv->node);
+    end_recv_request(recv, status);
     free(recv);
     umi_comm_put(comm);
+}
+
+/* Put a receive into `posted`, in the order of posting. */
+static void
+post(umi_recv *recv)
+{
+    umi_list *posted = &recv->comm->posted;
+    umi_node *pos    = posted->prev;
+
+    while (pos != posted &&
+           umi_container_of(pos, umi_recv, node)->order > recv->order) {
+        pos = pos->prev;
+    }
+    umi_node_insert_before(pos->next, &recv->node);
 }
 
 /* ---- messages ------------------------------------------------------------
@@ -130,27 +163,64 @@ free_message(umx_comm_message *message)
     if (message->sub != NULL) { /* on_copied() frees it */
         message->is_dropped = true;
         message->waiter     = NULL;
-        umx_request_cancel(message->sub);
+        (void)umx_request_drop(message->sub);
         return;
     }
     if (message->message != NULL) {
         umx_message_drop(message->message);
     }
-    free(message->data);
+    if (message->is_copy) {
+        umx_copy_free(message->comm->group->hub->worker, message->data);
+    } else {
+        free(message->data);
+    }
     free(message);
+}
+
+/* Has its sender cancelled a message? */
+static bool
+is_withdrawn(const umx_comm_message *message)
+{
+    return message->is_withdrawn ||
+           (message->message != NULL &&
+            umx_message_is_withdrawn(message->message)) ||
+           (message->sub != NULL && umx_request_is_withdrawn(message->sub));
+}
+
+/* Drop the messages that have been withdrawn. */
+static void
+drop_withdrawn(umx_comm *comm)
+{
+    UMI_LIST_FOREACH_SAFE(node, &comm->unexpected) {
+        umx_comm_message *message = umi_container_of(node, umx_comm_message,
+                                                     node);
+
+        if (is_withdrawn(message)) {
+            free_message(message);
+        }
+    }
+}
+
+/* Complete the request of a send. */
+static void
+end_send_request(umi_send *send, umx_status status)
+{
+    umx_request *req = send->req;
+
+    if (req != NULL) {
+        send->req                            = NULL;
+        *(umi_send **)umx_request_state(req) = NULL;
+        umx_request_complete(req, status);
+    }
 }
 
 static void
 end_send(umi_send *send, umx_status status)
 {
-    umx_comm    *comm = send->comm;
-    umx_request *req  = send->req;
+    umx_comm *comm = send->comm;
 
     umi_node_remove(&send->node);
-    if (req != NULL) {
-        *(umi_send **)umx_request_state(req) = NULL;
-        umx_request_complete(req, status);
-    }
+    end_send_request(send, status);
     free(send);
     umi_comm_put(comm);
 }
@@ -177,13 +247,15 @@ is_for(const umx_comm_status *info, int source, uint64_t tag, uint64_t mask)
 }
 
 static umx_comm_message *
-find_message(const umx_comm *comm, int source, uint64_t tag, uint64_t mask)
+find_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask)
 {
-    UMI_LIST_FOREACH(node, &comm->unexpected) {
+    UMI_LIST_FOREACH_SAFE(node, &comm->unexpected) {
         umx_comm_message *message = umi_container_of(node, umx_comm_message,
                                                      node);
 
-        if (is_for(&message->info, source, tag, mask)) {
+        if (is_withdrawn(message)) {
+            free_message(message);
+        } else if (is_for(&message->info, source, tag, mask)) {
             return message;
         }
     }
@@ -210,7 +282,9 @@ new_message(umx_comm *comm, int source, uint64_t tag, size_t len)
 /* ---- a message meets a receive -------------------------------------------
  */
 
-static bool offer(umx_comm *comm, umx_comm_message *message);
+static bool       offer(umx_comm *comm, umx_comm_message *message);
+static umx_status deliver(umi_recv *recv, umx_comm_message *message);
+static void       post_again(umi_recv *recv);
 
 static bool
 is_host(const umx_buffer *buf)
@@ -221,13 +295,7 @@ is_host(const umx_buffer *buf)
 static umx_status
 copy_to(const umx_buffer *buf, const void *data, size_t len)
 {
-    if (!is_host(buf)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    if (len != 0) {
-        memcpy(buf->data, data, len);
-    }
-    return UMX_OK;
+    return (len != 0) ? umx_buffer_write(buf, data, len) : UMX_OK;
 }
 
 /* Is the message lost because the rank may have ended? */
@@ -271,33 +339,47 @@ lose_message(umx_comm *comm, int source, umx_status status)
     }
 }
 
-/* The bytes of a message have come into memory of ours, or have not. */
+/* The bytes of a message that a receive waits for have come, or have not. */
 static void
-end_copy(umx_comm_message *message, umx_status status)
+end_wait(umx_comm_message *message, umx_status status)
 {
-    umx_comm *comm = message->comm;
     umi_recv *recv = message->waiter;
 
-    message->sub = NULL;
-    if (recv != NULL) {
-        recv->from = NULL;
+    recv->from = NULL;
+    if (status == UMX_ERR_WITHDRAWN) {
+        post_again(recv);
+    } else {
         if (status == UMX_OK) {
             status = copy_to(&recv->buf, message->data, message->info.length);
         }
         if (status == UMX_OK || !keep_lost_recv(recv, status)) {
             end_recv(recv, status);
         }
-        free_message(message);
-    } else if (message->is_dropped || status != UMX_OK) {
-        bool has_user = !message->is_dropped;
-        int  source   = message->info.source;
+    }
+    free_message(message);
+}
 
-        if (message->is_taken) {
-            message->is_lost = true;
-        } else {
+/* The bytes of a message have come into memory of ours, or have not. */
+static void
+end_copy(umx_comm_message *message, umx_status status)
+{
+    umx_comm *comm    = message->comm;
+    int       source  = message->info.source;
+    bool      is_lost = status != UMX_ERR_WITHDRAWN;
+
+    message->sub = NULL;
+    if (message->waiter != NULL) {
+        end_wait(message, status);
+    } else if (message->is_dropped) {
+        free_message(message);
+    } else if (status != UMX_OK) {
+        if (!message->is_taken) {
             free_message(message);
+        } else {
+            message->is_withdrawn = !is_lost;
+            message->is_lost      = is_lost;
         }
-        if (has_user) {
+        if (is_lost) {
             lose_message(comm, source, status);
         }
     }
@@ -325,65 +407,54 @@ remake(umx_comm *comm, const umx_comm_status *got)
     comm->num_came--;
     message->order    = comm->num_came - age;
     message->info.seq = got->seq;
-    message->data     = malloc(got->length + 1);
-    if (message->data == NULL) {
-        free_message(message);
-        return NULL;
-    }
     return message;
 }
 
+/* Take a message into the queue again, or let a receive that waits have it. */
 static void
-copy_bytes(umx_comm_message *message, const umx_buffer *buf)
+requeue(umx_comm *comm, umx_comm_message *message)
 {
-    if (message->info.length != 0) {
-        memcpy(message->data, buf->data, message->info.length);
+    if (comm->is_revoked || comm->is_closed) {
+        free_message(message);
+    } else if (!offer(comm, message)) {
+        insert(comm, message);
     }
 }
 
-/* A receive was cancelled after its message had come to `buf`: put it back. */
+/* A message cannot be put back. */
+static void
+cannot_put_back(umx_comm *comm, umx_status status)
+{
+    umi_comm_revoke(comm, comm->rank, status, false,
+                    "rank %d has lost a message: %s", comm->rank,
+                    umx_status_string(status));
+}
+
+/* Put the message back that a receive has got in `buf`. */
 static umx_status
 put_back(umx_comm *comm, const umx_comm_status *got, const umx_buffer *buf)
 {
-    umx_comm_message *message;
+    umx_comm_message *message = remake(comm, got);
+    umx_status        status  = UMX_OK;
 
-    if (!is_host(buf)) {
-        return UMX_ERR_UNSUPPORTED;
-    }
-    message = remake(comm, got);
     if (message == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    copy_bytes(message, buf);
-    if (!offer(comm, message)) {
-        insert(comm, message);
+    message->data = umx_copy_new(comm->group->hub->worker, got->length);
+    if (message->data == NULL) {
+        free_message(message);
+        return UMX_ERR_NO_MEMORY;
     }
+    message->is_copy = true;
+    if (got->length != 0) {
+        status = umx_buffer_read(buf, message->data, got->length);
+    }
+    if (status != UMX_OK) {
+        free_message(message);
+        return status;
+    }
+    requeue(comm, message);
     return UMX_OK;
-}
-
-/* A receive is cancelled whose bytes are coming: its message is in the queue
- * again, or another receive's, as no later one may overtake it, and has its
- * bytes when these have come. */
-static void
-put_back_early(umi_recv *recv)
-{
-    umx_comm         *comm = recv->comm;
-    umx_comm_message *message;
-
-    if (recv->back != NULL || !is_host(&recv->buf) || comm->is_revoked ||
-        comm->is_closed) {
-        return;
-    }
-    message = remake(comm, &recv->got);
-    if (message == NULL) {
-        return; /* on_bytes() tries again */
-    }
-    umi_comm_hold(comm); /* end_copy() lets it go */
-    message->sub = recv->sub;
-    recv->back   = message;
-    if (!offer(comm, message)) {
-        insert(comm, message);
-    }
 }
 
 umx_status
@@ -398,11 +469,61 @@ umx_comm_unrecv(umx_comm *comm, const umx_comm_status *got,
     }
     status = put_back(comm, got, buf);
     if (status != UMX_OK) {
-        umi_comm_revoke(comm, comm->rank, status, false,
-                        "rank %d has lost a message: %s", comm->rank,
-                        umx_status_string(status));
+        cannot_put_back(comm, status);
     }
     return status;
+}
+
+/* The message of a receive has been withdrawn: the receive waits for another
+ * one, at its place. */
+static void
+post_again(umi_recv *recv)
+{
+    umx_comm         *comm    = recv->comm;
+    umx_comm_message *message = NULL;
+    umx_status        status  = UMX_INPROGRESS;
+
+    recv->got = (umx_comm_status){0};
+    if (comm->is_revoked || comm->is_closed) {
+        status = comm->is_revoked ? UMX_ERR_RANK_FAILED : UMX_ERR_CANCELED;
+    } else if (recv->is_of_message) {
+        status = UMX_ERR_WITHDRAWN;
+    } else {
+        message = find_message(comm, recv->source, recv->tag, recv->mask);
+    }
+    if (message != NULL) {
+        umi_node_remove(&message->node);
+        status = deliver(recv, message);
+    } else if (status == UMX_INPROGRESS && is_exhausted(comm, recv->source)) {
+        status = UMX_ERR_RANK_FAILED;
+    } else if (status == UMX_INPROGRESS) {
+        post(recv);
+    }
+    if (status != UMX_INPROGRESS) {
+        end_recv(recv, status);
+    }
+}
+
+/* The bytes of a receive have come that was cancelled, and could not give its
+ * buffer back before. */
+static void
+end_deferred(umi_recv *recv, umx_status status)
+{
+    umx_comm *comm = recv->comm;
+
+    umi_comm_hold(comm);
+    if (!comm->is_revoked && !comm->is_closed) {
+        if (status == UMX_OK) {
+            status = put_back(comm, &recv->got, &recv->buf);
+            if (status != UMX_OK) {
+                cannot_put_back(comm, status);
+            }
+        } else if (status != UMX_ERR_WITHDRAWN) {
+            lose_message(comm, recv->got.source, status);
+        }
+    }
+    end_recv(recv, UMX_ERR_CANCELED);
+    umi_comm_put(comm);
 }
 
 static void
@@ -413,23 +534,20 @@ on_bytes(umx_request *sub, umx_status status, void *arg)
     (void)sub;
     recv->sub = NULL;
     if (recv->back != NULL) {
-        if (status == UMX_OK) {
-            copy_bytes(recv->back, &recv->buf);
-        }
         end_copy(recv->back, status);
         end_recv(recv, UMX_ERR_CANCELED);
-        return;
+    } else if (recv->req == NULL) {
+        end_recv(recv, UMX_ERR_CANCELED);
+    } else if (umx_request_is_cancelled(recv->req)) {
+        end_deferred(recv, status);
+    } else if (status == UMX_ERR_WITHDRAWN) {
+        post_again(recv);
+    } else if (status == UMX_OK || recv->comm->is_revoked ||
+               !keep_lost_recv(recv, status)) {
+        end_recv(recv, (status != UMX_OK && recv->comm->is_revoked) ?
+                           UMX_ERR_RANK_FAILED :
+                           status);
     }
-    if (recv->req != NULL && umx_request_is_cancelled(recv->req) &&
-        status == UMX_OK && !recv->comm->is_revoked && !recv->comm->is_closed &&
-        put_back(recv->comm, &recv->got, &recv->buf) == UMX_OK) {
-        status = UMX_ERR_CANCELED;
-    } else if (status != UMX_OK && recv->comm->is_revoked) {
-        status = UMX_ERR_RANK_FAILED;
-    } else if (status != UMX_OK && keep_lost_recv(recv, status)) {
-        return;
-    }
-    end_recv(recv, status);
 }
 
 /* Why an operation whose bytes are lost will end. */
@@ -445,7 +563,10 @@ on_bytes_lost(umx_request *sub, umx_status status, void *arg)
     umi_recv *recv = arg;
 
     (void)sub;
-    if (recv->req != NULL) {
+    if (recv->back != NULL) {
+        recv = recv->back->waiter;
+    }
+    if (recv != NULL && recv->req != NULL) {
         umx_request_lose(recv->req, lost_status(recv->comm, status));
     }
 }
@@ -486,6 +607,8 @@ deliver(umi_recv *recv, umx_comm_message *message)
     if (recv->got.length > recv->buf.len) {
         status    = UMX_ERR_MESSAGE_TRUNCATED;
         is_coming = false;
+    } else if (message->is_withdrawn) {
+        status = UMX_ERR_WITHDRAWN;
     } else if (message->is_lost) {
         status = UMX_ERR_CONNECTION_RESET;
     } else if (message->message != NULL) {
@@ -503,7 +626,8 @@ deliver(umi_recv *recv, umx_comm_message *message)
         end_send(message->send, UMX_OK);
         message->send = NULL;
     }
-    if (is_coming && status < 0 && keep_lost_recv(recv, status)) {
+    if (is_coming && status < 0 && status != UMX_ERR_WITHDRAWN &&
+        keep_lost_recv(recv, status)) {
         status = UMX_INPROGRESS;
     }
     free_message(message);
@@ -590,7 +714,26 @@ copy_here(umx_comm_message *message)
         int       source = message->info.source;
 
         free_message(message);
-        lose_message(comm, source, status);
+        if (status != UMX_ERR_WITHDRAWN) {
+            lose_message(comm, source, status);
+        }
+    }
+}
+
+/* A message has come that no receive waits for. */
+static void
+keep(umx_comm_message *message)
+{
+    umx_comm *comm = message->comm;
+    umi_rank *rank = &comm->ranks[message->info.source];
+
+    umi_list_append(&comm->unexpected, &message->node);
+    message->is_kept = true;
+    if (++rank->num_kept > MAX_KEPT) {
+        drop_withdrawn(comm);
+        if (rank->num_kept > MAX_KEPT) {
+            copy_here(message);
+        }
     }
 }
 
@@ -613,12 +756,10 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
         return;
     }
     message->message = came;
-    if (!offer(comm, message)) {
-        umi_list_append(&comm->unexpected, &message->node);
-        message->is_kept = true;
-        if (++rank->num_kept > MAX_KEPT) {
-            copy_here(message);
-        }
+    if (is_withdrawn(message)) { /* it had come before its communicator */
+        free_message(message);
+    } else if (!offer(comm, message)) {
+        keep(message);
     }
     if (is_finished(rank)) {
         umi_match_rank_gone(comm, source);
@@ -628,34 +769,94 @@ umi_match_arrive(umx_comm *comm, int source, uint64_t tag, umx_message *came)
 /* ---- umx_comm_irecv() ----------------------------------------------------
  */
 
+/* Give the message back whose bytes are coming: it is in the queue again, or
+ * another receive's, as no later one may overtake it, and has its bytes when
+ * these have come. UMX_OK: the buffer is free. */
+static umx_status
+give_back_coming(umi_recv *recv)
+{
+    umx_comm         *comm = recv->comm;
+    umx_comm_message *message;
+    umx_status        status = UMX_ERR_NO_MEMORY;
+
+    if (comm->is_revoked || comm->is_closed) {
+        return umx_request_drop(recv->sub);
+    }
+    message = remake(comm, &recv->got);
+    if (message != NULL) {
+        status = umx_request_move(
+            recv->sub, umx_request_is_abandoned(recv->req), &message->data);
+    }
+    if (status == UMX_OK) {
+        umi_comm_hold(comm); /* end_copy() lets it go */
+        message->is_copy = true;
+        message->sub     = recv->sub;
+        recv->back       = message;
+        requeue(comm, message);
+        return UMX_OK;
+    }
+    if (message != NULL) {
+        free_message(message);
+    }
+    if (status < 0) {
+        cannot_put_back(comm, status);
+        status = umx_request_drop(recv->sub);
+    }
+    return status;
+}
+
 static void
 cancel_recv(umx_request *req)
 {
     umi_recv *recv = state_of(req)->recv;
 
-    if (recv != NULL && recv->from != NULL) {
+    if (recv->from != NULL) {
         recv->from->waiter = NULL;
-        if (!offer(recv->comm, recv->from)) {
-            insert(recv->comm, recv->from);
-        }
+        requeue(recv->comm, recv->from);
         recv->from = NULL;
         end_recv(recv, UMX_ERR_CANCELED);
-    } else if (recv != NULL && recv->sub != NULL) {
-        put_back_early(recv); /* it ends when its bytes have come */
-    } else if (recv != NULL) {
+    } else if (recv->sub == NULL) {
         end_recv(recv, UMX_ERR_CANCELED);
+    } else if (give_back_coming(recv) == UMX_OK) {
+        end_recv_request(recv, UMX_ERR_CANCELED);
     }
 }
 
+/* A receive has its message, and the program has not heard of it. */
+static umx_status
+cancel_complete_recv(umx_request *req, umx_status status)
+{
+    const umi_recv_state *state = state_of(req);
+    umi_hub              *hub   = umx_worker_get_layer(umx_request_worker(req),
+                                                       UMX_AM_ID_COMM);
+    umx_comm *comm = (hub != NULL) ? umi_comm_find(hub, state->comm) : NULL;
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (comm != NULL) {
+        (void)umx_comm_unrecv(comm, &state->got, umx_request_buffer(req));
+    }
+    return UMX_ERR_CANCELED;
+}
+
 static const umx_request_class recv_class = {
-    .name   = "comm_recv",
+    .name            = "comm_recv",
+    .cancel          = cancel_recv,
+    .cancel_complete = cancel_complete_recv,
+};
+
+static const umx_request_class probe_class = {
+    .name   = "comm_probe",
     .cancel = cancel_recv,
 };
 
+/* A receive into `buf`, or (NULL) one that looks. */
 static umi_recv *
-new_recv(umx_comm *comm, const umx_request_class *cls,
-         const umx_op_params *params)
+new_recv(umx_comm *comm, const umx_buffer *buf, const umx_op_params *params)
 {
+    const umx_request_class *cls = (buf != NULL) ? &recv_class : &probe_class;
+
     umi_recv *recv = calloc(1, sizeof(*recv));
 
     if (recv == NULL) {
@@ -668,7 +869,13 @@ new_recv(umx_comm *comm, const umx_request_class *cls,
     }
     umi_node_init(&recv->node);
     state_of(recv->req)->recv = recv;
+    state_of(recv->req)->comm = comm->id;
     recv->comm                = comm;
+    recv->order               = comm->num_recvs++;
+    if (buf != NULL) {
+        recv->buf = *buf;
+        umx_request_set_buffer(recv->req, buf);
+    }
     umi_comm_hold(comm);
     return recv;
 }
@@ -719,14 +926,13 @@ umx_comm_irecv(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     if (message == NULL && is_exhausted(comm, source)) {
         return UMX_ERR_RANK_FAILED;
     }
-    recv = new_recv(comm, &recv_class, params);
+    recv = new_recv(comm, buf, params);
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
     recv->source = source;
     recv->tag    = tag;
     recv->mask   = mask;
-    recv->buf    = *buf;
     req          = recv->req;
     if (message == NULL) {
         umi_list_append(&comm->posted, &recv->node);
@@ -781,7 +987,7 @@ umx_comm_wait_message(umx_comm *comm, int source, uint64_t tag, uint64_t mask,
     if (is_exhausted(comm, source)) {
         return UMX_ERR_RANK_FAILED;
     }
-    recv = new_recv(comm, &recv_class, params);
+    recv = new_recv(comm, NULL, params);
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -820,10 +1026,10 @@ umx_comm_message_return(umx_comm_message *message)
     umx_comm *comm = message->comm;
 
     message->is_taken = false;
-    if (comm->is_revoked || comm->is_closed) {
+    if (is_withdrawn(message)) {
         free_message(message);
-    } else if (!offer(comm, message)) {
-        insert(comm, message);
+    } else {
+        requeue(comm, message);
     }
     umi_comm_put(comm);
 }
@@ -845,14 +1051,14 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
     if (message->info.length > buf->len) {
         return UMX_ERR_BUFFER_TOO_SMALL;
     }
-    recv = new_recv(comm, &recv_class, params);
+    recv = new_recv(comm, buf, params);
     if (recv == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    recv->buf         = *buf;
-    req               = recv->req;
-    *message_p        = NULL;
-    message->is_taken = false;
+    req                 = recv->req;
+    recv->is_of_message = true;
+    *message_p          = NULL;
+    message->is_taken   = false;
     umi_comm_put(comm); /* the message's; the receive has its own */
     status = deliver(recv, message);
     if (status != UMX_INPROGRESS) {
@@ -865,16 +1071,38 @@ umx_comm_mrecv(umx_comm_message **message_p, const umx_buffer *buf,
 /* ---- sending -------------------------------------------------------------
  */
 
+/* A send counts that the channel has sent, though it was cancelled. The other
+ * rank is told the number when this one leaves, which may be at once. */
+static void
+check_count(umi_send *send)
+{
+    if (send->is_counted && !umx_request_was_sent(send->sub)) {
+        send->is_counted = false;
+        send->comm->ranks[send->dest].num_sent--;
+    }
+}
+
+/* Cancel what the channel sends. True: the buffer is free. */
+static bool
+cancel_sub(umi_send *send)
+{
+    umx_status status = umx_request_is_abandoned(send->req) ?
+                            umx_request_abandon(send->sub) :
+                            umx_request_cancel(send->sub);
+
+    check_count(send);
+    return status == UMX_OK;
+}
+
 static void
 cancel_send(umx_request *req)
 {
     umi_send *send = *(umi_send **)umx_request_state(req);
 
-    if (send == NULL) {
-        return;
-    }
     if (send->sub != NULL) {
-        umx_request_cancel(send->sub);
+        if (cancel_sub(send)) {
+            end_send_request(send, UMX_ERR_CANCELED);
+        }
     } else if (send->message != NULL) {
         send->message->send = NULL;
         free_message(send->message);
@@ -918,7 +1146,7 @@ discard_send(umi_send *send)
 {
     umx_request *req = send->req;
 
-    send->req = NULL;
+    send->req = NULL; /* which does not complete */
     end_send(send, UMX_OK);
     umx_request_discard(req);
 }
@@ -999,11 +1227,9 @@ on_sent(umx_request *sub, umx_status status, void *arg)
     umx_comm *comm = send->comm;
 
     (void)sub;
+    check_count(send);
     send->sub = NULL;
-    if (status == UMX_ERR_CANCELED) {
-        comm->ranks[send->dest].num_sent--;
-    }
-    if (status != UMX_OK && !comm->is_closed &&
+    if (status != UMX_OK && !comm->is_closed && send->req != NULL &&
         !umx_request_is_cancelled(send->req) &&
         is_lost(comm, send->dest, status, umx_status_string(status))) {
         keep_lost(send);
@@ -1080,7 +1306,8 @@ umx_comm_isend(umx_comm *comm, int dest, uint64_t tag, const umx_buffer *buf,
         comm->ranks[dest].num_sent++;
     }
     if (status == UMX_INPROGRESS) {
-        *req_p = send->req;
+        send->is_counted = true;
+        *req_p           = send->req;
         return status;
     }
     send->sub = NULL;
@@ -1140,8 +1367,8 @@ umi_match_end(umx_comm *comm, umx_status status)
         UMI_LIST_FOREACH_SAFE(node, &comm->sends) {
             umi_send *send = umi_container_of(node, umi_send, node);
 
-            if (send->sub != NULL) {
-                umx_request_cancel(send->sub);
+            if (send->sub != NULL && send->req != NULL && cancel_sub(send)) {
+                end_send_request(send, status);
             }
         }
     }

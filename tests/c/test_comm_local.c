@@ -331,9 +331,9 @@ test_more_bytes_than_there_are(void **state)
 static void
 test_a_key_outside_of_the_ring(void **state)
 {
-    expect_nonsense(
-        *state,
-        (cell){.kind = CELL_PULL, .at = RING_MAX, .len = 100, .word = KEY_MAX});
+    expect_nonsense(*state, (cell){.kind = CELL_PULL,
+                                   .key  = {RING_MAX / LINE, KEY_MAX},
+                                   .len  = 100});
 }
 
 /* A bcast of rank 1 whose bytes the cell promises elsewhere fails. */
@@ -362,7 +362,7 @@ expect_no_bytes(world *w, cell c)
 static void
 test_a_key_that_is_none(void **state)
 {
-    expect_no_bytes(*state, (cell){.kind = CELL_PULL, .word = 60});
+    expect_no_bytes(*state, (cell){.kind = CELL_PULL, .key.len = 60});
 }
 
 /* A loan that nobody has made, and has not agreed on. */
@@ -370,7 +370,7 @@ static void
 test_a_loan_that_is_none(void **state)
 {
     expect_no_bytes(*state,
-                    (cell){.kind = CELL_LOAN, .offset = 12345, .word = 3});
+                    (cell){.kind = CELL_LOAN, .word = 12345, .slot = 3});
 }
 
 /* What was never lent is done, a free cell is consumed, and so on: whatever is
