@@ -3,6 +3,7 @@
 
 import array
 import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -239,6 +240,89 @@ def test_a_receive_cancelled_when_done_gives_its_message_back(size, by):
             assert await comm.recv(buffer) == (0, 5, size)
             assert buffer == text * size
         assert (await comm.recv(buffer)).tag == 6
+
+    good_world(2, main)
+
+
+LENGTHS = [10, 2_500, 20_000, 500_000]  # items of 8 bytes
+POISON = -7.0
+
+
+async def turns(number):
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_buffer_of_a_cancelled_receive_is_the_programs(length):
+    async def main(comm):
+        for number in range(12):
+            if comm.rank == 0:
+                await comm.send(np.full(length, float(number)), 1)
+                continue
+            buffer, other = np.zeros(length), np.zeros(length)
+            request = comm.recv(buffer)
+            await turns(number % 6)
+            if request.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await request
+                buffer[:] = POISON
+                await comm.recv(other)
+                assert (buffer == POISON).all()
+            else:
+                await request
+                other = buffer
+            assert (other == number).all()
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_cancelled_send_is_received_whole_or_never(length):
+    async def main(comm):
+        buffer = np.zeros(length)
+        if comm.rank == 0:
+            for number in range(18):
+                buffer[:] = number
+                request = comm.send(buffer, 1, 1)
+                await turns(number % 6)
+                request.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await request
+                buffer[:] = POISON
+            await comm.send(b"", 1, 2)
+            await comm.barrier()
+            return
+        await comm.probe(0, 2)
+        last = -1
+        while comm.iprobe(0, 1) is not None:
+            await comm.recv(buffer, 0, 1)
+            assert buffer[0] > last
+            assert (buffer == buffer[0]).all()
+            last = buffer[0]
+        await comm.recv(bytearray(), 0, 2)
+        await comm.barrier()
+
+    good_world(2, main)
+
+
+def test_a_message_in_hand_that_is_withdrawn_is_an_error():
+    async def main(comm):
+        if comm.rank == 0:
+            request = comm.send(bytes(4 << 20), 1)
+            await comm.recv(bytearray(1), 1)
+            assert request.cancel()
+            await comm.send(b"x", 1, 2)
+            await comm.barrier()
+            return
+        message = await comm.mprobe(0, 0)
+        await comm.send(b"x", 0)
+        await comm.recv(bytearray(1), 0, 2)
+        with pytest.raises(ucp.UCXCanceled, match="the sender has cancelled"):
+            await message.recv(bytearray(4 << 20))
+        assert comm.iprobe() is None
+        await comm.barrier()
 
     good_world(2, main)
 
@@ -623,6 +707,46 @@ def test_cancelling_a_collective_revokes():
             comm.iprobe()
 
     good_world(3, main)
+
+
+LENT = """
+async def main():
+    loans = sys.argv[1:] == ["loans"]
+    ucp.init(config=ucp.Config(cma_max=1 << 40 if loans else 0))
+    comm = await connect()
+    await comm.barrier()
+    for number in range(24):
+        part = await comm.split(0)
+        length = (10, 2_500, 20_000, 500_000)[number % 4]
+        own, every = np.full(length, comm.rank + 1.0), np.zeros(2 * length)
+        request = part.allgather(own, every)
+        try:
+            if comm.rank == number % 2:
+                for _ in range(number // 4):
+                    await asyncio.sleep(0)
+                request.cancel()
+            await request
+            assert (every == np.repeat([1.0, 2.0], length)).all()
+        except (asyncio.CancelledError, ucp.UCXRankFailed):
+            pass
+        own[:] = every[:] = -7
+        await comm.barrier()
+        await comm.barrier()
+        assert (every == -7).all()
+        part.close()
+    print("good", flush=True)
+    comm.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("tls", ["all", "tcp,self"])
+@pytest.mark.parametrize("loans", ["loans", "none"])
+def test_buffers_of_a_cancelled_collective_are_the_programs(monkeypatch, tls, loans):
+    monkeypatch.setenv("UCX_TLS", tls)
+    source = LENT.replace("sys.argv[1:]", repr([loans]))
+    with Ranks(2, source) as ranks:
+        assert [ranks.end(rank) for rank in range(2)] == ["good"] * 2
 
 
 def test_a_time_limit_on_a_collective_revokes():

@@ -653,6 +653,129 @@ test_cancelling_one_revokes(void **state)
                      UMX_ERR_RANK_FAILED);
 }
 
+enum {
+    CANCELLED_RANKS = 3,
+    POISON          = 0xee
+};
+
+/* An allgather of one rank into memory that others can map, or cannot. */
+typedef struct gathering {
+    job       j;
+    umx_memh *memh;
+    char     *own; /* what it sends */
+    char     *all;
+} gathering;
+
+static void
+begin_gathering(world *w, int rank, size_t len, gathering *g)
+{
+    static size_t counts[CANCELLED_RANKS];
+
+    umx_op_params params = job_params(&g->j);
+    umx_pieces    pieces = {.counts = counts};
+    umx_request  *req    = NULL;
+    umx_buffer    send, recv;
+
+    for (int i = 0; i < CANCELLED_RANKS; i++) {
+        counts[i] = len;
+    }
+    assert_int_equal(umx_memh_alloc(w->context, len, &g->memh), UMX_OK);
+    send     = *umx_memh_buffer(g->memh);
+    send.len = len;
+    g->own   = send.data;
+    g->all   = malloc(CANCELLED_RANKS * len);
+    recv     = umx_host_buffer(g->all, CANCELLED_RANKS * len);
+    memset(g->own, 'a' + rank, len);
+    job_posted(
+        &g->j,
+        umx_allgatherv(w->comms[rank], &send, &recv, &pieces, &params, &req),
+        &req);
+}
+
+static void
+end_gathering(world *w, size_t len, gathering *g)
+{
+    umx_status status = world_wait_one(w, &g->j);
+
+    assert_true(status == UMX_OK || status == UMX_ERR_RANK_FAILED);
+    for (int i = 0; status == UMX_OK && i < CANCELLED_RANKS; i++) {
+        assert_int_equal(g->all[(size_t)i * len], 'a' + i);
+        assert_int_equal(g->all[(size_t)(i + 1) * len - 1], 'a' + i);
+    }
+    memset(g->own, POISON, len);
+    memset(g->all, POISON, CANCELLED_RANKS * len);
+}
+
+static void
+expect_poison(const gathering *g, size_t len)
+{
+    for (size_t i = 0; i < CANCELLED_RANKS * len; i++) {
+        assert_int_equal((unsigned char)g->all[i], POISON);
+    }
+    free(g->all);
+    umx_memh_release(g->memh);
+}
+
+/* Cancel an allgather at rank 1 after `moment` steps. */
+static void
+cancel_gathering(world *w, int moment, size_t len)
+{
+    gathering g[CANCELLED_RANKS];
+
+    for (int i = 0; i < CANCELLED_RANKS; i++) {
+        begin_gathering(w, i, len, &g[i]);
+    }
+    for (int i = 0; i < moment; i++) {
+        world_step(w);
+    }
+    if (g[1].j.req != NULL) {
+        assert_int_equal(umx_request_cancel(g[1].j.req), UMX_OK);
+        memset(g[1].own, POISON, len);
+        memset(g[1].all, POISON, CANCELLED_RANKS * len);
+        assert_int_equal(world_wait_one(w, &g[1].j), UMX_ERR_RANK_FAILED);
+    }
+    for (int i = 0; i < CANCELLED_RANKS; i++) {
+        end_gathering(w, len, &g[i]);
+    }
+    for (int i = 0; i < 20; i++) {
+        world_step(w);
+    }
+    for (int i = 0; i < CANCELLED_RANKS; i++) {
+        expect_poison(&g[i], len);
+    }
+}
+
+/* The buffers of an operation that has failed are free, wherever the bytes
+ * are, and nobody takes what was written there after it. */
+static void
+test_buffers_of_a_cancelled_operation_are_free(void **state)
+{
+    static const size_t sizes[] = {1000, 20000, 300000};
+
+    world *w = *state;
+
+    world_open(w, CANCELLED_RANKS);
+    for (int moment = 0; moment < 30; moment++) {
+        umx_comm *parents[CANCELLED_RANKS];
+
+        for (int i = 0; i < CANCELLED_RANKS; i++) {
+            parents[i] = w->comms[i];
+            assert_int_equal(umx_comm_derive(parents[i], 7, &w->comms[i]),
+                             UMX_OK);
+        }
+        if (moment % 2 != 0) { /* the inboxes are there */
+            for (int i = 0; i < 3; i++) {
+                run_barrier(w);
+            }
+        }
+        cancel_gathering(w, moment / 6, sizes[moment % 3]);
+        for (int i = 0; i < CANCELLED_RANKS; i++) {
+            umx_comm_destroy(w->comms[i]);
+            w->comms[i] = parents[i];
+        }
+    }
+}
+
 static void
 test_a_rank_has_left(void **state)
 {
@@ -827,6 +950,7 @@ main(void)
         WORLD_TEST(test_different_roots_are_told_apart),
         WORLD_TEST(test_different_lengths_are_told_apart),
         WORLD_TEST(test_cancelling_one_revokes),
+        WORLD_TEST(test_buffers_of_a_cancelled_operation_are_free),
         WORLD_TEST(test_a_rank_has_left),
         WORLD_TEST(test_a_rank_dies_in_each),
         WORLD_TEST(test_wrong_arguments),

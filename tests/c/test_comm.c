@@ -219,6 +219,348 @@ test_a_receive_cancelled_when_complete(void **state)
     assert_int_equal(umx_comm_unrecv(w->comms[1], &r.got, &buf), UMX_OK);
 }
 
+/* ---- buffers of cancelled operations --------------------------------------
+ */
+
+enum {
+    MOMENTS = 12, /* steps after which an operation is cancelled, at most */
+    POISON  = 0xee
+};
+
+static const size_t sizes[] = {10, 20000, LARGE};
+
+static bool
+is_filled(const char *data, size_t len, int value)
+{
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)data[i] != value) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Cancel an operation, and write over its buffer in the same moment. */
+static void
+cancel_and_poison(job *j, char *data, size_t len)
+{
+    if (j->req != NULL) {
+        assert_int_equal(umx_request_cancel(j->req), UMX_OK);
+    }
+    memset(data, POISON, len);
+}
+
+static void
+some_steps(world *w, int count)
+{
+    for (int i = 0; i < count; i++) {
+        world_step(w);
+    }
+}
+
+/* Send what is cancelled after `moment` steps, and something behind it. */
+static void
+send_cancelled(world *w, int moment, size_t len, bool is_posted)
+{
+    char   *out = malloc(len), *in = malloc(len), *other = malloc(len);
+    job     sent[2];
+    receipt r[2];
+
+    memset(out, 'x', len);
+    memset(other, 'y', len);
+    if (is_posted) {
+        recv_from(w, 1, 0, 0, 0, in, len, &r[0]);
+    }
+    send_to(w, 0, 1, 1, out, len, &sent[0]);
+    some_steps(w, moment);
+    cancel_and_poison(&sent[0], out, len);
+    send_to(w, 0, 1, 2, other, len, &sent[1]);
+    if (!is_posted) {
+        recv_from(w, 1, 0, 0, 0, in, len, &r[0]);
+    }
+    assert_int_equal(world_wait_one(w, &r[0].j), UMX_OK);
+    assert_true(is_filled(in, len, (r[0].got.tag == 1) ? 'x' : 'y'));
+    if (r[0].got.tag == 1) {
+        recv_from(w, 1, 0, 2, UINT64_MAX, in, len, &r[1]);
+        assert_int_equal(world_wait_one(w, &r[1].j), UMX_OK);
+        assert_true(is_filled(in, len, 'y'));
+    }
+    (void)world_wait_one(w, &sent[0]);
+    assert_int_equal(world_wait_one(w, &sent[1]), UMX_OK);
+    assert_true(is_filled(out, len, POISON));
+    free(out);
+    free(in);
+    free(other);
+}
+
+static void
+test_a_cancelled_send_is_received_whole_or_never(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 2);
+    for (int moment = 0; moment < MOMENTS; moment++) {
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+            send_cancelled(w, moment, sizes[i], true);
+            send_cancelled(w, moment, sizes[i], false);
+        }
+    }
+}
+
+/* Receive what is cancelled after `moment` steps, and receive it again. */
+static void
+recv_cancelled(world *w, int moment, size_t len)
+{
+    char   *out = malloc(len), *in = malloc(len), *other = malloc(len);
+    job     sent;
+    receipt r[2];
+
+    memset(out, 'x', len);
+    send_to(w, 0, 1, 1, out, len, &sent);
+    some_steps(w, moment / 2);
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, len, &r[0]);
+    some_steps(w, moment % 4);
+    if (r[0].j.req != NULL) {
+        cancel_and_poison(&r[0].j, in, len);
+        recv_from(w, 1, 0, 1, UINT64_MAX, other, len, &r[1]);
+        assert_int_equal(world_wait_one(w, &r[1].j), UMX_OK);
+        assert_true(is_filled(other, len, 'x'));
+        assert_int_equal(world_wait_one(w, &r[0].j), UMX_ERR_CANCELED);
+        assert_true(is_filled(in, len, POISON));
+    } else {
+        assert_true(is_filled(in, len, 'x'));
+    }
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    free(out);
+    free(in);
+    free(other);
+}
+
+static void
+test_the_buffer_of_a_cancelled_receive_is_free(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 2);
+    for (int moment = 0; moment < 2 * MOMENTS; moment++) {
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+            recv_cancelled(w, moment, sizes[i]);
+        }
+    }
+}
+
+/* A receive has its message, and its end has not been reported. */
+static void
+test_a_receive_cancelled_before_it_is_reported(void **state)
+{
+    world  *w     = *state;
+    char    in[8] = "", again[8] = "";
+    job     sent;
+    receipt r;
+
+    world_open(w, 1);
+    recv_from(w, 0, 0, 1, UINT64_MAX, in, sizeof(in), &r);
+    send_to(w, 0, 0, 1, "message", 8, &sent);
+    assert_string_equal(in, "message");
+    assert_int_equal(r.j.calls, 0);
+    cancel_and_poison(&r.j, in, sizeof(in));
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);
+    recv_from(w, 0, 0, 1, UINT64_MAX, again, sizeof(again), &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_string_equal(again, "message");
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    assert_true(is_filled(in, sizeof(in), POISON));
+}
+
+/* Step until a message with that tag can be seen, or cannot. */
+static void
+until_seen(world *w, uint64_t tag, umx_status status)
+{
+    umx_comm_status found;
+
+    for (int i = 0; i < 10000 && umx_comm_iprobe(w->comms[1], 0, tag,
+                                                 UINT64_MAX, &found) != status;
+         i++) {
+        world_step(w);
+    }
+    assert_int_equal(umx_comm_iprobe(w->comms[1], 0, tag, UINT64_MAX, &found),
+                     status);
+}
+
+static void
+test_what_has_seen_a_withdrawn_message_finds_it_gone(void **state)
+{
+    world            *w   = *state;
+    char             *out = calloc(1, LARGE), *in = malloc(LARGE);
+    umx_buffer        buf = umx_host_buffer(in, LARGE);
+    umx_comm_message *message;
+    umx_comm_status   found;
+    umx_request      *req = NULL;
+    job               sent[2];
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, out, LARGE, &sent[0]);
+    send_to(w, 0, 1, 2, out, LARGE, &sent[1]);
+    until_seen(w, 1, UMX_OK);
+    until_seen(w, 2, UMX_OK);
+    assert_int_equal(
+        umx_comm_improbe(w->comms[1], 0, 2, UINT64_MAX, &message, &found),
+        UMX_OK);
+    op_cancel(sent[0].req);
+    op_cancel(sent[1].req);
+    until_seen(w, 1, UMX_ERR_NO_MESSAGE);
+    assert_int_equal(umx_comm_mrecv(&message, &buf, NULL, &req),
+                     UMX_ERR_WITHDRAWN);
+    assert_null(message);
+    (void)world_wait_one(w, &sent[0]);
+    (void)world_wait_one(w, &sent[1]);
+    free(out);
+    free(in);
+}
+
+/* A message that is withdrawn, and was in hand, is nobody's when it is
+ * returned. */
+static void
+test_a_withdrawn_message_is_not_returned(void **state)
+{
+    world            *w   = *state;
+    char             *out = calloc(1, LARGE);
+    umx_comm_message *message;
+    umx_comm_status   found;
+    job               sent[2];
+    receipt           r;
+    char              byte;
+
+    world_open(w, 2);
+    send_to(w, 0, 1, 1, out, LARGE, &sent[0]);
+    until_seen(w, 1, UMX_OK);
+    assert_int_equal(
+        umx_comm_improbe(w->comms[1], 0, 1, UINT64_MAX, &message, &found),
+        UMX_OK);
+    op_cancel(sent[0].req);
+    send_to(w, 0, 1, 2, "y", 1, &sent[1]);
+    until_seen(w, 2, UMX_OK);
+    umx_comm_message_return(message);
+    recv_from(w, 1, UMX_ANY_SOURCE, 0, 0, &byte, 1, &r);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(r.got.tag, 2);
+    (void)world_wait_one(w, &sent[0]);
+    assert_int_equal(world_wait_one(w, &sent[1]), UMX_OK);
+    free(out);
+}
+
+/* More than are left with their sender, one after the other: none is brought
+ * here. */
+static void
+test_many_withdrawn_messages_are_forgotten(void **state)
+{
+    world  *w   = *state;
+    char   *out = calloc(1, LARGE);
+    job     sent;
+    receipt r;
+
+    world_open(w, 2);
+    for (int i = 0; i < 100; i++) {
+        send_to(w, 0, 1, 1, out, LARGE, &sent);
+        some_steps(w, 3);
+        op_cancel(sent.req);
+        (void)world_wait_one(w, &sent);
+    }
+    until_seen(w, 1, UMX_ERR_NO_MESSAGE);
+    recv_from(w, 1, 0, 1, UINT64_MAX, out, LARGE, &r);
+    send_to(w, 0, 1, 1, "z", 1, &sent);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+    assert_int_equal(r.got.length, 1);
+    assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    free(out);
+}
+
+/* A rank leaves at once after sends that it has cancelled, at each moment: the
+ * other knows how many come. */
+static void
+leave_after_cancelled_sends(world *w, int moment)
+{
+    char   *out = calloc(1, LARGE), *in = malloc(LARGE);
+    job     sent[3];
+    receipt r[2];
+
+    recv_from(w, 1, 0, 3, UINT64_MAX, in, LARGE, &r[1]);
+    recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r[0]);
+    for (int i = 0; i < 3; i++) {
+        send_to(w, 0, 1, (uint64_t)i, out, sizes[i], &sent[i]);
+    }
+    some_steps(w, moment);
+    for (int i = 0; i < 3; i++) {
+        if (sent[i].req != NULL) {
+            op_cancel(sent[i].req);
+        }
+    }
+    umx_comm_close(w->comms[0]);
+    (void)world_wait_one(w, &r[0].j);
+    assert_int_equal(world_wait_one(w, &r[1].j), UMX_ERR_RANK_FAILED);
+    for (int i = 0; i < 3; i++) {
+        (void)world_wait_one(w, &sent[i]);
+    }
+    free(out);
+    free(in);
+}
+
+static void
+test_a_rank_leaves_after_cancelled_sends(void **state)
+{
+    world *w = *state;
+
+    world_open(w, 2);
+    for (int moment = 0; moment < 6; moment++) {
+        umx_comm *parents[2];
+
+        for (int i = 0; i < 2; i++) {
+            parents[i] = w->comms[i];
+            assert_int_equal(umx_comm_derive(parents[i], 7, &w->comms[i]),
+                             UMX_OK);
+        }
+        leave_after_cancelled_sends(w, moment);
+        for (int i = 0; i < 2; i++) {
+            umx_comm_destroy(w->comms[i]);
+            w->comms[i] = parents[i];
+        }
+    }
+}
+
+/* Copies have a limit; beyond it an operation is deferred. Who cannot wait is
+ * given a copy all the same. */
+static void
+test_a_receive_beyond_the_limit_is_deferred(void **state)
+{
+    world  *w   = *state;
+    char   *out = malloc(LARGE), *in = malloc(LARGE);
+    job     sent;
+    receipt r;
+
+    memset(out, 'x', LARGE);
+    w->config.cancel_bytes = LARGE - 1;
+    world_open(w, 2);
+    for (int is_abandoned = 0; is_abandoned < 2; is_abandoned++) {
+        send_to(w, 0, 1, 1, out, LARGE, &sent);
+        until_seen(w, 1, UMX_OK);
+        recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r);
+        assert_non_null(r.j.req);
+        assert_int_equal(umx_request_cancel(r.j.req), UMX_INPROGRESS);
+        if (is_abandoned) {
+            assert_int_equal(umx_request_abandon(r.j.req), UMX_OK);
+            memset(in, POISON, LARGE);
+        }
+        assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_CANCELED);
+        memset(in, POISON, LARGE);
+        recv_from(w, 1, 0, 1, UINT64_MAX, in, LARGE, &r);
+        assert_int_equal(world_wait_one(w, &r.j), UMX_OK);
+        assert_true(is_filled(in, LARGE, 'x'));
+        assert_int_equal(world_wait_one(w, &sent), UMX_OK);
+    }
+    free(out);
+    free(in);
+}
+
 static void
 test_a_message_that_cannot_be_put_back(void **state)
 {
@@ -830,6 +1172,14 @@ main(void)
         WORLD_TEST(test_a_cancelled_receive_takes_nothing),
         WORLD_TEST(test_a_receive_cancelled_while_bytes_come),
         WORLD_TEST(test_a_receive_cancelled_when_complete),
+        WORLD_TEST(test_a_cancelled_send_is_received_whole_or_never),
+        WORLD_TEST(test_the_buffer_of_a_cancelled_receive_is_free),
+        WORLD_TEST(test_a_receive_cancelled_before_it_is_reported),
+        WORLD_TEST(test_what_has_seen_a_withdrawn_message_finds_it_gone),
+        WORLD_TEST(test_a_withdrawn_message_is_not_returned),
+        WORLD_TEST(test_many_withdrawn_messages_are_forgotten),
+        WORLD_TEST(test_a_rank_leaves_after_cancelled_sends),
+        WORLD_TEST(test_a_receive_beyond_the_limit_is_deferred),
         WORLD_TEST(test_a_message_that_cannot_be_put_back),
         WORLD_TEST(test_a_cancelled_receive_does_not_let_others_overtake),
         WORLD_TEST(test_probes),
