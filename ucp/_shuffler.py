@@ -148,7 +148,9 @@ class Shuffler(_ext.Shuffler):
         """Insert a chunk; begins with the call.
 
         Await it before the memory is changed or used again: it is done when the
-        owner has released the chunk. Nothing else needs it to be awaited.
+        owner has released the chunk. Nothing else needs it to be awaited. The owner
+        reads the chunk where it is: cancelling does not take it back, and the await
+        ends when the owner has released it.
 
         Args:
             partition: its number.

@@ -84,7 +84,10 @@ UMX_API int umx_shuffler_owner(const umx_shuffler *shuffler,
  * Ownership: `memh` is held, and the bytes are lent, until the request is
  *            complete: the owner of the partition has released the chunk.
  * Completion: UMX_OK; UMX_ERR_CLOSED: the shuffle was over before that, and the
- *             owner may read the bytes as long as it has the chunk
+ *             owner may read the bytes as long as it has the chunk. The owner
+ *             may use the chunk where it is, so that umx_request_cancel() and
+ *             umx_request_abandon() give UMX_INPROGRESS: the chunk is not
+ *             taken back, and the bytes stay lent
  * @return UMX_OK: the bytes have been copied; UMX_INPROGRESS;
  *         UMX_ERR_OUT_OF_RANGE: no such partition, or bytes;
  *         UMX_ERR_INVALID_PARAM: the partition has been finished here;
