@@ -366,8 +366,10 @@ test_a_loan_that_is_passed_on_is_not_read(void **state)
     lend_to_reader(all.lent);
     memset(in, 'i', SIZE);
     op_recv(&o, all.reader_end, 0, pair_any, in, SIZE);
-    assert_int_equal(o.status,
-                     UMX_INPROGRESS); /* nothing of that name is lent */
+    assert_int_equal(o.status, UMX_INPROGRESS);
+    /* Nothing of that name is lent: the receive waits to be told why. */
+    UNTIL(!umi_list_is_empty(
+        &umi_channels_of(all.reader_end)->channel0.ended_loans));
     for (size_t i = 0; i < SIZE; i++) {
         assert_int_equal(in[i], 0);
     }
