@@ -85,7 +85,8 @@ UNLOCKED = {
         umx_topology_create umx_topology_destroy umx_topology_distances
         umx_topology_find_gpu umx_topology_find_name umx_topology_find_pci
         umx_topology_get_cpus umx_topology_get_object umx_topology_num_objects
-        umx_buffer_write umx_metadata_add umx_metadata_find umx_metadata_fini
+        umx_buffer_read umx_buffer_write
+        umx_metadata_add umx_metadata_find umx_metadata_fini
         umx_metadata_init umx_metadata_is_valid umx_metadata_next
         umx_worker_create""",
     "any thread: it has a lock of its own": """
@@ -102,20 +103,23 @@ UNLOCKED = {
     "it never changes": """
         umx_shuffle_chunk_query umx_comm_get_worker umx_comm_name umx_comm_rank
         umx_comm_size umx_ep_id umx_shuffler_comm umx_shuffler_owner
-        umx_request_get_class umx_request_state umx_rkey_is_readonly
+        umx_request_buffer umx_request_get_class umx_request_state
+        umx_request_worker umx_rkey_is_readonly
         umx_rkey_length umx_timer_init umx_worker_fd umx_worker_get_context
        """,
     "the thread does not change it: only the owner": """
         umx_comm_reason umx_comm_result umx_ep_get_arg umx_message_copy_frames
         umx_message_data umx_message_frames umx_message_has_frames
         umx_message_header umx_message_info umx_request_info
-        umx_request_is_cancelled umx_request_message umx_request_status
+        umx_request_is_abandoned umx_request_is_cancelled umx_request_message
+        umx_request_status
         umx_request_tag_message umx_request_time_ns umx_tag_message_info
         umx_worker_begin_turn umx_worker_divide_turn
         umx_worker_extend_turn umx_ep_worker umx_worker_get_layer
         umx_message_listener_reason umx_shuffler_result umx_worker_turn_is_over""",
     "a layer calls it with the lock": """
-        umx_timer_stop umx_worker_attach umx_worker_detach""",
+        umx_copy_free umx_request_is_withdrawn umx_request_set_buffer
+        umx_request_was_sent umx_timer_stop umx_worker_attach umx_worker_detach""",
     "it locks where it has to": """
         umx_progress_fd umx_progress_hold_off umx_progress_is_running
         umx_progress_stop umx_request_wait umx_worker_destroy umx_worker_lock
