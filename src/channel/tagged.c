@@ -299,6 +299,7 @@ finish_withdrawn(umx_request *req)
         req->status = UMX_ERR_CANCELED;
         return true;
     }
+    req->is_void = false;
     if (req->status != UMX_OK) {
         req->status = umi_endpoint_end_status(channel->ep, req->status);
         return true;

@@ -94,10 +94,14 @@ find_landing(const umi_channel *channel, const umi_list *list, uint32_t seq)
     return NULL;
 }
 
-/* Note that what lands by `req` means nothing. */
+/* Note that what lands by `req` means nothing, and goes nowhere: the buffer may
+ * get a shorter message. */
 static void
 mark(umx_request *req)
 {
+    if (req->status == UMX_INPROGRESS) {
+        (void)umi_request_void(req);
+    }
     umi_landing_of(req)->is_withdrawn = true;
     if (umi_landing_of(req)->is_expecting) {
         umi_landing_of(req)->is_expecting = false;

@@ -323,17 +323,20 @@ class Receiver(Lane):
         )
 
     def _check(self, operation):
+        # Several receives of one operation may get their messages in another order:
+        # one whose message was withdrawn while its bytes came waits again.
+        last = self._last
         messages = self.kind.taken(operation.result, operation.views)
         if self.kind.is_per_part:
             messages = [[part] for message in messages for part in message]
         for message in messages:
-            self._check_message(operation, message)
+            self._check_message(operation, message, last)
         for rest in self.kind.rest(operation.result, operation.views):
             if len(rest) and not (rest == content.FRESH).all():
                 text = f"{operation.label}: behind the end of the message"
                 self.report.fail(self.key, "written", text)
 
-    def _check_message(self, operation, parts):
+    def _check_message(self, operation, parts, last):
         number = next((int(part[0]) for part in parts if len(part)), None)
         if number is None:
             return
@@ -351,7 +354,7 @@ class Receiver(Lane):
         if number in self._received:
             text = f"{operation.label}: message {number} came twice"
             self.report.fail(self.key, "order", text)
-        elif number < self._last and self.window == 1:
+        elif number < last and self.window == 1:
             text = f"{operation.label}: message {number} came late"
             self.report.fail(self.key, "order", text)
         self._received.add(number)
