@@ -576,8 +576,11 @@ main(void)
         PAIR_TEST(test_an_abort_ends_what_is_sent_from_a_copy),
         PAIR_TEST(test_what_was_read_or_is_here_is_not_withdrawn),
         PAIR_TEST(test_a_message_is_withdrawn_before_it_comes),
-        PAIR_TEST(test_more_than_was_announced_cannot_be_withdrawn),
-        PAIR_TEST(test_a_streams_bytes_are_not_withdrawn),
+        {"test_more_than_was_announced_cannot_be_withdrawn",
+         test_more_than_was_announced_cannot_be_withdrawn, setup, teardown,
+         NULL},
+        {"test_a_streams_bytes_are_not_withdrawn",
+         test_a_streams_bytes_are_not_withdrawn, setup, teardown, NULL},
     };
 
     return UNIT_RUN(tests);
