@@ -282,11 +282,19 @@ def test_a_file_that_crashes_hwloc_crashes_nothing_else(changed, capfd):
     assert capfd.readouterr() == ("", "")  # of hwloc, or of a fault handler
 
 
-def test_children_are_waited_for(tmp_path):
-    for source in (DGX1, ONE_PACKAGE):
-        ucp.TopologicalDistance(source)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+def test_children_are_waited_for():
+    program = f"""
+import os, ucp
+for source in {[str(DGX1), str(ONE_PACKAGE)]}:
+    ucp.TopologicalDistance(source)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("none left")
+"""
+    command = [sys.executable, "-P", "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "none left\n"
 
 
 def test_topologies_are_read_in_several_threads():
