@@ -294,6 +294,10 @@ class Receiver(Lane):
         self._quarantine.check_all()
         self.kind.close()
 
+    def _is_raw(self):
+        """UCX's own tags: a returned message may come after a later one."""
+        return self.kind.name.startswith(("raw", "force"))
+
     def _has_number(self, number):
         return self.kind.is_exact or self.course.sizes[number] > 0
 
@@ -331,10 +335,6 @@ class Receiver(Lane):
             messages = [[part] for message in messages for part in message]
         for message in messages:
             self._check_message(operation, message, last)
-        for rest in self.kind.rest(operation.result, operation.views):
-            if len(rest) and not (rest == content.FRESH).all():
-                text = f"{operation.label}: behind the end of the message"
-                self.report.fail(self.key, "written", text)
 
     def _check_message(self, operation, parts, last):
         number = next((int(part[0]) for part in parts if len(part)), None)
@@ -354,7 +354,7 @@ class Receiver(Lane):
         if number in self._received:
             text = f"{operation.label}: message {number} came twice"
             self.report.fail(self.key, "order", text)
-        elif number < last and self.window == 1:
+        elif number < last and self.window == 1 and not self._is_raw():
             text = f"{operation.label}: message {number} came late"
             self.report.fail(self.key, "order", text)
         self._received.add(number)
