@@ -119,7 +119,7 @@ umi_channels_have_deferred(const umx_ep *ep)
 {
     EACH_CHANNEL(channel, ep)
     {
-        if (umi_requests_have_deferred(&channel->waiting)) {
+        if (umi_requests_have_deferred(&channel->waiting, &ep->base)) {
             return true;
         }
     }

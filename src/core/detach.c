@@ -171,10 +171,12 @@ umi_requests_report_detached(umx_worker *worker)
 }
 
 bool
-umi_requests_have_deferred(const umi_list *list)
+umi_requests_have_deferred(const umi_list *list, const struct umi_ep_base *ep)
 {
     UMI_LIST_FOREACH(node, list) {
-        if (umi_container_of(node, umx_request, node)->is_deferred) {
+        const umx_request *req = umi_container_of(node, umx_request, node);
+
+        if (req->is_deferred && req->ep == ep) {
             return true;
         }
     }

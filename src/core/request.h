@@ -166,8 +166,10 @@ bool umi_request_void(umx_request *req);
  * goes on until it completes and `finish` has run. */
 void umi_request_detach(umx_request *req);
 
-/* True if an operation on `list` is cancelled, and its buffer still lent. */
-bool umi_requests_have_deferred(const umi_list *list);
+/* True if an operation of `ep` on `list` is cancelled, and its buffer still
+ * lent. */
+bool umi_requests_have_deferred(const umi_list           *list,
+                                const struct umi_ep_base *ep);
 
 /* Report the ends of detached requests: all, or in the progress thread the
  * library's own. */

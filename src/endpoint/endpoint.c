@@ -26,8 +26,8 @@ conn_free(umi_ep_base *base)
     umx_ep *ep = umi_endpoint_of(base);
 
     umi_timer_stop(&ep->timer);
-    umi_timer_stop(&ep->heartbeat);
-    umi_timer_stop(&ep->deferred);
+    umi_timer_stop(&ep->heartbeat.timer);
+    umi_timer_stop(&ep->deferred.timer);
     umi_node_remove(&ep->put_off.node);
     umi_node_remove(&ep->put_off_lost.node);
     umi_socket_close(&ep->socket);
@@ -436,8 +436,8 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
         umi_queue_doubt(umi_endpoint_worker(ep));
     }
     umi_timer_stop(&ep->timer);
-    umi_timer_stop(&ep->heartbeat);
-    umi_timer_stop(&ep->deferred);
+    umi_timer_stop(&ep->heartbeat.timer);
+    umi_timer_stop(&ep->deferred.timer);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
     ep->unsent_bytes = unsent_bytes(ep);
     ep->state        = state;

@@ -113,6 +113,13 @@ typedef struct umi_endpoint_hooks {
     void (*discard)(umx_ep *ep);
 } umi_endpoint_hooks;
 
+/* How long a peer has given no sign of life. */
+typedef struct umi_silence {
+    umi_timer timer;
+    unsigned  num_heard;  /* signs there were last time */
+    unsigned  num_silent; /* quarters without any */
+} umi_silence;
+
 struct umx_ep {
     umi_ep_base               base; /* first: umi_ep_base_of() */
     umi_lend_ep               lend;
@@ -131,13 +138,9 @@ struct umx_ep {
     unsigned        num_control;
     unsigned        num_answers; /* ours, that UCX has not sent yet */
     umi_timer       timer;       /* handshake, then close */
-    umi_timer       heartbeat;
+    umi_silence     heartbeat;
+    umi_silence     deferred;     /* until cancelled operations have ended */
     unsigned        num_arrivals; /* over UCX; wraps */
-    unsigned        num_heard;    /* heartbeat: what there was last time */
-    unsigned        num_silent;   /* quarters without anything */
-    umi_timer       deferred;     /* until cancelled operations have ended */
-    unsigned        num_deferred_heard;
-    unsigned        num_deferred_silent; /* quarters */
     umi_retire      retire;
     umi_list        closers;       /* requests of umx_ep_close() */
     umi_list        drainers;      /* and of umx_ep_drain() */
@@ -322,6 +325,17 @@ size_t umi_info_write(umx_ep *ep, char *text, size_t size);
 
 /* drain.c */
 void umi_drain_check(umx_ep *ep); /* sends have completed */
+
+/* silence.c */
+/* Count from now on. */
+void umi_silence_forget(const umx_ep *ep, umi_silence *silence);
+/* Wait for a quarter of `limit_ns`. */
+void umi_silence_wait(const umx_ep *ep, umi_silence *silence,
+                      uint64_t limit_ns);
+/* Count the quarter that is over; `is_alive`: there is another sign of life.
+ * False: it was the last, and `ep` has failed for `reason`. */
+bool umi_silence_count(umx_ep *ep, umi_silence *silence, bool is_alive,
+                       const char *reason);
 
 /* heartbeat.c */
 void umi_heartbeat_init(umx_ep *ep);

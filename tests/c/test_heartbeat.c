@@ -56,12 +56,12 @@ test_a_peer_that_sends_is_not_asked(void **state)
 
     open_with_heartbeat(p, &config);
     for (int i = 0; i < 10; i++) {
-        umi_timer *timer = &p->client->heartbeat;
+        umi_timer *timer = &p->client->heartbeat.timer;
 
         pair_settle(p);
         umi_timer_stop(timer);
         timer->fn(timer); /* a quarter is over */
-        assert_int_equal(p->client->num_silent, 0);
+        assert_int_equal(p->client->heartbeat.num_silent, 0);
     }
 }
 
