@@ -77,17 +77,40 @@ umi_tagged_return_received(umx_request *req)
 static umx_status
 land_elsewhere(umx_request *req)
 {
-    size_t len = req->info.length;
+    size_t len     = req->info.length;
+    bool   is_over = req->status != UMX_INPROGRESS;
 
     if (umi_recv_of(req)->landing.staged != NULL) {
         return UMX_OK; /* it does */
     }
-    if (req->status != UMX_INPROGRESS) {
-        req->is_abandoned = true; /* it is over: nothing could be waited for */
-    } else if (req->moved < len) {
-        len = req->moved;
+    /* What is over cannot be waited for. */
+    return umi_request_copy(req, len, umi_request_num_moved(req, len), is_over);
+}
+
+/* Make the message anew whose bytes land by `req`. NULL: out of memory. */
+static umx_message *
+new_of_landing(umx_request *req)
+{
+    umi_channel *channel = umi_recv_of(req)->landing.channel;
+    umx_message *message = umi_message_copy(channel->ep, NULL, 0);
+
+    if (message != NULL) {
+        message->channel          = channel;
+        message->info             = req->info;
+        message->storage          = UMI_STORAGE_LANDING;
+        message->data             = NULL;
+        message->lander           = req;
+        umi_recv_of(req)->message = message;
     }
-    return umi_request_copy(req, req->info.length, len);
+    return message;
+}
+
+static void
+detach_if_pending(umx_request *req)
+{
+    if (req->status == UMX_INPROGRESS) {
+        umi_request_detach(req);
+    }
 }
 
 void
@@ -95,7 +118,7 @@ umi_tagged_return_landing(umx_request *req)
 {
     umi_channel *channel = umi_recv_of(req)->landing.channel;
     umx_ep      *ep      = channel->ep;
-    umx_message *message;
+    umx_message *message = NULL;
     umx_status   status;
 
     if (!umi_endpoint_may_read(ep) ||
@@ -105,31 +128,25 @@ umi_tagged_return_landing(umx_request *req)
         }
         return;
     }
-    status  = umi_recv_of(req)->landing.is_withdrawn ? UMX_OK :
-                                                       land_elsewhere(req);
-    message = NULL;
     if (umi_recv_of(req)->landing.is_withdrawn) {
         (void)umi_request_void(req);
-    } else if (status >= 0) {
-        message = umi_message_copy(ep, NULL, 0);
+        detach_if_pending(req);
+        return;
     }
-    if (message == NULL && !umi_recv_of(req)->landing.is_withdrawn) {
+    status = land_elsewhere(req);
+    if (status >= 0) {
+        message = new_of_landing(req);
+    }
+    if (message != NULL) {
+        umi_tagged_uncount(channel);
+    } else {
         umi_endpoint_cannot_copy(ep);
         (void)umi_request_void(req);
     }
-    if (message != NULL) {
-        message->channel          = channel;
-        message->info             = req->info;
-        message->storage          = UMI_STORAGE_LANDING;
-        message->data             = NULL;
-        message->lander           = req;
-        umi_recv_of(req)->message = message;
-        umi_tagged_uncount(channel);
-    }
     if (status == UMX_INPROGRESS) {
         umi_endpoint_defer(ep);
-    } else if (req->status == UMX_INPROGRESS) {
-        umi_request_detach(req);
+    } else {
+        detach_if_pending(req);
     }
     if (message != NULL) {
         umi_channel_offer(channel, message);
@@ -285,7 +302,7 @@ umi_stream_move(umx_request *req, umi_piece_fn move)
         drop_bytes(req);
         return UMX_OK;
     }
-    status = umi_request_copy(req, len, len);
+    status = umi_request_copy(req, len, len, false);
     if (status == UMX_OK) {
         umi_pieces_each(req, move, req->copy->bytes);
     } else if (status < 0) {
@@ -448,11 +465,9 @@ move_part(umx_request *lander, void *arg)
     if (umi_landing_of(lander)->staged != NULL) {
         return; /* it has */
     }
-    if (lander->status == UMX_INPROGRESS && lander->moved < len) {
-        len = lander->moved;
-    }
-    lander->is_abandoned = true; /* umi_frames_give_back() has checked */
-    moved->status        = umi_request_copy(lander, lander->buf.len, len);
+    /* umi_frames_give_back() has checked the limit. */
+    moved->status = umi_request_copy(lander, len,
+                                     umi_request_num_moved(lander, len), true);
 }
 
 /* Let the message of `req` go, whose bytes nobody gets. */

@@ -174,8 +174,7 @@ check_move(umx_request *piece, void *arg)
 {
     bool *can_move = arg;
 
-    if (piece->is_posted && !piece->is_movable &&
-        umi_landing_of(piece)->staged == NULL) {
+    if (umi_request_is_fixed(piece) && umi_landing_of(piece)->staged == NULL) {
         *can_move = false;
     }
 }

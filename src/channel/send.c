@@ -463,7 +463,8 @@ may_withdraw(const umx_request *req)
 static void
 go_on_with_copy(umx_request *req)
 {
-    umx_status status = umi_request_copy(req, req->buf.len, req->buf.len);
+    umx_status status = umi_request_copy(req, req->buf.len, req->buf.len,
+                                         false);
 
     if (status == UMX_INPROGRESS) {
         umi_endpoint_defer(umi_endpoint_of(req->ep));

@@ -84,7 +84,7 @@ move_to(umx_request *req, umi_spare *copy)
 }
 
 umx_status
-umi_request_copy(umx_request *req, size_t size, size_t len)
+umi_request_copy(umx_request *req, size_t size, size_t len, bool is_forced)
 {
     umi_spare *copy;
     umx_status status;
@@ -92,10 +92,11 @@ umi_request_copy(umx_request *req, size_t size, size_t len)
     if (req->copy != NULL || req->small != NULL) {
         return UMX_OK;
     }
-    if (req->is_posted && !req->is_movable) {
+    if (umi_request_is_fixed(req)) {
         return UMX_INPROGRESS;
     }
-    status = umi_spare_new(req->worker, size, req->is_abandoned, &copy);
+    status = umi_spare_new(req->worker, size, is_forced || req->is_abandoned,
+                           &copy);
     if (status != UMX_OK) {
         return status;
     }
@@ -115,7 +116,7 @@ umi_request_copy(umx_request *req, size_t size, size_t len)
 bool
 umi_request_void(umx_request *req)
 {
-    if (req->is_posted && !req->is_movable) {
+    if (umi_request_is_fixed(req)) {
         return false;
     }
     req->is_void = true;

@@ -149,13 +149,31 @@ void umi_request_complete(umx_request *req, umx_status status);
 /* ---- detach.c: an operation that goes on without the user's memory --------
  */
 
+/* True if UCX, or hardware, has the memory itself: it cannot be moved. */
+static inline bool
+umi_request_is_fixed(const umx_request *req)
+{
+    return req->is_posted && !req->is_movable;
+}
+
+/* How many bytes of `len` have come into the memory of `req`, or have gone:
+ * once UCX has given it back, all. */
+static inline size_t
+umi_request_num_moved(const umx_request *req, size_t len)
+{
+    return (req->status == UMX_INPROGRESS && req->moved < len) ? req->moved :
+                                                                 len;
+}
+
 /* True if `len` bytes more may be copied for a cancelled `req`. */
 bool umi_request_may_copy(const umx_request *req, size_t len);
 
 /* Give `req` memory of the library's instead of the user's: `size` bytes, of
  * which the first `len` are copied. UMX_INPROGRESS: UCX has the memory itself,
- * or config.cancel_bytes are in use; UMX_ERR_NO_MEMORY. */
-umx_status umi_request_copy(umx_request *req, size_t size, size_t len);
+ * or config.cancel_bytes are in use, and it is neither forced nor abandoned;
+ * UMX_ERR_NO_MEMORY. */
+umx_status umi_request_copy(umx_request *req, size_t size, size_t len,
+                            bool is_forced);
 
 /* Nobody wants the bytes of `req` any more: UCX reads zeros from now on, and
  * what it writes goes nowhere. False: UCX has the memory itself. */

@@ -92,7 +92,7 @@ cancel_send(umx_request *req)
         return;
     }
     if (req->buf.len != 0) {
-        status = umi_request_copy(req, req->buf.len, req->buf.len);
+        status = umi_request_copy(req, req->buf.len, req->buf.len, false);
     }
     if (status == UMX_OK) {
         umi_request_detach(req);
@@ -280,7 +280,7 @@ land_elsewhere(umx_request *req)
     if (op->kept == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
-    return umi_request_copy(req, len, (req->moved < len) ? req->moved : len);
+    return umi_request_copy(req, len, umi_request_num_moved(req, len), false);
 }
 
 /* The message of `req` lands: it is the next receive's. */
