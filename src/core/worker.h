@@ -132,7 +132,7 @@ struct umx_worker {
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */
     uint64_t     turn_end;   /* 0: the owner has no turns */
-    unsigned     activity;   /* grows whenever completions were run */
+    unsigned     activity;   /* grows with UCX's work and completions */
     unsigned     watch_countdown;
     uintptr_t    owner;     /* umi_thread_id(), or UMI_EVERY_THREAD */
     umi_ids      eps_by_id; /* umi_ep_base.wire_id */

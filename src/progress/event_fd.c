@@ -178,7 +178,7 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
         while (!worker->is_destroy_due && umi_worker_poll(worker) != 0) {
             worker->stats.wakeups += is_first;
             is_first                = false;
-            before                  = worker->activity;
+            before                  = ++worker->activity;
             worker->engine->busy_ns = 0;
             /* Look at the clock: one call of UCX may have copied for 100 ns, or
              * for 100 us. */

@@ -103,20 +103,36 @@ endpoints_of(umx_worker *worker)
     return stats.endpoints;
 }
 
+static void
+destroy_eps(pair *p)
+{
+    if (p->client != NULL) {
+        umx_ep_destroy(p->client);
+        p->client = NULL;
+    }
+    if (p->server != NULL) {
+        umx_ep_destroy(p->server);
+        p->server = NULL;
+    }
+}
+
+/* Look for p->server as well: what a test waits for may come before the
+ * listener accepts. */
+static bool
+are_eps_gone(pair *p)
+{
+    destroy_eps(p);
+    return endpoints_of(p->client_worker) == 0 &&
+           endpoints_of(p->server_worker) == 0;
+}
+
 int
 pair_teardown(void **state)
 {
     pair *p = *state;
 
-    if (p->client != NULL) {
-        umx_ep_destroy(p->client);
-    }
-    if (p->server != NULL) {
-        umx_ep_destroy(p->server);
-    }
     if (p->context != NULL) {
-        PAIR_UNTIL(p, endpoints_of(p->client_worker) == 0 &&
-                          endpoints_of(p->server_worker) == 0);
+        PAIR_UNTIL(p, are_eps_gone(p));
         if (p->listener != NULL) {
             umx_listener_destroy(p->listener);
         }

@@ -256,6 +256,29 @@ test_probing_takes_nothing(void **state)
     assert_int_equal(recv_byte(p, 0, 0), 'c');
 }
 
+/* Nothing of libumx is told of a message that no receive is posted for. */
+static void
+test_a_sleep_ends_for_a_message_that_is_probed(void **state)
+{
+    pair         *p = *state;
+    umx_recv_info info;
+
+    pair_open(p);
+    for (int i = 0; i < 20; i++) {
+        op send_op;
+
+        pair_settle(p);
+        tag_send(&send_op, p->client, 3, "c", 1);
+        while (umx_tag_probe(p->server_worker, 3, UINT64_MAX, &info) !=
+               UMX_OK) {
+            assert_int_equal(umx_worker_wait(p->server_worker, SECOND_NS),
+                             UMX_OK);
+        }
+        assert_int_equal(recv_byte(p, 3, UINT64_MAX), 'c');
+        assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    }
+}
+
 static void
 test_waiting_for_a_message(void **state)
 {
@@ -656,6 +679,7 @@ main(void)
         PAIR_TEST(test_operations_wait_for_the_handshake),
         PAIR_TEST_ONCE(test_operations_fail_with_the_handshake),
         PAIR_TEST(test_probing_takes_nothing),
+        PAIR_TEST(test_a_sleep_ends_for_a_message_that_is_probed),
         PAIR_TEST(test_waiting_for_a_message),
         PAIR_TEST(test_taking_a_message_before_its_bytes),
         PAIR_TEST(test_messages_put_back_keep_their_order),
