@@ -145,3 +145,61 @@ except ucp.UCXConfigError as exc:
 def test_what_ucx_refuses_is_named(options, environment, text):
     environment = {"UCX_TLS": "all", **environment}
     assert run_script(REFUSED, repr(options), **environment).startswith(text)
+
+
+ERRORS = [
+    kind
+    for kind in vars(ucp.exceptions).values()
+    if isinstance(kind, type) and issubclass(kind, ucp.UCXBaseException)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+def test_one_clause_catches_every_error(kind):
+    assert len(ERRORS) > 15
+    if kind is not ucp.UCXBaseException:
+        assert issubclass(kind, ucp.UCXError)
+        with pytest.raises(ucp.UCXError):
+            raise kind("text")
+
+
+def clause_of_a_transfer(error):
+    """The clauses that programs of ucx-py have around a send or a receive."""
+    try:
+        raise error
+    except (ucp.UCXCloseError, ucp.UCXCanceled, ucp.UCXConnectionReset):
+        return "end"
+    except ucp.UCXMsgTruncated:
+        return "length"
+    except ucp.UCXError:
+        return "error"
+
+
+def clause_of_a_connect(error):
+    """The clauses that programs of ucx-py have around create_endpoint()."""
+    try:
+        raise error
+    except ucp.UCXNotConnected:
+        return "again"
+    except ucp.UCXUnreachable:
+        return "elsewhere"
+    except ucp.UCXError:
+        return "error"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "kind", "caught"),
+    [
+        (clause_of_a_transfer, ucp.UCXCanceled, "end"),
+        (clause_of_a_transfer, ucp.UCXPeerClosed, "end"),
+        (clause_of_a_transfer, ucp.UCXConnectionReset, "end"),
+        (clause_of_a_transfer, ucp.UCXMsgTruncated, "length"),
+        (clause_of_a_transfer, ucp.UCXNoMemory, "error"),
+        (clause_of_a_connect, ucp.UCXNotConnected, "again"),
+        (clause_of_a_connect, ucp.UCXUnreachable, "elsewhere"),
+        (clause_of_a_connect, ucp.UCXTimeout, "error"),
+        (clause_of_a_connect, ucp.UCXCanceled, "error"),
+    ],
+)
+def test_clauses_of_ucx_py_catch_what_they_did(clauses, kind, caught):
+    assert clauses(kind("text")) == caught

@@ -1,38 +1,40 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The exceptions of ``ucp``.
 
-The names and the relations are those of ucx-py. Where a built-in exception fits,
-the class derives from that one as well; it is in parentheses::
+The names are those of ucx-py. In ucx-py some of the classes derive from
+UCXBaseException only; here ``except UCXError`` catches every error, so a clause for
+one class has to stand before it. Where a built-in exception fits, the class derives
+from that one as well; it is in parentheses::
 
     UCXBaseException (Exception)
-    |-- UCXError                    a failure that UCX reported and that no class
-    |   |                           below describes
-    |   |-- UCXConfigError          (ValueError) UCX refuses an option or a value
-    |   |-- UCXTimeout              (TimeoutError) the given time has run out
-    |   |-- UCXRejected             (ConnectionRefusedError) the peer refused
-    |   |   `-- UCXAuthError        ... because the tokens differ
-    |   |-- UCXProtocolError        the peer violated the protocol
-    |   |   `-- UCXVersionError     ... or has another version of it
-    |   |-- UCXNoMemory             (MemoryError) there is not enough memory
-    |   |-- UCXBusy                 (OSError) the address is in use, or an object
-    |   |                           cannot be used now
-    |   |-- UCXInvalidKey           (ValueError) a key of remote memory is damaged,
-    |   |                           belongs to another process, or its memory is
-    |   |                           closed
-    |   `-- UCXRankFailed           a rank of a communicator has failed
-    |-- UCXCloseError               the endpoint or object is closed
-    |-- UCXCanceled                 the operation was aborted while it was pending
-    |   `-- UCXPeerClosed           ... because the endpoint was closed in
-    |                               agreement with the peer; also a UCXCloseError
-    |-- UCXConnectionReset          (ConnectionResetError) the peer has died, or
-    |                               the network has failed
-    |-- UCXMsgTruncated             (ValueError) the lengths of message and buffer
-    |                               differ
-    |-- UCXNotConnected             (ConnectionRefusedError) no process listens
-    |   `-- UCXWorkerGone           ... at a worker address. As in ucx-py, sends
-    |                               raise a UCXError and receives a UCXCanceled;
-    |                               this class is both
-    `-- UCXUnreachable              (OSError) there is no route to the address
+    `-- UCXError                    every error of this library; the class itself is
+        |                           a failure that UCX reported and that no class
+        |                           below describes
+        |-- UCXConfigError          (ValueError) UCX refuses an option or a value
+        |-- UCXTimeout              (TimeoutError) the given time has run out
+        |-- UCXRejected             (ConnectionRefusedError) the peer refused
+        |   `-- UCXAuthError        ... because the tokens differ
+        |-- UCXProtocolError        the peer violated the protocol
+        |   `-- UCXVersionError     ... or has another version of it
+        |-- UCXNoMemory             (MemoryError) there is not enough memory
+        |-- UCXBusy                 (OSError) the address is in use, or an object
+        |                           cannot be used now
+        |-- UCXInvalidKey           (ValueError) a key of remote memory is damaged,
+        |                           belongs to another process, or its memory is
+        |                           closed
+        |-- UCXRankFailed           a rank of a communicator has failed
+        |-- UCXCloseError           the endpoint or object is closed
+        |-- UCXCanceled             the operation was aborted while it was pending
+        |   `-- UCXPeerClosed       ... because the endpoint was closed in
+        |                           agreement with the peer; also a UCXCloseError
+        |-- UCXConnectionReset      (ConnectionResetError) the peer has died, or
+        |                           the network has failed
+        |-- UCXMsgTruncated         (ValueError) the lengths of message and buffer
+        |                           differ
+        |-- UCXNotConnected         (ConnectionRefusedError) no process listens
+        |   `-- UCXWorkerGone       ... at a worker address; also a UCXCanceled,
+        |                           which receives raise there in ucx-py
+        `-- UCXUnreachable          (OSError) there is no route to the address
     UCXWarning (UserWarning)
 
 Every instance has the attributes ``status`` (the number of UCX, or a number of

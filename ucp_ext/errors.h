@@ -11,36 +11,35 @@ typedef struct mod_state mod_state;
 
 /* class, bases (space separated), docstring; a base comes before what derives
  * from it. */
-#define EXCEPTION_TABLE(X)                                                 \
-    X(UCXBaseException, "Exception", "Base of all errors of ucp.")         \
-    X(UCXError, "UCXBaseException", "An operation failed.")                \
-    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")    \
-    X(UCXCloseError, "UCXBaseException", "The endpoint is closed.")        \
-    X(UCXCanceled, "UCXBaseException", "The operation was cancelled.")     \
-    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                          \
-      "The endpoint was closed while the operation was pending.")          \
-    X(UCXConnectionReset, "UCXBaseException ConnectionResetError",         \
-      "The peer went away.")                                               \
-    X(UCXMsgTruncated, "UCXBaseException ValueError",                      \
-      "The lengths of message and buffer differ.")                         \
-    X(UCXNotConnected, "UCXBaseException ConnectionRefusedError",          \
-      "Nobody listens at the address.")                                    \
-    X(UCXUnreachable, "UCXBaseException OSError",                          \
-      "No transport reaches the address.")                                 \
-    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")            \
-    X(UCXRejected, "UCXError ConnectionRefusedError",                      \
-      "The peer refused the connection.")                                  \
-    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")        \
-    X(UCXVersionError, "UCXProtocolError",                                 \
-      "The peer speaks another version of the protocol.")                  \
-    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.")  \
-    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")               \
-    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")         \
-    X(UCXInvalidKey, "UCXError ValueError",                                \
-      "The key is damaged, of another process, or its memory is closed.")  \
-    X(UCXWorkerGone, "UCXNotConnected UCXError UCXCanceled",               \
-      "Nobody is at the worker address.")                                  \
-    X(UCXRankFailed, "UCXError", "A rank of the communicator has failed.") \
+#define EXCEPTION_TABLE(X)                                                     \
+    X(UCXBaseException, "Exception", "Base of all errors of ucp.")             \
+    X(UCXError, "UCXBaseException", "An operation failed.")                    \
+    X(UCXConfigError, "UCXError ValueError", "A setting is not valid.")        \
+    X(UCXCloseError, "UCXError", "The endpoint is closed.")                    \
+    X(UCXCanceled, "UCXError", "The operation was cancelled.")                 \
+    X(UCXPeerClosed, "UCXCloseError UCXCanceled",                              \
+      "The endpoint was closed while the operation was pending.")              \
+    X(UCXConnectionReset, "UCXError ConnectionResetError",                     \
+      "The peer went away.")                                                   \
+    X(UCXMsgTruncated, "UCXError ValueError",                                  \
+      "The lengths of message and buffer differ.")                             \
+    X(UCXNotConnected, "UCXError ConnectionRefusedError",                      \
+      "Nobody listens at the address.")                                        \
+    X(UCXUnreachable, "UCXError OSError", "No transport reaches the address.") \
+    X(UCXTimeout, "UCXError TimeoutError", "The time ran out.")                \
+    X(UCXRejected, "UCXError ConnectionRefusedError",                          \
+      "The peer refused the connection.")                                      \
+    X(UCXProtocolError, "UCXError", "The peer broke the protocol.")            \
+    X(UCXVersionError, "UCXProtocolError",                                     \
+      "The peer speaks another version of the protocol.")                      \
+    X(UCXAuthError, "UCXRejected", "The tokens of the two sides differ.")      \
+    X(UCXNoMemory, "UCXError MemoryError", "Out of memory.")                   \
+    X(UCXBusy, "UCXError OSError", "What is asked for is in use.")             \
+    X(UCXInvalidKey, "UCXError ValueError",                                    \
+      "The key is damaged, of another process, or its memory is closed.")      \
+    X(UCXWorkerGone, "UCXNotConnected UCXCanceled",                            \
+      "Nobody is at the worker address.")                                      \
+    X(UCXRankFailed, "UCXError", "A rank of the communicator has failed.")     \
     X(UCXWarning, "UserWarning", "Warnings of ucp.")
 
 typedef enum exception_index {

@@ -38,6 +38,31 @@ most(const umx_ep *ep)
            UMI_CREDIT_RESERVE * (umi_channels_of(ep)->num_peers + 1);
 }
 
+static umx_request *
+find_landing(const umi_channel *channel, const umi_list *list, uint32_t seq)
+{
+    UMI_LIST_FOREACH(node, list) {
+        umx_request *req = umi_request_at(node);
+
+        if (umi_land_is_of(req, channel) && req->info.seq == seq) {
+            return req;
+        }
+    }
+    return NULL;
+}
+
+/* What lands of a message that is withdrawn means nothing: it comes behind the
+ * WITHDRAW, and goes nowhere, as the buffer may get a shorter message. */
+static void
+void_landing(const umi_channel *channel, uint32_t seq)
+{
+    umx_request *req = find_landing(channel, &channel->ep->base.inflight, seq);
+
+    if (req != NULL) {
+        (void)umi_request_void(req);
+    }
+}
+
 void
 umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw)
 {
@@ -62,6 +87,7 @@ umi_channels_on_withdraw(umx_ep *ep, const umi_control *withdraw)
     umi_node_init(&it->node);
     umi_list_append(&channel->withdrawn, &it->node);
     umi_channels_of(ep)->num_withdrawn++;
+    void_landing(channel, it->seq);
     umi_endpoint_due(ep, UMI_DUE_WITHDRAW);
 }
 
@@ -81,21 +107,7 @@ find(const umi_list *list, uint32_t seq)
     return NULL;
 }
 
-static umx_request *
-find_landing(const umi_channel *channel, const umi_list *list, uint32_t seq)
-{
-    UMI_LIST_FOREACH(node, list) {
-        umx_request *req = umi_request_at(node);
-
-        if (umi_land_is_of(req, channel) && req->info.seq == seq) {
-            return req;
-        }
-    }
-    return NULL;
-}
-
-/* Note that what lands by `req` means nothing, and goes nowhere: the buffer may
- * get a shorter message. */
+/* `req` may have begun to land the message since the WITHDRAW came. */
 static void
 mark(umx_request *req)
 {

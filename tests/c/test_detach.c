@@ -131,6 +131,7 @@ test_a_receive_whose_message_is_withdrawn_waits_again(void **state)
 
     pair_open(p);
     announce(p, &o, 1, MIB);
+    memset(in, '!', MIB);
     op_recv(&first, p->server, 0, pair_any, in, MIB); /* asks for them */
     assert_int_equal(first.status, UMX_INPROGRESS);
     assert_int_equal(p->server->num_landing, 1);
@@ -144,6 +145,7 @@ test_a_receive_whose_message_is_withdrawn_waits_again(void **state)
     assert_int_equal(op_wait(p, &first), UMX_OK);
     assert_int_equal(first.info.tag, 2);
     assert_int_equal(in[0], 'a');
+    check_poison(&in[1], MIB - 1);
     assert_int_equal(pair_send(p, p->client, 0, pair_tag(3), "b", 1), UMX_OK);
     assert_int_equal(op_wait(p, &second), UMX_OK);
     assert_int_equal(bytes[1], 'b');
