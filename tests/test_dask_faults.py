@@ -3,12 +3,15 @@
 
 import asyncio
 import contextlib
+import gc
 import json
+import re
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from clusters import OPTIONS, run_cluster
 from networks import cut, start
@@ -410,3 +413,100 @@ def test_a_cut_network_ends_connections(namespaces, what):
             cut(namespaces)
             assert client.communicate("\n")[0] == "closed True\n"
         assert server.communicate("\n")[0] == "closed True\n"
+
+
+# ---- peers that are refused --------------------------------------------------
+
+STRANGER = """
+import asyncio, dask, sys
+from distributed import Client, Worker
+from ucp.dask import PeerRefusedError
+
+async def run(address):
+    try:
+        await Worker(address)
+    except RuntimeError as exc:
+        assert type(exc.__cause__) is PeerRefusedError, exc.__cause__
+    else:
+        raise AssertionError
+
+if token := sys.argv[2]:
+    dask.config.set({"distributed.comm.ucp.token": token})
+try:
+    Client(sys.argv[1], timeout=30)
+except PeerRefusedError as exc:
+    print(exc)
+else:
+    raise AssertionError
+asyncio.run(run(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [("wrong", "peer failed authentication"), ("", "the listener asks for a token")],
+)
+def test_a_wrong_token_ends_the_attempt_and_is_logged(tmp_path, token, reason):
+    stderr = run_cluster(
+        tmp_path,
+        f"""
+import dask, sys
+dask.config.set({{"distributed.comm.ucp.token": "right"}})
+
+async def run():
+    async with Scheduler(protocol="ucp", dashboard_address=":0") as scheduler:
+        stranger = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", {STRANGER!r}, scheduler.address, {token!r},
+            stdout=-1)
+        said, _ = await stranger.communicate()
+        assert stranger.returncode == 0
+        assert said.decode().startswith(scheduler.address + ": "), said
+        assert {reason!r} in said.decode(), said
+
+asyncio.run(run())
+print("done")
+""",
+    )
+    assert re.search(r" - ucp - WARNING - .*127\.0\.0\.1:\d+ dropped: ", stderr), stderr
+
+
+async def test_messages_queued_to_a_peer_that_dies_are_not_reported():
+    heard = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: heard.append(said))
+    accepted = asyncio.get_running_loop().create_future()
+
+    async def hang_up(comm):
+        accepted.set_result(comm)
+
+    async with listen("ucp://127.0.0.1", hang_up) as listener:
+        comm = await connect(listener.contact_address)
+        for _ in range(3):
+            await comm.write({"data": to_serialize(bytearray(8 << 20))})
+        (await accepted).abort()
+        with pytest.raises(CommClosedError):
+            await comm.read()
+        comm.abort()
+        del comm
+        gc.collect()
+        await asyncio.sleep(0)
+    assert heard == []
+
+
+@pytest.mark.parametrize("size", [100, 5000, 200_000, 8 << 20])
+async def test_a_message_to_the_scheduler_has_left_its_array(size):
+    array = np.zeros(size, "u1")
+    accepted = asyncio.get_running_loop().create_future()
+
+    async def accept(comm):
+        accepted.set_result(comm)
+
+    async with listen("ucp://127.0.0.1", accept) as listener:
+        comm = await connect(listener.contact_address)
+        comm.name = "Client->Scheduler"  # as distributed calls it
+        await comm.write({"array": to_serialize(array)})
+        array[:] = 1
+        server = await accepted
+        received = await server.read()
+        assert not np.asarray(received["array"]).any()
+        await comm.close()
+        await server.close()

@@ -39,7 +39,7 @@ def run_clean(words, said, **options):
 def _need_hwloc():
     try:
         hwloc.load()
-    except ImportError as error:
+    except ImportError as error:  # no wheel of it for this machine
         pytest.skip(str(error))
 
 

@@ -32,7 +32,7 @@ def rows(*pairs):
 def needs_hwloc():
     try:
         hwloc.load()
-    except ImportError as error:
+    except ImportError as error:  # no wheel of it for this machine
         pytest.skip(str(error))
 
 

@@ -121,9 +121,15 @@ umx_rkey_is_readonly(const umx_rkey *rkey)
 }
 
 void *
-umx_rkey_pointer(const umx_rkey *rkey)
+umx_rkey_pointer(umx_rkey *rkey)
 {
-    UMI_GUARD_IF_ANY(rkey->ep->worker);
+    umx_worker *worker = rkey->ep->worker;
+
+    UMI_GUARD_IF_ANY(worker);
+    if (!rkey->is_resolved && worker != NULL &&
+        umi_worker_check(worker) == UMX_OK) {
+        umi_rkey_resolve(rkey); /* it was opened before the handshake */
+    }
     return rkey->data;
 }
 

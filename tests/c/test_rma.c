@@ -568,10 +568,28 @@ test_a_flush_covers_puts(void **state)
     assert_int_equal(op_wait(p, &flush), UMX_OK);
 }
 
+/* Nothing but the question follows the handshake. */
+static void
+test_a_key_opened_before_the_handshake_is_mapped_after_it(void **state)
+{
+    pair  *p = *state;
+    memory m;
+
+    pair_listen(p);
+    assert_int_equal(umx_memh_alloc(p->context, 4096, &m.memh), UMX_OK);
+    pair_connect(p, 0);
+    assert_int_equal(memory_open(p->client, m.memh, &m.rkey), UMX_OK);
+    assert_null(umx_rkey_pointer(m.rkey));
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_OPEN);
+    assert_int_equal(umx_rkey_pointer(m.rkey) != NULL, p->tls == NULL);
+    memory_free(&m);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        PAIR_TEST(test_a_key_opened_before_the_handshake_is_mapped_after_it),
         PAIR_TEST(test_the_bytes_are_where_they_were_put),
         PAIR_TEST(test_atomic_operations_tell_what_was_there),
         PAIR_TEST(test_lists_move_neighbours_and_strangers),

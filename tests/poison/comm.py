@@ -31,9 +31,6 @@ class Messages(Kind):
     def taken(self, result, views):
         return [[views[0][: result.nbytes]]]
 
-    def rest(self, result, views):
-        return [views[0][result.nbytes :]]
-
 
 class AnyMessages(Messages):
     name = "comm any"

@@ -21,6 +21,7 @@ class Kind:
         may_be_gone: a message that was seen may be withdrawn by its sender.
         most: messages of a lane.
         sender, receiver: the classes of the lane's two sides.
+        is_ordered: a message that is given back comes before later ones.
         is_visible: the sender sees in the receiver's buffers how far a message is.
     """
 
@@ -29,6 +30,7 @@ class Kind:
     is_per_part = False
     is_tagged = False
     may_be_gone = False
+    is_ordered = True
     is_visible = True
     most = 30
     sender, receiver = Sender, Receiver
@@ -70,10 +72,6 @@ class Kind:
         if self.is_exact:
             return [views]
         return [[views[0][:result]]]
-
-    def rest(self, result, views):
-        """Memory behind it, which is not written."""
-        return [] if self.is_exact else [views[0][result:]]
 
     def adapt(self, plan):
         """The plan of an operation of this kind."""
@@ -186,9 +184,6 @@ class Owned(Kind):
         views.append(received)  # to be poisoned
         return [[received.copy()]]
 
-    def rest(self, result, views):
-        return []
-
 
 class Allocated(Owned):
     """The program's allocator does."""
@@ -271,9 +266,6 @@ class Pickle(Kind):
     def taken(self, result, views):
         return [[result]]
 
-    def rest(self, result, views):
-        return []
-
 
 class Active(Kind):
     name = "am"
@@ -294,9 +286,6 @@ class Active(Kind):
     def taken(self, result, views):
         return [[np.frombuffer(result, dtype=np.uint8)]]
 
-    def rest(self, result, views):
-        return []
-
 
 class ActiveHeld(Active):
     name = "am message"
@@ -309,9 +298,6 @@ class ActiveHeld(Active):
 
     def taken(self, result, views):
         return [[views[0][:result]]]
-
-    def rest(self, result, views):
-        return [views[0][result:]]
 
 
 class Stream(Kind):
@@ -349,6 +335,7 @@ class Raw(Kind):
     name = "raw tag"
     is_exact = False
     is_tagged = True
+    is_ordered = False
 
     def __init__(self, side, course):
         super().__init__(side, course)
@@ -376,6 +363,7 @@ class Forced(Kind):
 
     name = "force_tag"
     is_tagged = True
+    is_ordered = False
 
     def send(self, numbers, views, operation):
         return self.ep.send(views[0], self.course.tag, True)

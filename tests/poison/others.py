@@ -57,9 +57,6 @@ class Blocking(Kind):
     def taken(self, result, views):
         return [[views[0][:result] if isinstance(result, int) else result]]
 
-    def rest(self, result, views):
-        return [views[0][result:]] if isinstance(result, int) else []
-
 
 class Written(Kind):
     """A StreamWriter has copied the bytes when write() has returned."""
@@ -116,9 +113,6 @@ class Messenger(Kind):
 
     def taken(self, result, views):
         return [[result]]
-
-    def rest(self, result, views):
-        return []
 
     def close(self):
         if self.course.sender == self.side.index:

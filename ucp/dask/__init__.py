@@ -21,10 +21,11 @@ from .. import _neighbours
 
 _neighbours.check()  # ucp may be the package of another distribution
 
-from . import _config  # noqa: E402
+from . import _config, _logs  # noqa: E402
 from ._comm import (  # noqa: E402
     UCP,
     OtherProtocolError,
+    PeerRefusedError,
     UCPBackend,
     UCPConnector,
     UCPListener,
@@ -33,6 +34,7 @@ from ._comm import (  # noqa: E402
 __all__ = [
     "UCP",
     "OtherProtocolError",
+    "PeerRefusedError",
     "UCPBackend",
     "UCPConnector",
     "UCPListener",
@@ -59,6 +61,7 @@ def dask_setup(server: Any) -> None:
 
 
 _config.load_defaults()
+_logs.forward()
 # Preloads are imported before a server listens, and set up after that.
 # distributed's own entry for ucx is a stub that raises an error.
 if "distributed_ucxx" not in sys.modules:

@@ -51,6 +51,9 @@ _FRAMES_MAX = 32768
 _PACKED = b"packed"
 # A queued message costs more than its bytes, if these are few.
 _QUEUED_MAX = 16384
+# Towards the scheduler, whose loop may be busy for long, messages of so many bytes
+# leave the objects that they are made of: programs use these again.
+_COPIED_MAX = 16 << 20
 # What was written before abort() may arrive: no longer than this.
 _ABORT_TIMEOUT = 1.0
 # How often connect() looks whether a peer that does not answer is reached.
@@ -125,8 +128,8 @@ class UCP(Comm):
 
         Raises:
             CommClosedError: either side has closed the connection, or it failed.
-            OtherProtocolError: the peer, which had not answered before, uses
-                distributed's tcp.
+            OtherProtocolError, PeerRefusedError: the peer, which had not answered
+                before, uses distributed's tcp, or is refused, or refuses.
 
         When cancelled, the connection is closed.
         """
@@ -166,10 +169,11 @@ class UCP(Comm):
     ) -> int:
         """Send a message; return its number of bytes once it is queued.
 
-        The objects in the message must not change before the peer has received it.
+        The objects in the message must not change before the peer has received it;
+        towards the scheduler, up to 16 MiB are copied first.
 
         Raises:
-            CommClosedError, OtherProtocolError: as ``read``.
+            CommClosedError, OtherProtocolError, PeerRefusedError: as ``read``.
             Otherwise the exceptions of serializing; the connection stays open.
 
         When cancelled, the message has not been sent.
@@ -189,6 +193,8 @@ class UCP(Comm):
             frame_split_size=self.max_shard_size,
         )
         size = sum(map(nbytes, frames))
+        if size <= _COPIED_MAX and (self.name or "").endswith("->Scheduler"):
+            frames = [_own(frame) for frame in frames]
         header = b""
         if len(frames) > _FRAMES_MAX:
             frames, header = [pack_frames(frames)], _PACKED
@@ -197,6 +203,8 @@ class UCP(Comm):
             request = self._open_endpoint().send_frames(frames, header)
             if request.done():
                 request.result()
+            else:
+                request.add_done_callback(_look_at)
         except ucp.UCXBaseException as exc:
             self.abort()
             raise await self._closed_error(exc) from exc
@@ -204,10 +212,10 @@ class UCP(Comm):
 
     async def _closed_error(self, exc: ucp.UCXBaseException) -> Exception:
         """Return the exception to raise if the connection has ended with ``exc``."""
-        other = None
+        final = None
         if self._is_connecting:
-            other = await other_protocol(exc, self._peer_addr)
-        return other or CommClosedError(f"in {self}: {exc}")
+            final = await final_error(exc, self._peer_addr)
+        return final or CommClosedError(f"in {self}: {exc}")
 
     def _open_endpoint(self) -> ucp.Endpoint:
         if self._endpoint is None:  # while we waited
@@ -292,6 +300,19 @@ class UCP(Comm):
             self._ahead = request
 
 
+def _own(frame: Any) -> Any:
+    """Return ``frame``, or a copy of it if its memory can be changed."""
+    if hasattr(frame, "__cuda_array_interface__"):
+        return frame
+    return frame if memoryview(frame).readonly else bytes(frame)
+
+
+def _look_at(request: ucp.Request[Any]) -> None:
+    """Retrieve how a queued message ended: reads and writes tell of the end."""
+    if not request.cancelled():
+        request.exception()
+
+
 def _abort(endpoint: ucp.Endpoint) -> None:
     try:
         _ext.Endpoint.close(endpoint, _ABORT_TIMEOUT)
@@ -339,6 +360,7 @@ class UCPConnector(Connector, _Plain):
         Raises:
             ValueError: the address is not valid.
             OtherProtocolError: the peer uses distributed's tcp.
+            PeerRefusedError: the tokens or the versions of the protocol differ.
             OSError: the address cannot be reached.
             FatalCommClosedError: Dask's configuration is wrong; Dask does not try
                 again.
@@ -355,8 +377,8 @@ class UCPConnector(Connector, _Plain):
         try:
             endpoint = await _connect(worker, host, port)
         except ucp.UCXBaseException as exc:
-            other = await other_protocol(exc, peer_address)
-            raise other or CommClosedError(f"{peer_address}: {exc}") from exc
+            final = await final_error(exc, peer_address)
+            raise final or CommClosedError(f"{peer_address}: {exc}") from exc
         comm = UCP(
             endpoint,
             _address(self.scheme, endpoint.local_address),
@@ -374,6 +396,13 @@ class OtherProtocolError(ValueError):
     """
 
 
+class PeerRefusedError(ValueError):
+    """One side refuses the other: their tokens, or their versions, differ.
+
+    It is not an OSError, because after an OSError a worker tries again forever.
+    """
+
+
 def _is_foreign(exc: ucp.UCXBaseException) -> bool:
     """True if connecting may have failed because the peer uses another protocol.
 
@@ -385,10 +414,12 @@ def _is_foreign(exc: ucp.UCXBaseException) -> bool:
     return isinstance(exc, ucp.UCXProtocolError | ucp.UCXConnectionReset)
 
 
-async def other_protocol(
+async def final_error(
     exc: ucp.UCXBaseException, address: str
-) -> OtherProtocolError | None:
-    """Return the exception to raise if distributed's tcp is at ``address``."""
+) -> OtherProtocolError | PeerRefusedError | None:
+    """Return the exception to raise if connecting again cannot help; else None."""
+    if isinstance(exc, ucp.UCXAuthError | ucp.UCXVersionError):
+        return PeerRefusedError(f"{address}: {exc}")
     scheme, _, location = address.partition("://")
     if _is_foreign(exc) and await speaks_tcp(*parse_host_port(location)):
         return OtherProtocolError(f"{address}: the peer speaks tcp, not {scheme}")
@@ -440,8 +471,7 @@ async def _reach(endpoint: _ext.Endpoint) -> None:
 
     def decide(opening: _ext.Request[None]) -> None:
         decided.set()
-        if not opening.cancelled():
-            opening.exception()  # looked at, also when nobody waits any more
+        _look_at(opening)  # also when nobody waits any more
 
     opening = endpoint.flush()
     opening.add_done_callback(decide)
