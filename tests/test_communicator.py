@@ -1494,3 +1494,33 @@ def test_messages_that_are_there_leave_no_requests():
         assert live_objects()["requests"] <= before
 
     good_world(1, main)
+
+
+def test_who_leaves_for_anothers_fault_names_that_rank():
+    async def main(comm):
+        child = await comm.split(0)
+        if comm.rank == 2:
+            child.abort("of a reason")
+        await (child if comm.rank == 0 else comm).recv(
+            bytearray(1), (comm.rank + 2) % 3
+        )
+
+    for end in world(3, main):
+        assert isinstance(end, ucp.UCXRankFailed)
+        assert end.rank == 2
+        assert "of a reason" in str(end)
+
+
+def test_a_child_names_the_rank_in_its_own_numbers():
+    async def main(comm):
+        child = await comm.split(0 if comm.rank else None)
+        if child is not None:
+            await child.barrier()
+        if comm.rank == 2:
+            comm.abort()
+        if comm.rank == 1:
+            await child.recv(bytearray(1), 1)
+
+    ends = world(3, main)
+    assert isinstance(ends[1], ucp.UCXRankFailed)
+    assert ends[1].rank == 1

@@ -236,7 +236,7 @@ class Communicator(_ext.Communicator):
     ) -> None:
         """Close; after an exception abort, which tells it to the other ranks."""
         if exc is not None:
-            self.abort(reason_of(exc))
+            self.abort(reason_of(exc), fault_of(exc))
         self.close()
 
     def __repr__(self) -> str:
@@ -268,6 +268,11 @@ def reason_of(exc: BaseException) -> str:
     text = str(exc)
     name = type(exc).__name__
     return (f"{name}: {text}" if text else name)[:_MAX_REASON]
+
+
+def fault_of(exc: BaseException) -> tuple[int, int, int] | None:
+    """Say whose fault it is that this rank aborts, if ``exc`` names another."""
+    return getattr(exc, "_fault", None)
 
 
 # The words of umx_comm_explain().

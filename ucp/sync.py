@@ -492,10 +492,12 @@ class Communicator:
         made = self._worker._call(timeout, self._comm.split, color, key)
         return None if made is None else type(self)(made, self._shared)
 
-    def abort(self, reason: str | None = None) -> None:
+    def abort(
+        self, reason: str | None = None, _fault: tuple[int, int, int] | None = None
+    ) -> None:
         """End it on every rank."""
         if not self._worker.closed():
-            self._comm.abort(reason)
+            self._comm.abort(reason, _fault)
 
     def close(self) -> None:
         """Leave it. A second call does nothing."""
@@ -519,7 +521,7 @@ class Communicator:
     ) -> None:
         """Close; after an exception abort, which tells it to the other ranks."""
         if exc is not None:
-            self.abort(_communicator.reason_of(exc))
+            self.abort(_communicator.reason_of(exc), _communicator.fault_of(exc))
         self.close()
 
 

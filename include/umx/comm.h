@@ -89,6 +89,8 @@ typedef struct umx_comm_failure {
     const char *op;    /* the operation here that was under way; or "" */
     uint64_t    op_id; /* its number; 0: none */
     umx_status  cause;
+    uint64_t    group;  /* `rank` among all that have connected together, for */
+    int         member; /* umx_comm_abort_for(); -1: none */
 } umx_comm_failure;
 
 /** True if it is revoked; then `*failure` says why. `op` lasts as long as the
@@ -107,6 +109,13 @@ UMX_API size_t umx_comm_explain(const umx_comm *comm, int rank, char *text,
 
 /** Revoke it on every rank, with a reason (or NULL) for people. */
 UMX_API void umx_comm_abort(umx_comm *comm, const char *reason);
+
+/** umx_comm_abort() because another communicator has failed, perhaps one that was
+ * derived from this one: the rank whose fault that was is named, if it takes
+ * part in this one. */
+UMX_API void umx_comm_abort_for(umx_comm               *comm,
+                                const umx_comm_failure *failure,
+                                const char             *reason);
 
 /**
  * Leave it: the other ranks finish what this one has taken part in, and later

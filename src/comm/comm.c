@@ -199,7 +199,11 @@ umx_comm_get_failure(const umx_comm *comm, umx_comm_failure *failure)
 {
     UMI_COMM_LOCK(comm);
     if (comm->is_revoked) {
-        *failure = comm->failure;
+        *failure        = comm->failure;
+        failure->group  = comm->group->id;
+        failure->member = (failure->rank >= 0 && comm->ranks != NULL) ?
+                              comm->ranks[failure->rank].member->rank :
+                              -1;
     }
     return comm->is_revoked;
 }
@@ -253,6 +257,18 @@ tell(umx_comm *comm, const umi_member *except)
     }
 }
 
+/* Find the rank in `child` of the one whose fault the end of its parent is; -1:
+ * it takes no part. A child that is being made has no ranks of its own yet. */
+static int
+fault_in(const umx_comm *child, const umx_comm *parent)
+{
+    int rank = parent->failure.rank;
+
+    return (rank < 0 || child->ranks == NULL) ?
+               rank :
+               umi_comm_rank_of(child, parent->ranks[rank].member);
+}
+
 /* All ranks revoke `comm`, and what is derived of it. */
 static void
 revoke_derived(const umx_comm *comm)
@@ -265,7 +281,7 @@ revoke_derived(const umx_comm *comm)
 
         node = node->next;
         if (child->parent == comm && !child->is_revoked && !child->is_closed) {
-            umi_comm_revoke(child, comm->failure.rank, comm->failure.cause,
+            umi_comm_revoke(child, fault_in(child, comm), comm->failure.cause,
                             true, "%s", comm->reason);
             node = group->comms.next; /* callbacks may have changed it */
         }
@@ -365,10 +381,10 @@ umi_comm_lose(umx_comm *comm, const umi_member *member, const char *why)
                     (why != NULL) ? why : "");
 }
 
-void
-umx_comm_abort(umx_comm *comm, const char *reason)
+/* `rank`: whose fault it is. */
+static void
+abort_comm(umx_comm *comm, int rank, umx_status cause, const char *reason)
 {
-    UMI_COMM_LOCK(comm);
     if (comm->is_closed || comm->is_revoked) {
         return;
     }
@@ -381,10 +397,36 @@ umx_comm_abort(umx_comm *comm, const char *reason)
         }
         return;
     }
-    umi_comm_revoke(comm, comm->rank, UMX_ERR_CANCELED, false,
+    umi_comm_revoke(comm, rank, cause, false,
                     "rank %d has aborted the communicator%s%s", comm->rank,
                     (reason != NULL) ? ": " : "",
                     (reason != NULL) ? reason : "");
+}
+
+void
+umx_comm_abort(umx_comm *comm, const char *reason)
+{
+    UMI_COMM_LOCK(comm);
+    abort_comm(comm, comm->rank, UMX_ERR_CANCELED, reason);
+}
+
+void
+umx_comm_abort_for(umx_comm *comm, const umx_comm_failure *failure,
+                   const char *reason)
+{
+    UMI_COMM_LOCK(comm);
+    const umi_group *group = comm->group;
+    int              rank  = -1;
+
+    if (comm->ranks != NULL && failure->group == group->id &&
+        failure->member >= 0 && failure->member < group->size) {
+        rank = umi_comm_rank_of(comm, &group->members[failure->member]);
+    }
+    if (rank < 0) {
+        abort_comm(comm, comm->rank, UMX_ERR_CANCELED, reason);
+    } else {
+        abort_comm(comm, rank, failure->cause, reason);
+    }
 }
 
 /* ---- leaving -------------------------------------------------------------

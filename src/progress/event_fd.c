@@ -381,22 +381,23 @@ yield_once(yields *own)
 static void
 yield_until_done(umx_request *req)
 {
-    yields  *own = &own_yields;
-    uint64_t end = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
+    yields  *own         = &own_yields;
+    uint64_t end         = umi_ticks() + umi_ticks_from_ns(YIELD_NS);
+    bool     has_yielded = false;
 
-    if (!may_yield(own)) {
-        return;
-    }
     for (int i = 0; !req->is_done; i++) {
         (void)umx_worker_poll(req->worker);
         if (req->is_done || (i >= YIELDS && umi_is_past(umi_ticks(), end))) {
             break;
         }
-        if (!yield_once(own)) {
+        if ((!has_yielded && !may_yield(own)) || !yield_once(own)) {
             return;
         }
+        has_yielded = true;
     }
-    own->backoff = (own->backoff + 1) / 2;
+    if (has_yielded) {
+        own->backoff = (own->backoff + 1) / 2;
+    }
 }
 
 static bool

@@ -849,6 +849,44 @@ test_abort_says_why(void **state)
     assert_non_null(strstr(umx_comm_reason(w->comms[2]), "no more"));
 }
 
+static void
+test_abort_names_whose_fault_it_is(void **state)
+{
+    world           *w       = *state;
+    umx_comm_failure failure = {
+        .op = "", .cause = UMX_ERR_CONNECTION_RESET, .member = 2};
+    receipt r;
+    char    byte;
+
+    world_open(w, 3);
+    failure.group = w->comms[0]->group->id;
+    recv_from(w, 1, 0, 1, UINT64_MAX, &byte, 1, &r);
+    umx_comm_abort_for(w->comms[0], &failure, "the child has failed");
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 2);
+    assert_non_null(strstr(umx_comm_reason(w->comms[1]), "the child"));
+    assert_true(umx_comm_get_failure(w->comms[1], &failure));
+    assert_int_equal(failure.cause, UMX_ERR_CONNECTION_RESET);
+    assert_int_equal(failure.group, w->comms[1]->group->id);
+    assert_int_equal(failure.member, 2);
+}
+
+static void
+test_abort_names_itself_for_what_is_of_others(void **state)
+{
+    world           *w       = *state;
+    umx_comm_failure failure = {.op = "", .member = 2};
+    receipt          r;
+    char             byte;
+
+    world_open(w, 3);
+    failure.group = w->comms[0]->group->id + 1;
+    recv_from(w, 1, 0, 1, UINT64_MAX, &byte, 1, &r);
+    umx_comm_abort_for(w->comms[0], &failure, NULL);
+    assert_int_equal(world_wait_one(w, &r.j), UMX_ERR_RANK_FAILED);
+    expect_failure(w, 1, 0);
+}
+
 /* The root, which tells everybody, is late: who hears of it from another rank
  * tells those that it has endpoints with. */
 static void
@@ -1189,6 +1227,8 @@ main(void)
         WORLD_TEST(test_a_receive_of_any_rank_ends_with_the_last),
         WORLD_TEST(test_a_rank_that_dies_ends_it_for_all),
         WORLD_TEST(test_abort_says_why),
+        WORLD_TEST(test_abort_names_whose_fault_it_is),
+        WORLD_TEST(test_abort_names_itself_for_what_is_of_others),
         WORLD_TEST(test_what_is_heard_is_told),
         WORLD_TEST(test_who_is_lost_may_not_be_the_cause),
         WORLD_TEST(test_who_is_lost_is_the_cause_if_nobody_says_another),

@@ -169,8 +169,9 @@ class UCP(Comm):
     ) -> int:
         """Send a message; return its number of bytes once it is queued.
 
-        The objects in the message must not change before the peer has received it;
-        towards the scheduler, up to 16 MiB are copied first.
+        The objects in the message must not change before the peer has received it.
+        Towards the scheduler what can be changed is copied, up to 16 MiB a message;
+        what is a read-only view of memory that changes is not.
 
         Raises:
             CommClosedError, OtherProtocolError, PeerRefusedError: as ``read``.
@@ -302,9 +303,13 @@ class UCP(Comm):
 
 def _own(frame: Any) -> Any:
     """Return ``frame``, or a copy of it if its memory can be changed."""
-    if hasattr(frame, "__cuda_array_interface__"):
+    try:
+        view = memoryview(frame)
+    except (TypeError, ValueError):  # of a GPU, or of numpy's own types
         return frame
-    return frame if memoryview(frame).readonly else bytes(frame)
+    if view.readonly or not view.contiguous:
+        return frame
+    return view.tobytes("A")  # in the order of the memory
 
 
 def _look_at(request: ucp.Request[Any]) -> None:
@@ -389,18 +394,21 @@ class UCPConnector(Connector, _Plain):
         return comm
 
 
-class OtherProtocolError(ValueError):
-    """The address names a protocol that the peer does not use.
+class _FinalError(ValueError, ImportError):
+    """Connecting again cannot help.
 
-    It is not an OSError, because after an OSError a worker tries again forever.
+    After an OSError a worker tries again forever. A client that connects again
+    gives up, and closes, after an ImportError: what it also gets if the protocol
+    of the address cannot be imported.
     """
 
 
-class PeerRefusedError(ValueError):
-    """One side refuses the other: their tokens, or their versions, differ.
+class OtherProtocolError(_FinalError):
+    """The address names a protocol that the peer does not use."""
 
-    It is not an OSError, because after an OSError a worker tries again forever.
-    """
+
+class PeerRefusedError(_FinalError):
+    """One side refuses the other: their tokens, or their versions, differ."""
 
 
 def _is_foreign(exc: ucp.UCXBaseException) -> bool:
@@ -414,9 +422,7 @@ def _is_foreign(exc: ucp.UCXBaseException) -> bool:
     return isinstance(exc, ucp.UCXProtocolError | ucp.UCXConnectionReset)
 
 
-async def final_error(
-    exc: ucp.UCXBaseException, address: str
-) -> OtherProtocolError | PeerRefusedError | None:
+async def final_error(exc: ucp.UCXBaseException, address: str) -> _FinalError | None:
     """Return the exception to raise if connecting again cannot help; else None."""
     if isinstance(exc, ucp.UCXAuthError | ucp.UCXVersionError):
         return PeerRefusedError(f"{address}: {exc}")

@@ -61,7 +61,15 @@ set_failure(mod_state *st, PyObject *exc, const umx_comm_failure *failure,
         return -1;
     }
     PyException_SetCause(exc, Py_NewRef(cause));
-    return set_attribute(exc, "cause", cause);
+    if (set_attribute(exc, "cause", cause) < 0) {
+        return -1;
+    }
+    return (failure->member < 0) ?
+               0 :
+               set_attribute(
+                   exc, "_fault",
+                   Py_BuildValue("(Kii)", (unsigned long long)failure->group,
+                                 failure->member, (int)failure->cause));
 }
 
 /* A rank has failed; or has left, which revokes nothing. `rank` -1: all
@@ -75,8 +83,9 @@ rank_failed(mod_state *st, const umx_comm *comm, const char *op, int rank)
     PyObject        *exc;
 
     if (!umx_comm_get_failure(comm, &failure)) {
-        failure = (umx_comm_failure){rank, op, 0, UMX_ERR_PEER_CLOSED};
-        reason  = "all other ranks have left the communicator";
+        failure = (umx_comm_failure){
+            .rank = rank, .op = op, .cause = UMX_ERR_PEER_CLOSED, .member = -1};
+        reason = "all other ranks have left the communicator";
         if (rank >= 0) {
             (void)snprintf(text, sizeof(text),
                            "rank %d has left the communicator", rank);
@@ -300,17 +309,42 @@ PyDoc_STRVAR(abort_doc,
              "UCXRankFailed, with `reason` in its text. Nothing if it is\n"
              "closed, or has ended already.");
 
+/* Read the `_fault` of a UCXRankFailed, or None. */
+static int
+parse_fault(PyObject *object, umx_comm_failure *fault)
+{
+    unsigned long long group;
+    int                cause;
+
+    *fault = (umx_comm_failure){.member = -1};
+    if (object == NULL || object == Py_None) {
+        return 0;
+    }
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "_fault must be a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(object, "Kii", &group, &fault->member, &cause)) {
+        return -1;
+    }
+    fault->group = group;
+    fault->cause = (umx_status)cause;
+    return 0;
+}
+
 static PyObject *
 comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwnames)
 {
-    static const char *const keywords[] = {"reason"};
+    static const char *const keywords[] = {"reason", "_fault"};
     CommObject              *self       = (CommObject *)op;
-    PyObject                *values[1];
+    PyObject                *values[2];
     const char              *reason = NULL;
+    umx_comm_failure         fault;
 
-    if (args_parse("abort", args, nargs, kwnames, keywords, 1, 1, 0, values) <
-        0) {
+    if (args_parse("abort", args, nargs, kwnames, keywords, 2, 2, 0, values) <
+            0 ||
+        parse_fault(values[1], &fault) < 0) {
         return NULL;
     }
     if (values[0] != NULL && values[0] != Py_None) {
@@ -330,7 +364,7 @@ comm_abort(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     if (comm_check(self) < 0) {
         return NULL;
     }
-    umx_comm_abort(self->umx, reason);
+    umx_comm_abort_for(self->umx, &fault, reason);
     worker_after_call(self->worker);
     worker_schedule_drain(self->worker);
     Py_RETURN_NONE;
