@@ -592,6 +592,19 @@ may_begin(const void *data, size_t len)
     return memcmp(data, &magic, len < sizeof(magic) ? len : sizeof(magic)) == 0;
 }
 
+/* A peer that has no token goes when it is asked for one. */
+static void
+complain_of_unproven(umx_ep *ep)
+{
+    const umi_handshake *handshake = ep->handshake;
+
+    if (ep->is_server && handshake->listener != NULL && handshake->has_hello &&
+        !handshake->is_welcomed && umi_endpoint_config(ep)->token != NULL) {
+        umi_listener_complain(handshake->listener, &ep->socket,
+                              "it left when it was asked for the token");
+    }
+}
+
 /* The end of the socket may have overtaken what came over UCX. */
 static void
 on_end(umi_socket *sock, umx_status status)
@@ -604,6 +617,7 @@ on_end(umi_socket *sock, umx_status status)
     }
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, status);
+        complain_of_unproven(ep);
     }
     for (int i = 0; i < LAST_POLLS; i++) {
         if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
