@@ -304,7 +304,7 @@ get_failure(PyObject *op, void *Py_UNUSED(closure))
  */
 
 PyDoc_STRVAR(abort_doc,
-             "abort($self, reason=None)\n--\n\n"
+             "abort($self, reason=None, _fault=None)\n--\n\n"
              "End it on every rank: operations, pending and later ones, raise\n"
              "UCXRankFailed, with `reason` in its text. Nothing if it is\n"
              "closed, or has ended already.");
