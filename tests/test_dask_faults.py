@@ -23,7 +23,7 @@ distributed = pytest.importorskip("distributed", reason="distributed is missing"
 from distributed.comm import CommClosedError, connect, listen, parse_address  # noqa: E402
 from distributed.protocol import to_serialize  # noqa: E402
 
-from ucp.testing import until  # noqa: E402
+from ucp.testing import live_objects, until  # noqa: E402
 
 
 @pytest.fixture(params=["ucp", "tcp"])
@@ -477,26 +477,60 @@ print("done")
     assert re.search(line, stderr), stderr
 
 
+SILENT = """
+import asyncio, signal
+from distributed.comm import listen
+
+async def accept(comm):
+    await asyncio.sleep(50)
+
+async def main():
+    async with listen("ucp://127.0.0.1", accept) as listener:
+        print(listener.contact_address, flush=True)
+        await asyncio.sleep(50)
+
+signal.alarm(50)
+asyncio.run(main())
+"""
+
+
 async def test_messages_queued_to_a_peer_that_dies_are_not_reported():
-    heard = []
+    heard, before = [], live_objects()["requests"]
     asyncio.get_running_loop().set_exception_handler(lambda _, said: heard.append(said))
-    accepted = asyncio.get_running_loop().create_future()
-
-    async def hang_up(comm):
-        accepted.set_result(comm)
-
-    async with listen("ucp://127.0.0.1", hang_up) as listener:
-        comm = await connect(listener.contact_address)
-        for _ in range(3):
-            await comm.write({"data": to_serialize(bytearray(8 << 20))})
-        (await accepted).abort()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", SILENT], stdout=subprocess.PIPE, text=True
+    ) as peer:
+        try:
+            comm = await connect(peer.stdout.readline().strip())
+            for _ in range(3):
+                await comm.write({"data": to_serialize(np.ones(1 << 20))})
+        finally:
+            peer.kill()
         with pytest.raises(CommClosedError):
             await comm.read()
-        comm.abort()
-        del comm
-        gc.collect()
-        await asyncio.sleep(0)
+    comm.abort()
+    del comm
+    gc.collect()
+    await until(lambda: live_objects()["requests"] <= before)
     assert heard == []
+
+
+@contextlib.asynccontextmanager
+async def written_to_the_scheduler(message):
+    """What the other side reads of a message that has been written."""
+    accepted = asyncio.get_running_loop().create_future()
+
+    async def accept(comm):
+        accepted.set_result(comm)
+
+    async with listen("ucp://127.0.0.1", accept) as listener:
+        comm = await connect(listener.contact_address)
+        comm.name = "Client->Scheduler"  # as distributed calls it
+        await comm.write(message)
+        server = await accepted
+        yield server.read
+        await comm.close()
+        await server.close()
 
 
 class Columns:
@@ -515,36 +549,15 @@ def _columns(memory, shape):
 
 async def test_memory_in_another_order_arrives_as_it_is():
     array = np.asfortranarray(np.arange(6000, dtype="u2").view("u1").reshape(100, 120))
-    accepted = asyncio.get_running_loop().create_future()
-
-    async def accept(comm):
-        accepted.set_result(comm)
-
-    async with listen("ucp://127.0.0.1", accept) as listener:
-        comm = await connect(listener.contact_address)
-        comm.name = "Client->Scheduler"
-        await comm.write({"array": to_serialize(Columns(array))})
-        server = await accepted
-        assert np.array_equal((await server.read())["array"], array)
-        await comm.close()
-        await server.close()
+    async with written_to_the_scheduler(
+        {"array": to_serialize(Columns(array))}
+    ) as read:
+        assert np.array_equal((await read())["array"], array)
 
 
 @pytest.mark.parametrize("size", [100, 5000, 200_000, 8 << 20])
 async def test_a_message_to_the_scheduler_has_left_its_array(size):
     array = np.zeros(size, "u1")
-    accepted = asyncio.get_running_loop().create_future()
-
-    async def accept(comm):
-        accepted.set_result(comm)
-
-    async with listen("ucp://127.0.0.1", accept) as listener:
-        comm = await connect(listener.contact_address)
-        comm.name = "Client->Scheduler"  # as distributed calls it
-        await comm.write({"array": to_serialize(array)})
+    async with written_to_the_scheduler({"array": to_serialize(array)}) as read:
         array[:] = 1
-        server = await accepted
-        received = await server.read()
-        assert not np.asarray(received["array"]).any()
-        await comm.close()
-        await server.close()
+        assert not np.asarray((await read())["array"]).any()

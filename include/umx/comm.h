@@ -110,8 +110,8 @@ UMX_API size_t umx_comm_explain(const umx_comm *comm, int rank, char *text,
 /** Revoke it on every rank, with a reason (or NULL) for people. */
 UMX_API void umx_comm_abort(umx_comm *comm, const char *reason);
 
-/** umx_comm_abort() because another communicator has failed, perhaps one that was
- * derived from this one: the rank whose fault that was is named, if it takes
+/** umx_comm_abort() because another communicator has failed, perhaps one that
+ * was derived from this one: the rank whose fault that was is named, if it takes
  * part in this one. */
 UMX_API void umx_comm_abort_for(umx_comm               *comm,
                                 const umx_comm_failure *failure,

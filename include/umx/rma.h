@@ -141,9 +141,9 @@ UMX_API bool umx_rkey_is_readonly(const umx_rkey *rkey);
 
 /** The memory itself where it is mapped, else NULL; until `rkey` is destroyed,
  * whatever becomes of the endpoint, the worker, and the owner. For any thread;
- * a key that was opened before the endpoint was open is mapped by the first call
- * in the worker's thread, or the first operation.
- * Stores there are told by umx_rkey_notify() to who waits for them. */
+ * a key that was opened before the endpoint was open is mapped by the first
+ * call in the worker's thread, or the first operation. Stores there are told by
+ * umx_rkey_notify() to who waits for them. */
 UMX_API void *umx_rkey_pointer(umx_rkey *rkey);
 
 /** Close a key: no further operations. Those under way go on. */

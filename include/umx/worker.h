@@ -109,7 +109,8 @@ UMX_API uint64_t umx_worker_deadline(const umx_worker *worker);
 /** (P) Drain, then sleep until an event, a timer or `timeout_ns`, then drain.
  * For programs with no event loop. It returns when messages have come that no
  * receive is posted for, too; not reliably where a progress thread has taken
- * them: umx_tag_wait() is told of them always. @return UMX_OK or UMX_ERR_TIMED_OUT */
+ * them: umx_tag_wait() is told of them always.
+ * @return UMX_OK or UMX_ERR_TIMED_OUT */
 UMX_API UMX_MUST_CHECK umx_status umx_worker_wait(umx_worker *worker,
                                                   uint64_t    timeout_ns);
 
