@@ -31,13 +31,17 @@ def patient():
 
 @pytest.fixture
 def connect_stopped(patient, connect_peer):
-    """Connect to a peer, and stop it; it is killed at the end of the test."""
-    peers = []
+    """Connect to a peer, stop it, and announce a message, which a close waits for.
+
+    The peer is killed at the end of the test.
+    """
+    peers, sends = [], []
 
     async def connect():
         peer, ep = await connect_peer()
         peer.stop()
         peers.append(peer)
+        sends.append(ep.send(bytes(1 << 20)))
         return ep
 
     class Connecting:
@@ -47,6 +51,7 @@ def connect_stopped(patient, connect_peer):
         async def __aexit__(self, *_):
             for peer in peers:
                 peer.kill()
+            await asyncio.gather(*sends, return_exceptions=True)
 
     return Connecting
 

@@ -72,7 +72,10 @@ async def test_a_peer_resumed_in_time_is_kept(connect_peer):
 async def test_closing_to_a_stopped_peer_does_not_wait_for_its_deadline(connect_peer):
     peer, ep = await connect_peer()
     peer.stop()
+    sending = ep.send(bytes(16 << 20))  # announced: only the peer can end it
     await ep.close(timeout=3600)
+    with pytest.raises(ucp.UCXError):
+        await sending
     assert ep.error.status == ENDPOINT_TIMEOUT
 
 

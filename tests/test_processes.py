@@ -111,6 +111,7 @@ def test_ctrl_c_ends_a_reset_that_waits_for_a_peer(start_peer, fresh_ucx):
         ep = await ucp.create_endpoint("127.0.0.1", port)
         await peer.do("ep = await anext(listener)")
         peer.stop()
+        ep.send(bytes(16 << 20))  # announced: only the peer can end it
         del ep  # closes in the background
         return ucp.current_worker()
 

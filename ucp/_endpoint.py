@@ -71,14 +71,19 @@ class Endpoint(_ext.Endpoint, Objects, Frames, AsyncClosing):
         Receives that are pending on this side raise UCXPeerClosed. Closing an
         endpoint that either side has closed already does nothing.
 
+        A peer whose program computes, or is stopped, is not waited for once all
+        that was sent lies in its queue. It is waited for while it has not asked
+        for an announced message, has given no credit for a message, or its system
+        has no room for all bytes. After a second a line of the logger says which.
+
         Args:
             timeout: seconds to wait for the peer before the endpoint is closed
                 by force; default ``Config.close_timeout``.
 
         Raises:
-            UCXTimeout: the endpoint was closed by force; the attribute
-                ``unsent_bytes`` of the exception counts the bytes of sends that
-                had not completed.
+            UCXTimeout: the endpoint was closed by force; the text says what the
+                peer has not done, and the attribute ``unsent_bytes`` of the
+                exception counts the bytes of sends that had not completed.
 
         When cancelled, the close continues in the background.
         """

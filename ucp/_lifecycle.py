@@ -88,7 +88,9 @@ async def _guard(worker: Worker) -> AsyncGenerator[None, None]:
     finally:
         if not worker.closed():
             _start_closing(worker)
+            worker._is_guard_closing = True
             await worker._close_all(_context.close_timeout())
+            worker._is_guard_closing = False
             _discard(worker)
 
 
@@ -141,12 +143,16 @@ def _discard(worker: Worker) -> None:
 
 
 def close_now(worker: Worker) -> None:
-    """Close ``worker`` outside of its loop; waits for at most the close timeout."""
-    if not worker.closed():
+    """Close ``worker`` outside of its loop; waits for at most the close timeout.
+
+    If the loop was interrupted while it waited for the same, as by a second Ctrl-C,
+    nothing is waited for.
+    """
+    if not worker.closed() and not worker._is_guard_closing:
         _start_closing(worker)
         worker._run_until_closed(_context.close_timeout())
     _discard(worker)
-    if worker._guard is not None:
+    if worker._guard is not None and not worker._is_guard_closing:
         _step(worker._guard.aclose())  # else it keeps the worker
 
 

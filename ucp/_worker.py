@@ -37,6 +37,7 @@ class Worker(_ext.Worker):
         "_dropped_listeners",
         "_endpoints",
         "_guard",
+        "_is_guard_closing",
         "_is_shared",
         "_listeners",
         "_message_listeners",
@@ -47,6 +48,7 @@ class Worker(_ext.Worker):
 
     _blocks: int  # of run_in_thread() that are open
     _guard: AsyncGenerator[None, None] | None
+    _is_guard_closing: bool
     _is_shared: bool  # by threads that wait in calls
     _submissions: set[Submission]
     _addressed: Waiters  # for endpoints from the worker's address
@@ -70,6 +72,7 @@ class Worker(_ext.Worker):
         self._thread = threading.current_thread()
         self._blocks = 0
         self._guard = None
+        self._is_guard_closing = False
         self._is_shared = False
         self._submissions = set()
         self._on_addressed = self._addressed.wake

@@ -79,7 +79,11 @@ call_handler(mod_state *st, int level, const char *text)
     result = PyObject_CallFunction(
         handler, "iN", level,
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
-    if (result == NULL) {
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        /* It is not for the handler: it comes again outside of this call. */
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    } else if (result == NULL) {
         PyErr_WriteUnraisable(handler);
     }
     Py_XDECREF(result);

@@ -96,11 +96,13 @@ UMX_API int umx_ep_errno(const umx_ep *ep);
 /**
  * Close gracefully: refuse new work, deliver what was sent, agree with the
  * peer, disconnect. Receives pending here fail with UMX_ERR_PEER_CLOSED at
- * once. At the deadline: by force. An endpoint that is connecting goes on with
- * that if sends wait for it; else it is aborted.
+ * once. At the deadline: by force. A peer whose program does not run is waited
+ * for only while something needs it: announced messages, messages without
+ * credit, bytes that its system has no room for. An endpoint that is connecting
+ * goes on with that if sends wait for it; else it is aborted.
  *
  * Completion: UMX_OK; UMX_ERR_TIMED_OUT (closed by force, see
- * umx_ep_unsent_bytes()); UMX_ERR_CONNECTION_RESET (the peer went first).
+ * umx_ep_unsent_bytes(); umx_ep_reason() says what was waited for); UMX_ERR_CONNECTION_RESET (the peer went first).
  * A second close waits for the first.
  * @return UMX_OK if closed already; UMX_INPROGRESS
  */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/clock.h"
+
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
     LINGER_MS = 2000,
@@ -13,7 +15,11 @@ enum {
     QUIET_SECOND = 20,
     QUIET_NS     = 5 * 1000000,
     /* How many endpoints are made for a peer whose number is far ahead. */
-    MAX_SKIPS = 2048
+    MAX_SKIPS = 2048,
+    /* How long ago a worker's last look is, before it looks first. */
+    STALE_MS = 20,
+    /* Bounds one look. */
+    MAX_POLLS = 4096
 };
 
 const umi_link *
@@ -226,6 +232,10 @@ link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
     }
     umi_engine_hold(link->engine);
     (void)!umi_transports(link->handle, note_transport, link);
+    if (link->has_tcp && !link->has_shm) {
+        link->loses_unread   = true;
+        worker->loses_unread = true;
+    }
     umi_list_append(&worker->links, &link->node);
     worker->hooks->init_link(link);
     *link_p = link;
@@ -417,6 +427,21 @@ umi_link_attach(umi_link *link, umi_ep_base *ep)
     ep->handle = link->handle;
     umi_list_append(&link->eps, &ep->link_node);
     umi_timer_stop(&link->linger);
+}
+
+void
+umi_link_look_first(const umi_ep_base *ep)
+{
+    umx_worker *worker = ep->worker;
+    uint64_t    stale  = umi_ticks_from_ns(STALE_MS * UINT64_C(1000000));
+
+    if (worker->is_inside || ep->link == NULL || !ep->link->loses_unread ||
+        umi_ticks() - worker->looked < stale) {
+        return;
+    }
+    worker->looked = umi_ticks();
+    for (int i = 0; i < MAX_POLLS && umi_worker_progress(worker) != 0; i++) {
+    }
 }
 
 void

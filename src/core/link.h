@@ -46,6 +46,7 @@ typedef struct umi_link {
     bool        has_shm;
     bool        has_tcp;
     bool        has_rdma;
+    bool        loses_unread; /* messages go over tcp: umi_link_look_first() */
     bool        has_hardware; /* a transport may read memory by itself */
     unsigned    num_lanes;    /* 0: not known */
 } umi_link;                   /* behind it: umi_worker_hooks.link_size */
@@ -91,6 +92,13 @@ void umi_link_fail(umi_link *link, const char *reason);
 
 /* Let `ep` use the link. */
 void umi_link_attach(umi_link *link, umi_ep_base *ep);
+
+/* Take what has come, before something is sent, if the worker has not done so
+ * for long. A peer may have ended meanwhile, and not waited until its last
+ * messages were read (endpoint/settle.c). The first bytes sent to it over tcp
+ * make its system reset the connection, the next ones fail, and UCX then drops
+ * what is unread. */
+void umi_link_look_first(const umi_ep_base *ep);
 
 /* `ep` is over. `is_graceful`: the peer is well, so the link may stay for the
  * next connection; else the link is closed if this was its last connection, so

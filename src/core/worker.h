@@ -131,8 +131,10 @@ struct umx_worker {
     umi_guard   *guard;        /* NULL: there is no progress thread */
     unsigned     generation;
     uint64_t     turn_ticks; /* config.drain_ns */
-    uint64_t     turn_end;   /* 0: the owner has no turns */
-    unsigned     activity;   /* grows with UCX's work and completions */
+    uint64_t     looked; /* ticks: the last drain began, if `loses_unread` */
+    bool         loses_unread; /* a link does: umi_link_look_first() */
+    uint64_t     turn_end;     /* 0: the owner has no turns */
+    unsigned     activity;     /* grows with UCX's work and completions */
     unsigned     watch_countdown;
     uintptr_t    owner;     /* umi_thread_id(), or UMI_EVERY_THREAD */
     umi_ids      eps_by_id; /* umi_ep_base.wire_id */

@@ -13,6 +13,8 @@
  *       disconnect                            -->  UCX reports a reset, which
  *                                                  means CLOSED now
  *
+ * A peer that does not run is not waited for: settle.c.
+ *
  * UCX tells a graceful close and a crash apart by nothing: GOODBYE does. It
  * may overtake data, hence the sequence numbers. Both sides may close at once:
  * each acknowledges the other, whoever is acknowledged first disconnects. */
@@ -61,6 +63,7 @@ umi_close_start(umx_ep *ep, uint64_t timeout_ns)
     umi_ep_base_end_raw(&ep->base, UMX_ERR_PEER_CLOSED);
     if (ep->state == UMX_EP_OPEN) {
         ep->state = UMX_EP_DRAINING;
+        umi_settle_start(ep);
         umi_endpoint_due(ep, UMI_DUE_SEND | UMI_DUE_ACK);
     }
 }
@@ -74,6 +77,7 @@ umi_close_resume(umx_ep *ep)
     umi_timer_start(umi_endpoint_worker(ep), &ep->timer,
                     ep->close_deadline_ns > now ? ep->close_deadline_ns - now :
                                                   0);
+    umi_settle_start(ep);
     umi_endpoint_due(ep, UMI_DUE_SEND);
 }
 
@@ -91,6 +95,9 @@ send_goodbye(umx_ep *ep)
     control.u.goodbye.is_last = true;
     ep->is_goodbye_sent       = true;
     umi_endpoint_send_control(ep, &control);
+    if (ep->state == UMX_EP_DRAINING) {
+        umi_settle_start(ep);
+    }
 }
 
 void

@@ -14,7 +14,9 @@
 /* How long after its end an endpoint waits for what UCX has of it: what UCX
  * gives back, it gives back with its next progress, or much later. */
 enum {
-    LOST_MS = 100
+    LOST_MS = 100,
+    /* Bounds what is still taken from UCX once a connection has ended. */
+    LAST_POLLS = 4096
 };
 
 /* ---- life ----------------------------------------------------------------
@@ -28,6 +30,7 @@ conn_free(umi_ep_base *base)
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat.timer);
     umi_timer_stop(&ep->deferred.timer);
+    umi_timer_stop(&ep->settle.timer);
     umi_node_remove(&ep->put_off.node);
     umi_node_remove(&ep->put_off_lost.node);
     umi_socket_close(&ep->socket);
@@ -84,6 +87,9 @@ on_timer(umi_timer *timer)
         umi_handshake_explain(ep, UMX_ERR_TIMED_OUT);
         umi_endpoint_finish(ep, UMX_EP_FAILED, UMX_ERR_TIMED_OUT);
     } else if (ep->state == UMX_EP_DRAINING) {
+        if (!ep->is_peer_closed) {
+            umi_settle_explain(ep);
+        }
         umi_endpoint_finish(ep, UMX_EP_CLOSED,
                             ep->is_peer_closed ? UMX_OK : UMX_ERR_TIMED_OUT);
     } else if (ep->state != UMX_EP_OPEN &&
@@ -126,6 +132,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     umi_timer_init(&ep->timer, on_timer);
     umi_heartbeat_init(ep);
     umi_defer_init(ep);
+    umi_settle_init(ep);
     ep->retire.fn = retire_conn;
     ep->state     = UMX_EP_CONNECTING;
     ep->handshake = handshake;
@@ -346,6 +353,18 @@ visit_due(umx_ep *ep)
     }
 }
 
+/* UCX reports the end of a connection while messages of the peer, its GOODBYE
+ * among them, lie in a queue that another transport has. */
+static void
+take_what_came(umx_ep *ep)
+{
+    for (int i = 0; i < LAST_POLLS; i++) {
+        if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
+            break;
+        }
+    }
+}
+
 void
 umi_endpoint_visit(umi_ep_base *base)
 {
@@ -355,6 +374,7 @@ umi_endpoint_visit(umi_ep_base *base)
 
     base->events = 0;
     if (events & UMI_EP_EVENT_ERROR) {
+        take_what_came(ep);
         ep->due &= ~(unsigned)UMI_DUE_SEND; /* it would go nowhere */
     }
     while (ep->due != 0) {
@@ -387,8 +407,8 @@ umi_endpoint_engine_gone(umi_ep_base *base, const char *reason)
 /* ---- the end -------------------------------------------------------------
  */
 
-static uint64_t
-unsent_bytes(const umx_ep *ep)
+uint64_t
+umi_endpoint_unsent_bytes(const umx_ep *ep)
 {
     uint64_t bytes = ep->hooks->unsent_bytes(ep);
 
@@ -413,7 +433,8 @@ is_goodbye(const umx_ep *ep, umx_ep_state state, umx_status status)
         return status != UMX_ERR_CONNECTION_RESET &&
                status != UMX_ERR_TIMED_OUT;
     }
-    return state == UMX_EP_CLOSED && (status == UMX_OK || ep->is_ack_sent);
+    return state == UMX_EP_CLOSED && !ep->is_unanswered &&
+           (status == UMX_OK || ep->is_ack_sent);
 }
 
 void
@@ -438,8 +459,9 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat.timer);
     umi_timer_stop(&ep->deferred.timer);
+    umi_timer_stop(&ep->settle.timer);
     ep->is_dropped   = ep->is_dropped || is_unaccepted;
-    ep->unsent_bytes = unsent_bytes(ep);
+    ep->unsent_bytes = umi_endpoint_unsent_bytes(ep);
     ep->state        = state;
     ep->error        = status;
     umi_ep_base_end_raw(&ep->base, pending_status(ep));

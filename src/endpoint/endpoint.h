@@ -120,6 +120,13 @@ typedef struct umi_silence {
     unsigned  num_silent; /* quarters without any */
 } umi_silence;
 
+/* The end of a close whose GOODBYE is sent. */
+typedef struct umi_settle {
+    umi_timer timer;
+    unsigned  num_looks;
+    unsigned  num_quiet; /* looks in a row that found nothing */
+} umi_settle;
+
 struct umx_ep {
     umi_ep_base               base; /* first: umi_ep_base_of() */
     umi_lend_ep               lend;
@@ -169,6 +176,8 @@ struct umx_ep {
     bool            has_goodbye;    /* GOODBYE came, all parts */
     bool            is_goodbye_sent;
     bool            is_ack_sent;
+    bool            is_unanswered; /* it has closed without the peer's answer */
+    umi_settle      settle;
     bool            is_closing; /* counted in worker->num_closing */
     uint64_t        close_deadline_ns;
     unsigned        attempt;      /* to connect; grows */
@@ -274,7 +283,9 @@ void umi_endpoint_cannot_copy(umx_ep *ep);
 /* The end by failure or by force: give UCX's endpoint up, settle everything
  * with `status`. */
 void umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status);
-void umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len);
+/* Count the bytes of sends that are not complete. */
+uint64_t umi_endpoint_unsent_bytes(const umx_ep *ep);
+void     umi_endpoint_set_reason(umx_ep *ep, const char *text, size_t len);
 
 /* Post a control message. Failure fails the endpoint. True: UCX has sent it,
  * before anything that it has not sent yet. */
@@ -312,6 +323,14 @@ void umi_close_check_arrived(umx_ep *ep);
 void umi_close_peer_done(umx_ep *ep);
 /* Send the ACK if nothing of the peer's needs its sender any more. */
 void umi_close_try_ack(umx_ep *ep);
+
+/* settle.c */
+void umi_settle_init(umx_ep *ep);
+/* `ep` begins to close, or has sent GOODBYE: look, after the time for an
+ * answer, whether that is needed. */
+void umi_settle_start(umx_ep *ep);
+/* Write down, for people, what the close of `ep` has waited for in vain. */
+void umi_settle_explain(umx_ep *ep);
 
 /* query.c: questions to the peer */
 void umi_query_send_waiting(umx_ep *ep);

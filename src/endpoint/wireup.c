@@ -43,9 +43,7 @@
 #define UMI_TEXT_OF_(number) #number
 
 enum {
-    WIRE_MINOR = 0,
-    /* Bounds what is still taken from UCX once a socket has ended. */
-    LAST_POLLS = 4096
+    WIRE_MINOR = 0
 };
 
 _Static_assert((int)UMI_CONTROL_MAX <= (int)UMI_SOCKET_MESSAGE_MAX, "buffers");
@@ -618,11 +616,6 @@ on_end(umi_socket *sock, umx_status status)
     if (ep->state == UMX_EP_CONNECTING) {
         umi_handshake_explain(ep, status);
         complain_of_unproven(ep);
-    }
-    for (int i = 0; i < LAST_POLLS; i++) {
-        if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
-            break;
-        }
     }
     ep->base.ucx_error = status;
     umi_ep_base_raise(&ep->base, UMI_EP_EVENT_ERROR);

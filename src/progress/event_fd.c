@@ -174,6 +174,9 @@ umi_worker_drain(umx_worker *worker, uint64_t end)
     bool       is_first = true;
     umx_status status;
 
+    if (worker->loses_unread) {
+        worker->looked = umi_ticks();
+    }
     umi_worker_run_timers(worker);
     for (;;) {
         before = worker->activity;

@@ -482,6 +482,36 @@ test_a_peer_that_does_not_progress(void **state)
     free(data);
 }
 
+/* What was sent lies in its queue, and needs the client no more. */
+static void
+test_a_peer_that_does_not_progress_and_has_all(void **state)
+{
+    pair *p = *state;
+    char  in[3];
+    op    o, sends[10];
+
+    pair_open(p);
+    pair_settle(p);
+    for (int i = 0; i < 10; i++) {
+        op_send(&sends[i], p->client, 0, pair_tag(1), "abc", 3);
+    }
+    op_close(&o, p->client, UMX_TIMEOUT_INFINITE);
+    while (!op_is_done(&o)) { /* the client alone */
+        assert_true(umx_worker_wait(p->client_worker, SECOND_NS) >=
+                    UMX_ERR_TIMED_OUT);
+    }
+    assert_int_equal(o.status, UMX_OK);
+    assert_int_equal(umx_ep_unsent_bytes(p->client), 0);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(op_wait(p, &sends[i]), UMX_OK);
+        assert_int_equal(pair_recv(p, p->server, 0, pair_any, in, 3), UMX_OK);
+        assert_memory_equal(in, "abc", 3);
+    }
+    PAIR_UNTIL(p, umx_ep_get_state(p->server) != UMX_EP_OPEN);
+    assert_true(umx_ep_is_peer_closed(p->server));
+    check_end(p->server, UMX_ERR_PEER_CLOSED);
+}
+
 static void
 test_abort_cancels_everything(void **state)
 {
@@ -946,6 +976,7 @@ main(int argc, char **argv)
            PAIR_TEST(test_a_taken_message_outlives_the_peers_close),
            PAIR_TEST(test_a_taken_message_outlives_the_endpoint),
            PAIR_TEST(test_a_peer_that_does_not_progress),
+           PAIR_TEST(test_a_peer_that_does_not_progress_and_has_all),
            PAIR_TEST(test_abort_cancels_everything),
            PAIR_TEST(test_what_had_arrived_before_a_break_can_be_read),
            PAIR_TEST(test_abort_under_a_claimed_message),

@@ -77,12 +77,15 @@ describe_end(const RequestObject *self, umx_status status, char *text,
     }
 }
 
+/* `text` may be empty. */
 static PyObject *
-make_timeout(RequestObject *self, const char *op, PyObject *peer)
+make_timeout(RequestObject *self, const char *op, PyObject *peer,
+             const char *text)
 {
     errors_place place = {.preposition = "of the endpoint to", .address = peer};
 
-    return errors_new_at(self->worker->st, UMX_ERR_TIMED_OUT, op, &place, NULL);
+    return errors_new_at(self->worker->st, UMX_ERR_TIMED_OUT, op, &place,
+                         text[0] != '\0' ? text : NULL);
 }
 
 PyObject *
@@ -110,8 +113,8 @@ request_status_error(RequestObject *self, umx_status status,
     if (self->endpoint != NULL) {
         peer = self->endpoint->peer;
     }
-    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL && text[0] == '\0') ?
-              make_timeout(self, op, peer) :
+    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL) ?
+              make_timeout(self, op, peer, text) :
               errors_new(self->worker->st, status, op,
                          text[0] != '\0' ? text : NULL);
     if (exc != NULL && peer != NULL &&

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* unsent.h: what the kernel still has to send for UCX. Thread: the worker's
+ * owner. */
+#ifndef UMI_UNSENT_H
+#define UMI_UNSENT_H
+
+#include "core/engine.h"
+
+/* Tell whether each byte that UCX's tcp sockets were given has reached the
+ * kernel of its peer. False if that cannot be told. What is there is not lost
+ * when this process ends, and what is not may be: a close with unread bytes
+ * resets the connection. */
+bool umi_engine_has_sent(const umi_engine *engine);
+
+#endif
