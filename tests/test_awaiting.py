@@ -10,6 +10,7 @@ import weakref
 import anyio
 import pytest
 
+import ucp
 from ucp.exceptions import UCXCloseError, UCXError, UCXMsgTruncated
 from ucp.testing import connected_pair, until
 
@@ -25,6 +26,36 @@ async def _gather(request):
 async def _wait(request):
     done, _ = await asyncio.wait([asyncio.create_task(request)])
     return done.pop().result()
+
+
+async def _wait_ensured(request):
+    done, _ = await asyncio.wait([asyncio.ensure_future(request)])
+    return done.pop().result()
+
+
+async def _first_completed(request):
+    other = asyncio.get_running_loop().create_future()
+    done, _ = await asyncio.wait(
+        {asyncio.ensure_future(request), other},
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    return done.pop().result()
+
+
+async def _await_ensured(request):
+    return await asyncio.ensure_future(request)
+
+
+async def _wait_for_ensured(request):
+    return await asyncio.wait_for(asyncio.ensure_future(request), 50)
+
+
+async def _gather_ensured(request):
+    return (await asyncio.gather(*[asyncio.ensure_future(request)]))[0]
+
+
+async def _task_of_ensured(request):
+    return await asyncio.create_task(_await(asyncio.ensure_future(request)))
 
 
 async def _as_completed(request):
@@ -80,6 +111,12 @@ WAYS = [
     _await,
     _gather,
     _wait,
+    _wait_ensured,
+    _first_completed,
+    _await_ensured,
+    _wait_for_ensured,
+    _gather_ensured,
+    _task_of_ensured,
     _as_completed,
     _shield,
     _wait_for,
@@ -492,9 +529,11 @@ async def test_wait_takes_tasks_only_as_with_coroutines(loop_factory):
 async def test_a_request_is_a_future_from_the_start(loop_factory):
     async with connected_pair() as (client, server):
         for request in (client.send(b"12345678"), server.recv(bytearray(8))):
-            assert asyncio.isfuture(request)
             assert asyncio.iscoroutine(request)
+            assert asyncio.isfuture(request)
+            assert not asyncio.iscoroutine(request)
             assert asyncio.ensure_future(request) is request
+            assert isinstance(request, ucp.Request)
             assert request.get_loop() is asyncio.get_running_loop()
             await request
 
@@ -508,13 +547,64 @@ async def test_gather_makes_no_task_of_a_request(loop_factory):
         assert await gathering == [None, None]
 
 
-async def test_wait_refuses_what_ensure_future_gives(loop_factory):
+async def test_create_task_refuses_what_has_been_asked_as_it_does_a_future(
+    loop_factory,
+):
     async with connected_pair() as (client, server):
         request = client.send(b"x")
-        with pytest.raises(TypeError, match=r"^Passing coroutines is forbidden"):
-            await asyncio.wait({asyncio.ensure_future(request)})
+        assert asyncio.isfuture(request)
+        with pytest.raises(TypeError, match=r"^a coroutine was expected"):
+            await asyncio.create_task(request)
         await request
         await server.recv(bytearray(1))
+
+
+async def test_what_a_task_awaits_stays_a_coroutine(loop_factory):
+    """The task calls its send and throw."""
+    async with connected_pair() as (client, server):
+        request = server.recv_into(bytearray(8))
+        task = asyncio.create_task(_await(request))
+        await asyncio.sleep(0)
+        assert asyncio.isfuture(request)
+        assert asyncio.iscoroutine(request)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert request.cancelled()
+        await client.send(b"x")
+        assert await server.recv_into(bytearray(8)) == 1
+
+
+async def test_a_future_may_be_awaited_again_and_by_several(loop_factory):
+    async with connected_pair() as (client, server):
+        receiving = asyncio.ensure_future(server.recv_into(bytearray(8)))
+        tasks = [asyncio.create_task(_await(receiving)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await client.send(b"123")
+        assert await asyncio.gather(*tasks) == [3, 3, 3]
+        assert await receiving == 3
+
+
+async def test_the_next_request_is_a_coroutine_again(loop_factory):
+    """Requests are used again."""
+    async with connected_pair() as (client, server):
+        for i in range(600):
+            sending, receiving = client.send(b"x"), server.recv(bytearray(1))
+            assert asyncio.iscoroutine(sending)
+            assert asyncio.iscoroutine(receiving)
+            if i % 3:
+                await asyncio.wait([asyncio.ensure_future(receiving)])
+            await receiving
+            await sending
+
+
+async def test_a_request_cannot_be_made_by_programs():
+    class Mine(ucp.Request):
+        pass
+
+    for cls in (ucp.Request, Mine):
+        with pytest.raises(TypeError, match=r"^cannot create"):
+            cls()
 
 
 async def test_a_callback_has_the_context_it_was_added_in(loop_factory):

@@ -69,12 +69,15 @@ async def test_a_close_that_times_out_names_the_peer(connect_peer):
     peer, ep = await connect_peer()
     host, port = ep.peer_address[:2]
     peer.stop()
+    sending = ep.send(bytes(16 << 20))
     with pytest.raises(
         ucp.UCXTimeout,
         match=rf"^close of the endpoint to {re.escape(host)}:{port}: "
-        "operation timed out$",
+        r"operation timed out: the peer has not read 16777216 bytes ",
     ):
         await ep.close(timeout=0.2)
+    with pytest.raises(ucp.UCXError):
+        await sending
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ _WITHDRAWN = -217  # UMX_ERR_WITHDRAWN: the sender has cancelled the message
 class _Lane(Protocol):
     """The methods of the class into which ``Objects`` and ``Frames`` are mixed."""
 
-    def send(self, buffer: Any, tag: Any = None) -> _ext.Request[None]: ...
+    def send(self, buffer: Any, tag: Any = None) -> _ext.CoroutineRequest[None]: ...
     def recv_message(self, tag: Any = None) -> Awaitable[_ext.Message]: ...
     def send_frames(
         self, buffers: Sequence[Any], header: bytes = b""
-    ) -> _ext.Request[None]: ...
+    ) -> _ext.CoroutineRequest[None]: ...
     def recv_frames(
         self, allocator: Callable[[int], Any] | None = None
-    ) -> _ext.Request[tuple[bytes, list[Any]]]: ...
+    ) -> _ext.CoroutineRequest[tuple[bytes, list[Any]]]: ...
 
 
 class Objects:
@@ -37,7 +37,7 @@ class Objects:
 
     def send_obj(
         self: _Lane, obj: object, tag: Tag | None = None
-    ) -> _ext.Request[None]:
+    ) -> _ext.CoroutineRequest[None]:
         """Send a buffer whose length the peer need not know; awaitable.
 
         The buffer is sent as one message. ``recv_obj`` receives it, and so does
@@ -98,7 +98,7 @@ class Frames:
 
     __slots__ = ()
 
-    def send_multi(self: _Lane, buffers: Sequence[Any]) -> _ext.Request[None]:
+    def send_multi(self: _Lane, buffers: Sequence[Any]) -> _ext.CoroutineRequest[None]:
         """Send several buffers as one message; ``recv_multi`` receives them."""
         return self.send_frames(buffers)
 
@@ -112,7 +112,7 @@ class Frames:
         _, frames = await self.recv_frames(allocator)
         return frames
 
-    def send_pickle(self: _Lane, obj: object) -> _ext.Request[None]:
+    def send_pickle(self: _Lane, obj: object) -> _ext.CoroutineRequest[None]:
         """Send ``obj``, pickled by protocol 5; awaitable.
 
         Large buffers, for example those of NumPy arrays, are not copied: they

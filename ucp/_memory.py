@@ -83,7 +83,7 @@ class Memory(Closing, _ext.Memory):
         cmp: Literal["==", "!=", ">", ">=", "<", "<="],
         value: int,
         bits: int = 64,
-    ) -> _ext.Request[None]:
+    ) -> _ext.CoroutineRequest[None]:
         """Wait until a number in this memory has a value; awaitable.
 
             await memory.wait_until(0, ">=", 3)

@@ -64,7 +64,7 @@ class StreamTransport(asyncio.Transport):
         self._loop = loop
         self._protocol = protocol
         self._buffer = bytearray(_READ_SIZE)
-        self._receiving: _ext.Request[int] | None = None
+        self._receiving: _ext.CoroutineRequest[int] | None = None
         self._is_paused = False
         self._has_end = False  # of what the peer sends
         self._is_shut = False  # what we send

@@ -263,8 +263,7 @@ module_exec(PyObject *module)
         add_type(module, &shuffler_spec, &st->shuffler_type) < 0 ||
         add_type(module, &chunk_spec, &st->chunk_type) < 0 ||
         add_type(module, &bytes_block_spec, &st->bytes_block_type) < 0 ||
-        add_status(module, st) < 0 ||
-        add_type(module, &request_spec, &st->request_type) < 0 ||
+        add_status(module, st) < 0 || request_init_types(module, st) < 0 ||
         add_type(module, &context_spec, &st->context_type) < 0 ||
         add_type(module, &worker_spec, &st->worker_type) < 0 ||
         add_type(module, &endpoint_spec, &st->endpoint_type) < 0 ||
@@ -302,6 +301,8 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     mod_state *st = PyModule_GetState(module);
 
     Py_VISIT(st->request_type);
+    Py_VISIT(st->future_request_type);
+    Py_VISIT(st->future_await_type);
     Py_VISIT(st->context_type);
     Py_VISIT(st->worker_type);
     Py_VISIT(st->endpoint_type);
@@ -353,6 +354,8 @@ module_clear(PyObject *module)
     }
     request_clear_free(st);
     Py_CLEAR(st->request_type); /* blocks are kept no more */
+    Py_CLEAR(st->future_request_type);
+    Py_CLEAR(st->future_await_type);
     block_clear_free(st);
     Py_CLEAR(st->context_type);
     Py_CLEAR(st->worker_type);

@@ -75,7 +75,9 @@ typedef struct block                 block;
     X(_run)
 
 struct mod_state {
-    PyTypeObject  *request_type;
+    PyTypeObject  *request_type; /* of new ones, that are coroutines */
+    PyTypeObject  *future_request_type;
+    PyTypeObject  *future_await_type;
     PyTypeObject  *context_type;
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;

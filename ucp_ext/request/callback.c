@@ -273,7 +273,7 @@ callback_when_done(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         callback_check(&values[1]) < 0) {
         return NULL;
     }
-    if (!Py_IS_TYPE(values[0], st->request_type)) {
+    if (!request_check(st, values[0])) {
         return PyErr_Format(PyExc_TypeError, "expected a Request, not %.200s",
                             Py_TYPE(values[0])->tp_name);
     }

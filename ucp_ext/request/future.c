@@ -408,11 +408,15 @@ request_make_cancelled_error(PyObject *op, PyObject *Py_UNUSED(ignored))
     return request_new_cancelled_error((RequestObject *)op);
 }
 
-/* _asyncio_future_blocking: true from a yield until the task has taken it. */
+/* _asyncio_future_blocking: true from a yield until the task has taken it.
+ * isfuture() reads it, and so does a task of what it is given. */
 static PyObject *
 get_blocking(PyObject *op, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(((RequestObject *)op)->is_blocking);
+    RequestObject *self = (RequestObject *)op;
+
+    request_become_future(self);
+    return PyBool_FromLong(self->is_blocking);
 }
 
 static int
@@ -519,9 +523,6 @@ request_expire(PyObject *op, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS_FUNC(f) ((PyCFunction)(void (*)(void))(f))
 
 static PyMethodDef request_methods[] = {
-    {"send", request_send, METH_O, request_send_doc},
-    {"throw", KEYWORDS_FUNC(request_throw), METH_FASTCALL, request_throw_doc},
-    {"close", request_close, METH_NOARGS, request_close_doc},
     {"done", request_done, METH_NOARGS, done_doc},
     {"closed", request_done, METH_NOARGS, closed_doc},
     {"cancelled", request_cancelled, METH_NOARGS, cancelled_doc},
@@ -567,10 +568,8 @@ static PyType_Slot request_slots[] = {
     {Py_tp_traverse, request_traverse},
     {Py_tp_clear, request_clear},
     {Py_tp_repr, request_repr},
-    {Py_am_await, request_await},
-    {Py_am_send, request_am_send},
-    {Py_tp_iter, request_await},
-    {Py_tp_iternext, request_iternext},
+    {Py_am_await, request_await_future},
+    {Py_tp_iter, request_await_future},
     {Py_tp_methods, request_methods},
     {Py_tp_getset, request_getset},
     {Py_tp_members, request_members},
@@ -580,7 +579,7 @@ static PyType_Slot request_slots[] = {
 PyType_Spec request_spec = {
     .name      = "ucp._ext.Request",
     .basicsize = sizeof(RequestObject),
-    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+    .flags     = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = request_slots,
 };

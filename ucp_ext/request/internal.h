@@ -150,6 +150,18 @@ PySendResult request_refuse_foreign_thread(RequestObject *self);
 /* Post a deferred request, in the worker's thread. */
 void request_start(RequestObject *self);
 
+/* The base of both kinds. */
+extern PyType_Spec request_spec;
+
+/* Somebody has asked whether it is a future: it is one from now on, unless it
+ * has been awaited. */
+void request_become_future(RequestObject *self);
+/* Make it what a new request is. */
+void request_become_coroutine(RequestObject *self, const mod_state *st);
+
+/* Make the iterator that an await of a future is. */
+PyObject *request_await_future(PyObject *op);
+
 PySendResult request_am_send(PyObject *op, PyObject *value, PyObject **out);
 
 PyObject *request_await(PyObject *op);

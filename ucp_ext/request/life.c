@@ -3,9 +3,9 @@
  *
  * It is a future to asyncio.isfuture(), so gather, as_completed, wait_for,
  * shield and ensure_future add their callbacks to it and make no task of it.
- * It has __await__, send, throw and close, too, so create_task, TaskGroup and
- * run_coroutine_threadsafe take it as a coroutine, and asyncio.wait() refuses
- * it as one. A task that awaits a pending request is given the request itself,
+ * Until somebody asks that, it has __await__, send, throw and close, so
+ * create_task, TaskGroup and run_coroutine_threadsafe take it as a coroutine:
+ * kind.c. A task that awaits a pending request is given the request itself,
  * with _asyncio_future_blocking set, and adds its wake-up. A request starts
  * when it is made, but for one made in another thread, which starts in its own
  * loop, when it is awaited or given its first callback. It may be awaited
@@ -511,6 +511,7 @@ request_dealloc(PyObject *op)
     st->num_requests--;
     if (LIKELY(st->num_free_requests < MAX_FREE_REQUESTS &&
                st->request_type != NULL)) {
+        request_become_coroutine(self, st);
         self->next        = st->free_requests;
         st->free_requests = self;
         st->num_free_requests++;

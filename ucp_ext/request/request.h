@@ -289,6 +289,10 @@ PyObject *request_message(RequestObject *req);
 /* Free the requests that are kept for reuse. */
 void request_clear_free(mod_state *st);
 
-extern PyType_Spec request_spec;
+/* Make the type Request and those of its two kinds: kind.c. */
+int request_init_types(PyObject *module, mod_state *st);
+
+/* True for a request of either kind. */
+bool request_check(const mod_state *st, PyObject *op);
 
 #endif

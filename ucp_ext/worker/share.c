@@ -419,7 +419,7 @@ worker_call_and_wait(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
     let_progress_thread_leave(self);
     result = PyObject_Vectorcall(args[1], args + 2, (size_t)(nargs - 2),
                                  kwnames);
-    if (result != NULL && Py_IS_TYPE(result, self->st->request_type) &&
+    if (result != NULL && request_check(self->st, result) &&
         ((RequestObject *)result)->worker == self) {
         req = (RequestObject *)result;
     }
@@ -442,7 +442,7 @@ worker_wait_for_request(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     uint64_t      end_ns;
     int           rc;
 
-    if (nargs != 2 || !Py_IS_TYPE(args[1], self->st->request_type)) {
+    if (nargs != 2 || !request_check(self->st, args[1])) {
         return PyErr_Format(PyExc_TypeError,
                             "_wait() takes a timeout and a Request");
     }

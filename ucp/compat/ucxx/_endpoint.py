@@ -51,7 +51,7 @@ class TagProbeResult:
         return self.matched
 
 
-def _at_once(request: _ext.Request[Any]) -> Any:
+def _at_once(request: _ext.CoroutineRequest[Any]) -> Any:
     """Return the result of an operation that is done; None if it would wait."""
     if request.done():
         return request.result()

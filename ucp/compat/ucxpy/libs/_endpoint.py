@@ -136,7 +136,7 @@ class UCXEndpoint(_ext.Endpoint):
         cb_func: Callback,
         cb_args: tuple[Any, ...] | None = None,
         cb_kwargs: dict[str, Any] | None = None,
-    ) -> _ext.Request[Any] | None:
+    ) -> _ext.CoroutineRequest[Any] | None:
         """Call back when everything that was sent has reached the peer's memory.
 
         Returns None if it has already.

@@ -118,7 +118,7 @@ class RemoteMemory:
         cb_kwargs: dict[str, Any] | None = None,
         offset: int = 0,
         size: int = 0,
-    ) -> _ext.Request[Any] | None:
+    ) -> _ext.CoroutineRequest[Any] | None:
         """Write ``size`` bytes of ``memory``, 0 for all, at ``offset``."""
         request = self._start(self._rkey._remote.put, memory, offset, size)
         return call_when_done(request, cb_func, cb_args, cb_kwargs, "put_nb")
@@ -131,7 +131,7 @@ class RemoteMemory:
         cb_kwargs: dict[str, Any] | None = None,
         offset: int = 0,
         size: int = 0,
-    ) -> _ext.Request[Any] | None:
+    ) -> _ext.CoroutineRequest[Any] | None:
         """Read ``size`` bytes, 0 for all of ``memory``, from ``offset``."""
         request = self._start(self._rkey._remote.get, memory, offset, size)
         return call_when_done(request, cb_func, cb_args, cb_kwargs, "get_nb")
@@ -146,14 +146,14 @@ class RemoteMemory:
 
     def _start(
         self, operation: Any, memory: Any, offset: int, size: int
-    ) -> _ext.Request[None]:
+    ) -> _ext.CoroutineRequest[None]:
         array = asarray(memory)
         size = size or array.nbytes
         if offset < 0 or size < 0 or offset + size > self._length:
             raise IndexError("Out of bounds in UCX RMA interface")
         part = array if size == array.nbytes else memoryview(array.obj).cast("B")[:size]
         at = self._base - self._rkey._base + offset
-        return cast("_ext.Request[None]", operation(part, at))
+        return cast("_ext.CoroutineRequest[None]", operation(part, at))
 
 
 def _is_done(request: _ext.Request[None]) -> bool:

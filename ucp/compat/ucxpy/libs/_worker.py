@@ -208,7 +208,7 @@ class UCXWorker(_ext.Worker):
         cb_func: Callback,
         cb_args: tuple[Any, ...] | None = None,
         cb_kwargs: dict[str, Any] | None = None,
-    ) -> _ext.Request[Any] | None:
+    ) -> _ext.CoroutineRequest[Any] | None:
         """Call back when everything that was sent has reached the peers' memory.
 
         Returns None if it has already.
