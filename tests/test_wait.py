@@ -164,6 +164,26 @@ class TestWaking:
     async def test_what_is_true_is_done_at_once(self, plain_memory):
         assert plain_memory.wait_until(0, "==", 0).done()
 
+    def test_each_loop_waits_in_its_own_worker(self, plain_memory):
+        """The worker that was used last is kept in mind."""
+
+        async def wait():
+            waiting = await asleep(plain_memory.wait_until(0, "==", 1))
+            asyncio.get_running_loop().call_later(0.01, store)
+            await waiting
+            numbers(plain_memory)[0] = 0
+
+        def store():
+            numbers(plain_memory)[0] = 1
+            plain_memory.notify()
+
+        for _ in range(3):
+            asyncio.run(wait())
+        thread = threading.Thread(target=asyncio.run, args=(wait(),))
+        thread.start()
+        thread.join()
+        asyncio.run(wait())
+
 
 # ---- conditions ------------------------------------------------------------
 
@@ -186,6 +206,8 @@ class TestConditions:
         for number in (4, 5, 6):
             numbers[2] = number
             request = plain_memory.wait_until(2 * bits // 8, cmp, 5, bits)
+            test = plain_memory.test(2 * bits // 8, cmp, 5, bits=bits)
+            assert test is (number in enough)
             assert request.done() == (number in enough)
             request.cancel()
 
@@ -212,8 +234,23 @@ class TestConditions:
         ],
     )
     async def test_bad_arguments_are_named(self, plain_memory, arguments, error, text):
-        with pytest.raises(error, match=rf"^{text}$"):
-            plain_memory.wait_until(*arguments)
+        for call in (plain_memory.wait_until, plain_memory.test):
+            with pytest.raises(error, match=rf"^{text}$"):
+                call(*arguments)
+
+    async def test_a_closed_memory_is_not_tested(self, plain_memory):
+        plain_memory.close()
+        with pytest.raises(ucp.UCXInvalidKey):
+            plain_memory.test(0, "==", 0)
+
+    def test_any_thread_may_test(self, plain_memory):
+        results = []
+        thread = threading.Thread(
+            target=lambda: results.append(plain_memory.test(0, "==", 0))
+        )
+        thread.start()
+        thread.join()
+        assert results == [True]
 
 
 # ---- ends ------------------------------------------------------------------

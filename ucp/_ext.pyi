@@ -446,15 +446,20 @@ class TagMessage:
 @disjoint_base
 class Memory:
     def notify(self) -> None: ...
-    def _wait_until(
+    def wait_until(
         self,
-        worker: Worker,
         offset: int,
-        cmp: str,
+        cmp: Literal["==", "!=", ">", ">=", "<", "<="],
         value: int,
         bits: int = 64,
-        /,
     ) -> CoroutineRequest[None]: ...
+    def test(
+        self,
+        offset: int,
+        cmp: Literal["==", "!=", ">", ">=", "<", "<="],
+        value: int,
+        bits: int = 64,
+    ) -> bool: ...
     def __new__(
         cls,
         context: Context,
@@ -1019,6 +1024,7 @@ def read_partition(
         ...,
     ],
 ]: ...
+def set_current_worker(function: Callable[[], Worker], /) -> None: ...
 def set_log_handler(handler: Callable[[int, str], object] | None, /) -> None: ...
 def tag_hash(data: bytes, /) -> int: ...
 def ucx_version() -> tuple[int, int, int]: ...

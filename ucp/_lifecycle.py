@@ -194,6 +194,7 @@ def _forget_after_fork() -> None:
     _context.forget_context()
 
 
+_ext.set_current_worker(current_worker)
 atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_after_fork)
 

@@ -77,43 +77,6 @@ class Memory(Closing, _ext.Memory):
         """
         return cls._added(cls(_context.get_context(), buffer=buffer))
 
-    def wait_until(
-        self,
-        offset: int,
-        cmp: Literal["==", "!=", ">", ">=", "<", "<="],
-        value: int,
-        bits: int = 64,
-    ) -> _ext.CoroutineRequest[None]:
-        """Wait until a number in this memory has a value; awaitable.
-
-            await memory.wait_until(0, ">=", 3)
-
-        It sleeps until a peer changes the memory, by whichever operation:
-        ``put()``, ``put_many()``, ``put_signal()`` or an atomic one. Stores by
-        a peer's ``view()`` wake nobody before the peer's ``notify()``, nor do
-        this process's own before ``notify()`` of the memory. What was stored
-        before the number can be read then.
-
-        The number may have changed again by then: let it only grow if each
-        value matters. Wait in ``asyncio.timeout()`` to wait no longer than
-        that.
-
-        Args:
-            offset: bytes from the start; a multiple of the number's size.
-            cmp: how the number compares to ``value``, without a sign.
-            value: 0 or more.
-            bits: 64 or 32.
-
-        Raises:
-            UCXInvalidKey: the memory was closed, also while this waited.
-            UCXCanceled: ucp was shut down meanwhile.
-            IndexError: the number is not in the memory.
-            ValueError: it is not aligned; no such comparison or ``bits``.
-            OverflowError: ``value`` is negative, or has more bits.
-            BufferError: the memory is a device's.
-        """
-        return self._wait_until(_lifecycle.current_worker(), offset, cmp, value, bits)
-
     @classmethod
     def _added(cls, memory: Self) -> Self:
         _context.memories.add(memory)

@@ -552,6 +552,8 @@ def wait_until(
     timeout: float | None = None,
 ) -> None:
     """Wait until a number in ``memory`` has a value; as ``Memory.wait_until()``."""
+    if memory.test(offset, cmp, value, bits):
+        return
     _call(_current_worker(), timeout, memory.wait_until, offset, cmp, value, bits)
 
 

@@ -127,6 +127,7 @@ static PyMethodDef module_methods[] = {
     {"exception_from_status", module_exception_from_status, METH_VARARGS,
      exception_from_status_doc},
     {"set_log_handler", log_set_handler, METH_O, set_log_handler_doc},
+    {"set_current_worker", worker_set_current, METH_O, worker_set_current_doc},
     {"config_options", (PyCFunction)(void (*)(void))context_config_options,
      METH_VARARGS | METH_KEYWORDS, config_options_doc},
     {"cuda_is_present", module_cuda_is_present, METH_NOARGS,
@@ -244,7 +245,14 @@ import_asyncio(mod_state *st)
     st->invalid_state_error = PyObject_GetAttrString(module,
                                                      "InvalidStateError");
     Py_DECREF(module);
-    return (st->cancelled_error == NULL || st->invalid_state_error == NULL) ?
+    module = PyImport_ImportModule("asyncio.events");
+    if (module == NULL) {
+        return -1;
+    }
+    st->get_running_loop = PyObject_GetAttrString(module, "_get_running_loop");
+    Py_DECREF(module);
+    return (st->cancelled_error == NULL || st->invalid_state_error == NULL ||
+            st->get_running_loop == NULL) ?
                -1 :
                0;
 }
@@ -341,6 +349,8 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->invalid_state_error);
     Py_VISIT(st->stop_iteration);
     Py_VISIT(st->log_handler);
+    Py_VISIT(st->get_running_loop);
+    Py_VISIT(st->current_worker);
     return 0;
 }
 
@@ -352,6 +362,8 @@ module_clear(PyObject *module)
     if (st->log_handler != NULL) {
         event_watch_log(false); /* the interpreter goes, lines may come */
     }
+    Py_CLEAR(st->get_running_loop);
+    Py_CLEAR(st->current_worker);
     request_clear_free(st);
     Py_CLEAR(st->request_type); /* blocks are kept no more */
     Py_CLEAR(st->future_request_type);

@@ -78,6 +78,9 @@ struct mod_state {
     PyTypeObject  *request_type; /* of new ones, that are coroutines */
     PyTypeObject  *future_request_type;
     PyTypeObject  *future_await_type;
+    PyObject      *get_running_loop; /* asyncio's; None if none runs */
+    PyObject      *current_worker;   /* ucp's, or NULL: worker_current() */
+    PyObject      *recent_worker;    /* it gave that; borrowed, or NULL */
     PyTypeObject  *context_type;
     PyTypeObject  *worker_type;
     PyTypeObject  *endpoint_type;

@@ -45,6 +45,19 @@ typedef struct umx_condition {
 } umx_condition;
 
 /**
+ * Tell whether `until` is true, as umx_memh_wait_until() sees it.
+ *
+ * Thread: any.
+ *
+ * @return UMX_OK (it is true), UMX_INPROGRESS (it is not);
+ *         UMX_ERR_OUT_OF_RANGE; UMX_ERR_INVALID_PARAM: comparison, size,
+ *         alignment; UMX_ERR_UNSUPPORTED: memory of a device;
+ *         UMX_ERR_STALE_KEY: it is closed
+ */
+UMX_API UMX_MUST_CHECK umx_status umx_memh_test(umx_memh            *memh,
+                                                const umx_condition *until);
+
+/**
  * Wait until `until` has been seen to be true. It may be false again when that
  * is reported: who needs more than one value of a number lets it only grow.
  * What was stored before the number can be read then.

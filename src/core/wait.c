@@ -254,19 +254,11 @@ umx_memh_notify(umx_memh *memh)
 }
 
 static umx_status
-check(const umx_worker *worker, const umx_memh *memh,
-      const umx_condition *until)
+check_number(const umx_memh *memh, const umx_condition *until)
 {
-    const umx_buffer *buf    = umx_memh_buffer(memh);
-    umx_status        status = umi_worker_check(worker);
+    const umx_buffer *buf = umx_memh_buffer(memh);
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    if (worker->is_ending) {
-        return UMX_ERR_CLOSED;
-    }
-    if (memh->context != worker->context || (unsigned)until->cmp > UMX_CMP_LE ||
+    if ((unsigned)until->cmp > UMX_CMP_LE ||
         (until->size != 4 && until->size != 8) ||
         ((uintptr_t)buf->data + until->offset) % until->size != 0) {
         return UMX_ERR_INVALID_PARAM;
@@ -275,6 +267,45 @@ check(const umx_worker *worker, const umx_memh *memh,
         return UMX_ERR_OUT_OF_RANGE;
     }
     return umi_is_host_readable(buf) ? UMX_OK : UMX_ERR_UNSUPPORTED;
+}
+
+static umx_status
+check(const umx_worker *worker, const umx_memh *memh,
+      const umx_condition *until)
+{
+    umx_status status = umi_worker_check(worker);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (worker->is_ending) {
+        return UMX_ERR_CLOSED;
+    }
+    return (memh->context == worker->context) ? check_number(memh, until) :
+                                                UMX_ERR_INVALID_PARAM;
+}
+
+static void *
+number_of(const umx_memh *memh, const umx_condition *until)
+{
+    return (char *)umx_memh_buffer(memh)->data + until->offset;
+}
+
+umx_status
+umx_memh_test(umx_memh *memh, const umx_condition *until)
+{
+    umx_status status = check_number(memh, until);
+
+    if (status != UMX_OK) {
+        return status;
+    }
+    if (umi_memh_is_closed(memh)) {
+        return UMX_ERR_STALE_KEY;
+    }
+    return is_true(number_of(memh, until), until->cmp, until->size,
+                   until->value) ?
+               UMX_OK :
+               UMX_INPROGRESS;
 }
 
 /* False: the memory is closed. Whoever closes it finds the wait, or this finds
@@ -307,7 +338,7 @@ umx_memh_wait_until(umx_worker *worker, umx_memh *memh,
     if (status != UMX_OK) {
         return status;
     }
-    number.data = (char *)umx_memh_buffer(memh)->data + until->offset;
+    number.data = number_of(memh, until);
     if (umi_memh_is_closed(memh)) {
         return UMX_ERR_STALE_KEY;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "types/memh.h"
 
+#include "args.h"
 #include "event.h"
 #include "buffer/dlpack_export.h"
 #include "buffer/memory_kind.h"
@@ -301,34 +302,92 @@ check_number(const MemoryObject *self, const umx_condition *until)
     return 0;
 }
 
-PyDoc_STRVAR(wait_until_doc,
-             "_wait_until($self, worker, offset, cmp, value, bits=64, /)\n"
-             "--\n\n"
-             "Wait until the number of `bits` bits at `offset` compares so to\n"
-             "value; awaitable, in the worker's event loop.");
+/* Parse a condition, and check that it is of this open memory. */
+static int
+parse_condition(MemoryObject *self, const char *name, PyObject *const *args,
+                Py_ssize_t nargs, PyObject *kwnames, umx_condition *until)
+{
+    static const char *const keywords[] = {"offset", "cmp", "value", "bits"};
+    PyObject                *values[4]  = {NULL};
+
+    if (args_parse(name, args, nargs, kwnames, keywords, 4, 4, 3, values) < 0 ||
+        wait_parse(until, values[0], values[1], values[2],
+                   values[3] == Py_None ? NULL : values[3]) < 0 ||
+        memory_check_open((PyObject *)self) < 0 ||
+        check_number(self, until) < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(
+    wait_until_doc,
+    "wait_until($self, offset, cmp, value, bits=64)\n--\n\n"
+    "Wait until a number in this memory has a value; awaitable.\n\n"
+    "    await memory.wait_until(0, \">=\", 3)\n\n"
+    "It sleeps until a peer changes the memory, by whichever operation:\n"
+    "``put()``, ``put_many()``, ``put_signal()`` or an atomic one. Stores by\n"
+    "a peer's ``view()`` wake nobody before the peer's ``notify()``, nor do\n"
+    "this process's own before ``notify()`` of the memory. What was stored\n"
+    "before the number can be read then.\n\n"
+    "The number may have changed again by then: let it only grow if each\n"
+    "value matters. Wait in ``asyncio.timeout()`` to wait no longer than\n"
+    "that.\n\n"
+    "Args:\n"
+    "    offset: bytes from the start; a multiple of the number's size.\n"
+    "    cmp: how the number compares to ``value``, without a sign.\n"
+    "    value: 0 or more.\n"
+    "    bits: 64 or 32.\n\n"
+    "Raises:\n"
+    "    UCXInvalidKey: the memory was closed, also while this waited.\n"
+    "    UCXCanceled: ucp was shut down meanwhile.\n"
+    "    IndexError: the number is not in the memory.\n"
+    "    ValueError: it is not aligned; no such comparison or ``bits``.\n"
+    "    OverflowError: ``value`` is negative, or has more bits.\n"
+    "    BufferError: the memory is a device's.");
 
 static PyObject *
-memory_wait_until(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+memory_wait_until(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                  PyObject *kwnames)
+{
+    MemoryObject *self = (MemoryObject *)op;
+    WorkerObject *worker;
+    PyObject     *waiting;
+    umx_condition until;
+
+    if (parse_condition(self, "wait_until", args, nargs, kwnames, &until) < 0) {
+        return NULL;
+    }
+    worker = worker_current(self->st);
+    if (worker == NULL) {
+        return NULL;
+    }
+    waiting = wait_post(worker, op, &until);
+    Py_DECREF(worker);
+    return waiting;
+}
+
+PyDoc_STRVAR(test_doc,
+             "test($self, offset, cmp, value, bits=64)\n--\n\n"
+             "Return whether ``wait_until()`` of the same would be done.\n\n"
+             "It may be called in every thread.");
+
+static PyObject *
+memory_test(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+            PyObject *kwnames)
 {
     MemoryObject *self = (MemoryObject *)op;
     umx_condition until;
+    umx_status    status;
 
-    if (nargs != 4 && nargs != 5) {
-        PyErr_Format(PyExc_TypeError,
-                     "_wait_until expected 4 or 5 arguments, got %zd", nargs);
+    if (parse_condition(self, "test", args, nargs, kwnames, &until) < 0) {
         return NULL;
     }
-    if (!PyObject_TypeCheck(args[0], self->st->worker_type)) {
-        PyErr_Format(PyExc_TypeError, "expected a Worker, not %.200s",
-                     Py_TYPE(args[0])->tp_name);
-        return NULL;
+    status = umx_memh_test(self->umx, &until);
+    if (status < 0) {
+        return errors_raise(self->st, status, "test", NULL);
     }
-    if (wait_parse(&until, args[1], args[2], args[3],
-                   (nargs == 5) ? args[4] : NULL) < 0 ||
-        memory_check_open(op) < 0 || check_number(self, &until) < 0) {
-        return NULL;
-    }
-    return wait_post((WorkerObject *)args[0], op, &until);
+    return PyBool_FromLong(status == UMX_OK);
 }
 
 PyDoc_STRVAR(notify_doc,
@@ -423,8 +482,10 @@ get_cuda_interface(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef memory_methods[] = {
     {"close", memory_close, METH_NOARGS, close_doc},
     {"closed", memory_closed, METH_NOARGS, closed_doc},
-    {"_wait_until", (PyCFunction)(void (*)(void))memory_wait_until,
-     METH_FASTCALL, wait_until_doc},
+    {"wait_until", (PyCFunction)(void (*)(void))memory_wait_until,
+     METH_FASTCALL | METH_KEYWORDS, wait_until_doc},
+    {"test", (PyCFunction)(void (*)(void))memory_test,
+     METH_FASTCALL | METH_KEYWORDS, test_doc},
     {"notify", memory_notify, METH_NOARGS, notify_doc},
     {"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack,
      METH_VARARGS | METH_KEYWORDS, memory_dlpack_doc},

@@ -66,6 +66,9 @@ PyObject *worker_overslept(PyObject *op, PyObject *ignored);
 /* ---- close.c ---- */
 
 /* Settle the requests of close_all() once nothing is closing any more. */
+/* `self` goes. */
+void worker_forget_current(const WorkerObject *self);
+
 void worker_settle_closers(WorkerObject *worker);
 
 /* Destroy what libumx has of the worker. */

@@ -127,6 +127,7 @@ worker_dealloc(PyObject *op)
     PyObject     *exc  = PyErr_GetRaisedException();
 
     PyObject_GC_UnTrack(op);
+    worker_forget_current(self);
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(op);
     }

@@ -67,6 +67,14 @@ struct WorkerObject {
  * set, which stays. */
 void worker_schedule_drain(WorkerObject *worker);
 
+/* Get the worker of the running event loop, or of this thread: a new
+ * reference, or NULL with an exception. */
+WorkerObject *worker_current(mod_state *st);
+
+/* Tell where it comes from; of the module. */
+PyObject         *worker_set_current(PyObject *module, PyObject *function);
+extern const char worker_set_current_doc[];
+
 /* worker_schedule_drain() if a call has left something to be done. */
 void worker_drain_if_due(WorkerObject *worker);
 
