@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from . import _context, _ext, _lifecycle
+from . import _context, _ext
 from ._closing import Closing
 
 
