@@ -46,10 +46,6 @@ enum {
     MAX_ENTRIES = 128 /* UCP_MAX_RESOURCES */
 };
 
-/* A flag in the id of a posix segment: the segment's namespace of processes
- * follows. */
-#define POSIX_HAS_PID_NS (UINT64_C(1) << 60)
-
 /* A transport, as far as it is known: how long its addresses are at least. */
 typedef struct transport {
     const char *name;
@@ -70,7 +66,20 @@ typedef struct decoder {
     const uint8_t   *device;
     uint8_t          device_len;
     const char      *why;
+    umi_ucx_piece_fn fn; /* or NULL */
+    void            *arg;
 } decoder;
+
+static void
+tell_piece(const decoder *d, umi_ucx_piece *piece, const uint8_t *head,
+           const uint8_t *end)
+{
+    if (d->fn != NULL && !d->r.is_bad) {
+        piece->head     = head;
+        piece->head_len = (size_t)(end - head);
+        d->fn(piece, d->arg);
+    }
+}
 
 static bool
 refuse(decoder *d, const char *why)
@@ -194,7 +203,7 @@ note_segment(decoder *d, const transport *known, const uint8_t *iface,
     memcpy(&segment->host, d->device, sizeof(segment->host));
     memcpy(&segment->id, iface, sizeof(segment->id));
     segment->pid_ns = 0;
-    if (is_posix && (segment->id & POSIX_HAS_PID_NS)) {
+    if (is_posix && (segment->id & UMI_UCX_POSIX_HAS_PID_NS)) {
         if (len < sizeof(segment->id) + sizeof(segment->pid_ns)) {
             return refuse(d, "UCX's address has a transport that is too short");
         }
@@ -209,8 +218,12 @@ note_segment(decoder *d, const transport *known, const uint8_t *iface,
 static bool
 read_transport(decoder *d, bool *is_last_p)
 {
-    const transport *known = find_transport(umi_read_u16(&d->r));
+    const uint8_t   *head  = d->r.pos;
+    uint16_t         sum   = umi_read_u16(&d->r);
+    const transport *known = find_transport(sum);
     const uint8_t   *iface;
+    umi_ucx_piece    piece = {.transport = (known != NULL) ? known->name : "",
+                              .name_sum  = sum};
     uint8_t          byte, len;
 
     if (!check_attributes(d)) {
@@ -223,6 +236,11 @@ read_transport(decoder *d, bool *is_last_p)
     if (iface == NULL) {
         return refuse(d, "UCX's address is cut");
     }
+    piece.device     = d->device;
+    piece.device_len = d->device_len;
+    piece.iface      = iface;
+    piece.iface_len  = len;
+    tell_piece(d, &piece, head, iface);
     if (byte & TRANSPORT_HAS_EP) {
         return refuse(d, "UCX's address has an endpoint in it");
     }
@@ -248,9 +266,11 @@ read_transport(decoder *d, bool *is_last_p)
 static bool
 read_device(decoder *d, bool *is_last_p)
 {
-    uint8_t domain  = umi_read_u8(&d->r);
-    bool    is_last = (domain & DOMAIN_EMPTY) != 0;
-    uint8_t byte;
+    const uint8_t *head    = d->r.pos;
+    uint8_t        domain  = umi_read_u8(&d->r);
+    bool           is_last = (domain & DOMAIN_EMPTY) != 0;
+    umi_ucx_piece  piece   = {0};
+    uint8_t        byte;
 
     (void)read_extended(d, domain, DOMAIN_MASK);
     byte          = umi_read_u8(&d->r);
@@ -266,6 +286,7 @@ read_device(decoder *d, bool *is_last_p)
     if (d->device == NULL || d->r.is_bad) {
         return refuse(d, "UCX's address is cut");
     }
+    tell_piece(d, &piece, head, d->device);
     while (!is_last) {
         if (!read_transport(d, &is_last)) {
             return false;
@@ -297,8 +318,10 @@ read_devices(decoder *d)
 static bool
 read_header(decoder *d)
 {
-    uint8_t header = umi_read_u8(&d->r);
-    uint8_t flags  = header >> 4;
+    const uint8_t *head   = d->r.pos;
+    uint8_t        header = umi_read_u8(&d->r);
+    uint8_t        flags  = header >> 4;
+    umi_ucx_piece  piece  = {0};
 
     d->address->version = (header & VERSION_MASK) + 1u;
     if (d->address->version > 2) {
@@ -310,6 +333,7 @@ read_header(decoder *d)
     if ((flags & ~FLAGS_KNOWN) != 0 || !(flags & FLAG_UUID)) {
         return refuse(d, "UCX's address has other flags than a worker's");
     }
+    tell_piece(d, &piece, head, d->r.pos);
     d->address->uuid = umi_read_u64(&d->r);
     if (flags & FLAG_CLIENT) {
         (void)umi_read_u64(&d->r);
@@ -334,4 +358,15 @@ umi_ucx_address_decode(umi_ucx_address *address, const void *data, size_t len,
         *why_p = d.why;
     }
     return is_good;
+}
+
+void
+umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
+                     void *arg)
+{
+    umi_ucx_address address = {0};
+    decoder         d       = {.address = &address, .fn = fn, .arg = arg};
+
+    umi_reader_init(&d.r, data, len);
+    (void)(read_header(&d) && address.version <= 2 && read_devices(&d));
 }

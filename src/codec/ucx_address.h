@@ -13,6 +13,10 @@
 /* Zeros that should follow an address which UCX is given. */
 #define UMI_UCX_ADDRESS_PADDING 64
 
+/* A flag in the id of a posix segment: the segment's namespace of processes
+ * follows. */
+#define UMI_UCX_POSIX_HAS_PID_NS (UINT64_C(1) << 60)
+
 enum {
     UMI_UCX_SEGMENTS_MAX = 4
 };
@@ -33,6 +37,26 @@ typedef struct umi_ucx_address {
     unsigned num_segments;
     umi_ucx_segment segments[UMI_UCX_SEGMENTS_MAX];
 } umi_ucx_address;
+
+/* A piece of an address. The pieces are what an address consists of, but for
+ * UCX's number and name of the worker. */
+typedef struct umi_ucx_piece {
+    const uint8_t *head; /* all of it but for the addresses */
+    size_t         head_len;
+    const char    *transport; /* NULL: no transport; "": one not known here */
+    uint16_t       name_sum;  /* of a transport, like the next */
+    const uint8_t *device;    /* its addresses */
+    size_t         device_len;
+    const uint8_t *iface;
+    size_t         iface_len;
+} umi_ucx_piece;
+
+typedef void (*umi_ucx_piece_fn)(const umi_ucx_piece *piece, void *arg);
+
+/* Call `fn` for each piece of an address that umi_ucx_address_decode() takes
+ * for good, and whose version is known. */
+void umi_ucx_address_walk(const void *data, size_t len, umi_ucx_piece_fn fn,
+                          void *arg);
 
 /* Decode UCX's address. False if `data` is none; `*why_p` then says why, in a
  * static string. */

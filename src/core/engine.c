@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/configuration.h"
 #include "core/segment_limit.h"
 #include "core/socket.h"
 #include "core/worker.h"
@@ -40,6 +41,7 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
     }
     engine->worker = worker;
     umi_node_init(&engine->node);
+    umi_list_init(&engine->configurations);
     status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
                                            &engine->ucp);
     if (status == UMX_ERR_NO_MEMORY && umi_segments_are_used_up()) {
@@ -167,6 +169,8 @@ umi_engine_destroy(umi_engine *engine)
     umi_engine_fini(engine);
     umi_table_each(&engine->counts, free_counts);
     umi_table_fini(&engine->counts);
+    umi_configurations_free(&engine->configurations);
+    free(engine->probe);
     free(engine);
 }
 
@@ -239,13 +243,20 @@ umi_engine_address(umi_engine *engine, bool is_local, const void **address_p,
 }
 
 void
+umi_engine_add(umi_engine *engine)
+{
+    umi_list_append(&engine->worker->other_engines, &engine->node);
+    engine->worker->has_other_engines = true;
+    engine->worker->is_armed          = false;
+}
+
+void
 umi_engine_use(umi_engine *engine)
 {
     umx_worker *worker = engine->worker;
 
     if (worker->engine != NULL) {
-        umi_list_append(&worker->old_engines, &worker->engine->node);
-        worker->has_old_engines = true;
+        umi_engine_add(worker->engine);
     }
     worker->engine = engine;
     pthread_mutex_lock(&worker->signal_lock);
@@ -260,7 +271,7 @@ umi_engines_progress(umx_worker *worker)
 {
     unsigned events = 0;
 
-    UMI_LIST_FOREACH(node, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
         umi_engine *engine = umi_container_of(node, umi_engine, node);
 
         events += ucp_worker_progress(engine->ucp);
@@ -276,12 +287,12 @@ umi_engines_progress(umx_worker *worker)
 void
 umi_engines_collect(umx_worker *worker)
 {
-    UMI_LIST_FOREACH_SAFE(node, &worker->old_engines) {
+    UMI_LIST_FOREACH_SAFE(node, &worker->other_engines) {
         umi_engine *engine = umi_container_of(node, umi_engine, node);
 
         if (engine->refs == 0) {
             umi_engine_destroy(engine);
         }
     }
-    worker->has_old_engines = !umi_list_is_empty(&worker->old_engines);
+    worker->has_other_engines = !umi_list_is_empty(&worker->other_engines);
 }

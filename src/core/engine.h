@@ -2,9 +2,11 @@
 /* engine.h: UCX's worker under a umx_worker, with its event fd.
  *
  * A umx_worker has one for all that is new. When that can receive nothing any
- * more over shared memory (ops/queue.h), it gets another; the old one stays
- * until nothing needs it: its connections over other transports live on, and
- * messages lie in its memory. Thread: the worker's owner. */
+ * more over shared memory (ops/queue.h), or has no room for more kinds of peers
+ * (configuration.h), it gets another; the old one stays until nothing needs it:
+ * its connections over other transports live on, and messages lie in its
+ * memory. Beside these there are engines for strangers (endpoint/strangers.h).
+ * Thread: the worker's owner. */
 #ifndef UMI_ENGINE_H
 #define UMI_ENGINE_H
 
@@ -16,7 +18,7 @@
 #include "util/table.h"
 
 typedef struct umi_engine {
-    umi_node       node; /* worker->old_engines; by itself if it is not old */
+    umi_node       node; /* worker->other_engines; by itself: worker->engine */
     umx_worker    *worker;
     ucp_worker_h   ucp;
     int            fd;           /* UCX's event fd, in worker->fd */
@@ -25,7 +27,11 @@ typedef struct umi_engine {
     unsigned       refs;         /* of all that lives in it */
     ucp_address_t *addresses[2]; /* [is_local]; NULL until needed */
     size_t         address_lens[2];
-    umi_table      counts; /* umi_engine_count() */
+    umi_table      counts;         /* umi_engine_count() */
+    umi_list       configurations; /* umi_configuration.node */
+    bool           is_full;  /* UCX has no room for another configuration */
+    bool           is_guest; /* endpoint/strangers.h */
+    struct umi_queue_probe *probe; /* ops/queue.h; owned; or NULL */
 } umi_engine;
 
 /* Create an engine, whose event fd goes into worker->fd. */
@@ -65,13 +71,16 @@ uint64_t umi_engine_counted(const umi_engine *engine, uint64_t uuid);
  * number; 0: out of memory. */
 uint64_t umi_engine_count(umi_engine *engine, uint64_t uuid);
 
+/* Give the engine a place beside the worker's own. */
+void umi_engine_add(umi_engine *engine);
+
 /* Use `engine` for all that is new in the worker from now on. */
 void umi_engine_use(umi_engine *engine);
 
-/* Progress the old engines; returns the number of events. */
+/* Progress the other engines; returns the number of events. */
 unsigned umi_engines_progress(umx_worker *worker);
 
-/* Destroy the old engines that nothing needs. */
+/* Destroy the other engines that nothing needs. */
 void umi_engines_collect(umx_worker *worker);
 
 #endif

@@ -35,6 +35,14 @@ umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
 }
 
 void
+umi_ep_base_use(umi_ep_base *ep, umi_engine *engine)
+{
+    umi_engine_hold(engine);
+    umi_engine_release(ep->engine);
+    ep->engine = engine;
+}
+
+void
 umi_ep_base_flush_gathered(umi_ep_base *ep, bool is_closing)
 {
     UMI_LIST_FOREACH_SAFE(node, &ep->gathered) {

@@ -75,6 +75,9 @@ umi_ep_status(ucs_status_t status)
 umx_status umi_ep_base_init(umi_ep_base *ep, umx_worker *worker,
                             void (*free)(umi_ep_base *ep));
 
+/* Let `ep`, which has no link yet, live in another engine. */
+void umi_ep_base_use(umi_ep_base *ep, struct umi_engine *engine);
+
 static inline void
 umi_ep_base_hold(umi_ep_base *ep)
 {

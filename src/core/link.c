@@ -4,18 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/configuration.h"
 #include "util/clock.h"
 
 enum {
     /* Making UCX's endpoint anew costs a millisecond at each side. */
     LINGER_MS = 2000,
-    /* How often UCX's tcp is asked whether all is out that it has begun to
-     * send, and how often it must say so to be believed. */
-    QUIET_FIRST  = 2,
-    QUIET_SECOND = 20,
-    QUIET_NS     = 5 * 1000000,
-    /* How many endpoints are made for a peer whose number is far ahead. */
-    MAX_SKIPS = 2048,
+    /* How often in a row UCX's tcp must say that all is out that it has begun
+     * to send, and in which time the two sides ask. */
+    QUIET_TIMES     = 2,
+    QUIET_FIRST_NS  = 5 * 1000000,
+    QUIET_SECOND_NS = 50 * 1000000,
     /* How long ago a worker's last look is, before it looks first. */
     STALE_MS = 20,
     /* Bounds one look. */
@@ -63,8 +62,30 @@ umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim)
 }
 
 static void
+note_trust(const umi_ep_base *ep)
+{
+    umi_configuration *configuration = ep->link->configuration;
+
+    configuration->is_trusted = configuration->is_trusted ||
+                                ep->worker->hooks->has_received(ep);
+}
+
+void
+umi_links_note_trust(umx_worker *worker)
+{
+    UMI_LIST_FOREACH(node, &worker->links) {
+        umi_link *link = umi_container_of(node, umi_link, node);
+
+        UMI_LIST_FOREACH(ep_node, &link->eps) {
+            note_trust(umi_container_of(ep_node, umi_ep_base, link_node));
+        }
+    }
+}
+
+static void
 unlink_ep(umi_ep_base *ep)
 {
+    note_trust(ep);
     umi_node_remove(&ep->link_node);
     ep->link   = NULL;
     ep->handle = NULL;
@@ -109,24 +130,32 @@ open_handle(umi_link *link, const void *address)
         .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_ucx_error, .arg = link},
     };
+    umx_status status;
 
     link->worker->is_armed = false;
     link->id               = umi_engine_count(link->engine, link->uuid);
     if (link->id == 0) {
         return UMX_ERR_NO_MEMORY;
     }
-    return (umx_status)ucp_ep_create(link->engine->ucp, &params, &link->handle);
+    status = (umx_status)ucp_ep_create(link->engine->ucp, &params,
+                                       &link->handle);
+    if (status == UMX_ERR_EXCEEDS_LIMIT) {
+        link->engine->is_full = true;
+    }
+    return status;
 }
 
 /* Make endpoints that nobody uses, until the next one has the number `id`. */
 static umx_status
 skip_to(umi_link *link, const void *address, uint64_t id)
 {
-    uint64_t made = umi_engine_counted(link->engine, link->uuid);
+    uint64_t next = umi_engine_counted(link->engine, link->uuid) + 1;
 
-    for (int i = 0; made + 1 < id; i++, made++) {
-        umx_status status = (i < MAX_SKIPS) ? open_handle(link, address) :
-                                              UMX_ERR_CONNECTION_RESET;
+    if (id - next > UMI_LINK_SKIPS_MAX) {
+        return UMX_ERR_CONNECTION_RESET;
+    }
+    for (; next < id; next++) {
+        umx_status status = open_handle(link, address);
 
         if (status != UMX_OK) {
             return status;
@@ -221,14 +250,19 @@ link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
     link->uuid = claim->uuid;
     umi_list_init(&link->eps);
     umi_timer_init(&link->linger, on_linger);
+    link->configuration = umi_configuration_get(&link->engine->configurations,
+                                                claim->kind);
+    status              = UMX_ERR_NO_MEMORY;
+    if (link->configuration == NULL) {
+        goto free_link;
+    }
+    link->configuration->is_trusted |= claim->is_trusted;
     status = skip_to(link, claim->address, id);
     if (status == UMX_OK) {
         status = open_handle(link, claim->address);
     }
     if (status != UMX_OK) {
-        explicit_bzero(link->shared, sizeof(link->shared));
-        free(link);
-        return status;
+        goto put_configuration;
     }
     umi_engine_hold(link->engine);
     (void)!umi_transports(link->handle, note_transport, link);
@@ -240,12 +274,20 @@ link_new(const umi_ep_base *ep, const umi_peer_claim *claim, uint64_t id,
     worker->hooks->init_link(link);
     *link_p = link;
     return UMX_OK;
+
+put_configuration:
+    umi_configuration_put(link->configuration);
+free_link:
+    explicit_bzero(link->shared, sizeof(link->shared));
+    free(link);
+    return status;
 }
 
 static void
 forget_link(umi_link *link)
 {
     umi_node_remove(&link->node);
+    umi_configuration_put(link->configuration);
     umi_engine_release(link->engine);
     free(link);
 }
@@ -265,6 +307,18 @@ free_link(umi_link *link)
     }
 }
 
+/* Look again in a while. The two sides take different times, so that one closes
+ * first; and so that their flushes do not keep each other busy: with what UCX
+ * answers to a flush, it owes the other side one. */
+static void
+look_later(umi_link *link)
+{
+    bool is_first = memcmp(link->worker->key, link->key, UMI_X25519_SIZE) <= 0;
+
+    umi_timer_start(link->worker, &link->linger,
+                    is_first ? QUIET_FIRST_NS : QUIET_SECOND_NS);
+}
+
 static void
 on_drained(void *request, ucs_status_t status, void *arg)
 {
@@ -277,18 +331,8 @@ on_drained(void *request, ucs_status_t status, void *arg)
     if (link->is_closed) {
         forget_link(link);
     } else {
-        umi_timer_start(link->worker, &link->linger, QUIET_NS);
+        look_later(link);
     }
-}
-
-/* Tell how many flushes in a row must be done at once. The two sides need
- * different numbers, so that one closes first. */
-static unsigned
-quiet_needed(const umi_link *link)
-{
-    bool is_first = memcmp(link->worker->key, link->key, UMI_X25519_SIZE) <= 0;
-
-    return is_first ? QUIET_FIRST : QUIET_SECOND;
 }
 
 /* A flush that UCX has done at once says that nothing is in its hands now. */
@@ -309,11 +353,10 @@ look_if_quiet(umi_link *link)
         link->is_draining = true;
         link->num_quiet   = 0;
         link->worker->closes_in_ucx++;
-    } else if (UCS_PTR_IS_ERR(request) ||
-               link->num_quiet >= quiet_needed(link)) {
+    } else if (UCS_PTR_IS_ERR(request) || link->num_quiet >= QUIET_TIMES) {
         free_link(link);
     } else {
-        umi_timer_start(link->worker, &link->linger, QUIET_NS);
+        look_later(link);
     }
 }
 

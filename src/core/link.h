@@ -14,8 +14,9 @@
  * back, and announcements to an endpoint that is closed are dropped. Hence each
  * link has a number, the count, and the two sides of a connection must have
  * links of equal numbers; the handshake sees to it (endpoint/wireup.c). A side
- * that has made fewer makes some that nobody uses. Thread: the worker's owner.
- */
+ * that has made a few less makes some that nobody uses. Where the numbers are
+ * further apart, the connecting side begins anew, in an engine of which UCX has
+ * counted nothing yet. Thread: the worker's owner. */
 #ifndef UMI_LINK_H
 #define UMI_LINK_H
 
@@ -23,6 +24,13 @@
 
 #include "core/worker.h"
 #include "util/hash.h"
+
+enum {
+    /* How many endpoints a side makes that nobody uses, for a peer that is
+     * ahead. Each takes a third of a millisecond, and may connect to whatever
+     * the peer's address names. */
+    UMI_LINK_SKIPS_MAX = 4
+};
 
 typedef struct umi_link {
     umi_node    node; /* worker->links */
@@ -34,22 +42,23 @@ typedef struct umi_link {
     uint8_t     key[UMI_X25519_SIZE];
     uint8_t     shared[UMI_X25519_SIZE]; /* of its key and our secret */
     uint8_t     address_hash[UMI_SHA256_SIZE];
-    uint64_t    uuid;        /* UCX's number of its worker; 0: not known */
-    bool        is_proven;   /* a handshake has shown that the key is its own */
-    umi_list    eps;         /* umi_ep_base.link_node */
-    umi_timer   linger;      /* until it is closed, or freed */
-    bool        is_failed;   /* UCX's error handler ran */
-    bool        is_ending;   /* worker->ending_links: nobody uses it */
-    bool        is_draining; /* UCX has a flush for it */
-    unsigned    num_quiet;   /* flushes in a row that were done at once */
-    bool        is_closed;   /* and freed once that has ended */
-    bool        has_shm;
-    bool        has_tcp;
-    bool        has_rdma;
-    bool        loses_unread; /* messages go over tcp: umi_link_look_first() */
-    bool        has_hardware; /* a transport may read memory by itself */
-    unsigned    num_lanes;    /* 0: not known */
-} umi_link;                   /* behind it: umi_worker_hooks.link_size */
+    struct umi_configuration *configuration; /* UCX's, for its address */
+    uint64_t  uuid;        /* UCX's number of its worker; 0: not known */
+    bool      is_proven;   /* a handshake has shown that the key is its own */
+    umi_list  eps;         /* umi_ep_base.link_node */
+    umi_timer linger;      /* until it is closed, or freed */
+    bool      is_failed;   /* UCX's error handler ran */
+    bool      is_ending;   /* worker->ending_links: nobody uses it */
+    bool      is_draining; /* UCX has a flush for it */
+    unsigned  num_quiet;   /* flushes in a row that were done at once */
+    bool      is_closed;   /* and freed once that has ended */
+    bool      has_shm;
+    bool      has_tcp;
+    bool      has_rdma;
+    bool      loses_unread; /* messages go over tcp: umi_link_look_first() */
+    bool      has_hardware; /* a transport may read memory by itself */
+    unsigned  num_lanes;    /* 0: not known */
+} umi_link;                 /* behind it: umi_worker_hooks.link_size */
 
 /* Who and where a peer says it is. */
 typedef struct umi_peer_claim {
@@ -58,6 +67,8 @@ typedef struct umi_peer_claim {
     uint8_t     shared[UMI_X25519_SIZE];
     const void *address; /* UCX's */
     size_t      address_len;
+    uint8_t     kind[UMI_SHA256_SIZE]; /* of the address: address_kind.h */
+    bool        is_trusted;            /* it is no stranger: strangers.h */
     uint64_t
         uuid; /* UCX's number of the worker, in the address; 0: not known */
 } umi_peer_claim;
@@ -82,6 +93,10 @@ umx_status umi_link_claim(const umi_ep_base *ep, const umi_peer_claim *claim,
  * ahead. */
 umx_status umi_link_get(const umi_ep_base *ep, const umi_peer_claim *claim,
                         uint64_t id, umi_link **link_p);
+
+/* Note of which configurations peers have become trusted: something of theirs
+ * has been received. */
+void umi_links_note_trust(umx_worker *worker);
 
 /* Fail the link's connections with CONNECTION_RESET. UCX's endpoint is closed
  * by force, over tcp after a while. */

@@ -42,7 +42,7 @@ init_lists(umx_worker *worker, const umi_worker_hooks *hooks)
     umi_list_init(&worker->listeners);
     umi_list_init(&worker->timers);
     umi_list_init(&worker->rkeys);
-    umi_list_init(&worker->old_engines);
+    umi_list_init(&worker->other_engines);
     umi_list_init(&worker->stuck);
     umi_list_init(&worker->inflight);
     umi_list_init(&worker->waiting);
@@ -288,7 +288,7 @@ static void
 fini_engines(umx_worker *worker)
 {
     umi_engine_fini(worker->engine);
-    UMI_LIST_FOREACH(node, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
         umi_engine_fini(umi_container_of(node, umi_engine, node));
     }
 }
@@ -301,9 +301,9 @@ umi_worker_free(umx_worker *worker)
     free_stuck(&worker->stuck);
     free_stuck(&worker->done); /* UCX has called back */
     umi_pool_fini(&worker->requests);
-    while (!umi_list_is_empty(&worker->old_engines)) {
+    while (!umi_list_is_empty(&worker->other_engines)) {
         umi_engine_destroy(
-            umi_container_of(worker->old_engines.next, umi_engine, node));
+            umi_container_of(worker->other_engines.next, umi_engine, node));
     }
     umi_engine_destroy(worker->engine);
     pthread_mutex_destroy(&worker->signal_lock);
@@ -626,7 +626,7 @@ umi_worker_run_events(umx_worker *worker)
             umi_requests_report_detached(worker);
             worker->hooks->on_arrivals(worker);
             umi_worker_flush_gathered(worker);
-            if (worker->has_old_engines) {
+            if (worker->has_other_engines) {
                 umi_engines_collect(worker);
             }
         }

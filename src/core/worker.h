@@ -35,6 +35,8 @@ typedef struct umi_worker_hooks {
     size_t frames_size;  /* ... and in worker->frames */
     /* `ep->events` has what happened; cleared by the callee. */
     void (*on_ep_event)(umi_ep_base *ep);
+    /* True if the program has received something of `ep`'s. */
+    bool (*has_received)(const umi_ep_base *ep);
     /* `ep`, which has no link, is of an engine that receives nothing any more
      * over shared memory. */
     void (*on_renewed)(umi_ep_base *ep, const char *reason);
@@ -124,7 +126,7 @@ struct umx_worker {
     bool         is_destroy_due; /* a callback has destroyed it */
     bool         is_in_thread;   /* the progress thread is in a call */
     bool         has_events;     /* something is on the lists below */
-    bool         has_old_engines;
+    bool         has_other_engines;
     bool         is_ending;    /* being destroyed */
     bool         is_ended;     /* destroyed: only its memory is left */
     bool         has_hardware; /* a link of it has or had: link.h */
@@ -157,9 +159,9 @@ struct umx_worker {
     /* cold */
     const umi_worker_hooks *hooks;
     umx_context            *context;
-    umi_engine             *engine;      /* of all that is new */
-    umi_list                old_engines; /* umi_engine.node */
-    pthread_mutex_t         signal_lock; /* (any) of `ucp`, for its end */
+    umi_engine             *engine;        /* of all that is new */
+    umi_list                other_engines; /* umi_engine.node */
+    pthread_mutex_t         signal_lock;   /* (any) of `ucp`, for its end */
     int                     fd; /* epoll set: UCX's event fds and watches */
     struct epoll_event      ready[UMI_MAX_READY]; /* being run */
     int                     num_ready;
@@ -173,8 +175,8 @@ struct umx_worker {
     umi_list                timers;
     umi_list                rkeys; /* umx_rkey.node */
     umi_list                dependents;
-    struct umi_queue_probe *queue_probe; /* ops/queue.c's, like the next */
-    umi_timer               queue_timer;
+    umi_timer               queue_timer; /* ops/queue.c's */
+    struct umi_strangers   *strangers;   /* of the rooms above */
     unsigned                num_memory_holds;
     size_t                  copied_bytes; /* in copies of cancelled requests */
     umi_list                stuck;        /* over, and in UCX's hands still */
@@ -264,7 +266,7 @@ umi_worker_progress(umx_worker *worker)
 {
     unsigned events = ucp_worker_progress(worker->ucp);
 
-    if (worker->has_old_engines) {
+    if (worker->has_other_engines) {
         events += umi_engines_progress(worker);
     }
     if (events != 0) {

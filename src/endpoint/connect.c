@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* connect.c: umx_ep_connect(), and why connecting fails, for people. */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint/connect_hosts.h"
+#include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
+
+/* Where to connect again. */
+typedef struct umi_again {
+    struct sockaddr_storage peer;
+    size_t                  peer_len;
+    struct sockaddr_storage local; /* if the program has chosen one */
+    size_t                  local_len;
+} umi_again;
 
 /* ---- for people ----------------------------------------------------------
  */
@@ -100,6 +111,96 @@ explain_at_once(umx_ep *ep, const struct sockaddr *addr)
     umi_endpoint_set_reason(ep, text, strlen(text));
 }
 
+/* ---- connecting again ----------------------------------------------------
+ */
+
+/* The port is the system's choice: the one so far may not be free at once. */
+static void
+forget_port(struct sockaddr_storage *addr)
+{
+    if (addr->ss_family == AF_INET6) {
+        ((struct sockaddr_in6 *)addr)->sin6_port = 0;
+    } else {
+        ((struct sockaddr_in *)addr)->sin_port = 0;
+    }
+}
+
+/* Write down where to connect again. False: once has been enough, or it is not
+ * known. */
+static bool
+remember(umx_ep *ep)
+{
+    umi_again *again = NULL;
+
+    if (ep->handshake->again != NULL) {
+        return false;
+    }
+    again = calloc(1, sizeof(*again));
+    if (again == NULL) {
+        return false;
+    }
+    again->peer_len  = sizeof(again->peer);
+    again->local_len = sizeof(again->local);
+    if (umi_socket_address(&ep->socket, true, (struct sockaddr *)&again->peer,
+                           &again->peer_len) != UMX_OK ||
+        umi_socket_address(&ep->socket, false, (struct sockaddr *)&again->local,
+                           &again->local_len) != UMX_OK) {
+        free(again);
+        return false;
+    }
+    forget_port(&again->local);
+    ep->handshake->again = again;
+    return true;
+}
+
+void
+umi_connect_again(umx_ep *ep, umx_status status, const char *why)
+{
+    umi_connect_hosts *hosts = ep->handshake->hosts;
+
+    if (!remember(ep) || umi_strangers_begin_anew(ep) != UMX_OK) {
+        umi_endpoint_set_reason(ep, why, strlen(why));
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+        return;
+    }
+    if (hosts != NULL) {
+        hosts->next--;
+    }
+    umi_socket_close(&ep->socket);
+    umi_endpoint_due(ep, UMI_DUE_CONNECT);
+}
+
+void
+umi_connect_step(umx_ep *ep)
+{
+    const umi_again *again;
+    umx_status       status;
+
+    if (ep->state != UMX_EP_CONNECTING) {
+        return;
+    }
+    if (ep->handshake->hosts != NULL) {
+        umi_connect_hosts_step(ep);
+        return;
+    }
+    again = ep->handshake->again;
+    umi_handshake_reset(ep);
+    status = umi_socket_connect(
+        &ep->socket, (const struct sockaddr *)&again->peer, again->peer_len,
+        ep->handshake->has_local ? (const struct sockaddr *)&again->local :
+                                   NULL,
+        again->local_len);
+    if (status != UMX_OK) {
+        explain_at_once(ep, (const struct sockaddr *)&again->peer);
+        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+        return;
+    }
+    umi_handshake_start(ep);
+}
+
+/* ---- the call ------------------------------------------------------------
+ */
+
 umx_status
 umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
                umx_ep **ep_p)
@@ -123,6 +224,7 @@ umx_ep_connect(umx_worker *worker, const umx_connect_params *params,
         ep->on_state = params->on_state;
         ep->arg      = params->arg;
     }
+    ep->handshake->has_local = has_local;
     status = umi_socket_connect(&ep->socket, params->addr, params->addr_len,
                                 has_local ? params->local : NULL,
                                 params->local_len);

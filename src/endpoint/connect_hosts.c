@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "endpoint/endpoint.h"
+#include "endpoint/wireup.h"
 #include "util/clock.h"
 
 /* ---- which hosts ---------------------------------------------------------
@@ -119,7 +119,7 @@ umi_connect_hosts_goes_on(umx_ep *ep, umx_status *status_p)
     umi_timer_stop(&ep->timer);
     umi_socket_close(&ep->socket);
     umi_link_detach(&ep->base, true);
-    umi_endpoint_due(ep, UMI_DUE_NEXT_HOST);
+    umi_endpoint_due(ep, UMI_DUE_CONNECT);
     return true;
 }
 
@@ -165,11 +165,7 @@ umi_connect_hosts_step(umx_ep *ep)
     }
     timeout_ns = next_timeout(ep);
     len = make_sockaddr(&hosts->hosts[hosts->next++], hosts->port, &addr);
-    ep->attempt++;
-    ep->protocol_error       = NULL;
-    ep->base.events          = 0;
-    ep->handshake->has_hello = false;
-    umi_endpoint_set_reason(ep, "", 0);
+    umi_handshake_reset(ep);
     status = umi_socket_connect(&ep->socket, (struct sockaddr *)&addr, len,
                                 NULL, 0);
     if (status != UMX_OK) {

@@ -6,6 +6,7 @@
 
 #include "endpoint/accept.h"
 #include "endpoint/connect_hosts.h"
+#include "endpoint/strangers.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
@@ -110,6 +111,7 @@ umi_endpoint_new(umx_worker *worker, umx_ep **ep_p)
     umi_handshake *handshake = calloc(1, sizeof(*handshake));
     umx_status     status    = UMX_ERR_NO_MEMORY;
 
+    umi_strangers_renew(worker);
     if (ep != NULL && handshake != NULL) {
         status = umi_ep_base_init(&ep->base, worker, conn_free);
     }
@@ -307,8 +309,8 @@ visit_due(umx_ep *ep)
     if (take_due(ep, UMI_DUE_PROTOCOL)) {
         drop_for_protocol(ep);
     }
-    if (take_due(ep, UMI_DUE_NEXT_HOST)) {
-        umi_connect_hosts_step(ep);
+    if (take_due(ep, UMI_DUE_CONNECT)) {
+        umi_connect_step(ep);
     }
     /* Accept before acting on what the peer has asked: that may be to close the
      * listener. */
@@ -454,7 +456,7 @@ umi_endpoint_finish(umx_ep *ep, umx_ep_state state, umx_status status)
     }
     hand_out(ep); /* what has come was before the end */
     if (ep->socket.is_local && !is_goodbye(ep, state, status)) {
-        umi_queue_doubt(umi_endpoint_worker(ep));
+        umi_queue_doubt(ep->base.engine);
     }
     umi_timer_stop(&ep->timer);
     umi_timer_stop(&ep->heartbeat.timer);

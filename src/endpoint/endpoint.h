@@ -37,28 +37,31 @@ enum umi_endpoint_due {
     UMI_DUE_ACK         = 1u << 7,  /* the ACK may be possible now */
     UMI_DUE_PROTOCOL    = 1u << 8,  /* the peer broke the protocol */
     UMI_DUE_HANDLERS    = 1u << 9,  /* messages wait for handlers */
-    UMI_DUE_NEXT_HOST   = 1u << 10, /* connecting: try the next host */
+    UMI_DUE_CONNECT     = 1u << 10, /* connect again, or to the next host */
     UMI_DUE_RECV        = 1u << 11, /* messages came that receives wait for */
     UMI_DUE_WITHDRAW    = 1u << 12  /* the peer has withdrawn messages */
 };
 
 /* Needed until the endpoint is open. */
 typedef struct umi_handshake {
-    umx_listener   *listener;    /* held; NULL on the connecting side */
-    bool            has_hello;   /* connecting side: has had a CHALLENGE */
-    bool            is_welcomed; /* listening side: WELCOME sent */
-    bool            is_checked;  /* UCX may map what `address` names */
-    bool            is_rejected; /* listening side: the peer should go now */
-    umi_peer_claim  claim;       /* who the peer says it is; of its ... */
-    void           *address;     /* ... address; owned */
-    umi_ucx_address own_address; /* decoded, unless `is_checked` */
-    umi_ucx_address peers_address;
+    umx_listener  *listener;    /* held; NULL on the connecting side */
+    bool           has_hello;   /* connecting side: has had a CHALLENGE */
+    bool           is_welcomed; /* listening side: WELCOME sent */
+    bool           is_checked;  /* UCX may map what `address` names */
+    bool           is_rejected; /* listening side: the peer should go now */
+    umi_peer_claim claim;       /* who the peer says it is; of its ... */
+    void          *address;     /* ... address; owned */
+    struct umi_configuration *configuration; /* held for the peer; or NULL */
+    umi_ucx_address           own_address;   /* decoded, unless `is_checked` */
+    umi_ucx_address           peers_address;
     struct umi_connect_hosts
-           *hosts; /* of umx_ep_connect_address(); owned; or NULL */
-    uint8_t challenge[UMI_NONCE_SIZE];
-    uint8_t secret[UMI_SHA256_SIZE];     /* control.h: that of the two */
-    uint8_t hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
-    uint8_t welcome_hash[UMI_SHA256_SIZE];
+                     *hosts; /* of umx_ep_connect_address(); owned; or NULL */
+    struct umi_again *again; /* connect.c's; owned; or NULL */
+    bool              has_local; /* the program has chosen the own address */
+    uint8_t           challenge[UMI_NONCE_SIZE];
+    uint8_t           secret[UMI_SHA256_SIZE]; /* control.h: that of the two */
+    uint8_t           hello_hash[UMI_SHA256_SIZE]; /* of their bytes */
+    uint8_t           welcome_hash[UMI_SHA256_SIZE];
 } umi_handshake;
 
 /* What the rooms above do for a connection. There is one table, which
@@ -297,6 +300,8 @@ void umi_handshake_init(umx_ep *ep);
 void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
 void umi_handshake_end(umx_ep *ep);
+/* connect.c: connect again, or to the next host. */
+void umi_connect_step(umx_ep *ep);
 /* Write down, for people, why connecting fails, with the peer's address. */
 void umi_handshake_explain(umx_ep *ep, umx_status status);
 

@@ -62,6 +62,33 @@ check_segments(const umi_ucx_address *own, const umi_ucx_address *peers,
     return status;
 }
 
+static bool
+has_uuid(umi_engine *engine, uint64_t uuid)
+{
+    umi_ucx_address own;
+    const void     *data;
+    size_t          len;
+    const char     *why;
+
+    return umi_engine_address(engine, true, &data, &len) == UMX_OK &&
+           umi_ucx_address_decode(&own, data, len, &why) && own.uuid == uuid;
+}
+
+/* True if UCX's number `uuid` is that of an engine of ours. */
+static bool
+is_of_ours(umx_worker *worker, uint64_t uuid)
+{
+    if (has_uuid(worker->engine, uuid)) {
+        return true;
+    }
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
+        if (has_uuid(umi_container_of(node, umi_engine, node), uuid)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What our own address is like tells what this UCX understands: if that is of a
  * form that is not known here, the peer's is taken as it is. */
 umx_status
@@ -100,7 +127,7 @@ umi_peer_address_check(umx_ep *ep, const umi_where *where,
         *reason_p = "UCX's address names shared memory of another host";
         return UMX_ERR_PROTOCOL;
     }
-    if (peers->uuid == own->uuid &&
+    if (is_of_ours(worker, peers->uuid) &&
         memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;

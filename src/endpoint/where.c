@@ -83,6 +83,7 @@ umi_where_keep(umx_ep *ep, const umi_where *where, const char **reason_p)
     memcpy(handshake->address, where->address, where->address_len);
     claim->address     = handshake->address;
     claim->address_len = where->address_len;
+    claim->is_trusted  = config->token != NULL || !ep->is_server;
     ep->base.remote_id = where->endpoint;
     ep->peer_pid       = where->pid;
     ep->peer_version   = where->version;

@@ -34,7 +34,10 @@
 #include <string.h>
 #include <umx/version.h>
 
+#include "core/configuration.h"
+#include "endpoint/address_kind.h"
 #include "endpoint/connect_hosts.h"
+#include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
 #include "util/hash.h"
 #include "util/log.h"
@@ -137,8 +140,12 @@ umi_handshake_end(umx_ep *ep)
         handshake->listener->num_handshakes--;
         umi_listener_release(handshake->listener);
     }
+    if (handshake->configuration != NULL) {
+        umi_configuration_put(handshake->configuration);
+    }
     free(handshake->address);
     free(handshake->hosts);
+    free(handshake->again);
     explicit_bzero(handshake, sizeof(*handshake));
     free(handshake);
 }
@@ -267,6 +274,19 @@ say_welcome(umx_ep *ep, const umi_control *control)
     return say_bytes(ep, bytes, len);
 }
 
+static const char *
+why_unlinked(umx_status status)
+{
+    switch (status) {
+    case UMX_ERR_REJECTED:
+        return "UCX's address is that of another worker";
+    case UMX_ERR_EXCEEDS_LIMIT:
+        return "UCX has no room for another kind of address: connect again";
+    default:
+        return "no transport leads to the connecting side";
+    }
+}
+
 static void
 welcome(umx_ep *ep)
 {
@@ -285,14 +305,16 @@ welcome(umx_ep *ep)
         fail(ep, status, reason);
         return;
     }
+    status = umi_strangers_place(ep, &reason);
+    if (status != UMX_OK) {
+        reject(ep, status, reason);
+        return;
+    }
     /* The link is made now, so that UCX's endpoint is there when UCX hears of
      * the other side's. */
     status = umi_link_claim(&ep->base, claim, &link);
     if (status != UMX_OK) {
-        reject(ep, status,
-               (status == UMX_ERR_REJECTED) ?
-                   "UCX's address is that of another worker" :
-                   "no transport leads to the connecting side");
+        reject(ep, status, why_unlinked(status));
         return;
     }
     umi_link_attach(link, &ep->base);
@@ -404,9 +426,13 @@ on_open(umx_ep *ep, const umi_control *control)
     status = bind_ep(ep, control->u.open.peer);
     if (status == UMX_OK) {
         open_with(ep);
-    } else {
-        umi_endpoint_finish(ep, UMX_EP_FAILED, status);
+        return;
     }
+    if (status == UMX_ERR_CONNECTION_RESET) {
+        umi_listener_complain(ep->handshake->listener, &ep->socket,
+                              "it counts UCX's endpoints differently");
+    }
+    umi_endpoint_finish(ep, UMX_EP_FAILED, status);
 }
 
 /* ---- the connecting side -------------------------------------------------
@@ -485,6 +511,19 @@ choose_endpoint(const umx_ep *ep, const umi_control *control)
     return (counted > made ? counted : made) + 1;
 }
 
+/* True if one of the two sides would have to make many endpoints, to come to
+ * the number `id`. */
+static bool
+is_far(const umx_ep *ep, const umi_control *control, uint64_t id)
+{
+    uint64_t made    = control->u.welcome.made;
+    uint64_t counted = umi_engine_counted(ep->base.engine,
+                                          ep->handshake->claim.uuid);
+
+    return id == 0 || (id > made && id - made - 1 > UMI_LINK_SKIPS_MAX) ||
+           (id > counted && id - counted - 1 > UMI_LINK_SKIPS_MAX);
+}
+
 static const char *
 why_unbound(umx_status status)
 {
@@ -493,6 +532,8 @@ why_unbound(umx_status status)
         return "UCX's address is that of another worker";
     case UMX_ERR_CONNECTION_RESET:
         return "the two sides count UCX's endpoints differently";
+    case UMX_ERR_EXCEEDS_LIMIT:
+        return "UCX has no room for another kind of address";
     default:
         return "no transport leads to the listening side";
     }
@@ -501,16 +542,25 @@ why_unbound(umx_status status)
 static void
 on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
-    umi_control answer = {.kind = UMI_OPEN};
-    const char *reason;
-    umx_status  status = check_welcome(ep, control, data, len, &reason);
+    umi_control     answer = {.kind = UMI_OPEN};
+    umi_peer_claim *claim  = &ep->handshake->claim;
+    const char     *reason;
+    umx_status      status = check_welcome(ep, control, data, len, &reason);
 
     if (status != UMX_OK) {
         fail(ep, status, reason);
         return;
     }
+    umi_address_kind(umi_endpoint_worker(ep), claim->address,
+                     claim->address_len, claim->kind);
     answer.u.open.peer = choose_endpoint(ep, control);
-    status             = bind_ep(ep, answer.u.open.peer);
+    status             = is_far(ep, control, answer.u.open.peer) ?
+                             UMX_ERR_CONNECTION_RESET :
+                             bind_ep(ep, answer.u.open.peer);
+    if (status == UMX_ERR_CONNECTION_RESET || status == UMX_ERR_EXCEEDS_LIMIT) {
+        umi_connect_again(ep, status, why_unbound(status));
+        return;
+    }
     if (status != UMX_OK) {
         fail(ep, status, why_unbound(status));
         return;
@@ -635,6 +685,16 @@ umi_handshake_init(umx_ep *ep)
 
 /* ---- connecting ----------------------------------------------------------
  */
+
+void
+umi_handshake_reset(umx_ep *ep)
+{
+    ep->attempt++;
+    ep->protocol_error       = NULL;
+    ep->base.events          = 0;
+    ep->handshake->has_hello = false;
+    umi_endpoint_set_reason(ep, "", 0);
+}
 
 void
 umi_handshake_start(umx_ep *ep)

@@ -54,8 +54,19 @@ umx_status umi_peer_address_check(umx_ep *ep, const umi_where *where,
 umx_status umi_peer_address_check_memory(umx_ep *ep, uint64_t id,
                                          const char **reason_p);
 
+/* ---- wireup.c ------------------------------------------------------------
+ */
+
+/* Forget what a handshake has brought: another one begins. */
+void umi_handshake_reset(umx_ep *ep);
+
 /* ---- connect.c -----------------------------------------------------------
  */
+
+/* Connect once more, to the same peer and by another engine of this worker: the
+ * own one has counted too many of UCX's endpoints to the peer, or the peer to
+ * it. `status` and `why` are how the connection ends if that is of no use. */
+void umi_connect_again(umx_ep *ep, umx_status status, const char *why);
 
 /* Tell what the peer sent instead of a message, as far as it can be shown. */
 const char *umi_handshake_name_foreign(umx_ep *ep);

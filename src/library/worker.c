@@ -10,6 +10,7 @@
 #include "endpoint/accept.h"
 #include "endpoint/addressed.h"
 #include "endpoint/endpoint.h"
+#include "endpoint/strangers.h"
 #include "lend/agree.h"
 #include "lend/lend.h"
 #include "ops/queue.h"
@@ -90,9 +91,10 @@ static const umi_endpoint_hooks ep_hooks = {
 
 /* What the rooms keep behind each umx_worker. */
 typedef struct rooms {
-    umi_tags tags;
-    umi_lend lend;
-    umi_am   am;
+    umi_tags      tags;
+    umi_lend      lend;
+    umi_am        am;
+    umi_strangers strangers;
 } rooms;
 
 _Static_assert(sizeof(umx_worker) % _Alignof(rooms) == 0, "behind it");
@@ -109,6 +111,7 @@ init_worker(umx_worker *worker)
     umi_tag_init(worker, &rooms_of(worker)->tags);
     umi_lend_init(worker, &rooms_of(worker)->lend);
     umi_am_init(worker, &rooms_of(worker)->am);
+    umi_strangers_init(worker, &rooms_of(worker)->strangers);
 }
 
 static void
@@ -121,6 +124,7 @@ static void
 abort_worker(umx_worker *worker)
 {
     umi_queue_fini(worker);
+    umi_strangers_fini(worker);
     umi_tag_abort(worker);
     umi_addressed_abort(worker);
 }
@@ -131,6 +135,16 @@ fini_worker(umx_worker *worker)
     umi_am_refuse_all(worker);
     umi_am_users_fini(worker);
     umi_addressed_fini(worker);
+}
+
+static bool
+has_received(const umi_ep_base *base)
+{
+    const umx_ep *ep      = umi_endpoint_of((umi_ep_base *)base);
+    umx_ep_stats  waiting = {0};
+
+    ep->hooks->count_waiting(ep, &waiting);
+    return ep->stats.received_messages > waiting.unexpected_messages;
 }
 
 static void
@@ -156,6 +170,7 @@ static const umi_worker_hooks worker_hooks = {
     .message_size  = sizeof(umx_message),
     .frames_size   = sizeof(umi_frames),
     .on_ep_event   = umi_endpoint_visit,
+    .has_received  = has_received,
     .on_renewed    = umi_endpoint_engine_gone,
     .on_connection = umi_handshake_on_connection,
     .drop_accepted = umi_accept_drop,

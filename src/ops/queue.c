@@ -6,7 +6,7 @@
 
 #include "core/link.h"
 #include "ops/am.h"
-#include "ops/tag.h"
+#include "ops/engines.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -21,29 +21,37 @@ static const char reason[] =
     "a process that was killed blocks the queue in shared memory";
 
 struct umi_queue_probe {
-    umx_worker *worker;
-    umi_engine *engine; /* held while `handle` is open */
-    ucp_ep_h    handle; /* to this worker itself; NULL: not open */
+    umi_engine *engine; /* whose queue it is; held while `handle` is open */
+    ucp_ep_h    handle; /* to this engine itself; NULL: not open */
     uint64_t    number; /* in the message: random, so that no peer knows it */
     bool        has_arrived;
     unsigned    turns;     /* that the message has taken so far */
     bool        is_needed; /* another end has followed */
-    bool        is_off;    /* this worker has no shared memory */
+    bool        is_off;    /* the engine has no shared memory */
 };
 
 /* ---- the message ---------------------------------------------------------
  */
+
+static void
+hear(umi_engine *engine, const umi_am_arrival *arrival)
+{
+    umi_queue_probe *probe = engine->probe;
+
+    if (probe != NULL && arrival->header_len == sizeof(probe->number) &&
+        memcmp(arrival->header, &probe->number, sizeof(probe->number)) == 0) {
+        probe->has_arrived = true;
+    }
+}
 
 /* Peers can send messages of this kind, too: they must neither hide that the
  * queue is blocked nor make it look so. */
 static int
 on_arrival(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_queue_probe *probe = worker->queue_probe;
-
-    if (probe != NULL && arrival->header_len == sizeof(probe->number) &&
-        memcmp(arrival->header, &probe->number, sizeof(probe->number)) == 0) {
-        probe->has_arrived = true;
+    hear(worker->engine, arrival);
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
+        hear(umi_container_of(node, umi_engine, node), arrival);
     }
     return arrival->is_rndv ? UMI_AM_REFUSED : UMI_AM_CONSUMED;
 }
@@ -98,7 +106,7 @@ open_handle(umi_queue_probe *probe)
         .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_error},
     };
-    umi_engine *engine    = probe->worker->engine;
+    umi_engine *engine    = probe->engine;
     bool        is_shared = false;
     const void *address;
     size_t      len;
@@ -111,7 +119,6 @@ open_handle(umi_queue_probe *probe)
         probe->handle = NULL;
         return false;
     }
-    probe->engine = engine;
     umi_engine_hold(engine);
     (void)!umi_transports(probe->handle, note_transport, &is_shared);
     if (!is_shared) {
@@ -139,10 +146,10 @@ send_message(umi_queue_probe *probe)
         free(number);
         return false;
     }
-    probe->number           = *number;
-    probe->has_arrived      = false;
-    params.user_data        = number;
-    probe->worker->is_armed = false;
+    probe->number                   = *number;
+    probe->has_arrived              = false;
+    params.user_data                = number;
+    probe->engine->worker->is_armed = false;
     request = ucp_am_send_nbx(probe->handle, UMI_AM_PROBE, number,
                               sizeof(*number), NULL, 0, &params);
     if (!UCS_PTR_IS_PTR(request)) {
@@ -151,152 +158,157 @@ send_message(umi_queue_probe *probe)
     return !UCS_PTR_IS_ERR(request);
 }
 
-/* ---- another engine ------------------------------------------------------
+/* ---- without the queue ---------------------------------------------------
  */
 
-static umx_status
-renew(umx_worker *worker)
+/* End what needs the queue of `engine`. */
+static void
+abandon(umi_engine *engine)
 {
-    umi_engine *old = worker->engine;
-    umi_engine *engine;
-    umx_status  status = umi_engine_create(worker, &engine);
+    umx_worker *worker = engine->worker;
 
-    if (status != UMX_OK) {
-        return status;
-    }
-    status = umi_am_copy_handlers(engine);
-    if (status != UMX_OK) {
-        umi_engine_destroy(engine);
-        return status;
-    }
-    umi_engine_use(engine);
-    worker->stats.renewals++;
     UMI_LIST_FOREACH_SAFE(node, &worker->links) {
         umi_link *link = umi_container_of(node, umi_link, node);
 
-        if (link->engine == old && link->has_shm) {
+        if (link->engine == engine && link->has_shm) {
             umi_link_fail(link, reason);
         }
     }
     UMI_LIST_FOREACH_SAFE(node, &worker->eps) {
         umi_ep_base *ep = umi_container_of(node, umi_ep_base, node);
 
-        if (ep->engine == old && ep->link == NULL) {
+        if (ep->engine == engine && ep->link == NULL) {
             worker->hooks->on_renewed(ep, reason);
         }
     }
-    umi_tag_move(worker, old);
-    return UMX_OK;
 }
 
 /* ---- turns ---------------------------------------------------------------
  */
 
 static void
-start_turn(umi_queue_probe *probe)
+start_turn(umx_worker *worker)
 {
-    umi_timer_start(probe->worker, &probe->worker->queue_timer,
-                    TURN_MS * UINT64_C(1000000));
+    if (!umi_node_is_linked(&worker->queue_timer.node)) {
+        umi_timer_start(worker, &worker->queue_timer,
+                        TURN_MS * UINT64_C(1000000));
+    }
 }
 
-/* Stop the probe; the next end of a connection asks again. */
-static void
-stop(umi_queue_probe *probe)
-{
-    umi_timer_stop(&probe->worker->queue_timer);
-    close_handle(probe);
-}
-
-static void
+/* False: there is no probe under way; the next end of a connection asks again.
+ */
+static bool
 begin(umi_queue_probe *probe)
 {
     probe->is_needed = false;
     probe->turns     = 0;
     if (open_handle(probe) && send_message(probe)) {
-        start_turn(probe);
-    } else {
-        stop(probe);
+        return true;
     }
+    close_handle(probe);
+    return false;
 }
 
-static void
+/* The worker's own engine is replaced by another. One beside it is not: it gets
+ * no more connections. */
+static bool
 give_up(umi_queue_probe *probe)
 {
-    umx_status status = renew(probe->worker);
+    umi_engine *engine = probe->engine;
+    umx_worker *worker = engine->worker;
+    bool        is_own = (engine == worker->engine);
+    umx_status  status = is_own ? umi_engines_renew(worker) : UMX_OK;
 
-    if (status == UMX_OK) {
-        umi_log(UMI_LOG_INFO, "%s: the worker goes on with another", reason);
-        stop(probe);
-    } else {
+    if (status != UMX_OK) {
         umi_log(UMI_LOG_ERROR, "%s, and there cannot be another: %s", reason,
                 umx_status_string(status));
         probe->turns = 0; /* once more after the same time */
-        start_turn(probe);
+        return true;
     }
+    umi_log(UMI_LOG_INFO, "%s: the worker goes on with another", reason);
+    engine->is_full = true;
+    abandon(engine);
+    close_handle(probe);
+    return false;
+}
+
+/* True: another turn is needed. */
+static bool
+take_turn(umi_engine *engine)
+{
+    umi_queue_probe *probe = engine->probe;
+
+    if (probe == NULL) {
+        return false;
+    }
+    if (probe->handle == NULL) {
+        return probe->is_needed && begin(probe);
+    }
+    if (probe->has_arrived) {
+        close_handle(probe);
+        return probe->is_needed && begin(probe);
+    }
+    return ++probe->turns < LONGEST_TURNS || give_up(probe);
 }
 
 static void
 on_turn(umi_timer *timer)
 {
-    umx_worker      *worker = umi_container_of(timer, umx_worker, queue_timer);
-    umi_queue_probe *probe  = worker->queue_probe;
+    umx_worker *worker  = umi_container_of(timer, umx_worker, queue_timer);
+    bool        goes_on = false;
 
-    if (probe->handle == NULL) {
-        begin(probe);
-    } else if (probe->has_arrived) {
-        close_handle(probe);
-        if (probe->is_needed) {
-            begin(probe);
-        }
-    } else if (++probe->turns < LONGEST_TURNS) {
-        start_turn(probe);
-    } else {
-        give_up(probe);
+    UMI_LIST_FOREACH_SAFE(node, &worker->other_engines) {
+        goes_on |= take_turn(umi_container_of(node, umi_engine, node));
+    }
+    goes_on |= take_turn(worker->engine);
+    if (goes_on) {
+        start_turn(worker);
     }
 }
 
 void
-umi_queue_doubt(umx_worker *worker)
+umi_queue_doubt(umi_engine *engine)
 {
-    umi_queue_probe *probe = worker->queue_probe;
+    umx_worker *worker = engine->worker;
 
-    if (probe == NULL || probe->is_off || worker->is_ending) {
+    if (worker->is_ending || worker->queue_timer.fn == NULL) {
         return;
     }
-    probe->is_needed = true;
-    if (!umi_node_is_linked(&worker->queue_timer.node)) {
-        start_turn(probe); /* many may end together */
+    if (engine->probe == NULL) {
+        engine->probe = calloc(1, sizeof(*engine->probe));
     }
+    if (engine->probe == NULL || engine->probe->is_off) {
+        return;
+    }
+    engine->probe->engine    = engine;
+    engine->probe->is_needed = true;
+    start_turn(worker); /* many may end together */
 }
 
 umx_status
 umi_queue_init(umx_worker *worker)
 {
-    umi_queue_probe *probe = calloc(1, sizeof(*probe));
-    umx_status       status;
-
-    if (probe == NULL) {
-        return UMX_ERR_NO_MEMORY;
-    }
-    status = umi_am_set_handler(worker, UMI_AM_PROBE, on_arrival);
-    if (status != UMX_OK) {
-        free(probe);
-        return status;
-    }
-    probe->worker = worker;
     umi_timer_init(&worker->queue_timer, on_turn);
-    worker->queue_probe = probe;
-    return UMX_OK;
+    return umi_am_set_handler(worker, UMI_AM_PROBE, on_arrival);
+}
+
+static void
+stop(umi_engine *engine)
+{
+    if (engine->probe != NULL) {
+        close_handle(engine->probe);
+    }
 }
 
 void
 umi_queue_fini(umx_worker *worker)
 {
-    umi_queue_probe *probe = worker->queue_probe;
-
-    if (probe != NULL) {
-        stop(probe);
-        worker->queue_probe = NULL;
-        free(probe);
+    if (worker->queue_timer.fn == NULL) {
+        return;
+    }
+    umi_timer_stop(&worker->queue_timer);
+    stop(worker->engine);
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
+        stop(umi_container_of(node, umi_engine, node));
     }
 }

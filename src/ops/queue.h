@@ -11,8 +11,9 @@
  * goodbye, the worker sends itself a message through that queue. If it does not
  * arrive, the connections over shared memory end, with CONNECTION_RESET, and
  * the worker goes on with another engine. Peers learn its address as they
- * connect again. A peer that is only stopped at that place, and whose
- * connections are open, is waited for. Thread: the worker's owner. */
+ * connect again. Each engine of the worker has a queue. A peer that is only
+ * stopped at that place, and whose connections are open, is waited for. Thread:
+ * the worker's owner. */
 #ifndef UMI_QUEUE_H
 #define UMI_QUEUE_H
 
@@ -20,8 +21,9 @@
 
 typedef struct umi_queue_probe umi_queue_probe;
 
-/* A connection to a process of this host has ended without a goodbye. */
-void umi_queue_doubt(umx_worker *worker);
+/* A connection of the engine to a process of this host has ended without a
+ * goodbye. */
+void umi_queue_doubt(umi_engine *engine);
 
 /* The worker ends: no more probes. Idempotent. */
 void umi_queue_fini(umx_worker *worker);

@@ -472,7 +472,7 @@ umi_tag_init(umx_worker *worker, umi_tags *tags)
 void
 umi_tag_look(umx_worker *worker)
 {
-    UMI_LIST_FOREACH(node, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
         empty_engine(umi_container_of(node, umi_engine, node));
     }
     umi_tag_run_behind(worker);

@@ -144,7 +144,7 @@ arm(umx_worker *worker)
         return UMX_ERR_BUSY;
     }
     status = arm_engine(worker->engine);
-    UMI_LIST_FOREACH(node, &worker->old_engines) {
+    UMI_LIST_FOREACH(node, &worker->other_engines) {
         if (status != UMX_OK) {
             break;
         }

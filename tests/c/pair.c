@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint/strangers.h"
 #include "lend/lend.h"
 #include "util/clock.h"
 
@@ -55,7 +56,8 @@ check_worker_is_clean(umx_worker *worker)
 
         assert_true(is_linger(&worker->links, timer) ||
                     is_linger(&worker->ending_links, timer) ||
-                    timer == &worker->nap || timer == &worker->queue_timer);
+                    timer == &worker->nap || timer == &worker->queue_timer ||
+                    timer == &worker->strangers->idle);
     }
 }
 

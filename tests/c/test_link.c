@@ -295,7 +295,7 @@ test_who_has_made_fewer_endpoints_catches_up(void **state)
 
     pair_open(p);
     for (int i = 0; i < 4; i++) {
-        get_ahead(p, (i % 2 == 0) ? p->client_worker : p->server_worker, 2 * i);
+        get_ahead(p, (i % 2 == 0) ? p->client_worker : p->server_worker, i);
         connect_again(p);
         assert_int_equal(link_of(p->server_worker)->id,
                          link_of(p->client_worker)->id);
@@ -303,22 +303,149 @@ test_who_has_made_fewer_endpoints_catches_up(void **state)
     }
 }
 
-/* In several connections: none keeps a worker at it for long. */
+/* Check a connection of workers whose numbers are far apart. The one that
+ * connects does so in another engine. */
 static void
-test_who_is_far_behind_catches_up_step_by_step(void **state)
+check_anew(pair *p)
+{
+    umi_engine *engine = p->client_worker->engine;
+
+    connect_again(p);
+    assert_ptr_not_equal(p->client->base.engine, engine);
+    assert_ptr_equal(p->client_worker->engine, engine);
+    assert_int_equal(p->client->base.link->id, 1);
+    check_announced(p, p->client, p->server);
+    check_byte(p, p->server, p->client, 'x');
+}
+
+static void
+test_who_is_far_ahead_begins_anew(void **state)
 {
     pair *p = *state;
 
     pair_open(p);
     pair_settle(p);
-    get_ahead(p, p->client_worker, 2100);
-    p->server = NULL;
+    get_ahead(p, p->client_worker, 2 * UMI_LINK_SKIPS_MAX + 2);
+    check_anew(p);
+    /* The numbers are about as they were. */
+    close_both(p);
+    check_anew(p);
+}
+
+static void
+test_who_is_far_behind_begins_anew(void **state)
+{
+    pair *p = *state;
+
+    pair_open(p);
+    pair_settle(p);
+    get_ahead(p, p->server_worker, UMI_LINK_SKIPS_MAX + 2);
+    check_anew(p);
+}
+
+static void
+test_by_a_worker_address_too(void **state)
+{
+    umx_connect_params params = {0};
+    pair              *p      = *state;
+    const void        *address;
+    size_t             len;
+
+    pair_open(p);
+    pair_settle(p);
+    get_ahead(p, p->server_worker, UMI_LINK_SKIPS_MAX + 2);
+    assert_int_equal(umx_worker_get_address(p->server_worker, &address, &len),
+                     UMX_OK);
+    assert_int_equal(umx_ep_connect_address(p->client_worker, address, len,
+                                            &params, &p->client),
+                     UMX_OK);
+    PAIR_UNTIL(p, umx_ep_get_state(p->client) != UMX_EP_CONNECTING);
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_OPEN);
+    assert_ptr_not_equal(p->client->base.engine, p->client_worker->engine);
+    PAIR_UNTIL(p, (p->server = umx_worker_take_addressed(p->server_worker)) !=
+                      NULL);
+    check_byte(p, p->client, p->server, 'x');
+}
+
+/* A listener that is far ahead whatever its peer does. */
+static void
+test_beginning_anew_ends(void **state)
+{
+    pair *p = *state;
+
+    pair_listen(p);
     pair_connect(p, 0);
-    PAIR_UNTIL(p, umx_ep_get_state(p->client) == UMX_EP_FAILED);
+    for (int i = 0; i < 2; i++) {
+        umi_control welcome = {.kind = UMI_WELCOME};
+        unsigned    attempt = p->client->attempt;
+
+        welcome.u.welcome.major    = UMX_WIRE_VERSION;
+        welcome.u.welcome.channels = 1;
+        welcome.u.welcome.limits   = (umi_limits){100, 100, 100};
+        welcome.u.welcome.made     = (i == 0) ? UINT64_MAX : UINT64_C(1) << 55;
+        stranger(9, &welcome.u.welcome.where);
+        {
+            const void *address;
+            size_t      len;
+
+            assert_int_equal(umi_engine_address(p->server_worker->engine, true,
+                                                &address, &len),
+                             UMX_OK);
+            welcome.u.welcome.where.address     = address;
+            welcome.u.welcome.where.address_len = (uint16_t)len;
+        }
+        PAIR_UNTIL(p, umi_socket_is_connected(&p->client->socket));
+        prove(p->client, &welcome);
+        pair_hear(p->client, &welcome);
+        if (i == 0) {
+            assert_int_equal(umx_ep_get_state(p->client), UMX_EP_CONNECTING);
+            (void)!umx_worker_drain(p->client_worker);
+            assert_int_equal(p->client->attempt, attempt + 1);
+        }
+    }
+    assert_int_equal(umx_ep_get_state(p->client), UMX_EP_FAILED);
     assert_int_equal(umx_ep_error(p->client), UMX_ERR_CONNECTION_RESET);
-    umx_ep_destroy(p->client);
-    connect_again(p);
-    check_announced(p, p->client, p->server);
+    assert_string_equal(umx_ep_reason(p->client),
+                        "the two sides count UCX's endpoints differently");
+    assert_int_equal(count_links(p->client_worker), 0);
+    PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+}
+
+/* After a long message UCX's tcp answers each flush of one side with something
+ * that the other side has to flush. */
+static void
+test_links_end_after_long_messages(void **state)
+{
+    enum {
+        LENGTH = 1 << 18
+    };
+    pair *p    = *state;
+    char *sent = malloc(LENGTH), *got = malloc(LENGTH);
+
+    assert_non_null(sent);
+    assert_non_null(got);
+    fill_pattern(sent, LENGTH, 1);
+    pair_open(p);
+    for (int i = 0; i < 10; i++) {
+        op o;
+
+        op_recv(&o, (i % 2 == 0) ? p->client : p->server, 0, pair_any, got,
+                LENGTH);
+        assert_int_equal(pair_send(p, (i % 2 == 0) ? p->server : p->client, 0,
+                                   pair_tag(1), sent, LENGTH),
+                         UMX_OK);
+        assert_int_equal(op_wait(p, &o), UMX_OK);
+        check_pattern(got, LENGTH, 1);
+        umx_ep_abort(p->client);
+        PAIR_UNTIL(p, umx_ep_get_state(p->server) == UMX_EP_FAILED);
+        umx_ep_destroy(p->client);
+        umx_ep_destroy(p->server);
+        PAIR_UNTIL(p, umi_list_is_empty(&p->client_worker->ending_links) &&
+                          umi_list_is_empty(&p->server_worker->ending_links));
+        connect_again(p);
+    }
+    free(sent);
+    free(got);
 }
 
 /* With connections that do not know it yet. */
@@ -782,6 +909,42 @@ test_a_proof_is_good_for_one_handshake(void **state)
     check_victim(p, &o, &in);
 }
 
+/* A peer proves its identity, and wants more endpoints made than a side makes.
+ * None is made. */
+static void
+test_a_number_far_ahead_is_refused(void **state)
+{
+    static const uint64_t numbers[] = {UMI_LINK_SKIPS_MAX + 2, 17, 2000,
+                                       UINT64_C(1) << 55, UINT64_MAX};
+
+    pair       *p = *state;
+    umi_where   where;
+    umx_ep     *ep;
+    uint64_t    counted;
+    umi_control open = {.kind = UMI_OPEN};
+    op          o;
+    char        in = 0;
+    int         fd;
+
+    open_victim(p, &o, &in, &where);
+    counted = umi_engine_counted(p->server_worker->engine,
+                                 p->server->base.link->uuid);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
+        ep = connect_raw(p, &fd);
+        claim(ep, &where);
+        open.u.open.peer = (numbers[i] == UINT64_MAX) ? UINT64_MAX :
+                                                        counted + numbers[i];
+        prove(ep, &open);
+        pair_hear(ep, &open);
+        PAIR_UNTIL(p, p->listener->num_handshakes == 0);
+        close(fd);
+        assert_int_equal(umi_engine_counted(p->server_worker->engine,
+                                            p->server->base.link->uuid),
+                         counted);
+    }
+    check_victim(p, &o, &in);
+}
+
 /* ---- claims that come first ----------------------------------------------
  */
 
@@ -960,7 +1123,12 @@ main(void)
         PAIR_TEST(test_the_listening_side_drops_its_endpoint),
         PAIR_TEST(test_what_overtakes_the_renewal_of_an_endpoint_is_kept),
         PAIR_TEST(test_who_has_made_fewer_endpoints_catches_up),
-        PAIR_TEST(test_who_is_far_behind_catches_up_step_by_step),
+        PAIR_TEST(test_who_is_far_ahead_begins_anew),
+        PAIR_TEST(test_who_is_far_behind_begins_anew),
+        PAIR_TEST(test_by_a_worker_address_too),
+        PAIR_TEST(test_beginning_anew_ends),
+        PAIR_TEST(test_a_number_far_ahead_is_refused),
+        PAIR_TEST(test_links_end_after_long_messages),
         PAIR_TEST(test_a_renewal_is_not_answered_by_another),
         PAIR_TEST(test_connections_on_a_dropped_endpoint_fail),
         PAIR_TEST(test_two_workers_connect_to_each_other_at_once),

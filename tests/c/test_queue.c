@@ -24,7 +24,7 @@ test_probes_of_peers_do_not_end_connections(void **state)
     char             in = 0;
 
     pair_open(p);
-    umi_queue_doubt(p->server_worker);
+    umi_queue_doubt(p->server_worker->engine);
     do {
         pair_step(p);
         feed_probe(p->server_worker, 1000);
