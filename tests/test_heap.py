@@ -303,6 +303,27 @@ asyncio.run(main())
         of_all = "kernel.shmmni is 3, and 3 are in use: 3 of this user"
         assert said == f"Worker: {LIMIT}{of_all}, 3 of this process\n"
 
+    @pytest.mark.parametrize(
+        ("limits", "named"),
+        [
+            ("shmmni=1", "kernel.shmmni is 1, and 0 are in use; kernel.shmmax is "),
+            ("shmmax=8192", "kernel.shmmax is 8192 bytes, "),
+            ("shmmax=2_000_000", "kernel.shmmax is 2000000 bytes, "),
+            ("shmall=10", "kernel.shmall is 10 pages and 0 are in use"),
+        ],
+    )
+    def test_a_worker_that_finds_no_room_names_the_limits(self, limits, named):
+        said = run_limited(f"""
+limit({limits})
+
+async def main():
+    print(refused(ucp.create_listener))
+
+asyncio.run(main())
+""")
+        assert said.startswith(f"Worker: {LIMIT}")
+        assert named in said
+
     def test_sizes_are_named(self):
         said = run_limited("""
 limit(shmmax=8192)

@@ -427,6 +427,11 @@ async def until_full(peer):
         pass
 
 
+async def until_free(peer):
+    while await peer.do("ucp.current_worker().stats()['endpoints']") > 1:
+        pass
+
+
 async def check_echo(peer, ep):
     await ep.send(b"alive")
     assert await peer.do("bytes(await ep.recv_obj())") == b"alive"
@@ -441,9 +446,24 @@ async def test_mute_connections_up_to_the_descriptor_limit_harm_no_open_one(
     with mute_sockets(port, 30):
         await until_full(peer)
         await check_echo(peer, ep)
+    await until_free(peer)
     other = await ucp.create_endpoint("127.0.0.1", port)
     await peer.do("ep = await anext(listener)")
     await check_echo(peer, other)
+
+
+async def test_few_descriptors_are_told_to_peers_and_once_a_minute(connect_peer):
+    peer, ep = await connect_peer()
+    port = await peer.do("listener.port")
+    await peer.do(_LIMIT)
+    with mute_sockets(port, 30):
+        await until_full(peer)
+        for _ in range(3):
+            with pytest.raises(ucp.UCXRejected, match=r"busy: .*\(.*ulimit -n\)"):
+                await ucp.create_endpoint("127.0.0.1", port, connect_timeout=50)
+        await check_echo(peer, ep)
+    lines = [text for text in await peer.do("logged") if "ulimit -n" in text]
+    assert len(lines) == 1
 
 
 async def test_service_resumes_when_mute_connections_meet_their_deadline(connect_peer):
@@ -454,6 +474,7 @@ async def test_service_resumes_when_mute_connections_meet_their_deadline(connect
     with mute_sockets(port, 30):
         await until_full(peer)
         await check_echo(peer, ep)
+        await until_free(peer)
         other = await ucp.create_endpoint("127.0.0.1", port, connect_timeout=50)
         await peer.do("ep = await anext(short)")
         await check_echo(peer, other)

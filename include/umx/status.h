@@ -76,7 +76,10 @@ extern "C" {
     X(UMX_ERR_RANK_FAILED, -215, "a rank of the communicator has failed")    \
     X(UMX_ERR_SEGMENT_LIMIT, -216,                                           \
       "the system's limit on shared memory segments is reached")             \
-    X(UMX_ERR_WITHDRAWN, -217, "the sender has cancelled the message")
+    X(UMX_ERR_WITHDRAWN, -217, "the sender has cancelled the message")       \
+    X(UMX_ERR_DESCRIPTOR_LIMIT, -218,                                        \
+      "too few file descriptors are left for UCX: raise the limit of open "  \
+      "files (ulimit -n)")
 
 typedef enum umx_status {
 #define UMX_STATUS_ENUM(name, value, text) name = (value),

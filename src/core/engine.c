@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/configuration.h"
+#include "core/descriptors.h"
 #include "core/segment_limit.h"
 #include "core/socket.h"
 #include "core/worker.h"
@@ -33,9 +34,14 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
         .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* umx_worker_adopt() */
     };
-    umi_engine *engine = calloc(1, sizeof(*engine));
+    umi_engine *engine;
     umx_status  status;
 
+    /* UCX aborts the process where it finds none. */
+    if (!umi_descriptors_are_left(umi_descriptors_of_engine())) {
+        return UMX_ERR_DESCRIPTOR_LIMIT;
+    }
+    engine = calloc(1, sizeof(*engine));
     if (engine == NULL) {
         return UMX_ERR_NO_MEMORY;
     }
@@ -44,8 +50,9 @@ umi_engine_create(umx_worker *worker, umi_engine **engine_p)
     umi_list_init(&engine->configurations);
     status = (umx_status)ucp_worker_create(worker->context->ucp, &params,
                                            &engine->ucp);
-    if (status == UMX_ERR_NO_MEMORY && umi_segments_are_used_up()) {
-        status = UMX_ERR_SEGMENT_LIMIT; /* UCX's sysv transport has none left */
+    if ((status == UMX_ERR_NO_MEMORY || status == UMX_ERR_NO_RESOURCE) &&
+        umi_segments_are_used_up()) {
+        status = UMX_ERR_SEGMENT_LIMIT; /* UCX's sysv transport gets none */
     }
     if (status != UMX_OK) {
         goto free_engine;

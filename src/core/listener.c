@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define _GNU_SOURCE /* accept4 */
+#define _GNU_SOURCE /* accept4, O_PATH */
 
 #include "core/listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,51 @@ umi_listener_release(umx_listener *listener)
 
 static void pause_accepting(umx_listener *listener);
 
+static int
+open_spare(void)
+{
+    return open("/", O_PATH | O_CLOEXEC);
+}
+
+static int
+accept_one(const umx_listener *listener)
+{
+    return accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+void
+umi_listener_tell_few(umx_listener *listener)
+{
+    uint64_t now = umi_clock_ns();
+
+    if (now >= listener->few_until_ns) {
+        listener->few_until_ns = now + COMPLAIN_NS;
+        umi_log(UMI_LOG_ERROR,
+                "cannot accept connections: too few file descriptors are left; "
+                "raise the limit of open files (ulimit -n)");
+    }
+}
+
+/* Refuse a connection for which there is no descriptor, with the spare one. The
+ * peer would wait for an answer until its time is over. */
+static bool
+refuse_one(umx_listener *listener)
+{
+    int fd;
+
+    umi_listener_tell_few(listener);
+    if (listener->spare < 0) {
+        return false;
+    }
+    close(listener->spare);
+    fd = accept_one(listener);
+    if (fd >= 0) {
+        listener->worker->hooks->on_busy(fd);
+    }
+    listener->spare = open_spare();
+    return fd >= 0;
+}
+
 static void
 accept_ready(umi_watch *watch, uint32_t events)
 {
@@ -51,13 +97,19 @@ accept_ready(umi_watch *watch, uint32_t events)
     (void)events;
     umi_listener_hold(listener);
     for (int i = 0; i < ACCEPTS_PER_CALL && !listener->is_destroyed; i++) {
-        int fd = accept4(listener->fd, NULL, NULL,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept_one(listener);
 
         if (fd >= 0) {
             listener->worker->hooks->on_connection(listener, fd);
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
-                   errno == ENOBUFS) {
+        } else if (errno == EMFILE || errno == ENFILE) {
+            if (!refuse_one(listener)) {
+                pause_accepting(listener);
+                break;
+            }
+        } else if (errno == ENOMEM || errno == ENOBUFS) {
+            umi_log(UMI_LOG_ERROR,
+                    "cannot accept a connection: %s; trying again",
+                    strerror(errno));
             pause_accepting(listener);
             break;
         } else if (errno == EAGAIN) {
@@ -72,8 +124,6 @@ accept_ready(umi_watch *watch, uint32_t events)
 static void
 pause_accepting(umx_listener *listener)
 {
-    umi_log(UMI_LOG_ERROR, "cannot accept a connection: %s; trying again",
-            strerror(errno));
     umi_watch_stop(listener->worker, &listener->watch);
     umi_timer_start(listener->worker, &listener->pause,
                     PAUSE_MS * UINT64_C(1000000));
@@ -327,6 +377,7 @@ umx_listener_create(umx_worker *worker, const umx_listener_params *params,
         return status;
     }
     worker->stats.listeners++;
+    listener->spare = open_spare();
     umi_list_append(&worker->listeners, &listener->node);
     *listener_p = listener;
     return UMX_OK;
@@ -346,8 +397,12 @@ umi_listener_stop(umx_listener *listener)
     if (worker->generation == umi_fork_generation()) {
         umi_watch_stop(worker, &listener->watch);
         close(listener->fd);
+        if (listener->spare >= 0) {
+            close(listener->spare);
+        }
     }
-    listener->fd = -1;
+    listener->fd    = -1;
+    listener->spare = -1;
     worker->stats.listeners--;
 }
 

@@ -25,9 +25,11 @@ typedef struct umi_complaint {
 struct umx_listener {
     umi_watch     watch; /* its fd is the socket; -1 while not accepting */
     int           fd;
-    umi_timer     pause;  /* out of descriptors: try again then */
-    umx_worker   *worker; /* NULL once that is destroyed */
-    umi_node      node;   /* worker->listeners */
+    int           spare;        /* given up to refuse a connection; -1: none */
+    uint64_t      few_until_ns; /* no line about descriptors before */
+    umi_timer     pause;        /* out of descriptors: try again then */
+    umx_worker   *worker;       /* NULL once that is destroyed */
+    umi_node      node;         /* worker->listeners */
     umi_retire    retire;
     umi_put_off   put_off; /* the callbacks that are due */
     umx_accept_fn on_accept;
@@ -51,6 +53,9 @@ struct umx_listener {
  * and minute, for UMI_COMPLAINTS hosts at a time. */
 void umi_listener_complain(umx_listener *listener, const umi_socket *sock,
                            const char *why);
+
+/* Log that there are too few descriptors: a line a minute. */
+void umi_listener_tell_few(umx_listener *listener);
 
 void umi_listener_hold(umx_listener *listener);
 void umi_listener_release(umx_listener *listener);

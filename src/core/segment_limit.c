@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* IPC_INFO */
 #include "core/segment_limit.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <sys/ipc.h>
 #include <sys/shm.h>
@@ -49,14 +50,26 @@ umi_segment_is_too_large(size_t size)
     return get_limits(&limits) && size > limits.shmmax;
 }
 
+/* True if the limits leave no room for the segments of a worker of UCX: a queue
+ * and a block of receive buffers. */
 bool
 umi_segments_are_used_up(void)
 {
+    enum {
+        NUM_SEGMENTS = 2,
+        QUEUE_SIZE   = 128 * 1024,
+        BLOCK_SIZE   = 4352 * 1024
+    };
+    unsigned long pages = (QUEUE_SIZE + BLOCK_SIZE) /
+                          (unsigned long)sysconf(_SC_PAGESIZE);
     struct shminfo  limits;
     struct shm_info usage;
 
     return get_limits(&limits) && get_usage(&usage) >= 0 &&
-           (unsigned long)usage.used_ids >= limits.shmmni;
+           ((unsigned long)usage.used_ids + NUM_SEGMENTS > limits.shmmni ||
+            limits.shmmax < BLOCK_SIZE ||
+            (limits.shmall < ULONG_MAX - pages &&
+             usage.shm_tot + pages > limits.shmall));
 }
 
 /* Segments of this user, and of them those that this process has made: others'
@@ -82,7 +95,8 @@ umx_segment_limits(char *text, size_t size)
     struct shminfo  limits;
     struct shm_info usage;
     unsigned        of_user, of_process;
-    int             last = get_usage(&usage), len;
+    char            number[64] = "";
+    int             last       = get_usage(&usage), len;
 
     if (last < 0 || !get_limits(&limits)) {
         len = snprintf(text, size, "the system does not tell which");
@@ -95,12 +109,17 @@ umx_segment_limits(char *text, size_t size)
                        "user, %u of this process",
                        limits.shmmni, usage.used_ids, of_user, of_process);
     } else {
+        if ((unsigned long)usage.used_ids + 1 >= limits.shmmni) {
+            snprintf(number, sizeof(number),
+                     "kernel.shmmni is %lu, and %d are in use; ", limits.shmmni,
+                     usage.used_ids);
+        }
         len = snprintf(text, size,
-                       "kernel.shmmax is %lu bytes, kernel.shmall is %lu pages "
-                       "and %lu are in use: %u segments of this user, %u of "
-                       "this process",
-                       limits.shmmax, limits.shmall, usage.shm_tot, of_user,
-                       of_process);
+                       "%skernel.shmmax is %lu bytes, kernel.shmall is %lu "
+                       "pages and %lu are in use: %u segments of this user, %u "
+                       "of this process",
+                       number, limits.shmmax, limits.shmall, usage.shm_tot,
+                       of_user, of_process);
     }
     return (size_t)len;
 }

@@ -124,7 +124,9 @@ umi_worker_create(umx_context *context, const umi_worker_hooks *hooks,
 
     worker->fd = epoll_create1(EPOLL_CLOEXEC);
     if (worker->fd < 0) {
-        status = umi_status_from_errno(errno);
+        status = (errno == EMFILE || errno == ENFILE) ?
+                     UMX_ERR_DESCRIPTOR_LIMIT :
+                     umi_status_from_errno(errno);
         goto free_worker;
     }
     status = umi_engine_create(worker, &engine);

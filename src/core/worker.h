@@ -42,6 +42,8 @@ typedef struct umi_worker_hooks {
     void (*on_renewed)(umi_ep_base *ep, const char *reason);
     /* A connection has been accepted; `fd` is the callee's. */
     void (*on_connection)(umx_listener *listener, int fd);
+    /* The same, but there are too few descriptors. */
+    void (*on_busy)(int fd);
     /* Close the endpoints that nobody has taken from the listener. */
     void (*drop_accepted)(umx_listener *listener);
     /* Look at the requests in `waiting`: what they wait for may have come. */

@@ -299,6 +299,8 @@ void umi_handshake_init(umx_ep *ep);
 /* Say HELLO on a socket that is connecting. */
 void umi_handshake_start(umx_ep *ep);
 void umi_handshake_on_connection(umx_listener *listener, int fd);
+/* Refuse a connection: there are too few descriptors. */
+void umi_handshake_on_busy(int fd);
 void umi_handshake_end(umx_ep *ep);
 /* connect.c: connect again, or to the next host. */
 void umi_connect_step(umx_ep *ep);

@@ -35,6 +35,7 @@
 #include <umx/version.h>
 
 #include "core/configuration.h"
+#include "core/descriptors.h"
 #include "endpoint/address_kind.h"
 #include "endpoint/connect_hosts.h"
 #include "endpoint/strangers.h"
@@ -201,11 +202,25 @@ refuse(int fd, const char *text)
 }
 
 void
+umi_handshake_on_busy(int fd)
+{
+    refuse(fd, "busy: the listener has too few file descriptors left (its "
+               "limit of open files, ulimit -n)");
+}
+
+void
 umi_handshake_on_connection(umx_listener *listener, int fd)
 {
     umx_worker *worker = listener->worker;
     umx_ep     *ep;
     umx_status  status;
+
+    /* UCX needs some, too, for a connection that works. */
+    if (!umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP)) {
+        umi_listener_tell_few(listener);
+        umi_handshake_on_busy(fd);
+        return;
+    }
 
     if (listener->num_handshakes >= listener->backlog) {
         umi_log(UMI_LOG_WARN, "connection refused: %u handshakes in progress",
@@ -535,7 +550,9 @@ why_unbound(umx_status status)
     case UMX_ERR_EXCEEDS_LIMIT:
         return "UCX has no room for another kind of address";
     default:
-        return "no transport leads to the listening side";
+        return umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP) ?
+                   "no transport leads to the listening side" :
+                   "too few file descriptors are left (ulimit -n)";
     }
 }
 

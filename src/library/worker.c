@@ -173,6 +173,7 @@ static const umi_worker_hooks worker_hooks = {
     .has_received  = has_received,
     .on_renewed    = umi_endpoint_engine_gone,
     .on_connection = umi_handshake_on_connection,
+    .on_busy       = umi_handshake_on_busy,
     .drop_accepted = umi_accept_drop,
     .on_arrivals   = umi_tag_look,
     .on_deferred   = on_deferred,

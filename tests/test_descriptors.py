@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A process near its limit of open files (``ulimit -n``): UCX would abort it."""
+
+import pytest
+from script import run_script
+
+# Workers of threads are made with few descriptors left, one after the other.
+_WORKERS = """
+import asyncio, os, resource, threading
+import ucp
+from ucp.testing import connected_pair
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+def take_all():
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        return taken
+
+async def listen():
+    ucp.create_listener(host="127.0.0.1").close()
+
+def other(loop, said):
+    try:
+        loop.run_until_complete(listen())
+        said.append("made")
+    except ucp.UCXError as exc:
+        said.append(str(exc))
+
+async def main():
+    said = []
+    async with connected_pair() as (client, server):
+        for left in range(60):
+            loop = asyncio.new_event_loop()
+            taken = take_all()
+            for fd in taken[len(taken) - left :]:
+                os.close(fd)
+            thread = threading.Thread(target=other, args=(loop, said))
+            thread.start()
+            thread.join()
+            for fd in taken[: len(taken) - left]:
+                os.close(fd)
+            loop.close()
+            await client.ping()
+    print(len(said), *dict.fromkeys(said), sep="\\n")
+
+asyncio.run(main())
+"""
+
+LIMIT = (
+    "too few file descriptors are left for UCX: "
+    "raise the limit of open files (ulimit -n)"
+)
+
+
+@pytest.mark.parametrize("tls", ["all", "tcp,self", "sysv,self", "posix,self"])
+def test_a_worker_is_made_or_an_error_names_the_limit(tls, monkeypatch):
+    monkeypatch.setenv("UCX_TLS", tls)
+    assert run_script(_WORKERS).splitlines() == ["60", f"Worker: {LIMIT}", "made"]
