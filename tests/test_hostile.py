@@ -12,6 +12,7 @@ import re
 import socket
 
 import pytest
+from stranger import Hello, Stranger, of_kind
 
 import ucp
 from ucp.testing import live_objects, until
@@ -396,6 +397,58 @@ async def test_a_listener_of_another_version_is_named():
     async with Answering(of_version(1, answered)) as server:
         with pytest.raises(ucp.UCXVersionError, match="speaks another wire version"):
             await ucp.create_endpoint("127.0.0.1", server.port)
+
+
+# ---- strangers ---------------------------------------------------------------
+
+
+async def hello_of_a_peer():
+    said, _ = await recording()
+    return Hello(first_message(said))
+
+
+async def test_strangers_of_many_kinds_harm_nobody():
+    hello = await hello_of_a_peer()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        for number in range(300):
+            stranger = Stranger(hello, of_kind(hello.address, 8 + number))
+            await stranger.connect(listener.port)
+            assert stranger.refusal == ""
+            stranger.leave()
+            (await anext(listener)).abort()
+        await check_serves(listener)
+
+
+async def test_strangers_that_stay_are_refused_by_name():
+    hello = await hello_of_a_peer()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        strangers = []
+        for kind in range(8, 8 + 17):
+            strangers.append(Stranger(hello, of_kind(hello.address, kind)))
+            await strangers[-1].connect(listener.port)
+        assert [bool(stranger.refusal) for stranger in strangers] == [False] * 16 + [
+            True
+        ]
+        assert strangers[-1].refusal.startswith("16 kinds of UCX addresses are in use")
+        for stranger in strangers:
+            stranger.leave()
+        for _ in range(16):
+            (await anext(listener)).abort()
+        await check_serves(listener)
+
+
+@pytest.mark.parametrize("ahead", [1, 5, 6, 17, 2000, 2**55])
+async def test_a_number_far_ahead_is_refused_at_once(ahead):
+    hello = await hello_of_a_peer()
+    async with ucp.create_listener(host="127.0.0.1") as listener:
+        stranger = Stranger(hello, of_kind(hello.address, 8))
+        await stranger.connect(listener.port, ahead)
+        if ahead > 5:
+            assert await stranger.is_dropped()
+        else:
+            (await anext(listener)).abort()
+        stranger.leave()
+        await check_serves(listener)
 
 
 # ---- mute, up to the descriptor limit ----------------------------------------
