@@ -466,7 +466,9 @@ check(checker *c, bytes *address)
         c->num_in_engine += num_configurations - before;
         c->num_new += num_configurations - before;
     }
-    pair_step(c->p);
+    if (c->num_checked % 16 == 0) {
+        pair_step(c->p);
+    }
 }
 
 /* A device's number and flags, paths and system device; a transport's name,
@@ -560,6 +562,7 @@ test_equal_kinds_need_one_configuration(void **state)
     bytes   base;
     places  at;
 
+    unit_limit_time(); /* UCX gets thousands of addresses */
     pair_listen(c.p);
     address_of(c.p->client_worker, &base);
     find_places(&base, &at);
