@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@ enum {
     OF_WORKER    = 16,
     OF_INTERFACE = 4,
     OF_DEVICE    = 8, /* for RDMA */
+    FAR          = 64,
     MAX_COUNT    = 512
 };
 
@@ -38,6 +40,16 @@ umi_descriptors_are_left(unsigned count)
         close(fds[i]);
     }
     return opened == count;
+}
+
+bool
+umi_descriptors_are_left_after(int fd)
+{
+    struct rlimit limit;
+
+    return (getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+            (rlim_t)fd + FAR < limit.rlim_cur) ||
+           umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP);
 }
 
 static bool

@@ -14,6 +14,11 @@ enum {
 /* True if the process may open `count` descriptors more now. */
 bool umi_descriptors_are_left(unsigned count);
 
+/* The same for UMI_DESCRIPTORS_OF_EP, at little cost while `fd`, which is the
+ * newest descriptor, is far from the limit: the system gives out the lowest
+ * that is free. */
+bool umi_descriptors_are_left_after(int fd);
+
 /* How many a worker of UCX may take for a while: some for itself, and some for
  * each network interface and device. */
 unsigned umi_descriptors_of_engine(void);

@@ -34,8 +34,8 @@ umi_link_with_key(const umx_worker *worker, const uint8_t *key)
     return NULL;
 }
 
-static bool
-has_address(const umi_link *link, const umi_peer_claim *claim)
+bool
+umi_link_has_address(const umi_link *link, const umi_peer_claim *claim)
 {
     uint8_t hash[UMI_SHA256_SIZE];
 
@@ -54,7 +54,7 @@ umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim)
         if (!link->is_failed && link->engine == ep->engine &&
             link->uuid == claim->uuid &&
             memcmp(link->key, claim->key, UMI_X25519_SIZE) == 0 &&
-            (link->is_proven || has_address(link, claim))) {
+            (link->is_proven || umi_link_has_address(link, claim))) {
             return link;
         }
     }

@@ -80,6 +80,9 @@ const umi_link *umi_link_with_key(const umx_worker *worker, const uint8_t *key);
  * the peer of; NULL if there is none, or it has failed. */
 umi_link *umi_link_find(const umi_ep_base *ep, const umi_peer_claim *claim);
 
+/* True if the link was made for the address that the claim names. */
+bool umi_link_has_address(const umi_link *link, const umi_peer_claim *claim);
+
 /* Find the link of this claim, or make one with the next number.
  * UMX_ERR_REJECTED: a peer with another key is at that address; UCX, which
  * tells workers apart by their uuid, would take one's end for the other's. */

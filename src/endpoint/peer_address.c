@@ -74,13 +74,10 @@ has_uuid(umi_engine *engine, uint64_t uuid)
            umi_ucx_address_decode(&own, data, len, &why) && own.uuid == uuid;
 }
 
-/* True if UCX's number `uuid` is that of an engine of ours. */
+/* True if UCX's number `uuid` is that of another engine of ours. */
 static bool
-is_of_ours(umx_worker *worker, uint64_t uuid)
+is_of_another(umx_worker *worker, uint64_t uuid)
 {
-    if (has_uuid(worker->engine, uuid)) {
-        return true;
-    }
     UMI_LIST_FOREACH(node, &worker->other_engines) {
         if (has_uuid(umi_container_of(node, umi_engine, node), uuid)) {
             return true;
@@ -127,7 +124,7 @@ umi_peer_address_check(umx_ep *ep, const umi_where *where,
         *reason_p = "UCX's address names shared memory of another host";
         return UMX_ERR_PROTOCOL;
     }
-    if (is_of_ours(worker, peers->uuid) &&
+    if ((peers->uuid == own->uuid || is_of_another(worker, peers->uuid)) &&
         memcmp(where->key, worker->key, UMI_KEY_SIZE) != 0) {
         *reason_p = "UCX's address is our own";
         return UMX_ERR_PROTOCOL;

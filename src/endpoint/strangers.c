@@ -144,6 +144,21 @@ close_waiting(umx_worker *worker)
     }
 }
 
+/* A link may have the kind. */
+void
+umi_strangers_note_kind(umx_ep *ep)
+{
+    umi_peer_claim *claim = &ep->handshake->claim;
+    const umi_link *link  = umi_link_find(&ep->base, claim);
+
+    if (link != NULL && umi_link_has_address(link, claim)) {
+        memcpy(claim->kind, link->configuration->digest, UMI_SHA256_SIZE);
+    } else {
+        umi_address_kind(umi_endpoint_worker(ep), claim->address,
+                         claim->address_len, claim->kind);
+    }
+}
+
 /* True if `engine` has a link of the claim, which is of the same kind: a peer
  * may name another address each time. */
 static bool
@@ -257,7 +272,7 @@ umi_strangers_place(umx_ep *ep, const char **reason_p)
     umi_engine     *engine;
     umx_status      status = UMX_OK;
 
-    umi_address_kind(worker, claim->address, claim->address_len, claim->kind);
+    umi_strangers_note_kind(ep);
     if (!find_link(ep)) {
         umi_links_note_trust(worker);
         engine = find_engine(worker, claim);

@@ -32,6 +32,10 @@ void umi_strangers_fini(umx_worker *worker);
  * strangers use too many configurations. */
 umx_status umi_strangers_place(umx_ep *ep, const char **reason_p);
 
+/* Write the kind of the peer's address into the claim of the handshake of `ep`.
+ */
+void umi_strangers_note_kind(umx_ep *ep);
+
 /* Let `ep`, which connects, live in an engine of which UCX counts no endpoints
  * yet: a new one. */
 umx_status umi_strangers_begin_anew(umx_ep *ep);

@@ -36,7 +36,6 @@
 
 #include "core/configuration.h"
 #include "core/descriptors.h"
-#include "endpoint/address_kind.h"
 #include "endpoint/connect_hosts.h"
 #include "endpoint/strangers.h"
 #include "endpoint/wireup.h"
@@ -201,11 +200,13 @@ refuse(int fd, const char *text)
     umi_socket_refuse(fd, bytes, umi_control_encode(&control, bytes));
 }
 
+static const char busy[] = "busy: the listener has too few file descriptors "
+                           "left (its limit of open files, ulimit -n)";
+
 void
 umi_handshake_on_busy(int fd)
 {
-    refuse(fd, "busy: the listener has too few file descriptors left (its "
-               "limit of open files, ulimit -n)");
+    refuse(fd, busy);
 }
 
 void
@@ -216,7 +217,7 @@ umi_handshake_on_connection(umx_listener *listener, int fd)
     umx_status  status;
 
     /* UCX needs some, too, for a connection that works. */
-    if (!umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP)) {
+    if (!umi_descriptors_are_left_after(fd)) {
         umi_listener_tell_few(listener);
         umi_handshake_on_busy(fd);
         return;
@@ -298,7 +299,9 @@ why_unlinked(umx_status status)
     case UMX_ERR_EXCEEDS_LIMIT:
         return "UCX has no room for another kind of address: connect again";
     default:
-        return "no transport leads to the connecting side";
+        return umi_descriptors_are_left(UMI_DESCRIPTORS_OF_EP) ?
+                   "no transport leads to the connecting side" :
+                   busy;
     }
 }
 
@@ -559,17 +562,15 @@ why_unbound(umx_status status)
 static void
 on_welcome(umx_ep *ep, const umi_control *control, const void *data, size_t len)
 {
-    umi_control     answer = {.kind = UMI_OPEN};
-    umi_peer_claim *claim  = &ep->handshake->claim;
-    const char     *reason;
-    umx_status      status = check_welcome(ep, control, data, len, &reason);
+    umi_control answer = {.kind = UMI_OPEN};
+    const char *reason;
+    umx_status  status = check_welcome(ep, control, data, len, &reason);
 
     if (status != UMX_OK) {
         fail(ep, status, reason);
         return;
     }
-    umi_address_kind(umi_endpoint_worker(ep), claim->address,
-                     claim->address_len, claim->kind);
+    umi_strangers_note_kind(ep);
     answer.u.open.peer = choose_endpoint(ep, control);
     status             = is_far(ep, control, answer.u.open.peer) ?
                              UMX_ERR_CONNECTION_RESET :
