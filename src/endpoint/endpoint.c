@@ -360,6 +360,9 @@ visit_due(umx_ep *ep)
 static void
 take_what_came(umx_ep *ep)
 {
+    if (ep->base.link == NULL) {
+        return; /* this side has closed it */
+    }
     for (int i = 0; i < LAST_POLLS; i++) {
         if (umi_worker_progress(umi_endpoint_worker(ep)) == 0) {
             break;
