@@ -20,11 +20,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from dask.utils import parse_bytes
 from distributed.protocol.utils import host_array
-from distributed.system import MEMORY_LIMIT
-
-from . import _config
 
 # An array costs more than the bytes, if these are few.
 _SMALL = 4096
@@ -33,9 +29,6 @@ _LARGE = 1 << 20
 # A block serves for what is up to this part smaller.
 _WASTE = 8
 _IDLE = 2.0  # seconds that a block is kept
-
-_LIMIT_MAX = 512 << 20
-_LIMIT_PART = 20  # of the memory there is
 
 
 @dataclass
@@ -68,6 +61,7 @@ class Blocks:
             if self._loop is not loop:
                 self._loop, self._is_armed = loop, False
             self._trim()
+            self._free_later()
 
     def allocate(self, size: int) -> Any:
         """Return a writable buffer of ``size`` bytes."""
@@ -111,20 +105,32 @@ class Blocks:
             self._free.append(_Block(memory, time.monotonic()))
             self._nbytes += memory.nbytes
             self._trim()
-            if self._free and not self._is_armed:
-                self._is_armed = True
-                try:
-                    self._loop.call_soon_threadsafe(self._arm, self._loop)
-                except RuntimeError:  # closed just now
-                    self.clear()
+            self._free_later()
 
     def _trim(self) -> None:
         """Down to the limit, those that nobody wanted for longest first."""
         while self._nbytes > self._limit:
             self._nbytes -= self._free.pop(0).memory.nbytes
 
+    def _free_later(self) -> None:
+        """Have the loop free what is kept when it is old."""
+        if self._loop is None or self._is_armed or not self._free:
+            return
+        self._is_armed = True
+        try:
+            self._loop.call_soon_threadsafe(self._arm, self._loop)
+        except RuntimeError:  # closed just now
+            self.clear()
+
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_later(_IDLE, self._free_old, loop)
+        """Have the blocks looked at when the oldest one has been kept long enough."""
+        with self._lock:
+            if loop is not self._loop:
+                return
+            self._is_armed = bool(self._free)
+            if self._is_armed:
+                age = time.monotonic() - self._free[0].freed
+                loop.call_later(max(0.0, _IDLE - age), self._free_old, loop)
 
     def _free_old(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
@@ -133,17 +139,7 @@ class Blocks:
             oldest = time.monotonic() - _IDLE
             while self._free and self._free[0].freed <= oldest:
                 self._nbytes -= self._free.pop(0).memory.nbytes
-            self._is_armed = bool(self._free)
-        if self._is_armed:
-            self._arm(loop)
+        self._arm(loop)
 
 
 blocks = Blocks()
-
-
-def limit() -> int:
-    """Return the number of bytes to keep, by Dask's configuration."""
-    value = _config.get("receive-cache")
-    if value is not None:
-        return int(parse_bytes(value))
-    return min(_LIMIT_MAX, int(MEMORY_LIMIT) // _LIMIT_PART)

@@ -40,9 +40,8 @@ from ucp import _ext
 from ucp._resolve import SockAddr, resolve
 from ucp._worker import Worker
 
-from . import _config
+from . import _config, _memory
 from ._blocks import blocks
-from ._blocks import limit as blocks_limit
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ class UCP(Comm):
         self._write_limit = _config.get_bytes("write-limit")
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        blocks.use(self._loop, blocks_limit())
+        _memory.use_blocks(self._loop)
         self._num_queued = 0  # messages since none was pending
         self._is_reading = False
         # A receive that was posted to see whether there is more to be read.
@@ -495,13 +494,18 @@ async def _reach(endpoint: _ext.Endpoint) -> None:
         raise
 
 
+def _server(comm_handler: object) -> Any:
+    """The scheduler, worker or nanny whose method handles connections, or None."""
+    return getattr(comm_handler, "__self__", None)
+
+
 def _host_towards_scheduler(comm_handler: object) -> str | None:
     """This host's address on the way to the scheduler, of a worker's listener.
 
     Workers tell it to the listeners of distributed's own protocols only. None for
     anything else that listens.
     """
-    server = getattr(comm_handler, "__self__", None)
+    server = _server(comm_handler)
     scheduler = getattr(getattr(server, "scheduler", None), "address", None)
     if not isinstance(scheduler, str):
         return None
@@ -547,6 +551,7 @@ class UCPListener(BaseListener, _Plain):
         _config.start()
         self._listener = self._listen()
         self.bound_address = (self._listener.host, self._listener.port)
+        _memory.worker_starts(_server(self.comm_handler))
 
     def _listen(self) -> ucp.Listener:
         place = f"{self.ip}:{self.port}"
@@ -568,6 +573,7 @@ class UCPListener(BaseListener, _Plain):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
+            _memory.worker_stops(_server(self.comm_handler))
 
     async def _accept(self, endpoint: ucp.Endpoint) -> None:
         if self._listener is None:  # stopped since
