@@ -184,6 +184,16 @@ destroy_listener:
 /* ---- connect -------------------------------------------------------------
  */
 
+/* The address and what the system said of it, "Connection refused" for
+ * instance, if more is known than the status. */
+static const char *
+why(const umx_ep *ep, umx_status status)
+{
+    const char *reason = umx_ep_reason(ep);
+
+    return (reason[0] != '\0') ? reason : umx_status_string(status);
+}
+
 static umx_status
 greet(umx_ep *ep)
 {
@@ -230,7 +240,7 @@ connect_to(umx_worker *worker, const struct sockaddr_in *addr)
     if (status == UMX_OK) {
         status = greet(ep);
     } else {
-        failed("connect", status);
+        fprintf(stderr, "hello: connect to %s\n", why(ep, status));
     }
     umx_ep_destroy(ep);
     return status;

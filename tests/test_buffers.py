@@ -83,7 +83,8 @@ STRIDED = [
 async def test_a_strided_buffer_is_refused(buffer, strides, itemsize):
     text = (
         rf"^expected a contiguous buffer, got strides {strides} for "
-        rf"itemsize {itemsize}$"
+        rf"itemsize {itemsize}: Endpoint\.send\(\) and recv\(\) take it with "
+        r"strided=True, every call a contiguous copy$"
     )
     async with connected_pair() as (client, server):
         with pytest.raises(ValueError, match=text):
@@ -137,13 +138,28 @@ async def test_python_objects_are_refused():
 async def test_what_has_no_memory_is_refused(thing, name):
     text = (
         r"^expected an object with the buffer protocol, __array_interface__, "
-        rf"__cuda_array_interface__ or __dlpack__, got {name}$"
+        rf"__cuda_array_interface__ or __dlpack__, got {name}"
     )
+    advice = r": give its bytes, text\.encode\(\)" if name == "str" else ""
+    async with connected_pair() as (client, _server):
+        with pytest.raises(TypeError, match=f"{text}{advice}$"):
+            await client.send(thing)
+        with pytest.raises(TypeError, match=f"{text}{advice}$"):
+            await client.send_frames([thing])
+        advice = r": receive into a writable buffer, such as bytearray\(nbytes\)"
+        with pytest.raises(TypeError, match=f"{text}{advice}$"):
+            await client.recv(thing)
+        with pytest.raises(TypeError, match=f"{text}{advice}$"):
+            await client.recv_into(thing)
+
+
+async def test_a_header_that_is_a_text_is_refused():
+    text = r"^a header is bytes, not str: give text\.encode\(\)$"
     async with connected_pair() as (client, _server):
         with pytest.raises(TypeError, match=text):
-            await client.send(thing)
+            await client.send_frames([], header="text")
         with pytest.raises(TypeError, match=text):
-            await client.recv(thing)
+            await client.am_send(b"", id=16, header="text")
 
 
 async def test_a_message_is_not_received_into_less_memory():

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import ucp
+import ucp.sync
 from ucp.testing import connected_pair, live_objects
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -78,9 +79,24 @@ async def test_a_name_with_two_addresses_tries_both():
         assert await other.recv_obj() == b"x"
 
 
-async def test_an_unknown_name_is_an_oserror():
-    with pytest.raises(socket.gaierror):
-        await ucp.create_endpoint("no-such-host.invalid", 1)
+NO_HOST = "no-such-host.invalid"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ucp.create_endpoint(NO_HOST, 1),
+        lambda: ucp.connect("127.0.0.1", 1, local_host=NO_HOST),
+        lambda: ucp.create_listener(host=NO_HOST),
+        lambda: ucp.Communicator.connect(f"tcp://{NO_HOST}:1", 1, 2),
+        lambda: ucp.sync.connect(NO_HOST, 1),
+        lambda: ucp.sync.Communicator.connect(f"tcp://{NO_HOST}:1", 1, 2),
+    ],
+)
+async def test_an_unknown_name_is_an_oserror_that_tells_the_name(call):
+    with pytest.raises(socket.gaierror, match=rf"\] host '{NO_HOST}': ") as caught:
+        await call()
+    assert caught.value.errno in (socket.EAI_NONAME, socket.EAI_AGAIN)
 
 
 @needs_ipv6

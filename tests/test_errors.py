@@ -130,12 +130,12 @@ except ucp.UCXConfigError as exc:
         (
             {"TLS": "nosuch"},
             {},
-            'UCX finds no transport and device to use among TLS="nosuch"\n',
+            'UCX finds no transport and device to use among TLS="nosuch"; there are',
         ),
         (
             {},
             {"UCX_TLS": "nosuch"},
-            'UCX finds no transport and device to use among TLS="nosuch"\n',
+            'UCX finds no transport and device to use among TLS="nosuch"; there are',
         ),
         ({"SEG_SIZE": "much"}, {}, 'UCX refuses option "SEG_SIZE" = "much"\n'),
         (
@@ -148,6 +148,21 @@ except ucp.UCXConfigError as exc:
 def test_what_ucx_refuses_is_named(options, environment, text):
     environment = {"UCX_TLS": "all", **environment}
     assert run_script(REFUSED, repr(options), **environment).startswith(text)
+
+
+@pytest.mark.parametrize("options", [{"TLS": "rc"}, {"TLS": "tcp,rc"}])
+def test_the_transports_and_devices_that_there_are_are_listed(options):
+    """Whatever chose none of them: an option, or the environment."""
+    text = run_script(
+        REFUSED, repr({**options, "NET_DEVICES": "eth99"}), UCX_SHM_DEVICES="eth99"
+    )
+    listed = text.partition("; there are ")[2].strip().split("), ")
+    found = {
+        name: set(devices.strip(")").split(", "))
+        for name, _, devices in (entry.partition(" (") for entry in listed)
+    }
+    assert "lo" in found["tcp"]
+    assert {"self", "posix"} <= found.keys()
 
 
 ERRORS = [

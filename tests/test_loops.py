@@ -9,6 +9,7 @@ import pytest
 from script import run_script
 
 import ucp
+import ucp.sync
 from ucp import _ext
 from ucp.testing import connected_pair, live_objects
 
@@ -224,6 +225,34 @@ async def test_awaiting_in_another_loop_is_refused():
 
         with pytest.raises(RuntimeError):
             await asyncio.to_thread(asyncio.run, wait())
+
+
+def test_trio_is_told_that_asyncio_is_needed():
+    trio = pytest.importorskip("trio")
+    text = r"^ucp needs asyncio's event loop, and trio's is running; call ucp in "
+
+    async def main():
+        for call in (
+            ucp.current_worker,
+            ucp.create_listener,
+            ucp.get_worker_address,
+            lambda: ucp.connect("127.0.0.1", 1),
+            lambda: ucp.create_endpoint("127.0.0.1", 1),
+            lambda: ucp.Communicator.connect("tcp://127.0.0.1:1", 0, 1),
+        ):
+            with pytest.raises(RuntimeError, match=text):
+                await call()
+        # As the text says, in threads of trio's:
+        await trio.to_thread.run_sync(talk)
+
+    def talk():
+        with ucp.sync.listen(host="127.0.0.1") as listener:
+            with ucp.sync.connect("127.0.0.1", listener.port) as client:
+                client.send(b"x")
+                assert listener.accept().recv_obj() == b"x"
+        asyncio.run(ping_pong())
+
+    trio.run(main)
 
 
 def test_a_worker_without_a_loop_moves_by_progress():

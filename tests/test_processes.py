@@ -170,13 +170,31 @@ def test_in_a_forked_child_objects_are_dead_and_say_so():
             pending = server.recv(bytearray(4))
             await client.send(b"unread", tag=1)
             message = await server.recv_message(tag=1)
+            memory = ucp.Memory.allocate(8)
+            remote = server.remote(memory.key)
 
             def child():
                 for call in (
-                    lambda: step(client.send(b"x")),
-                    lambda: step(server.recv(bytearray(1))),
-                    lambda: step(client.send_many([b"x"])),
-                    lambda: step(client.flush()),
+                    # At the call: a result may never be awaited.
+                    lambda: client.send(b"x"),
+                    lambda: client.send(b"x", 1, True),
+                    lambda: server.recv(bytearray(1)),
+                    lambda: server.recv_into(bytearray(1)),
+                    lambda: client.send_many([b"x"]),
+                    lambda: client.send_frames([b"x"]),
+                    lambda: server.recv_frames(),
+                    lambda: client.am_send(b"x"),
+                    lambda: client.stream_send(b"x"),
+                    lambda: client.flush(),
+                    lambda: client.ping(),
+                    lambda: client.drain(),
+                    lambda: client.channel(3).send(b"x"),
+                    lambda: client.remote(memory.key),
+                    lambda: remote.put(b"x"),
+                    lambda: step(server.recv_obj()),
+                    lambda: step(client.peer_info()),
+                    lambda: step(listener.accept()),
+                    lambda: step(anext(listener)),
                     lambda: step(pending),
                     lambda: message.recv(bytearray(6)),
                     lambda: worker.submit(int),
@@ -206,10 +224,45 @@ def test_in_a_forked_child_objects_are_dead_and_say_so():
             await message.recv(buffer)
             assert buffer == b"unread"
             other = await ucp.create_endpoint("127.0.0.1", listener.port)
+            memory.close()
             for ep in (client, other):
                 await ep.close()
 
         asyncio.run(main())
+        """
+    )
+
+
+def test_in_a_forked_child_callbacks_are_refused_at_the_call():
+    run_program(
+        """
+        from ucp._libs import ucx_api
+
+        worker = ucx_api.UCXWorker(ucx_api.UCXContext())
+        accepted = []
+        listener = ucx_api.UCXListener(worker, 0, accepted.append)
+        ep = ucx_api.UCXEndpoint.create(worker, "127.0.0.1", listener.port, True)
+        while not accepted:
+            worker.progress()
+        buffer = bytearray(1)
+
+        def child():
+            for call in (
+                lambda: ucx_api.tag_send_nb(ep, buffer, 1, 1, print),
+                lambda: ucx_api.tag_recv_nb(worker, buffer, 1, 1, print),
+                lambda: ucx_api.stream_send_nb(ep, buffer, 1, print),
+                lambda: ucx_api.stream_recv_nb(ep, buffer, 1, print),
+                lambda: ucx_api.am_send_nbx(ep, buffer, 1, print),
+                lambda: ucx_api.am_recv_nb(ep, print),
+            ):
+                try:
+                    call()
+                except RuntimeError as exc:
+                    assert "belongs to the parent process" in str(exc), exc
+                else:
+                    raise AssertionError("not refused")
+
+        end_of(in_child(child))
         """
     )
 

@@ -305,7 +305,22 @@ def _no_device(options: dict[str, str], env_first: bool) -> UCXConfigError:
         if name in options or f"UCX_{name}" in os.environ
     ]
     what = ", ".join(given) or "the system's"
-    return UCXConfigError(f"UCX finds no transport and device to use among {what}")
+    return UCXConfigError(
+        f"UCX finds no transport and device to use among {what}{_all_devices()}"
+    )
+
+
+def _all_devices() -> str:
+    """Tell which transports and devices a context without options finds."""
+    devices: dict[str, list[str]] = {}
+    try:
+        every = _ext.Context(dict.fromkeys(_CHOOSING, "all"))
+    except UCXError:
+        return ""
+    for transport, device in _resources(every.info()):
+        devices.setdefault(transport, []).append(device)
+    texts = [f"{name} ({', '.join(devices[name])})" for name in sorted(devices)]
+    return f"; there are {', '.join(texts)}" if texts else ""
 
 
 _REFUSED = re.compile(r"Invalid value for (\w+): '(.*?)'\. Expected: (.*)")
@@ -396,18 +411,18 @@ def get_active_transports() -> set[str]:
 
     ``endpoint.transports()`` returns those that a connection uses.
     """
-    return {transport for transport, _ in _resources()}
+    return {transport for transport, _ in get_devices()}
 
 
 def get_devices() -> list[tuple[str, str]]:
     """The (transport, device) pairs UCX may use."""
-    return _resources()
+    return _resources(get_ucp_context_info())
 
 
-def _resources() -> list[tuple[str, str]]:
+def _resources(info: str) -> list[tuple[str, str]]:
     """Parse ``#  resource 0 : md 0 dev 0 flags -- tcp/eth0``."""
     pairs = []
-    for line in get_ucp_context_info().splitlines():
+    for line in info.splitlines():
         words = line.strip("# ").split()
         if words[:1] == ["resource"] and "flags" in words:
             transport, _, device = words[-1].partition("/")

@@ -21,6 +21,7 @@ import asyncio
 import atexit
 import gc
 import os
+import sys
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -40,8 +41,13 @@ def current_worker() -> Worker:
     """Return the worker of the running event loop, or of the thread if none runs.
 
     The worker is made on first use, and with it the context of the process.
+
+    Raises:
+        RuntimeError: trio's event loop runs in this thread.
     """
     loop = running_loop()
+    if loop is None:
+        _refuse_trio()
     worker = _workers.get(loop or threading.current_thread())
     if worker is not None and not worker.closed():
         return worker
@@ -54,6 +60,21 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _refuse_trio() -> None:
+    """Raise RuntimeError if trio's event loop runs in this thread."""
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:  # it does not
+        return
+    raise RuntimeError(
+        "ucp needs asyncio's event loop, and trio's is running; call ucp in "
+        "asyncio.run(), or ucp.sync in a thread of trio.to_thread.run_sync()"
+    )
 
 
 def _create(loop: asyncio.AbstractEventLoop | None) -> Worker:

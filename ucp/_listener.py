@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -37,6 +38,7 @@ class Acceptor:
         tasks: set[asyncio.Task[object]],
     ) -> None:
         self.loop = loop
+        self.pid = os.getpid()
         self.is_ended = False
         self.callback: Callback | None = None
         self._endpoints: deque[Endpoint] = deque()
@@ -183,6 +185,8 @@ class Listener(_ext.Listener):
         return endpoint
 
     def _check_loop(self, used: str) -> None:
+        if self._acceptor.pid != os.getpid():
+            raise RuntimeError(f"{self!r} belongs to the parent process")
         loop = asyncio.get_running_loop()
         if self._acceptor.loop is not loop:
             raise RuntimeError(

@@ -106,7 +106,10 @@ _LOOK_UP: dict[int, Callable[[str], str]] = {
 
 def resolve_now(host: str, port: int, family: int = 0) -> list[SockAddr]:
     """Return the socket addresses of ``host``; may wait for a name server."""
-    infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    try:
+        infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    except socket.gaierror as exc:
+        raise _with_host(exc, host) from None
     return [_sockaddr(info[4]) for info in infos]
 
 
@@ -125,10 +128,18 @@ async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
         )
     except socket.gaierror:
         loop = asyncio.get_running_loop()
-        infos = await loop.getaddrinfo(
-            host, port, family=family, type=socket.SOCK_STREAM
-        )
+        try:
+            infos = await loop.getaddrinfo(
+                host, port, family=family, type=socket.SOCK_STREAM
+            )
+        except socket.gaierror as exc:
+            raise _with_host(exc, host) from None
     return [_sockaddr(info[4]) for info in infos]
+
+
+def _with_host(exc: socket.gaierror, host: str) -> socket.gaierror:
+    """The same error with the host in its text."""
+    return socket.gaierror(exc.errno, f"host {host!r}: {exc.strerror}")
 
 
 def _sockaddr(address: tuple[object, ...]) -> SockAddr:

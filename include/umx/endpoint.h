@@ -60,7 +60,7 @@ typedef struct umx_connect_params {
  * Start connecting. The end of it is a state change: OPEN, or FAILED with
  * UMX_ERR_NOT_CONNECTED (refused), UMX_ERR_TIMED_OUT (mute),
  * UMX_ERR_UNREACHABLE, UMX_ERR_REJECTED, UMX_ERR_VERSION, UMX_ERR_AUTH,
- * UMX_ERR_CONNECTION_RESET.
+ * UMX_ERR_CONNECTION_RESET. umx_ep_reason() names the address and the cause.
  */
 UMX_API UMX_MUST_CHECK umx_status
 umx_ep_connect(umx_worker *worker, const umx_connect_params *params,

@@ -49,7 +49,7 @@ extern "C" {
     X(UMX_ERR_EXCEEDS_LIMIT, -21, "user-defined limit was reached")          \
     X(UMX_ERR_UNSUPPORTED, -22, "unsupported operation")                     \
     X(UMX_ERR_REJECTED, -23, "operation rejected by remote peer")            \
-    X(UMX_ERR_NOT_CONNECTED, -24, "endpoint is not connected")               \
+    X(UMX_ERR_NOT_CONNECTED, -24, "connection refused, or not connected yet") \
     X(UMX_ERR_CONNECTION_RESET, -25, "connection reset by remote peer")      \
     X(UMX_ERR_ENDPOINT_TIMEOUT, -80, "endpoint timeout")                     \
     X(UMX_ERR_CLOSED, -200, "endpoint closed")                               \

@@ -14,7 +14,7 @@ enum {
     RANKS = 3
 };
 
-/* A running example and its standard output. */
+/* A running example, and what it writes to a descriptor. */
 typedef struct program {
     pid_t pid;
     FILE *out;
@@ -35,7 +35,7 @@ example_path(char *path, size_t size, const char *name)
 }
 
 static program
-start(char *const *argv)
+start_reading(char *const *argv, int fd)
 {
     char    path[PATH_MAX + 32];
     program child;
@@ -47,7 +47,7 @@ start(char *const *argv)
     assert_true(child.pid >= 0);
     if (child.pid == 0) {
         unit_limit_time();
-        dup2(fds[1], STDOUT_FILENO);
+        dup2(fds[1], fd);
         close(fds[0]);
         close(fds[1]);
         execv(path, argv);
@@ -57,6 +57,12 @@ start(char *const *argv)
     child.out = fdopen(fds[0], "r");
     assert_non_null(child.out);
     return child;
+}
+
+static program
+start(char *const *argv)
+{
+    return start_reading(argv, STDOUT_FILENO);
 }
 
 static void
@@ -97,10 +103,14 @@ test_two_processes_talk(void **state)
 static void
 test_nobody_listens(void **state)
 {
+    char    line[128];
     char   *args[] = {"hello", "connect", "127.0.0.1", "1", NULL};
-    program client = start(args);
+    program client = start_reading(args, STDERR_FILENO);
 
     (void)state;
+    read_line(&client, line, sizeof(line));
+    assert_string_equal(
+        line, "hello: connect to 127.0.0.1:1: Connection refused (errno 111)");
     assert_int_equal(finish(&client), 1);
 }
 

@@ -43,16 +43,22 @@ buffer_sizes(int ndim, const Py_ssize_t *sizes)
     return tuple;
 }
 
-int
-buffer_refuse_strides(int ndim, const Py_ssize_t *strides, Py_ssize_t itemsize)
+/* Name what to do about gaps: in device memory they cannot be sent. */
+static int
+refuse_strides(int ndim, const Py_ssize_t *strides, Py_ssize_t itemsize,
+               bool is_on_host)
 {
     PyObject *tuple = buffer_sizes(ndim, strides);
 
     if (tuple != NULL) {
         PyErr_Format(PyExc_ValueError,
                      "expected a contiguous buffer, got strides %R for "
-                     "itemsize %zd",
-                     tuple, itemsize);
+                     "itemsize %zd: %s",
+                     tuple, itemsize,
+                     is_on_host ? "Endpoint.send() and recv() take it with "
+                                  "strided=True, every call a contiguous copy" :
+                                  "in device memory only a contiguous copy "
+                                  "helps");
         Py_DECREF(tuple);
     }
     return -1;
@@ -163,9 +169,9 @@ acquire_ndarray(mod_state *st, PyObject *obj, bool is_writable,
     flags = PyArray_FLAGS(array); /* a subclass may have changed the array */
     if (UNLIKELY(
             !(flags & (NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS)))) {
-        return buffer_refuse_strides(PyArray_NDIM(array),
-                                     (const Py_ssize_t *)PyArray_STRIDES(array),
-                                     (Py_ssize_t)PyArray_ITEMSIZE(array));
+        return refuse_strides(PyArray_NDIM(array),
+                              (const Py_ssize_t *)PyArray_STRIDES(array),
+                              (Py_ssize_t)PyArray_ITEMSIZE(array), true);
     }
     if (UNLIKELY(is_writable && !(flags & NPY_ARRAY_WRITEABLE))) {
         return buffer_refuse_readonly(obj);
@@ -225,7 +231,7 @@ acquire_full(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
     if (view->format != NULL && strchr(view->format, 'O') != NULL) {
         (void)refuse_objects(obj);
     } else if (!PyBuffer_IsContiguous(view, 'A')) {
-        (void)buffer_refuse_strides(view->ndim, view->strides, view->itemsize);
+        (void)refuse_strides(view->ndim, view->strides, view->itemsize, true);
     } else if (is_writable && view->readonly) {
         (void)buffer_refuse_readonly(obj);
     } else {
@@ -300,6 +306,25 @@ buffer_check_order(buffer_layout *layout)
 /* ---- objects that describe their memory ------------------------------------
  */
 
+/* Name what to give instead: people give texts, and numbers of bytes. */
+static int
+refuse_object(PyObject *obj, bool is_writable)
+{
+    const char *advice = "";
+
+    if (is_writable) {
+        advice = ": receive into a writable buffer, such as bytearray(nbytes)";
+    } else if (PyUnicode_Check(obj)) {
+        advice = ": give its bytes, text.encode()";
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "expected an object with the buffer protocol, "
+                 "__array_interface__, __cuda_array_interface__ or "
+                 "__dlpack__, got %.200s%s",
+                 Py_TYPE(obj)->tp_name, advice);
+    return -1;
+}
+
 static NOINLINE int
 acquire_described(mod_state *st, PyObject *obj, bool is_writable,
                   buffer_hold *hold, buffer_layout *layout)
@@ -314,11 +339,7 @@ acquire_described(mod_state *st, PyObject *obj, bool is_writable,
         rc = dlpack_acquire(st, obj, is_writable, hold, layout);
     }
     if (rc == 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "expected an object with the buffer protocol, "
-                     "__array_interface__, __cuda_array_interface__ or "
-                     "__dlpack__, got %.200s",
-                     Py_TYPE(obj)->tp_name);
+        rc = refuse_object(obj, is_writable);
     }
     return (rc > 0) ? 0 : -1;
 }
@@ -327,15 +348,17 @@ static int
 acquire_whole(mod_state *st, PyObject *obj, bool is_writable, buffer_hold *hold)
 {
     buffer_layout layout;
+    bool          is_on_host;
     int           rc = acquire_described(st, obj, is_writable, hold, &layout);
 
     if (rc < 0) {
         return -1;
     }
     if (!layout.is_c_contiguous && !layout.is_f_contiguous) {
+        is_on_host = hold->buf.memtype <= UMX_MEMTYPE_HOST;
         buffer_release(hold);
-        return buffer_refuse_strides(layout.ndim, layout.strides,
-                                     layout.itemsize);
+        return refuse_strides(layout.ndim, layout.strides, layout.itemsize,
+                              is_on_host);
     }
     if (device_settle(obj, layout.stream, hold) < 0) {
         buffer_release(hold);

@@ -54,8 +54,6 @@ int device_parse_stream(mod_state *st, PyObject *obj, uintptr_t *stream_p);
 PyObject *buffer_sizes(int ndim, const Py_ssize_t *sizes);
 
 int buffer_refuse_readonly(PyObject *obj);
-int buffer_refuse_strides(int ndim, const Py_ssize_t *strides,
-                          Py_ssize_t itemsize);
 
 /* `hold` has memory that `base` exports: a Memory, a PoolBuffer, or a
  * memoryview of these? Then it names the registration, too. */

@@ -237,6 +237,11 @@ am_parse_header(PyObject *arg, int max, PyObject **header_p)
     if (arg == NULL) {
         return 0;
     }
+    if (PyUnicode_Check(arg)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a header is bytes, not str: give text.encode()");
+        return -1;
+    }
     *header_p = PyBytes_FromObject(arg);
     if (*header_p == NULL) {
         return -1;

@@ -99,7 +99,9 @@ low_tag_send(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         Py_DECREF(req);
         return NULL;
     }
-    (void)request_post(req);
+    if (request_post(req) == NULL) {
+        return NULL;
+    }
     return callback_attach(req, &values[4], NAME(req->worker->st, tag_send_nb),
                            false);
 }
@@ -168,7 +170,9 @@ low_tag_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
         is_there(worker, &req->match)) {
         Py_CLEAR(req->endpoint);
     }
-    (void)request_post(req);
+    if (request_post(req) == NULL) {
+        return NULL;
+    }
     return callback_attach(req, &values[4], NAME(req->worker->st, tag_recv_nb),
                            true);
 }
@@ -216,7 +220,9 @@ run_transfer(const transfer *what, PyObject *module, PyObject *const *args,
         Py_DECREF(req);
         return NULL;
     }
-    (void)request_post(req);
+    if (request_post(req) == NULL) {
+        return NULL;
+    }
     return callback_attach(req, &values[3],
                            req->worker->st->names[what->name_index],
                            what->is_recv);
@@ -303,7 +309,9 @@ low_am_recv(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
     if (req == NULL) {
         return NULL;
     }
-    (void)request_post(req);
+    if (request_post(req) == NULL) {
+        return NULL;
+    }
     result = callback_attach(req, &values[1], NAME(req->worker->st, am_recv_nb),
                              true);
     if (result == NULL) {

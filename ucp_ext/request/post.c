@@ -2,6 +2,7 @@
 /* post.c: a request on its way to libumx. */
 #include "request/internal.h"
 
+#include "errors.h"
 #include "types/endpoint.h"
 #include "worker/worker.h"
 
@@ -145,14 +146,23 @@ defer(RequestObject *req)
     track_if_due(req);
 }
 
-static NOINLINE void
+/* A call in a forked child is refused at once: its result might never be
+ * awaited. Closing succeeds. */
+static NOINLINE PyObject *
 post_elsewhere(RequestObject *req)
 {
-    if (worker_is_forked(req->worker)) {
-        end_unposted(req, UMX_ERR_FORKED);
-    } else {
+    mod_state  *st   = req->worker->st;
+    const char *name = req->type->name;
+
+    if (!worker_is_forked(req->worker)) {
         defer(req);
+    } else if (request_is_a(req, OP_END)) {
+        end_unposted(req, UMX_OK);
+    } else {
+        Py_DECREF(req);
+        return errors_raise(st, UMX_ERR_FORKED, name, NULL);
     }
+    return (PyObject *)req;
 }
 
 PyObject *
@@ -162,10 +172,9 @@ request_post(RequestObject *req)
         request_post_now(req);
         track_if_due(req);
         request_drain_soon(req);
-    } else {
-        post_elsewhere(req);
+        return (PyObject *)req;
     }
-    return (PyObject *)req;
+    return post_elsewhere(req);
 }
 
 PyObject *

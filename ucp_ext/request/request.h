@@ -229,8 +229,9 @@ void request_hold(RequestObject *req);
 /* Show the request to the collector: it may be part of a cycle. */
 void request_track(RequestObject *req);
 
-/* Hand the operation to libumx, or put it off in a foreign thread. Always
- * succeeds: failures are the request's. Returns `req`. */
+/* Hand the operation to libumx, or put it off in a foreign thread. Returns
+ * `req`, whose failures are the request's. In a forked child an exception: then
+ * `req` is gone. */
 PyObject *request_post(RequestObject *req);
 
 /* Make and post an operation without arguments. NULL with an exception. */

@@ -485,7 +485,10 @@ endpoint_remote(PyObject *op, PyObject *key)
     if (state == UMX_EP_OPEN || state == UMX_EP_CONNECTING) {
         remote = remote_new(self, view.buf, (size_t)view.len);
     } else {
-        errors_raise(self->worker->st, UMX_ERR_CLOSED, "remote", NULL);
+        errors_raise(self->worker->st,
+                     worker_is_forked(self->worker) ? UMX_ERR_FORKED :
+                                                      UMX_ERR_CLOSED,
+                     "remote", NULL);
     }
     PyBuffer_Release(&view);
     return remote;
@@ -506,8 +509,8 @@ endpoint_drain(PyObject *op, PyObject *Py_UNUSED(ignored))
     if (req == NULL) {
         return NULL;
     }
-    if (self->umx != NULL && umx_ep_pending_bytes(self->umx) <= self->high &&
-        umx_ep_get_state(self->umx) == UMX_EP_OPEN) {
+    if (self->umx != NULL && current_state(self) == UMX_EP_OPEN &&
+        umx_ep_pending_bytes(self->umx) <= self->high) {
         request_settle(req, UMX_OK);
         return (PyObject *)req;
     }
