@@ -249,6 +249,58 @@ def test_a_call_from_the_threads_own_callbacks_is_refused(pair):
     assert refused == ["a blocking call in the thread that it would wait for"]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+@pytest.mark.parametrize("bound", [None, "127.0.0.1"])
+def test_connecting_to_a_listener_of_the_same_thread_is_refused(host, bound):
+    async def main():
+        async with ucp.create_listener(host=bound) as listener:
+            if host == "127.0.0.2" and bound is not None:
+                with pytest.raises(ucp.UCXNotConnected):  # it is another address
+                    sync.connect(host, listener.port)
+                return
+            with pytest.raises(
+                RuntimeError,
+                match=r"^<ucp\.Listener on .*> belongs to the event loop of this "
+                r"thread, which this call blocks: use 'await ucp\.connect\(\)', or ",
+            ):
+                sync.connect(host, listener.port)
+            # As the text says:
+            client = await asyncio.to_thread(sync.connect, host, listener.port)
+            server = await listener.accept()
+            await asyncio.to_thread(client.send, b"x")
+            assert await server.recv_obj() == b"x"
+            closing = asyncio.create_task(server.close())
+            await asyncio.to_thread(client.close)
+            await closing
+        with pytest.raises(ucp.UCXNotConnected):  # nobody is there
+            sync.connect(host, listener.port)
+
+    asyncio.run(main())
+
+
+def test_connecting_to_a_listener_of_a_loop_that_rests_is_refused():
+    async def listen():
+        return ucp.create_listener(host="127.0.0.1")
+
+    with asyncio.Runner() as runner:
+        listener = runner.run(listen())
+        with pytest.raises(RuntimeError, match=r" belongs to the event loop of this"):
+            sync.connect("127.0.0.1", listener.port)
+        listener.close()
+
+
+def test_a_listener_whose_worker_has_a_thread_accepts_a_blocking_call():
+    async def main():
+        async with ucp.create_listener(host="127.0.0.1") as listener:
+            with ucp.current_worker().run_in_thread():
+                client = sync.connect("127.0.0.1", listener.port)
+            server = await listener.accept()
+            client.abort()
+            server.abort()
+
+    asyncio.run(main())
+
+
 def test_a_forked_child_has_a_thread_of_its_own():
     run_program(
         """

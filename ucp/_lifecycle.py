@@ -62,6 +62,16 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+def workers_of_thread() -> list[Worker]:
+    """The open workers whose loops run in the calling thread, now or at times."""
+    thread = threading.current_thread()
+    return [
+        worker
+        for worker in list(_workers.values())
+        if worker._thread is thread and not worker.closed()
+    ]
+
+
 def _refuse_trio() -> None:
     """Raise RuntimeError if trio's event loop runs in this thread."""
     trio = sys.modules.get("trio")

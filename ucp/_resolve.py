@@ -9,8 +9,8 @@ import operator
 import os
 import socket
 import struct
-from collections.abc import Callable
-from typing import SupportsIndex
+from collections.abc import Callable, Iterable
+from typing import Any, SupportsIndex
 
 SockAddr = tuple[str, int] | tuple[str, int, int, int]
 
@@ -20,6 +20,8 @@ _IFNAMSIZ = 16
 _IFREQ_ADDR = slice(20, 24)
 
 _LINK_LOCAL_SCOPE = 0x20
+
+_WILDCARDS = ("0.0.0.0", "::")
 
 
 def check_port(port: SupportsIndex) -> int:
@@ -135,6 +137,27 @@ async def resolve(host: str, port: int, family: int = 0) -> list[SockAddr]:
         except socket.gaierror as exc:
             raise _with_host(exc, host) from None
     return [_sockaddr(info[4]) for info in infos]
+
+
+def is_reached(address: SockAddr, bound: Iterable[tuple[Any, ...]]) -> bool:
+    """True if who connects to ``address`` reaches a socket bound to ``bound``."""
+    for host, port, *_ in bound:
+        if port == address[1] and (
+            host == address[0] or (host in _WILDCARDS and _is_local(address))
+        ):
+            return True
+    return False
+
+
+def _is_local(address: SockAddr) -> bool:
+    """True if the host of ``address`` is this one: the system lets it be bound."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((address[0], 0, *address[2:]))
+        except OSError:
+            return False
+    return True
 
 
 def _with_host(exc: socket.gaierror, host: str) -> socket.gaierror:

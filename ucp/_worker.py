@@ -234,6 +234,10 @@ class Worker(_ext.Worker):
         finally:
             self._leave_block()
 
+    def _serves_in_thread(self) -> bool:
+        """True in a block of ``run_in_thread()``."""
+        return self._blocks != 0
+
     def _enter_block(self) -> None:
         self._set_thread(True)
         self._blocks += 1

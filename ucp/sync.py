@@ -42,6 +42,7 @@ from . import (
     _meeting,
     _memory,
     _ranks,
+    _resolve,
     _worker,
 )
 from ._closing import Closing
@@ -528,7 +529,13 @@ class Communicator:
 def connect(
     host: str, port: int, *, timeout: float | None = None, local_host: str | None = None
 ) -> Endpoint:
-    """Connect to a listener; arguments and exceptions as ``ucp.connect()``."""
+    """Connect to a listener; arguments and exceptions as ``ucp.connect()``.
+
+    Raises:
+        RuntimeError: the listener belongs to an event loop of the calling thread.
+            It cannot accept while the thread waits.
+    """
+    _refuse_own_listener(host, port)
     return Endpoint(
         _call(_current_worker(), None, _connect_to, host, port, timeout, local_host)
     )
@@ -555,6 +562,27 @@ def wait_until(
     if memory.test(offset, cmp, value, bits):
         return
     _call(_current_worker(), timeout, memory.wait_until, offset, cmp, value, bits)
+
+
+def _refuse_own_listener(host: str, port: int) -> None:
+    """Raise RuntimeError if a listener of this thread is at the address."""
+    own = [
+        listener
+        for worker in _lifecycle.workers_of_thread()
+        if not worker._serves_in_thread()
+        for listener in worker._listeners
+        if listener.port == port and not listener.closed()
+    ]
+    if not own:
+        return
+    for address in _resolve.resolve_now(host, port):
+        for listener in own:
+            if _resolve.is_reached(address, listener.addresses):
+                raise RuntimeError(
+                    f"{listener!r} belongs to the event loop of this thread, which "
+                    "this call blocks: use 'await ucp.connect()', or call this "
+                    "function in another thread, as by asyncio.to_thread()"
+                )
 
 
 async def _connect_to(

@@ -86,6 +86,28 @@ typedef struct umx_ep_stats {
 
 UMX_API void umx_ep_query(const umx_ep *ep, umx_ep_stats *stats);
 
+/** Which calls receive a message. */
+typedef enum umx_unread_kind {
+    UMX_UNREAD_MESSAGE, /* umx/channel.h */
+    UMX_UNREAD_AM,      /* umx/am.h; the number is the id */
+    UMX_UNREAD_STREAM,  /* umx/stream.h: bytes */
+    UMX_UNREAD_FRAMES   /* umx/frames.h */
+} umx_unread_kind;
+
+typedef struct umx_unread {
+    umx_unread_kind kind;
+    uint16_t        number; /* of the channel */
+    uint64_t        tag;    /* MESSAGE */
+    bool            is_untagged;
+} umx_unread;
+
+/**
+ * Tell of a message that no receive has asked for: a receive of another kind,
+ * channel or tag waits for ever although the peer has sent. False: there is
+ * none.
+ */
+UMX_API bool umx_ep_unread(const umx_ep *ep, umx_unread *unread);
+
 #ifdef __cplusplus
 }
 #endif

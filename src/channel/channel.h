@@ -200,6 +200,7 @@ bool     umi_channels_have_waiting(const umx_ep *ep);
 bool     umi_channels_have_deferred(const umx_ep *ep);
 uint64_t umi_channels_unsent_bytes(const umx_ep *ep);
 void     umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats);
+bool     umi_channels_find_unread(const umx_ep *ep, umx_unread *unread);
 void     umi_channels_fail_recvs(umx_ep *ep, umx_status status);
 void     umi_channels_stop_reading(umx_ep *ep);
 void     umi_channels_fail_sends(umx_ep *ep, umx_status status);

@@ -166,6 +166,50 @@ umi_channels_count_waiting(const umx_ep *ep, umx_ep_stats *stats)
     }
 }
 
+static umx_unread_kind
+unread_kind(uint32_t id)
+{
+    switch (id >> 16) {
+    case UMI_KIND_AM:
+        return UMX_UNREAD_AM;
+    case UMI_KIND_STREAM:
+        return UMX_UNREAD_STREAM;
+    case UMI_KIND_FRAMES:
+        return UMX_UNREAD_FRAMES;
+    default:
+        return UMX_UNREAD_MESSAGE;
+    }
+}
+
+/* True for the active messages of the library itself. */
+static bool
+is_internal(uint32_t id)
+{
+    return id >> 16 == UMI_KIND_AM && (uint16_t)id < UMI_AM_USER &&
+           (uint16_t)id != UMX_AM_ID_PLAIN;
+}
+
+bool
+umi_channels_find_unread(const umx_ep *ep, umx_unread *unread)
+{
+    EACH_CHANNEL(channel, ep)
+    {
+        const umx_recv_info *info;
+
+        if (is_internal(channel->id) ||
+            umi_list_is_empty(&channel->unexpected)) {
+            continue;
+        }
+        info    = &umi_message_at(channel->unexpected.next)->info;
+        *unread = (umx_unread){.kind        = unread_kind(channel->id),
+                               .number      = (uint16_t)channel->id,
+                               .tag         = info->tag,
+                               .is_untagged = info->is_untagged};
+        return true;
+    }
+    return false;
+}
+
 /* ---- closing -------------------------------------------------------------
  */
 

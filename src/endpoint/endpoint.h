@@ -102,6 +102,7 @@ typedef struct umi_endpoint_hooks {
     uint64_t (*unsent_bytes)(const umx_ep *ep);
     /* Add what waits to be read, and to be sent. */
     void (*count_waiting)(const umx_ep *ep, umx_ep_stats *stats);
+    bool (*find_unread)(const umx_ep *ep, umx_unread *unread);
 
     void (*stop_reading)(umx_ep *ep); /* this side closes */
     void (*fail_sends)(umx_ep *ep, umx_status status);

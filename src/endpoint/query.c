@@ -301,3 +301,10 @@ umx_ep_query(const umx_ep *ep, umx_ep_stats *stats)
     *stats = ep->stats;
     ep->hooks->count_waiting(ep, stats);
 }
+
+bool
+umx_ep_unread(const umx_ep *ep, umx_unread *unread)
+{
+    UMI_GUARD_IF_ANY(umi_endpoint_worker(ep));
+    return ep->hooks->find_unread(ep, unread);
+}

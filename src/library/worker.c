@@ -78,6 +78,7 @@ static const umi_endpoint_hooks ep_hooks = {
     .is_busy       = umi_initiator_is_busy,
     .unsent_bytes  = umi_channels_unsent_bytes,
     .count_waiting = umi_channels_count_waiting,
+    .find_unread   = umi_channels_find_unread,
     .stop_reading  = umi_channels_stop_reading,
     .fail_sends    = umi_channels_fail_sends,
     .peer_closed   = peer_closed,

@@ -441,6 +441,57 @@ test_a_peer_that_takes_no_answers_is_dropped(void **state)
                         "questions whose answers are not taken");
 }
 
+/* ---- what is unread ------------------------------------------------------
+ */
+
+static void
+check_unread(pair *p, umx_unread_kind kind, uint16_t number)
+{
+    umx_unread unread;
+
+    PAIR_UNTIL(p, umx_ep_unread(p->server, &unread));
+    assert_int_equal(unread.kind, kind);
+    assert_int_equal(unread.number, number);
+}
+
+static void
+test_a_message_that_no_receive_has_asked_for_is_told(void **state)
+{
+    pair      *p    = *state;
+    char       in[] = "....";
+    umx_unread unread;
+    op         send_op, recv_op;
+
+    pair_open(p);
+    assert_false(umx_ep_unread(p->server, &unread));
+    op_send(&send_op, p->client, 7, pair_tag(3), "text", 4);
+    check_unread(p, UMX_UNREAD_MESSAGE, 7);
+    assert_true(umx_ep_unread(p->server, &unread));
+    assert_int_equal(unread.tag, 3);
+    assert_false(unread.is_untagged);
+    op_recv(&recv_op, p->server, 7, pair_any, in, 4);
+    assert_int_equal(op_wait(p, &recv_op), UMX_OK);
+    assert_false(umx_ep_unread(p->server, &unread));
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+}
+
+static void
+test_frames_that_are_unread_are_told(void **state)
+{
+    pair         *p    = *state;
+    umx_buffer    data = umx_host_buffer("text", 4);
+    op            send_op;
+    umx_op_params params = op_params(&send_op);
+    umx_unread    unread;
+
+    pair_open(p);
+    send_op.status = umx_frames_send(p->client, 2, NULL, 0, &data, 1, &params,
+                                     &send_op.req);
+    check_unread(p, UMX_UNREAD_FRAMES, 2);
+    assert_int_equal(op_wait(p, &send_op), UMX_OK);
+    assert_true(umx_ep_unread(p->server, &unread));
+}
+
 int
 main(void)
 {
@@ -464,6 +515,8 @@ main(void)
         PAIR_TEST_ONCE(test_an_answer_to_what_was_never_asked_is_refused),
         PAIR_TEST_ONCE(test_an_answer_of_another_kind_is_refused),
         PAIR_TEST(test_a_peer_that_takes_no_answers_is_dropped),
+        PAIR_TEST(test_a_message_that_no_receive_has_asked_for_is_told),
+        PAIR_TEST(test_frames_that_are_unread_are_told),
     };
 
     return UNIT_RUN(tests);

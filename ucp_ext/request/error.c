@@ -4,7 +4,7 @@
 
 #include "errors.h"
 #include "request/callback.h"
-#include "types/endpoint.h"
+#include "types/unread.h"
 #include "worker/worker.h"
 
 const char *
@@ -77,6 +77,30 @@ describe_end(const RequestObject *self, umx_status status, char *text,
     }
 }
 
+/* Append what the peer has sent, to the text of a receive that gets nothing
+ * more: it may have been of the wrong kind, channel or tag. True: the text is
+ * the whole one of an endpoint that is closed. */
+static bool
+describe_unread(const RequestObject *self, umx_status status, char *text,
+                size_t size)
+{
+    char unread[UNREAD_TEXT];
+
+    if (!request_is_a(self, OP_RECV) || self->endpoint == NULL ||
+        (status != UMX_ERR_PEER_CLOSED && status != UMX_ERR_CLOSED) ||
+        !endpoint_describe_unread(self->endpoint, unread, sizeof(unread))) {
+        return false;
+    }
+    if (status == UMX_ERR_CLOSED) {
+        snprintf(text, size, "Endpoint closed: %s", unread);
+    } else {
+        size_t len = strlen(text);
+
+        snprintf(text + len, size - len, "%s%s", len != 0 ? "; " : "", unread);
+    }
+    return status == UMX_ERR_CLOSED;
+}
+
 /* `text` may be empty. */
 static PyObject *
 make_timeout(RequestObject *self, const char *op, PyObject *peer,
@@ -88,40 +112,49 @@ make_timeout(RequestObject *self, const char *op, PyObject *peer,
                          text[0] != '\0' ? text : NULL);
 }
 
+/* The error of anything but a length. */
+static PyObject *
+make_error(RequestObject *self, umx_status status, char *text, size_t size)
+{
+    mod_state  *st   = self->worker->st;
+    const char *op   = request_op_name(self);
+    PyObject   *peer = (self->endpoint != NULL) ? self->endpoint->peer : NULL;
+    PyObject   *exc;
+
+    if (status == UMX_ERR_CHANNEL_LIMIT) {
+        describe_channel(self, text, size);
+    }
+    if (text[0] == '\0') {
+        describe_end(self, status, text, size);
+    }
+    if (describe_unread(self, status, text, size)) {
+        exc = errors_new_text(st, status, op, text);
+    } else if (status == UMX_ERR_TIMED_OUT && peer != NULL) {
+        exc = make_timeout(self, op, peer, text);
+    } else {
+        exc = errors_new(st, status, op, text[0] != '\0' ? text : NULL);
+    }
+    if (exc != NULL && peer != NULL &&
+        PyObject_SetAttr(exc, NAME(st, peer), peer) < 0) {
+        Py_CLEAR(exc);
+    }
+    return exc;
+}
+
 PyObject *
 request_status_error(RequestObject *self, umx_status status,
                      const umx_recv_info *info, size_t capacity)
 {
-    const char *op = request_op_name(self);
-    PyObject   *exc, *peer = NULL;
-    char        text[128];
+    char text[128 + UNREAD_TEXT];
 
     text[0] = '\0';
     if (self->type->describe != NULL) {
         self->type->describe(self, status, capacity, text, sizeof(text));
     }
-    if (request_is_length_error(status)) {
-        return make_length_error(self, status, info, capacity, text,
-                                 sizeof(text));
-    }
-    if (status == UMX_ERR_CHANNEL_LIMIT) {
-        describe_channel(self, text, sizeof(text));
-    }
-    if (text[0] == '\0') {
-        describe_end(self, status, text, sizeof(text));
-    }
-    if (self->endpoint != NULL) {
-        peer = self->endpoint->peer;
-    }
-    exc = (status == UMX_ERR_TIMED_OUT && peer != NULL) ?
-              make_timeout(self, op, peer, text) :
-              errors_new(self->worker->st, status, op,
-                         text[0] != '\0' ? text : NULL);
-    if (exc != NULL && peer != NULL &&
-        PyObject_SetAttr(exc, NAME(self->worker->st, peer), peer) < 0) {
-        Py_CLEAR(exc);
-    }
-    return exc;
+    return request_is_length_error(status) ?
+               make_length_error(self, status, info, capacity, text,
+                                 sizeof(text)) :
+               make_error(self, status, text, sizeof(text));
 }
 
 PyObject *

@@ -3,6 +3,7 @@
 #include "request/internal.h"
 
 #include "args.h"
+#include "types/unread.h"
 #include "worker/worker.h"
 
 /* ---- the future protocol -------------------------------------------------
@@ -463,7 +464,8 @@ request_repr(PyObject *op)
 {
     RequestObject *self = (RequestObject *)op;
     const char    *state;
-    char           bytes[32] = "";
+    char           bytes[32] = "", unread[UNREAD_TEXT] = "";
+    bool           has_unread = false;
 
     if (self->hold.owner != NULL) {
         snprintf(bytes, sizeof(bytes), " of %zu bytes", self->hold.buf.len);
@@ -471,7 +473,10 @@ request_repr(PyObject *op)
     if (self->state == REQUEST_CANCELLED) {
         state = "cancelled";
     } else if (!self->is_settled) {
-        state = "pending";
+        state      = "pending";
+        has_unread = request_is_a(self, OP_RECV) && self->endpoint != NULL &&
+                     endpoint_describe_unread(self->endpoint, unread,
+                                              sizeof(unread));
     } else {
         state = (self->status == UMX_OK) ? "done" :
                                            umx_status_string(self->status);
@@ -480,9 +485,9 @@ request_repr(PyObject *op)
         return PyUnicode_FromFormat("<ucp.Request %s%s, %s>", self->type->name,
                                     bytes, state);
     }
-    return PyUnicode_FromFormat("<ucp.Request %s%s on %R, %s>",
-                                self->type->name, bytes,
-                                (PyObject *)self->endpoint, state);
+    return PyUnicode_FromFormat(
+        "<ucp.Request %s%s on %R, %s%s%s>", self->type->name, bytes,
+        (PyObject *)self->endpoint, state, has_unread ? "; " : "", unread);
 }
 
 /* ---- for ucp._libs -------------------------------------------------------
