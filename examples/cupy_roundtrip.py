@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python cupy_roundtrip.py
+# python examples/cupy_roundtrip.py
 """Send a CuPy array and receive one, from device memory into device memory.
 
 The program need not synchronise: a send waits for the stream that an array names.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python dask_cluster.py [PROTOCOL]
+# python examples/dask_cluster.py [PROTOCOL]
 """A Dask cluster whose messages go over UCX; PROTOCOL tcp uses Dask's own."""
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python echo_client.py HOST PORT
+# python examples/echo_client.py HOST PORT
 """Send messages of different lengths to echo_server.py and compare the echo."""
 
 import asyncio

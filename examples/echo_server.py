@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python echo_server.py [PORT]
+# python examples/echo_server.py [PORT]
 """Send every message back, to any number of clients, until interrupted."""
 
 import asyncio

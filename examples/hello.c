@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hello listen PORT          print the port, echo messages until the peer
- * closes hello connect HOST PORT    send a line, print what comes back, close
+/* ./hello listen PORT: print the port, echo messages until the peer closes
+ *
+ * ./hello connect HOST PORT: send a line, print what comes back, close
  *
  * HOST is numeric, PORT 0 is the system's choice. Both sides may also be a
  * Python program: messages are those of `ep.send()` and `ep.recv()`. */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python hello_address.py            one side: prints its port
-# python hello_address.py HOST PORT  the other side
+# python examples/hello_address.py            one side: prints where it listens
+# python examples/hello_address.py HOST PORT  the other side
 """Hello world without a listener: the sides exchange worker addresses over a socket.
 
 A program may exchange worker addresses by any means. This one uses a TCP

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python low_level_tags.py            serve one client: prints its port
-# python low_level_tags.py HOST PORT  the client
+# python examples/low_level_tags.py            serve one client: prints where it listens
+# python examples/low_level_tags.py HOST PORT  the client
 """The low-level API: callbacks instead of awaitables, without an event loop.
 
 Messages move in ``progress()`` only, which also calls the callbacks.

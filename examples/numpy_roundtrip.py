@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python numpy_roundtrip.py
+# python examples/numpy_roundtrip.py
 """Send a NumPy array, and receive into one without a copy."""
 
 import asyncio

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python probe.py            receive: prints its port
-# python probe.py HOST PORT  send
+# python examples/probe.py            receive: prints where it listens
+# python examples/probe.py HOST PORT  send
 """Messages of unknown length: look at the tag, take the message, receive its bytes.
 
 The upper half of a tag is the kind of the message, the lower half its sender.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# python put_get.py            the owner of the memory: prints its port
-# python put_get.py HOST PORT  reads and writes it
+# python examples/put_get.py            the owner of the memory: prints where it listens
+# python examples/put_get.py HOST PORT  reads and writes it
 """One-sided transfers: a peer reads and writes memory of this process by a key.
 
 The owner of the memory sends the key and waits. It takes no part in the operations

@@ -2,9 +2,12 @@
 """The programs in README.md and docs/ run and print what they say."""
 
 import inspect
+import os
 import re
+import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 import ucp
 import ucp.message
+import ucp.sync
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,10 +66,108 @@ def test_server_and_client_of_the_quickstart_talk():
     ) as server:
         try:
             assert server.stdout is not None
-            port = server.stdout.readline().strip()
+            port = server.stdout.readline().removeprefix("listening on port ").strip()
             assert run(named("client.py"), port) == ["bytearray(b'hello')"]
         finally:
             server.kill()
+
+
+# ---- commands, as somebody types them in the checkout --------------------------
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+COMMAND = re.compile(r"^(?:# |    )?(python .*examples/\w+\.py.*)$", re.MULTILINE)
+
+
+def commands(example: Path) -> list[str]:
+    """The command lines in the first comment of an example."""
+    return COMMAND.findall(example.read_text().partition("\nimport ")[0])
+
+
+def typed(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the checkout, without what is optional in it."""
+    line = re.sub(r"\[\w+\]", "", command).replace("python", sys.executable, 1)
+    return subprocess.run(
+        shlex.split(line), cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_says_how_it_is_started_in_the_checkout(example):
+    assert all(f"examples/{example.name}" in line for line in commands(example))
+    assert commands(example) != []
+    for line in commands(example):
+        assert (" -m " in line) == line.startswith("python -P -m ucp run -n ")
+
+
+RANKS = [example for example in EXAMPLES if " -m ucp run " in commands(example)[0]]
+
+
+@pytest.mark.parametrize("example", RANKS, ids=lambda example: example.name)
+def test_ranks_of_an_example_start_in_the_checkout(example):
+    done = typed(commands(example)[0])
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_of_the_readme_find_the_installed_package():
+    _, _, table = (ROOT / "README.md").read_text().partition("\n## Commands\n")
+    lines = re.findall(r"`(python .*?)`", table.partition("\n## ")[0])
+    assert len(lines) == 5
+    assert all(line.startswith("python -P -m ucp") for line in lines)
+    for line in ("python -P -m ucp info", "python -P -m ucp demo --help"):
+        done = typed(line)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_extras_are_installed_from_the_checkout(page):
+    """No package index has the distribution."""
+    installs = re.findall(r"pip install '([^']*)'", page.read_text())
+    assert all(re.fullmatch(r"\.\[\w+\]", what) for what in installs)
+
+
+@pytest.mark.skipif(
+    not (ROOT / "src/build/release/libumx.so.0").exists(),
+    reason="make -C src has not been run",
+)
+def test_a_program_in_c_is_built_and_started_as_the_page_says(tmp_path):
+    page = (ROOT / "docs/c-api.md").read_text()
+    block = next(
+        block
+        for block in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)
+        if "examples/hello.c" in block
+    )
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    with subprocess.Popen(
+        ["bash", "-ec", textwrap.dedent(block)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            port = next(line for line in server.stdout if line.strip().isdigit())
+            with ucp.sync.connect("127.0.0.1", int(port)) as client:
+                client.send(b"from Python")
+                assert client.recv_obj() == b"from Python"
+            assert server.wait(10) == 0
+        finally:
+            server.kill()
+    ucp.reset()
+
+
+def test_names_of_older_ucxpy_that_are_missing_are_told():
+    _, _, text = (ROOT / "docs/py-api.md").read_text().partition("## Names of ucx-py")
+    rows = re.findall(
+        r"^\| (.*) \| no, because ", text.partition("\n## ")[0], re.MULTILINE
+    )
+    names = re.findall(r"\w+", " ".join(rows))
+    assert {"fin", "endpoint_reuse", "EndpointReuse", "ListenerHandler"} <= {*names}
+    assert [name for name in names if name != "ucp" and hasattr(ucp, name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
