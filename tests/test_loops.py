@@ -3,7 +3,9 @@
 
 import asyncio
 import gc
+import sys
 import threading
+import types
 
 import pytest
 from script import run_script
@@ -225,6 +227,28 @@ async def test_awaiting_in_another_loop_is_refused():
 
         with pytest.raises(RuntimeError):
             await asyncio.to_thread(asyncio.run, wait())
+
+
+def no_trio_runs():
+    raise RuntimeError("must be called from async context")
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_loop_of_trio_is_looked_for_if_trio_is_imported(monkeypatch, runs):
+    """Of trio, ucp calls this one function: it raises outside of ``trio.run()``."""
+    look = object if runs else no_trio_runs
+    trio = types.SimpleNamespace(
+        lowlevel=types.SimpleNamespace(current_trio_token=look)
+    )
+    monkeypatch.setitem(sys.modules, "trio", trio)
+    if runs:
+        with pytest.raises(
+            RuntimeError, match=r"^ucp needs asyncio's event loop, and "
+        ):
+            ucp.current_worker()
+    else:
+        assert ucp.current_worker() is not None
+    asyncio.run(ping_pong())  # a loop of asyncio runs: whatever trio does
 
 
 def test_trio_is_told_that_asyncio_is_needed():
