@@ -25,6 +25,7 @@ class Receive(NamedTuple):
     tag: int | str | None
     mask: int
     capacity: int | None  # None: whatever comes
+    is_exact: bool = False  # a message that is shorter does not fit, either
 
     def matches(self, message):
         if self.tag == ANY:
@@ -32,6 +33,13 @@ class Receive(NamedTuple):
         if self.tag is None or message.tag is None:
             return self.tag is message.tag
         return (self.tag ^ message.tag) & self.mask == 0
+
+    def fits(self, message):
+        """Else the receive fails, and the message is for the next one."""
+        length = len(message.data)
+        if self.capacity is None or length == self.capacity:
+            return True
+        return length < self.capacity and not self.is_exact
 
 
 class State(NamedTuple):
@@ -42,6 +50,7 @@ class State(NamedTuple):
     posted: tuple[int, ...]  # receives not matched, in order
     matched: frozenset[tuple[int, int]]  # (receive, message)
     ending: frozenset[int]  # receives asked to cancel
+    failed: frozenset[tuple[int, int]]  # (receive, message that does not fit)
 
 
 class Direction:
@@ -54,7 +63,7 @@ class Direction:
         self.holders = set()  # receives that are Message objects
         self.is_lossy = False  # none need arrive: only what does is checked
         self.num_taken = 0  # messages that receives have finished with
-        self._states = {State(0, (), (), frozenset(), frozenset())}
+        self._states = {State(0, (), (), frozenset(), frozenset(), frozenset())}
 
     # ---- what the test does ----
 
@@ -121,6 +130,18 @@ class Direction:
         )
         self.withdraw(number)
 
+    def refused(self, number, length):
+        """The receive failed: a message of that length does not fit."""
+        if self.is_lossy:
+            return
+
+        def is_possible(state):
+            met = dict(state.failed).get(number)
+            return met is not None and len(self.messages[met].data) == length
+
+        self._observe(f"receive {number} does not fit {length} bytes", is_possible)
+        self.withdraw(number)
+
     def take(self, number):
         """After ``received``: the message is used up."""
 
@@ -149,6 +170,7 @@ class Direction:
             return state._replace(
                 posted=tuple(r for r in state.posted if r != number),
                 matched=frozenset(pair for pair in state.matched if pair[0] != number),
+                failed=frozenset(pair for pair in state.failed if pair[0] != number),
                 ending=state.ending - {number},
             )
 
@@ -229,39 +251,31 @@ class Direction:
                 yield self._lose(state, *pair)
         for number in state.ending:
             yield self._release(state, number)
-            if self._is_truncated(state, number):
-                # UCXMsgTruncated: it was consumed before the cancelling.
-                yield state._replace(
-                    matched=frozenset(p for p in state.matched if p[0] != number),
-                    ending=state.ending - {number},
-                )
-
-    def _is_truncated(self, state, number):
-        got = dict(state.matched).get(number)
-        capacity = self.receives[number].capacity
-        return (
-            got is not None
-            and capacity is not None
-            and len(self.messages[got].data) > capacity
-        )
 
     def _offer(self, state, message):
         """A message to the first receive that takes it, or to the queue."""
+        sent = self.messages[message]
         for number in state.posted:
-            if self.receives[number].matches(self.messages[message]):
-                return state._replace(
-                    posted=tuple(r for r in state.posted if r != number),
-                    matched=state.matched | {(number, message)},
-                )
+            receive = self.receives[number]
+            if not receive.matches(sent):
+                continue
+            state = state._replace(posted=_without(state.posted, number))
+            if receive.fits(sent):
+                return state._replace(matched=state.matched | {(number, message)})
+            state = state._replace(failed=state.failed | {(number, message)})
         return state._replace(queue=tuple(sorted((*state.queue, message))))
 
     def _post(self, state, number):
+        receive = self.receives[number]
         for message in state.queue:
-            if self.receives[number].matches(self.messages[message]):
-                return state._replace(
-                    queue=tuple(m for m in state.queue if m != message),
-                    matched=state.matched | {(number, message)},
-                )
+            if not receive.matches(self.messages[message]):
+                continue
+            if not receive.fits(self.messages[message]):
+                return state._replace(failed=state.failed | {(number, message)})
+            return state._replace(
+                queue=_without(state.queue, message),
+                matched=state.matched | {(number, message)},
+            )
         return state._replace(posted=(*state.posted, number))
 
     def _lose(self, state, number, message):
@@ -278,6 +292,7 @@ class Direction:
         state = state._replace(
             posted=tuple(r for r in state.posted if r != number),
             matched=state.matched - {(number, got)},
+            failed=frozenset(pair for pair in state.failed if pair[0] != number),
             ending=state.ending - {number},
         )
         return state if got is None else self._offer(state, got)

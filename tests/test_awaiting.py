@@ -343,19 +343,31 @@ async def test_cancel_of_a_complete_send_is_refused():
         await sending
 
 
-async def test_cancel_gives_a_shorter_message_back_and_no_truncated_one():
+async def test_cancel_of_a_receive_whose_length_differs_is_refused():
     async with connected_pair() as (client, server):
-        shorter, truncated = server.recv(bytearray(9)), server.recv(bytearray(7))
-        sending = client.send_many([b"12345678", b"87654321"])
-        _complete(truncated, server)
-        assert not truncated.cancel()
-        with pytest.raises(UCXMsgTruncated):
-            await truncated
-        assert shorter.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await shorter
+        longer, shorter = server.recv(bytearray(9)), server.recv(bytearray(7))
+        sending = client.send(b"12345678")
+        _complete(shorter, server)
+        for request in (longer, shorter):
+            assert not request.cancel()
+            with pytest.raises(UCXMsgTruncated):
+                await request
         buffer = bytearray(8)
         await server.recv(buffer)
+        assert buffer == b"12345678"
+        await sending
+
+
+async def test_cancel_gives_a_shorter_message_of_ucxs_own_tags_back():
+    async with connected_pair() as (client, server):
+        request = server.recv(bytearray(9), 1, True)
+        sending = client.send(b"12345678", 1, True)
+        _complete(request, server)
+        assert request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        buffer = bytearray(8)
+        await server.recv(buffer, 1, True)
         assert buffer == b"12345678"
         await sending
 
@@ -678,10 +690,11 @@ async def test_many_failures_are_listed():
         await client.send_many([b"1", b"22", b"333"])
         await _until_unread(server)
         with pytest.raises(UCXError) as caught:
-            await server.recv_many([bytearray(1), bytearray(1), bytearray(3)])
+            await server.recv_many([bytearray(1), bytearray(1), bytearray(2)])
         first, second, third = caught.value.results
         assert first is None and third is None
         assert isinstance(second, UCXMsgTruncated)
+        assert await server.recv_obj() == b"333"
 
 
 def test_run_until_complete_takes_a_request(loop_factory):

@@ -166,14 +166,18 @@ async def test_buffers_that_do_not_suffice(lengths):
     async with connected_pair() as (left, right):
         sends = [left.send_frames(frames_of(LONG, seed)) for seed in range(2)]
         into = [bytearray(length) for length in lengths]
-        with pytest.raises(
-            ucp.exceptions.UCXMsgTruncated, match="too few or too short"
-        ) as excinfo:
-            await right.recv_frames(into=into)
-        assert excinfo.value.length == sum(LONG)
-        assert not any(map(any, into))
-        _, frames = await right.recv_frames()
-        assert same(frames, frames_of(LONG, 1))
+        text = (
+            r"^the buffers are too few or too short for the frames, which have "
+            r"\d+ bytes: recv_frames\(\) without 'into' gets the message, which is not "
+        )
+        for _ in range(2):
+            with pytest.raises(ucp.UCXMsgTruncated, match=text) as excinfo:
+                await right.recv_frames(into=into)
+            assert excinfo.value.length == sum(LONG)
+            assert not any(map(any, into))
+        for seed in range(2):
+            _, frames = await right.recv_frames()
+            assert same(frames, frames_of(LONG, seed))
         for sending in sends:
             await sending
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ucp
-from ucp.testing import connected_pair
+from ucp.testing import connected_pair, until
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -153,29 +153,80 @@ async def test_a_failing_allocator_leaves_the_message(size):
         await send
 
 
-async def test_a_longer_message_is_consumed_and_truncation_reported():
+def mismatch(got, expected):
+    """The text of an exception about lengths, which names the next step."""
+    return (
+        rf"^length mismatch: {got} \(got\) != {expected} \(expected\): "
+        r"recv_obj\(\), or recv_into\(\) with room for it, gets the message, "
+        r"which is not lost$"
+    )
+
+
+@pytest.mark.parametrize("is_there_first", [False, True])
+@pytest.mark.parametrize("size", [9, 2 * _MIB])
+@pytest.mark.parametrize("room", [4, 3 * _MIB])
+async def test_a_message_that_does_not_fit_is_for_the_next_receive(
+    transport, size, room, is_there_first
+):
+    data = bytes(range(1, 10)) if size == 9 else bytes([7]) * size
     async with connected_pair() as (client, server):
-        await client.send(b"123456789")
-        await client.send(b"next")
-        buffer = bytearray(b"....")
-        with pytest.raises(
-            ucp.UCXMsgTruncated,
-            match=r"^length mismatch: 9 \(got\) != 4 \(expected\)$",
-        ):
-            await server.recv(buffer)
-        assert buffer == b"...."
-        await server.recv(buffer)
-        assert buffer == b"next"
+        buffer = bytearray(room)
+        if not is_there_first:
+            receiving = asyncio.ensure_future(asyncio.wait_for(server.recv(buffer), 9))
+            await asyncio.sleep(0)
+        sends = [client.send(data), client.send(b"next")]
+        await until(lambda: server.stats()["received_messages"] == 2)
+        if is_there_first:
+            receiving = server.recv(buffer)
+        for _ in range(3):
+            with pytest.raises(
+                ucp.UCXMsgTruncated, match=mismatch(size, room)
+            ) as caught:
+                await receiving
+            assert caught.value.length == size
+            receiving = server.recv(buffer)
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await receiving
+        assert not any(buffer)
+        assert server.probe() == (size, None)
+        into = bytearray(size)
+        assert await server.recv_into(into) == size
+        assert into == data
+        assert await server.recv_obj() == b"next"
+        await asyncio.gather(*sends)
 
 
-async def test_a_shorter_message_is_a_length_mismatch():
+async def test_receives_that_a_message_does_not_fit_leave_it_to_the_next_one():
+    """Whether it comes before or after they were posted."""
+    async with connected_pair() as (client, server):
+        for is_there_first in (False, True):
+            short, long, exact = bytearray(4), bytearray(12), bytearray(9)
+            if is_there_first:
+                await client.send(b"123456789")
+                await until(lambda: server.probe() is not None)
+            receives = [server.recv(buffer) for buffer in (short, long, exact)]
+            if not is_there_first:
+                await client.send(b"123456789")
+            results = await asyncio.gather(*receives, return_exceptions=True)
+            assert [type(result) for result in results] == [
+                ucp.UCXMsgTruncated,
+                ucp.UCXMsgTruncated,
+                type(None),
+            ]
+            assert exact == b"123456789" and not any(short) and not any(long)
+            assert server.probe() is None
+
+
+async def test_a_failed_receive_that_is_cancelled_gives_nothing_back():
+    """Nobody has asked for its result: it had no message."""
     async with connected_pair() as (client, server):
         await client.send(b"123")
-        with pytest.raises(
-            ucp.UCXMsgTruncated,
-            match=r"^length mismatch: 3 \(got\) != 100 \(expected\)$",
-        ):
-            await server.recv(bytearray(100))
+        await until(lambda: server.probe() is not None)
+        request = server.recv(bytearray(8))
+        assert request.done()
+        request.cancel()
+        assert await server.recv_obj() == b"123"
+        assert server.probe() is None
 
 
 async def test_recv_into_takes_shorter_messages_and_any_tag():
@@ -218,16 +269,17 @@ async def test_recv_many_reports_each_failure():
         await client.send_many([b"12345678", b"short", b"87654321"])
         with pytest.raises(ucp.UCXError) as caught:
             await server.recv_many([bytearray(8) for _ in range(3)])
-    results = caught.value.results
-    assert [type(result) for result in results] == [
-        type(None),
-        ucp.UCXMsgTruncated,
-        type(None),
-    ]
+        results = caught.value.results
+        assert [type(result) for result in results] == [
+            type(None),
+            ucp.UCXMsgTruncated,
+            ucp.UCXMsgTruncated,
+        ]
+        assert [await server.recv_obj() for _ in range(2)] == [b"short", b"87654321"]
 
 
 @pytest.mark.parametrize("method", ["recv", "recv_into", "recv_many"])
-async def test_a_failure_that_was_waited_for_consumes_its_messages(method):
+async def test_a_failure_that_was_waited_for_loses_no_message(method):
     async with connected_pair() as (client, server):
         buffers = [bytearray(1 if method == "recv_into" else 100), bytearray(8)]
         receives = {
@@ -243,6 +295,7 @@ async def test_a_failure_that_was_waited_for_consumes_its_messages(method):
         with pytest.raises(ucp.UCXError if method == "recv_many" else ValueError):
             await task
         await client.send(b"next")
+        assert await server.recv_obj() == b"12345678"
         assert await server.recv_obj() == b"next"
 
 

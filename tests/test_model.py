@@ -174,7 +174,7 @@ class Way:
 
     def recv(self, tag, size):
         buffer = bytearray([_FILL]) * size
-        receive = Receive(tag, ALL_BITS, size)
+        receive = Receive(tag, ALL_BITS, size, True)
         self.post("exact", receive, self.target.recv(buffer, tag), buffer)
 
     def recv_into(self, tag, mask, size):
@@ -254,8 +254,7 @@ class Way:
         if isinstance(error, ucp.UCXMsgTruncated):
             size = error.length
             assert size > len(buffer) or (kind == "exact" and size < len(buffer))
-            self.model.received(number, lambda message: len(message.data) == size)
-            self.model.take(number)
+            self.model.refused(number, size)
             return
         assert isinstance(error, ucp.UCXBaseException), error
         if isinstance(error, ucp.UCXCanceled) and number in self.model.holders:

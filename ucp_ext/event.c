@@ -44,7 +44,7 @@ event_mark_done(RequestObject *req, umx_status status)
         req->is_settled = true;
     }
     if (UNLIKELY(req->state != REQUEST_PENDING)) { /* cancelled, or lost */
-        req->is_landed = request_has_bytes(status);
+        req->is_landed = request_has_bytes(req, status);
         return;
     }
     if (UNLIKELY(flags & OP_EXACT) && status == UMX_OK &&
@@ -54,7 +54,8 @@ event_mark_done(RequestObject *req, umx_status status)
     req->status     = status;
     req->state      = REQUEST_DONE;
     req->is_settled = true;
-    req->can_unrecv = (flags & OP_UNRECV) != 0 && request_has_bytes(status) &&
+    req->can_unrecv = (flags & OP_UNRECV) != 0 &&
+                      request_has_bytes(req, status) &&
                       request_holds_bytes(req);
 }
 

@@ -18,8 +18,8 @@ extern "C" {
 enum umx_match_flags {
     UMX_MATCH_UNTAGGED = 1u << 0, /* send: no tag. recv: untagged only */
     UMX_MATCH_ANY      = 1u << 1, /* recv: the next message whatever its tag */
-    UMX_MATCH_EXACT    = 1u << 2  /* recv: a shorter message is written but
-                                     completes with UMX_ERR_LENGTH_MISMATCH */
+    UMX_MATCH_EXACT    = 1u << 2  /* recv: a shorter message does not fit
+                                     either: UMX_ERR_LENGTH_MISMATCH */
 };
 
 typedef struct umx_match {
@@ -44,9 +44,10 @@ umx_channel_send(umx_ep *ep, uint16_t channel, const umx_match *match,
                  umx_request **req_p);
 
 /**
- * Receive the next matching message of at most `buf->len` bytes. A longer one
- * is consumed, nothing is written, UMX_ERR_MESSAGE_TRUNCATED and the length in
- * `info` say so.
+ * Receive the next matching message of at most `buf->len` bytes. If it is
+ * longer, the receive ends: nothing is written, UMX_ERR_MESSAGE_TRUNCATED and
+ * the length in `info` say so. The message is not lost: the next receive that
+ * matches gets it, whether it is posted already or later.
  *
  * @param[out] info  written on UMX_OK and on UMX_ERR_MESSAGE_TRUNCATED /
  *                   UMX_ERR_LENGTH_MISMATCH; else umx_request_info()

@@ -74,9 +74,9 @@ typedef struct umx_frames_target {
  * with umx_message_frames(), and the caller's: umx_message_drop() it, or
  * umx_message_unrecv_frames().
  *
- * More frames than buffers, or a longer one: the message is consumed, nothing is
- * written, UMX_ERR_MESSAGE_TRUNCATED. When cancelled nothing is lost: the
- * message is received by the next receive, whatever has been written.
+ * More frames than buffers, or a longer one: nothing is written,
+ * UMX_ERR_MESSAGE_TRUNCATED, and the next receive gets the message, as it does
+ * when the receive is cancelled, whatever has been written.
  * @return UMX_INPROGRESS, or a failure as umx_channel_recv()
  */
 UMX_API UMX_MUST_CHECK umx_status

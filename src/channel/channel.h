@@ -382,7 +382,7 @@ umx_status umi_channel_end_recv(umx_request *req, umx_status status);
 /* The bytes of `message`, which is off its queue, into `buf`, or of an
  * announced one into `req`; the message is gone after it. */
 umx_status umi_channel_copy_out(umi_channel *channel, umx_message *message,
-                                const umx_buffer *buf, uint32_t flags);
+                                const umx_buffer *buf);
 umx_status umi_channel_deliver_announced(umi_channel *channel,
                                          umx_message *message,
                                          umx_request *req);

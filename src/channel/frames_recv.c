@@ -65,15 +65,18 @@ start(umx_request *req)
                                           umi_frames_op_of(req)->buffers,
                                           umi_frames_op_of(req)->count);
     }
+    if (status == UMX_ERR_BUFFER_TOO_SMALL) {
+        umi_frames_op_of(req)->message = NULL;
+        umi_frames_put_back(message, NULL);
+        return UMX_ERR_MESSAGE_TRUNCATED;
+    }
     if (status == UMX_OK && message->frames->is_cut) {
         status = umi_endpoint_end_status(message->ep, UMX_ERR_CLOSED);
     }
     if (status != UMX_OK) {
         umi_frames_op_of(req)->message = NULL;
         umi_frames_drop(message);
-        return (status == UMX_ERR_BUFFER_TOO_SMALL) ?
-                   UMX_ERR_MESSAGE_TRUNCATED :
-                   status;
+        return status;
     }
     if (!umi_frames_make_landers(req, &landers)) {
         umi_frames_op_of(req)->message = NULL;

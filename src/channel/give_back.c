@@ -63,8 +63,7 @@ umi_tagged_return_received(umx_request *req)
     if (umi_recv_of(req)->message != NULL) {
         umx_message_return(umi_recv_of(req)->message);
         umi_recv_of(req)->message = NULL;
-    } else if (req->status == UMX_OK ||
-               req->status == UMX_ERR_LENGTH_MISMATCH) {
+    } else if (req->status == UMX_OK) {
         status = umi_channel_unrecv(umi_recv_of(req)->landing.channel,
                                     &req->info, NULL, 0, &req->buf);
     }

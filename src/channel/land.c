@@ -40,7 +40,7 @@ umi_land_unstage(umx_request *req, umx_status status, size_t len)
     landing->staged  = NULL;
     req->buf.data    = landing->device;
     req->buf.memtype = UMX_MEMTYPE_CUDA;
-    if (status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH) {
+    if (status == UMX_OK) {
         copied = umi_copy_in(&req->buf, staged->data, len);
     }
     umi_message_free(staged);

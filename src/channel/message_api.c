@@ -113,7 +113,7 @@ recv_at_hand(umi_channel *channel, umx_message *message, const umx_buffer *buf)
 {
     umx_worker *worker = message->worker;
     umx_ep     *ep     = message->ep;
-    umx_status  status = umi_channel_copy_out(channel, message, buf, 0);
+    umx_status  status = umi_channel_copy_out(channel, message, buf);
 
     let_go(worker, ep);
     return status;

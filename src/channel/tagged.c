@@ -3,7 +3,6 @@
  * meets a receive, and the receive ends. tagged_recv.c posts receives,
  * give_back.c gives the message of a cancelled one back. */
 
-#include "channel/match.h"
 #include "channel/tagged.h"
 #include "mem/memtype.h"
 
@@ -17,8 +16,25 @@ request_matches(const umx_request *req, const umx_recv_info *info)
                      umi_recv_of(req)->flags, info);
 }
 
+static void
+complete_recv(umx_request *req, umx_status status)
+{
+    umi_recv_of(req)->phase = UMI_RECV_COMPLETE;
+    umi_request_complete(req, status);
+}
+
+/* End `req`, which meets a message that does not fit. The message is for the
+ * next receive. */
+static void
+refuse_length(umx_request *req, const umx_recv_info *info, umx_status status)
+{
+    umi_node_remove(&req->node);
+    req->info = *info;
+    complete_recv(req, status);
+}
+
 static umx_request *
-find_posted(const umi_channel *channel, const umx_recv_info *info)
+first_posted(const umi_channel *channel, const umx_recv_info *info)
 {
     UMI_LIST_FOREACH(node, &channel->posted) {
         umx_request *req = umi_request_at(node);
@@ -30,12 +46,23 @@ find_posted(const umi_channel *channel, const umx_recv_info *info)
     return NULL;
 }
 
-static umx_status
-length_status(const umx_recv_info *info, size_t capacity, uint32_t flags)
+/* Find the receive that gets a message; those in front of it that the message
+ * does not fit end. */
+static umx_request *
+find_posted(const umi_channel *channel, const umx_recv_info *info)
 {
-    return (info->length < capacity && (flags & UMX_MATCH_EXACT)) ?
-               UMX_ERR_LENGTH_MISMATCH :
-               UMX_OK;
+    umx_request *req;
+
+    while ((req = first_posted(channel, info)) != NULL) {
+        umx_status status = umi_tagged_fits(info->length, req->buf.len,
+                                            umi_recv_of(req)->flags);
+
+        if (status == UMX_OK) {
+            break;
+        }
+        refuse_length(req, info, status);
+    }
+    return req;
 }
 
 /* ---- receiving -----------------------------------------------------------
@@ -70,28 +97,18 @@ land(umx_request *req, void *desc, size_t len)
         umi_endpoint_cannot_land(ep, status);
         umi_channel_cut(umi_recv_of(req)->landing.channel, req->info.seq,
                         status);
-        return status;
     }
-    return length_status(&req->info, req->buf.len, umi_recv_of(req)->flags);
+    return status;
 }
 
 /* The bytes of `message`, which is off its queue, into `buf`; the message is
  * gone after it. Not for RNDV and LANDING. */
 umx_status
 umi_channel_copy_out(umi_channel *channel, umx_message *message,
-                     const umx_buffer *buf, uint32_t flags)
+                     const umx_buffer *buf)
 {
-    size_t     len = message->info.length;
-    umx_status status;
+    umx_status status = umi_copy_in(buf, message->data, message->info.length);
 
-    if (len > buf->len) {
-        status = UMX_ERR_MESSAGE_TRUNCATED;
-    } else {
-        status = umi_copy_in(buf, message->data, len);
-        if (status == UMX_OK) {
-            status = length_status(&message->info, buf->len, flags);
-        }
-    }
     umi_channel_credit(channel, message);
     umi_message_free(message);
     return status;
@@ -113,7 +130,7 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     size_t   len  = message->info.length;
     uint32_t seq  = message->info.seq;
 
-    if (len <= req->buf.len && channel->ep->base.handle != NULL &&
+    if (channel->ep->base.handle != NULL &&
         !umi_channel_is_lost(channel, seq)) {
         channel->ep->num_announced--;
         message->storage = UMI_STORAGE_MOVED;
@@ -125,9 +142,6 @@ umi_channel_deliver_announced(umi_channel *channel, umx_message *message,
     umi_message_free(message);
     if (channel->ep->has_goodbye) {
         umi_endpoint_due(channel->ep, UMI_DUE_ACK);
-    }
-    if (len > req->buf.len) {
-        return UMX_ERR_MESSAGE_TRUNCATED;
     }
     umi_channel_cut(channel, seq,
                     umi_endpoint_end_status(channel->ep, UMX_ERR_CLOSED));
@@ -146,15 +160,7 @@ umi_tagged_deliver(umi_channel *channel, umx_message *message, umx_request *req)
     if (message->storage == UMI_STORAGE_RNDV) {
         return umi_channel_deliver_announced(channel, message, req);
     }
-    return umi_channel_copy_out(channel, message, &req->buf,
-                                umi_recv_of(req)->flags);
-}
-
-static void
-complete_recv(umx_request *req, umx_status status)
-{
-    umi_recv_of(req)->phase = UMI_RECV_COMPLETE;
-    umi_request_complete(req, status);
+    return umi_channel_copy_out(channel, message, &req->buf);
 }
 
 static void
@@ -197,15 +203,10 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     umi_node_remove(&req->node);
     req->info = *info;
     umi_tagged_count(channel);
-    if (arrival->len > req->buf.len) {
-        status = UMX_ERR_MESSAGE_TRUNCATED;
-    } else if (arrival->is_rndv) {
+    if (arrival->is_rndv) {
         status = land(req, arrival->data, arrival->len);
     } else {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
-        if (status == UMX_OK) {
-            status = length_status(info, req->buf.len, umi_recv_of(req)->flags);
-        }
     }
     umi_credit_read(channel, umi_charge_of(arrival));
     if (status != UMX_INPROGRESS) {
@@ -280,9 +281,6 @@ finish_landing(umx_request *req)
     if (umi_recv_of(req)->message != NULL) {
         umi_tagged_return_landed(req);
         req->status = UMX_ERR_CANCELED;
-    } else if (req->status == UMX_OK) {
-        req->status = length_status(&req->info, req->buf.len,
-                                    umi_recv_of(req)->flags);
     }
 }
 
@@ -329,8 +327,14 @@ umi_tagged_repost(umx_request *req)
                                   umi_recv_of(req)->mask,
                                   umi_recv_of(req)->flags);
     }
-    status = (message != NULL) ? UMX_OK : umi_endpoint_recv_status(channel->ep);
-    if (message != NULL && umi_message_is_at_hand(message)) {
+    status = (message != NULL) ?
+                 umi_tagged_fits(message->info.length, req->buf.len,
+                                 umi_recv_of(req)->flags) :
+                 umi_endpoint_recv_status(channel->ep);
+    if (message != NULL && status != UMX_OK) {
+        req->info = message->info;
+        complete_recv(req, status);
+    } else if (message != NULL && umi_message_is_at_hand(message)) {
         umi_channel_unqueue(channel, message);
         complete_recv(req, umi_tagged_deliver(channel, message, req));
     } else if (message != NULL) {

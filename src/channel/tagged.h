@@ -5,6 +5,7 @@
 #define UMI_CHANNEL_TAGGED_H
 
 #include "channel/channel.h"
+#include "channel/match.h"
 
 /* The phases of a receive. */
 enum umi_recv_phase {
@@ -43,8 +44,24 @@ umi_tagged_uncount(umi_channel *channel)
     }
 }
 
-/* Hand `message`, off its queue, to `req`, off its list. UMX_INPROGRESS: its
- * bytes land. */
+/* UMX_OK; else why a message of `len` bytes is not for a receive of `capacity`
+ * bytes. That receive ends, and the message stays for the next one. */
+static inline umx_status
+umi_tagged_fits(size_t len, size_t capacity, uint32_t flags)
+{
+    if (flags & UMI_MATCH_WANT_MESSAGE) {
+        return UMX_OK; /* its bytes come later */
+    }
+    if (len > capacity) {
+        return UMX_ERR_MESSAGE_TRUNCATED;
+    }
+    return (len < capacity && (flags & UMX_MATCH_EXACT)) ?
+               UMX_ERR_LENGTH_MISMATCH :
+               UMX_OK;
+}
+
+/* Hand `message`, off its queue, to `req`, off its list, which it fits.
+ * UMX_INPROGRESS: its bytes land. */
 umx_status umi_tagged_deliver(umi_channel *channel, umx_message *message,
                               umx_request *req);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tagged_recv.c: posting receives of messages by their tags, and probes. */
-#include "channel/match.h"
 #include "channel/tagged.h"
 #include "util/hash.h"
 
@@ -95,13 +94,18 @@ recv_queued(umi_channel *channel, umx_message *message, const umx_match *match,
             umx_request **req_p, umx_recv_info *info)
 {
     umx_request *req;
-    umx_status   status;
+    umx_status   status = umi_tagged_fits(message->info.length, buf->len,
+                                          match->flags);
 
+    if (status != UMX_OK) {
+        *info = message->info;
+        return status;
+    }
     if (umi_message_is_at_hand(message)) {
         *info = message->info;
         umi_channel_unqueue(channel, message);
         umi_tagged_count(channel);
-        return umi_channel_copy_out(channel, message, buf, match->flags);
+        return umi_channel_copy_out(channel, message, buf);
     }
     req = umi_channel_new_recv(channel, match, match->flags, buf, params);
     if (req == NULL) {

@@ -304,7 +304,7 @@ test_given_buffers_may_be_longer_and_more(void **state)
     memory_free(&got);
 }
 
-/* The message is consumed, parts and all; the next one is not touched. */
+/* The message stays, parts and all: the next receive gets it. */
 static void
 check_truncated(pair *p, const shape *given)
 {
@@ -320,8 +320,10 @@ check_truncated(pair *p, const shape *given)
     recv_into(&recv, p->server, 0, &target);
     assert_int_equal(op_wait(p, &recv), UMX_ERR_MESSAGE_TRUNCATED);
     assert_null(recv.message);
-    frames_recv(&recv, p->server, 0, &got);
-    expect(p, &recv, &got, &s, "", 2);
+    for (unsigned i = 1; i <= 2; i++) {
+        frames_recv(&recv, p->server, 0, &got);
+        expect(p, &recv, &got, &s, "", i);
+    }
     end_send(p, &sends[0], &sent[0]);
     end_send(p, &sends[1], &sent[1]);
     memory_free(&into);

@@ -101,7 +101,7 @@ const op_type op_send = {
 
 const op_type op_recv = {
     .name     = "recv",
-    .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE,
+    .flags    = OP_RECV | OP_PLAIN | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
     .post     = recv_post,
     .describe = channel_describe_recv,
     .unrecv   = recv_unrecv,
@@ -109,7 +109,7 @@ const op_type op_recv = {
 
 const op_type op_recv_into = {
     .name     = "recv_into",
-    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE,
+    .flags    = OP_RECV | OP_UNRECV | OP_UNRECV_LATE | OP_STAYS,
     .post     = recv_post,
     .result   = request_length,
     .describe = channel_describe_recv,

@@ -251,10 +251,7 @@ frames_start(RequestObject *req)
 
     req->info.length = info->len;
     if (is_into(req) && !fits(req, info)) {
-        umx_message *message = req->message;
-
-        req->message = NULL;
-        umx_message_drop(message);
+        request_return_message(req);
         request_settle(req, UMX_ERR_MESSAGE_TRUNCATED);
         return true;
     }
@@ -400,7 +397,8 @@ recv_describe(const RequestObject *req, umx_status status, size_t capacity,
     if (request_is_length_error(status)) {
         snprintf(text, size,
                  "the buffers are too few or too short for the frames, which "
-                 "have %zu bytes",
+                 "have %zu bytes: recv_frames() without 'into' gets the "
+                 "message, which is not lost",
                  req->info.length);
     }
 }

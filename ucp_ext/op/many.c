@@ -164,8 +164,7 @@ recv_many_has_unseen(const RequestObject *req)
     const many *all = many_of(req);
 
     for (Py_ssize_t i = 0; all != NULL && i < all->count; i++) {
-        if (all->items[i].op == NULL &&
-            request_has_bytes(all->items[i].status)) {
+        if (all->items[i].op == NULL && all->items[i].status == UMX_OK) {
             return true;
         }
     }
@@ -183,7 +182,7 @@ recv_many_give_back(RequestObject *req)
     for (Py_ssize_t i = 0; i < all->count; i++) {
         many_item *item = &all->items[i];
 
-        if (item->op == NULL && request_has_bytes(item->status)) {
+        if (item->op == NULL && item->status == UMX_OK) {
             item->status = UMX_ERR_CANCELED;
             (void)!umx_channel_unrecv(req->endpoint->umx, req->channel,
                                       &item->info, &item->hold.buf);
@@ -279,7 +278,7 @@ const op_type op_send_many = {
 
 const op_type op_recv_many = {
     .name       = "recv_many",
-    .flags      = OP_RECV,
+    .flags      = OP_RECV | OP_STAYS,
     .post       = many_post,
     .error      = many_error,
     .cancel     = many_cancel,

@@ -38,8 +38,15 @@ make_length_error(RequestObject *self, umx_status status,
     PyObject *exc;
 
     if (text[0] == '\0') {
-        snprintf(text, size, "length mismatch: %zu (got) != %zu (expected)",
-                 info->length, capacity);
+        int len = snprintf(text, size,
+                           "length mismatch: %zu (got) != %zu (expected)",
+                           info->length, capacity);
+
+        if (request_is_a(self, OP_STAYS)) {
+            snprintf(text + len, size - (size_t)len,
+                     ": recv_obj(), or recv_into() with room for it, gets the "
+                     "message, which is not lost");
+        }
     }
     exc = errors_new(self->worker->st, status, request_op_name(self), text);
     if (exc != NULL && request_set_size(exc, NAME(self->worker->st, length),

@@ -38,7 +38,8 @@ enum {
     OP_WHOLE     = 1 << 18, /* ... and an error if there are fewer bytes */
     OP_RANK      = 1 << 19, /* libumx gives a umx_comm_status */
     OP_PARTITION = 1 << 20, /* libumx gives the number of a partition */
-    OP_PART      = 1 << 21  /* part of a whole that tells of its end itself */
+    OP_PART      = 1 << 21, /* part of a whole that tells of its end itself */
+    OP_STAYS     = 1 << 22  /* a message that does not fit stays in its queue */
 };
 
 /* umx_request_cancel(), or umx_request_abandon(). */
@@ -182,11 +183,13 @@ request_is_in_flight(const RequestObject *req)
     return req->op != NULL || req->num_pending != 0;
 }
 
-/* Are the bytes of a whole message in the buffer? */
+/* Are the bytes of a whole message in the buffer? Of a shorter one only with
+ * UCX's own tags: else it has stayed in its queue. */
 static inline bool
-request_has_bytes(umx_status status)
+request_has_bytes(const RequestObject *req, umx_status status)
 {
-    return status == UMX_OK || status == UMX_ERR_LENGTH_MISMATCH;
+    return status == UMX_OK || (status == UMX_ERR_LENGTH_MISMATCH &&
+                                (req->type->flags & OP_EXACT) != 0);
 }
 
 /* Do the lengths of message and buffer differ? */

@@ -133,7 +133,7 @@ request_undo(RequestObject *self)
     if (self->type->give_back != NULL) {
         self->type->give_back(self);
     }
-    if (request_is_a(self, OP_RECV) && request_has_bytes(self->status)) {
+    if (request_is_a(self, OP_RECV) && request_has_bytes(self, self->status)) {
         self->state = REQUEST_CANCELLED; /* it has nothing to give any more */
     }
     worker_after_call(worker);

@@ -257,8 +257,9 @@ PyDoc_STRVAR(recv_doc,
              "        endpoint does, unless a message has arrived before.\n"
              "    strided, stream: as for send().\n\n"
              "Raises:\n"
-             "    UCXMsgTruncated: the lengths differ; the message is\n"
-             "        consumed.\n"
+             "    UCXMsgTruncated: the lengths differ; the message is not\n"
+             "        lost, the next receive gets it: recv_obj() or\n"
+             "        recv_into(). With force_tag it is lost.\n"
              "    UCXPeerClosed: the endpoint was closed while this was\n"
              "        pending.\n"
              "    UCXCloseError: the endpoint was closed before.\n"
@@ -289,7 +290,9 @@ PyDoc_STRVAR(send_many_doc,
 PyDoc_STRVAR(recv_many_doc,
              "recv_many($self, buffers, tag=None)\n--\n\n"
              "Receive a message into each buffer, in order, with one await\n"
-             "for all. Exceptions are those of recv() and send_many().");
+             "for all. Exceptions are those of recv() and send_many(). A\n"
+             "message that does not fit its buffer is tried with the next\n"
+             "one, and stays if it fits none.");
 
 PyDoc_STRVAR(recv_message_doc,
              "recv_message($self, tag=None)\n--\n\n"
@@ -330,7 +333,7 @@ PyDoc_STRVAR(
     "        received. The list contains the lengths of the frames.\n\n"
     "Raises:\n"
     "    UCXMsgTruncated: the buffers of into are too few or too\n"
-    "        short; the message is consumed.\n"
+    "        short; the next receive gets the message.\n"
     "    Otherwise as recv().\n\n"
     "When cancelled, the next receive gets the message.");
 
