@@ -161,6 +161,18 @@ async def test_into_buffers_gives_lengths(sizes):
     assert same([buf[:size] for buf, size in zip(into, sizes, strict=False)], sent)
 
 
+async def test_frames_that_buffers_do_not_suffice_for_are_for_the_next_receive():
+    async with connected_pair() as (left, right):
+        few = right.recv_frames(into=[bytearray(9)])
+        whole = right.recv_frames()
+        sending = left.send_frames(frames_of(LONG, 1))
+        with pytest.raises(ucp.UCXMsgTruncated):
+            await few
+        _, frames = await whole
+        assert same(frames, frames_of(LONG, 1))
+        await sending
+
+
 @pytest.mark.parametrize("lengths", [[], LONG[:3], [99, *LONG[1:]], [*LONG[:3], 7]])
 async def test_buffers_that_do_not_suffice(lengths):
     async with connected_pair() as (left, right):

@@ -151,6 +151,32 @@ test_a_receive_whose_message_is_withdrawn_waits_again(void **state)
     assert_int_equal(bytes[1], 'b');
 }
 
+/* The message behind the withdrawn one does not fit the receive that waits
+ * again. */
+static void
+test_a_receive_that_waits_again_meets_a_message_that_does_not_fit(void **state)
+{
+    const umx_match exact = {.flags = UMX_MATCH_ANY | UMX_MATCH_EXACT};
+    pair           *p     = *state;
+    op              o, first;
+    char            byte = 0;
+
+    pair_open(p);
+    announce(p, &o, 1, MIB);
+    assert_int_equal(pair_send(p, p->client, 0, pair_tag(2), "a", 1), UMX_OK);
+    pair_settle(p);
+    memset(in, '!', MIB);
+    op_recv(&first, p->server, 0, exact, in, MIB); /* asks for the bytes */
+    assert_int_equal(p->server->num_landing, 1);
+    cancel(&o, out, MIB);
+    assert_int_equal(op_wait(p, &o), UMX_ERR_CANCELED);
+    assert_int_equal(op_wait(p, &first), UMX_ERR_LENGTH_MISMATCH);
+    assert_int_equal(first.info.length, 1);
+    check_poison(in, MIB);
+    assert_int_equal(pair_recv(p, p->server, 0, pair_any, &byte, 1), UMX_OK);
+    assert_int_equal(byte, 'a');
+}
+
 static void
 test_a_message_in_hand_is_withdrawn(void **state)
 {
@@ -562,6 +588,8 @@ main(void)
         PAIR_TEST(test_an_announced_send_is_withdrawn),
         PAIR_TEST(test_withdrawn_sends_cost_nothing),
         PAIR_TEST(test_a_receive_whose_message_is_withdrawn_waits_again),
+        PAIR_TEST(
+            test_a_receive_that_waits_again_meets_a_message_that_does_not_fit),
         PAIR_TEST(test_a_message_in_hand_is_withdrawn),
         PAIR_TEST(test_a_message_that_lands_from_hand_is_withdrawn),
         PAIR_TEST(test_a_withdrawn_message_that_is_returned_is_gone),
