@@ -113,15 +113,16 @@ typedef struct umi_endpoint_counts {
 
 /* The channels of an endpoint; behind the umx_ep. */
 typedef struct umi_channels {
-    umi_channel         channel0;
-    umi_list            others;
-    umi_table           by_id;     /* those */
-    umi_channel        *recent;    /* found last; NULL at first */
-    umi_list            due;       /* messages came that receives wait for */
-    uint32_t            num_ours;  /* channels that we send on, without 0 */
-    uint32_t            num_peers; /* that the peer sends on */
-    size_t              rndv_thresh;
-    size_t              lend_min; /* may be lent from here on: lend/lend.h */
+    umi_channel  channel0;
+    umi_list     others;
+    umi_table    by_id;     /* those */
+    umi_channel *recent;    /* found last; NULL at first */
+    umi_list     due;       /* messages came that receives wait for */
+    uint32_t     num_ours;  /* channels that we send on, without 0 */
+    uint32_t     num_peers; /* that the peer sends on */
+    size_t       rndv_thresh;
+    size_t       follow_min;      /* bytes follow from here on: ops/follow.h */
+    size_t       lend_min;        /* may be lent from here on: lend/lend.h */
     umi_endpoint_counts tx_sent;  /* running totals */
     umi_endpoint_counts tx_limit; /* what the peer allows of them */
     umi_endpoint_counts rx_read;

@@ -2,6 +2,7 @@
 /* connection.c: what the channels of an endpoint do as it opens, closes and
  * ends: umi_endpoint_hooks. */
 #include "channel/channel.h"
+#include "ops/follow.h"
 
 /* Give the channel after `channel`, for EACH_CHANNEL(); NULL: none. */
 static umi_channel *
@@ -31,6 +32,7 @@ umi_channels_open(umx_ep *ep)
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
                                          config->rndv_thresh_net;
+    channels->follow_min     = has_shm ? UMI_FOLLOW_MIN : SIZE_MAX;
     channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;

@@ -3,6 +3,7 @@
 
 #include "channel/channel.h"
 #include "lend/lend.h"
+#include "ops/follow.h"
 
 /* ---- one message ---------------------------------------------------------
  */
@@ -52,6 +53,9 @@ umi_land(umx_request *req, void *desc, size_t len)
 {
     umi_landing_of(req)->is_landing = true;
     umi_endpoint_of(req->ep)->num_landing++;
+    if (umi_follow_is(desc)) {
+        return umi_follow_recv(req, desc, len);
+    }
     return umi_lend_is_loan(desc) ? umi_lend_read(req, desc) :
                                     umi_am_recv(req, desc, len);
 }

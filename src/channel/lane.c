@@ -76,6 +76,11 @@ keep(umi_channel *channel, const umx_recv_info *info,
     message->channel = channel;
     message->info    = *info;
     message->charge  = charge;
+    if (arrival->is_followed && !umi_channel_fetch_one(channel, message)) {
+        umi_message_free(message);
+        umi_endpoint_protocol_error(channel->ep, "out of memory for a message");
+        return UMI_AM_REFUSED;
+    }
     if (is_early) {
         park(channel, message);
     } else {

@@ -10,6 +10,7 @@
 #include "core/worker.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
+#include "ops/follow.h"
 
 /* Keeping a descriptor costs no copy but may pin a whole transport segment
  * for a few bytes; beyond these limits bytes are copied instead. */
@@ -129,6 +130,13 @@ should_keep_desc(const umx_ep *ep, const umi_am_arrival *arrival)
             umi_channels_of(ep)->num_descs < MAX_SMALL_DESCS);
 }
 
+/* True if the bytes are not here yet. */
+static bool
+is_elsewhere(const umi_am_arrival *arrival)
+{
+    return arrival->is_rndv || arrival->is_followed;
+}
+
 /* Keep the bytes that arrive, copied, or as they are. */
 static bool
 keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
@@ -136,7 +144,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
     umx_ep *ep = message->ep;
 
     message->info.length = arrival->len;
-    if (!arrival->is_rndv && !should_keep_desc(ep, arrival)) {
+    if (!is_elsewhere(arrival) && !should_keep_desc(ep, arrival)) {
         *verdict_p = UMI_AM_CONSUMED;
         if (!umi_message_make_room(message, arrival->len)) {
             return false;
@@ -147,7 +155,7 @@ keep_bytes(umx_message *message, const umi_am_arrival *arrival, int *verdict_p)
         return true;
     }
     message->data = arrival->data;
-    if (arrival->is_rndv) {
+    if (is_elsewhere(arrival)) {
         message->storage = UMI_STORAGE_RNDV;
         ep->num_announced++;
     } else {
@@ -177,10 +185,13 @@ umi_message_keep(umx_ep *ep, const umi_am_arrival *arrival, int *verdict_p)
     return message;
 }
 
-/* Kept data is UCX's, or a loan. */
+/* Kept data is UCX's, or a loan, or follows and nobody gets it. */
 static void
 release(const umi_ep_base *ep, void *data)
 {
+    if (umi_follow_is(data)) {
+        return;
+    }
     if (umi_lend_is_loan(data)) {
         umi_lend_release(ep->engine->worker, data);
     } else {

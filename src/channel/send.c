@@ -9,6 +9,7 @@
 #include "endpoint/endpoint.h"
 #include "lend/lend.h"
 #include "mem/memtype.h"
+#include "ops/follow.h"
 
 /* True if the bytes are in device memory: the receiver allocates its own before
  * it takes them. */
@@ -84,12 +85,25 @@ choose_charge(const umi_channel *channel, umx_request *req,
     return umi_credit_allows(channel, *charge_p);
 }
 
+/* True if the bytes of an eager message go by themselves. */
+static bool
+is_followed(const umx_request *req)
+{
+    const umi_channel *channel = umi_send_of(req)->channel;
+
+    return req->buf.len >= umi_channels_of(channel->ep)->follow_min &&
+           channel->id >> 16 == UMI_KIND_MESSAGE && umi_follow_may_move(req);
+}
+
 /* Post a message eagerly, by rendezvous, or as a loan. */
 static umx_status
 post_message(umx_request *req, const void *header, bool is_rndv)
 {
     size_t len = umi_send_of(req)->header_len;
 
+    if (!is_rndv && is_followed(req)) {
+        return umi_follow_send(req, header, len);
+    }
     umi_send_of(req)->is_loan =
         is_rndv && umi_lend_may_send(req, len, umi_send_of(req)->is_lent);
     return umi_send_of(req)->is_loan ?

@@ -5,6 +5,7 @@
 
 #include "channel/tagged.h"
 #include "mem/memtype.h"
+#include "ops/follow.h"
 
 /* ---- the queue of messages -----------------------------------------------
  */
@@ -203,7 +204,7 @@ arrive_at_request(umi_channel *channel, umx_request *req,
     umi_node_remove(&req->node);
     req->info = *info;
     umi_tagged_count(channel);
-    if (arrival->is_rndv) {
+    if (arrival->is_rndv || arrival->is_followed) {
         status = land(req, arrival->data, arrival->len);
     } else {
         status = umi_copy_in(&req->buf, arrival->data, arrival->len);
@@ -218,11 +219,15 @@ arrive_at_request(umi_channel *channel, umx_request *req,
 static bool
 takes_bytes(const umx_request *req, const umi_am_arrival *arrival)
 {
+    if (arrival->is_followed && !umi_follow_may_move(req)) {
+        return false;
+    }
     if (!(umi_recv_of(req)->flags & UMI_MATCH_WANT_MESSAGE)) {
         return true;
     }
     return req->buf.len != 0 && arrival->len <= req->buf.len &&
-           !arrival->is_rndv && arrival->header_len == UMI_HEADER_MIN;
+           !arrival->is_rndv && !arrival->is_followed &&
+           arrival->header_len == UMI_HEADER_MIN;
 }
 
 static bool

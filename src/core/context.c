@@ -9,7 +9,6 @@
 #include <umx/version.h>
 
 #include "core/config.h"
-#include "core/datatype.h"
 #include "util/hash.h"
 #include "util/log.h"
 
@@ -21,7 +20,7 @@ enum {
 
 static const char     rdma_devices[] = "/sys/class/infiniband";
 static const uint64_t ucx_features   = UCP_FEATURE_TAG | UCP_FEATURE_AM |
-                                     UCP_FEATURE_WAKEUP;
+                                     UCP_FEATURE_STREAM | UCP_FEATURE_WAKEUP;
 
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 
@@ -112,7 +111,7 @@ learn(umx_context *context)
     }
     context->moves_cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) !=
                           0;
-    return umi_datatype_create(&context->movable);
+    return umi_datatypes_create(&context->datatypes);
 }
 
 static umx_status
@@ -282,7 +281,7 @@ umx_context_release(umx_context *context)
         if (!umi_parked_fini(&context->parked)) {
             return; /* UCX cannot be given up */
         }
-        ucp_dt_destroy(context->movable);
+        umi_datatypes_destroy(&context->datatypes);
         ucp_cleanup(context->ucp);
         umi_fork_leave();
         pthread_mutex_destroy(&context->waits_lock);

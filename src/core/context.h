@@ -9,6 +9,7 @@
 #include <umx/context.h>
 
 #include "core/config.h"
+#include "core/datatype.h"
 #include "core/fork.h"
 #include "core/parked.h"
 #include "util/list.h"
@@ -21,8 +22,8 @@ struct umx_context {
     umx_config      config;     /* config.token leads to `token` */
     uint8_t         token[UMI_TOKEN_MAX];
     bool            has_rma;    /* UCX's put and get may be used */
-    ucp_datatype_t  movable;    /* datatype.h's */
     bool            moves_cuda; /* UCX reads and writes device memory */
+    umi_datatypes   datatypes;
     uint64_t        id; /* random; the first bytes of its workers' ids */
     pthread_mutex_t memhs_lock;
     umi_slots       memhs; /* open ones, by id */

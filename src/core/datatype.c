@@ -29,6 +29,12 @@ packed_size(void *state)
     return ((const umx_request *)state)->buf.len;
 }
 
+static size_t
+arriving_size(void *state)
+{
+    return ((const umx_request *)state)->info.length;
+}
+
 static inline void
 note_moved(umx_request *req, size_t end)
 {
@@ -97,10 +103,40 @@ finish(void *state)
     (void)state;
 }
 
-umx_status
-umi_datatype_create(ucp_datatype_t *datatype_p)
+static void *
+start_nowhere(void *context, void *buffer, size_t count)
 {
-    static const ucp_generic_dt_ops_t ops = {
+    (void)context;
+    (void)buffer;
+    return (void *)count; /* NOLINT: a size in a pointer */
+}
+
+static size_t
+nowhere_size(void *state)
+{
+    return (size_t)state;
+}
+
+static ucs_status_t
+unpack_nowhere(void *state, size_t offset, const void *src, size_t length)
+{
+    (void)state;
+    (void)offset;
+    (void)src;
+    (void)length;
+    return UCS_OK;
+}
+
+static umx_status
+create(const ucp_generic_dt_ops_t *ops, ucp_datatype_t *datatype_p)
+{
+    return (umx_status)ucp_dt_create_generic(ops, NULL, datatype_p);
+}
+
+umx_status
+umi_datatypes_create(umi_datatypes *datatypes)
+{
+    static const ucp_generic_dt_ops_t movable = {
         .start_pack   = start_pack,
         .start_unpack = start_unpack,
         .packed_size  = packed_size,
@@ -108,6 +144,44 @@ umi_datatype_create(ucp_datatype_t *datatype_p)
         .unpack       = unpack,
         .finish       = finish,
     };
+    static const ucp_generic_dt_ops_t arriving = {
+        .start_unpack = start_unpack,
+        .packed_size  = arriving_size,
+        .unpack       = unpack,
+        .finish       = finish,
+    };
+    static const ucp_generic_dt_ops_t nowhere = {
+        .start_unpack = start_nowhere,
+        .packed_size  = nowhere_size,
+        .unpack       = unpack_nowhere,
+        .finish       = finish,
+    };
+    umx_status status = create(&movable, &datatypes->movable);
 
-    return (umx_status)ucp_dt_create_generic(&ops, NULL, datatype_p);
+    if (status != UMX_OK) {
+        return status;
+    }
+    status = create(&arriving, &datatypes->arriving);
+    if (status != UMX_OK) {
+        goto destroy_movable;
+    }
+    status = create(&nowhere, &datatypes->nowhere);
+    if (status != UMX_OK) {
+        goto destroy_arriving;
+    }
+    return UMX_OK;
+
+destroy_arriving:
+    ucp_dt_destroy(datatypes->arriving);
+destroy_movable:
+    ucp_dt_destroy(datatypes->movable);
+    return status;
+}
+
+void
+umi_datatypes_destroy(umi_datatypes *datatypes)
+{
+    ucp_dt_destroy(datatypes->nowhere);
+    ucp_dt_destroy(datatypes->arriving);
+    ucp_dt_destroy(datatypes->movable);
 }

@@ -9,7 +9,13 @@
 #include <ucp/api/ucp.h>
 #include <umx/types.h>
 
-/* Make the datatype whose buffer is a umx_request; ucp_dt_destroy() ends it. */
-umx_status umi_datatype_create(ucp_datatype_t *datatype_p);
+typedef struct umi_datatypes {
+    ucp_datatype_t movable; /* the buffer is a umx_request: all of `req->buf` */
+    ucp_datatype_t arriving; /* likewise, to receive `req->info.length` bytes */
+    ucp_datatype_t nowhere;  /* `count` bytes that are received and dropped */
+} umi_datatypes;
+
+umx_status umi_datatypes_create(umi_datatypes *datatypes);
+void       umi_datatypes_destroy(umi_datatypes *datatypes);
 
 #endif

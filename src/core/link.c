@@ -94,12 +94,9 @@ unlink_ep(umi_ep_base *ep)
 /* ---- UCX's endpoint ------------------------------------------------------
  */
 
-static void
-on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
+void
+umi_link_break(umi_link *link, umx_status status, const char *reason)
 {
-    umi_link *link = arg;
-
-    (void)handle;
     if (link->is_failed) {
         return;
     }
@@ -108,7 +105,8 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
         umi_ep_base *ep = umi_container_of(node, umi_ep_base, link_node);
 
         if (ep->is_bound) {
-            ep->ucx_error = umi_ep_status(status);
+            ep->ucx_error = status;
+            ep->reason    = (reason != NULL) ? reason : ep->reason;
             umi_ep_base_raise(ep, UMI_EP_EVENT_ERROR);
         } else {
             unlink_ep(ep); /* its handshake gets another */
@@ -117,6 +115,13 @@ on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
     if (umi_list_is_empty(&link->eps)) {
         umi_timer_start(link->worker, &link->linger, 0);
     }
+}
+
+static void
+on_ucx_error(void *arg, ucp_ep_h handle, ucs_status_t status)
+{
+    (void)handle;
+    umi_link_break(arg, umi_ep_status(status), NULL);
 }
 
 static umx_status

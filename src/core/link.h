@@ -108,6 +108,11 @@ void umi_link_close(umi_link *link);
 /* Close the link; its connections name `reason`, which is static. */
 void umi_link_fail(umi_link *link, const char *reason);
 
+/* Report that the link cannot go on, inside UCX's callbacks. `reason` is
+ * static.
+ */
+void umi_link_break(umi_link *link, umx_status status, const char *reason);
+
 /* Let `ep` use the link. */
 void umi_link_attach(umi_link *link, umi_ep_base *ep);
 

@@ -13,6 +13,7 @@
 #include "endpoint/strangers.h"
 #include "lend/agree.h"
 #include "lend/lend.h"
+#include "ops/follow.h"
 #include "ops/queue.h"
 #include "ops/tag.h"
 #include "progress/event_fd.h"
@@ -214,6 +215,9 @@ umx_worker_create(umx_context *context, umx_worker **worker_p)
     }
     if (status == UMX_OK) {
         status = umi_lend_listen(worker);
+    }
+    if (status == UMX_OK) {
+        status = umi_follow_listen(worker);
     }
     if (status == UMX_OK) {
         status = umi_rma_init(worker);

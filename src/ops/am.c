@@ -17,6 +17,9 @@ on_arrival(void *arg, const void *header, size_t header_len, void *data,
                .is_rndv  = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0,
                .can_keep = (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV |
                                          UCP_AM_RECV_ATTR_FLAG_DATA)) != 0,
+               .reply_ep = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) ?
+                               param->reply_ep :
+                               NULL,
     };
 
     switch (handler->fn(handler->worker, &arrival)) {

@@ -7,11 +7,12 @@
 
 /* UCX's ids of active messages. */
 enum {
-    UMI_AM_DATA    = 0, /* the layer above's, like the next */
-    UMI_AM_CONTROL = 1,
-    UMI_AM_LENT    = 2, /* lend/note.h's, like the next */
-    UMI_AM_NOTE    = 3,
-    UMI_AM_PROBE   = 4 /* queue.h's */
+    UMI_AM_DATA     = 0, /* the layer above's, like the next */
+    UMI_AM_CONTROL  = 1,
+    UMI_AM_LENT     = 2, /* lend/note.h's, like the next */
+    UMI_AM_NOTE     = 3,
+    UMI_AM_PROBE    = 4, /* queue.h's */
+    UMI_AM_FOLLOWED = 5  /* follow.h's */
 };
 
 /* A message as it arrives, inside UCX's callback. */
@@ -21,7 +22,9 @@ typedef struct umi_am_arrival {
     void       *data; /* bytes, or the announcement's descriptor */
     size_t      len;  /* bytes of the message */
     bool        is_rndv;
-    bool        can_keep; /* `data` may be kept */
+    bool        can_keep;    /* `data` may be kept */
+    bool        is_followed; /* `data` is follow.h's */
+    ucp_ep_h    reply_ep;    /* the sender's, if it wants that; else NULL */
 } umi_am_arrival;
 
 typedef enum umi_am_verdict {

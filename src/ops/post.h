@@ -64,7 +64,7 @@ umi_post_memory(umx_request *req, ucp_request_param_t *params, size_t *count_p,
         return req->buf.data;
     }
     params->op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
-    params->datatype = req->worker->context->movable;
+    params->datatype = req->worker->context->datatypes.movable;
     *count_p         = 1;
     return req;
 }

@@ -73,6 +73,7 @@ typedef struct arrival {
 typedef enum request_kind {
     KIND_SEND,
     KIND_AM_RECV,
+    KIND_STREAM_RECV,
     KIND_TAG_RECV
 } request_kind;
 
@@ -87,6 +88,7 @@ typedef struct request {
     void                           *user_data;
     ucp_send_nbx_callback_t         on_sent;
     ucp_am_recv_data_nbx_callback_t on_am_received;
+    ucp_stream_recv_nbx_callback_t  on_stream_received;
     ucp_tag_recv_nbx_callback_t     on_tag_received;
     size_t                          len;
     descriptor                     *desc; /* KIND_AM_RECV, pending */
@@ -561,6 +563,9 @@ finish_request(request *req, ucs_status_t status)
     case KIND_AM_RECV:
         req->on_am_received(req, status, req->len, req->user_data);
         break;
+    case KIND_STREAM_RECV:
+        req->on_stream_received(req, status, req->len, req->user_data);
+        break;
     case KIND_TAG_RECV:
         req->on_tag_received(req, status, &info, req->user_data);
         break;
@@ -719,6 +724,9 @@ new_request(request_kind kind, ucp_worker_h worker, ucp_ep_h ep,
         break;
     case KIND_AM_RECV:
         req->on_am_received = param->cb.recv_am;
+        break;
+    case KIND_STREAM_RECV:
+        req->on_stream_received = param->cb.recv_stream;
         break;
     case KIND_TAG_RECV:
         req->on_tag_received = param->cb.recv;
@@ -933,6 +941,49 @@ ucp_am_data_release(ucp_worker_h worker, void *data)
         abort();
     }
     GIVE(descriptor_of(data));
+}
+
+ucs_status_ptr_t
+ucp_stream_send_nbx(ucp_ep_h ep, const void *buffer, size_t count,
+                    const ucp_request_param_t *param)
+{
+    (void)buffer;
+    (void)count;
+    return post(__func__, ep->worker, ep, param);
+}
+
+/* Streams have zeros without end. */
+ucs_status_ptr_t
+ucp_stream_recv_nbx(ucp_ep_h ep, void *buffer, size_t count, size_t *length,
+                    const ucp_request_param_t *param)
+{
+    static const char           zero;
+    const ucp_generic_dt_ops_t *ops;
+    void                       *to;
+    request                    *req;
+
+    note_memh(param);
+    if (fake_fails(__func__)) {
+        return UCS_STATUS_PTR(fake.fail_status);
+    }
+    if (param->op_attr_mask & UCP_OP_ATTR_FIELD_DATATYPE) {
+        ops   = (const void *)(uintptr_t)param->datatype;
+        to    = ops->start_unpack(NULL, buffer, count);
+        count = ops->packed_size(to);
+        for (size_t i = 0; i < count; i++) {
+            (void)ops->unpack(to, i, &zero, 1);
+        }
+        ops->finish(to);
+    } else {
+        memset(buffer, 0, count);
+    }
+    *length = count;
+    if (!fake.is_pending) {
+        return NULL;
+    }
+    req      = new_request(KIND_STREAM_RECV, ep->worker, ep, param);
+    req->len = count;
+    return req;
 }
 
 ucs_status_ptr_t

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* clang-format off */
+/* follow.h: messages whose bytes follow behind their header, in UCX's stream.
+ *
+ * UCX gathers an active message that is longer than one of its segments in
+ * memory of its own, and the handler copies it from there. UCX's stream between
+ * two endpoints writes into the buffer of a receive that is posted. So the
+ * header of such a message goes alone, and the bytes behind it:
+ *
+ *   UMI_AM_FOLLOWED  length u64 | the header of the data message
+ *   UCX's stream     `length` bytes
+ *
+ * The header brings UCX's endpoint whose stream has the bytes. The receiver posts the receive for
+ * them before it handles anything else:
+ *
+ *   a receive of the channel matches   into its buffer
+ *   none does                          into memory of the full length, within
+ *                                      the credit of the sender
+ *   the message is refused             nowhere
+ *
+ * So each header takes its own bytes off the stream, which connections between
+ * the same workers share, and the stream holds no others. Where that is
+ * impossible the link ends. Thread: the worker's owner. */
+/* clang-format on */
+#ifndef UMI_FOLLOW_H
+#define UMI_FOLLOW_H
+
+#include "ops/am.h"
+
+/* The shortest message that is sent so: a shorter one is one segment. */
+enum {
+    UMI_FOLLOW_MIN = 8200
+};
+
+/* Listen for such messages, after the handler of data messages has been set. */
+umx_status umi_follow_listen(umx_worker *worker);
+
+/* True if the bytes of `req` may follow: moving them never fails. */
+bool umi_follow_may_move(const umx_request *req);
+
+/* Send `req->buf` as umi_am_send() does; the header is copied. */
+umx_status umi_follow_send(umx_request *req, const void *header,
+                           size_t header_len);
+
+/* A bit that no address of a process has, and no loan. */
+#define UMI_FOLLOW_MARK (UINTPTR_MAX / 4 + 1)
+
+/* True if the bytes behind `desc` of an arrival follow: umi_follow_recv() must
+ * be called before the handler returns, or nobody gets them. */
+static inline bool
+umi_follow_is(const void *desc)
+{
+    return ((uintptr_t)desc & ~(UINTPTR_MAX / 2)) == 0 &&
+           ((uintptr_t)desc & UMI_FOLLOW_MARK) != 0;
+}
+
+/* Receive the bytes, as umi_am_recv(). */
+umx_status umi_follow_recv(umx_request *req, void *desc, size_t len);
+
+#endif
