@@ -149,6 +149,11 @@ arrive(umi_channel *channel, const umi_header *header,
     int32_t ahead = umi_seq_diff(header->seq, channel->rx_seq);
     int     verdict;
 
+    if (arrival->is_followed && header->kind != UMI_KIND_MESSAGE) {
+        umi_endpoint_protocol_error(channel->ep,
+                                    "bytes that follow a message of that kind");
+        return UMI_AM_REFUSED;
+    }
     if ((header->flags & UMI_FLAG_RESERVE) && !arrival->is_rndv &&
         arrival->len != 0) {
         umi_endpoint_protocol_error(channel->ep, "bytes beyond their credit");

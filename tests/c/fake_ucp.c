@@ -13,6 +13,7 @@ enum {
     MAX_REQUESTS = 512,
     MAX_ARRIVALS = 256,
     MAX_BYTES    = 8192,
+    MAX_STREAM   = 65536,
     MAX_IDS      = 16,
     MAX_KEYS     = 64
 };
@@ -769,7 +770,8 @@ ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param)
         request *req = &requests[i];
 
         if (req->is_live && !req->is_over && req->ep == ep) {
-            req->status = UCS_ERR_CANCELED;
+            req->status     = UCS_ERR_CANCELED;
+            req->is_waiting = false;
         }
     }
     GIVE(ep);
@@ -952,14 +954,14 @@ ucp_stream_send_nbx(ucp_ep_h ep, const void *buffer, size_t count,
     return post(__func__, ep->worker, ep, param);
 }
 
-/* Streams have zeros without end. */
+/* Streams have zeros: as many as a receive asks for, unless that is too much. */
 ucs_status_ptr_t
 ucp_stream_recv_nbx(ucp_ep_h ep, void *buffer, size_t count, size_t *length,
                     const ucp_request_param_t *param)
 {
-    static const char           zero;
-    const ucp_generic_dt_ops_t *ops;
-    void                       *to;
+    static const char           zeros[MAX_STREAM];
+    const ucp_generic_dt_ops_t *ops = NULL;
+    void                       *to  = buffer;
     request                    *req;
 
     note_memh(param);
@@ -970,19 +972,20 @@ ucp_stream_recv_nbx(ucp_ep_h ep, void *buffer, size_t count, size_t *length,
         ops   = (const void *)(uintptr_t)param->datatype;
         to    = ops->start_unpack(NULL, buffer, count);
         count = ops->packed_size(to);
-        for (size_t i = 0; i < count; i++) {
-            (void)ops->unpack(to, i, &zero, 1);
-        }
+    }
+    if (count <= MAX_STREAM && ops != NULL) {
+        (void)ops->unpack(to, 0, zeros, count);
         ops->finish(to);
-    } else {
+    } else if (count <= MAX_STREAM) {
         memset(buffer, 0, count);
     }
     *length = count;
-    if (!fake.is_pending) {
+    if (!fake.is_pending && count <= MAX_STREAM) {
         return NULL;
     }
-    req      = new_request(KIND_STREAM_RECV, ep->worker, ep, param);
-    req->len = count;
+    req             = new_request(KIND_STREAM_RECV, ep->worker, ep, param);
+    req->len        = count;
+    req->is_waiting = count > MAX_STREAM;
     return req;
 }
 

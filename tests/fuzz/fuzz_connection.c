@@ -46,7 +46,8 @@ enum what {
     TAKE,     /* a message, and give it back */
     CANCEL,   /* the last operation */
     CLOSE,
-    PROVE, /* a control message of the handshake: said with what proves it */
+    PROVE,  /* a control message of the handshake: said with what proves it */
+    FOLLOW, /* a length u64 and a MESSAGE's header: the bytes follow */
     NUM_WHAT
 };
 
@@ -219,6 +220,22 @@ arrive(umx_ep *ep, enum what what, const uint8_t *data, size_t len)
                 len - size, what == ANNOUNCE);
 }
 
+/* A header whose bytes follow. */
+static void
+arrive_followed(umx_ep *ep, const uint8_t *data, size_t len)
+{
+    uint8_t  bytes[FAKE_HEADER_MAX] = {0};
+    uint64_t id                     = ep->base.wire_id;
+    size_t   place = sizeof(uint64_t) + offsetof(umi_header, endpoint);
+
+    len = (len < sizeof(bytes)) ? len : sizeof(bytes);
+    memcpy(bytes, data, len);
+    if (len >= place + sizeof(id)) {
+        memcpy(bytes + place, &id, sizeof(id));
+    }
+    fake_arrive(umx_ep_handle(ep), UMI_AM_FOLLOWED, bytes, len, NULL, 0, false);
+}
+
 /* The half of connection `i` that is here, while its handshake goes on. */
 static umx_ep *
 handshake_of(int i)
@@ -328,6 +345,8 @@ step(int i, enum what what, const uint8_t *data, size_t len)
         return; /* not accepted */
     } else if (what == BREAK) {
         fake_break(umx_ep_handle(eps[i]), UCS_ERR_CONNECTION_RESET);
+    } else if (what == FOLLOW) {
+        arrive_followed(eps[i], data, len);
     } else if (what == CANCEL) {
         if (last != NULL) {
             umx_request_cancel(last);
