@@ -20,7 +20,7 @@ BELOW = {
     "mem": {"util"},
     "core": {"mem", "util"},
     "progress": {"core", "mem", "util"},
-    "ops": {"core", "mem", "util"},
+    "ops": {"core", "codec", "mem", "util"},
     "lend": {"ops", "core", "codec", "mem", "util"},
 }
 BELOW["endpoint"] = BELOW["lend"] | {"lend"}
