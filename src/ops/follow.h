@@ -28,10 +28,11 @@
 #include "ops/am.h"
 
 /* The shortest message that is sent so. Up to 8 KiB a message is one segment of
- * UCX's. Above that the copy which is saved has to pay for the second operation:
- * where the receive is posted 9 KiB takes a tenth less, 12 KiB a ninth, 16 to
- * 48 KiB a quarter; where the receive comes later, so that there is no copy
- * less, 9 KiB takes a fifth more, 16 KiB a twentieth, 32 KiB as long. */
+ * UCX's. Above that the copy which is saved has to pay for the second
+ * operation: where the receive is posted 9 KiB takes a tenth less, 12 KiB a
+ * ninth, 16 to 48 KiB a quarter; where the receive comes later, so that there
+ * is no copy less, 9 KiB takes a fifth more, 16 KiB a twentieth, 32 KiB as
+ * long. */
 enum {
     UMI_FOLLOW_MIN = 12 * 1024
 };

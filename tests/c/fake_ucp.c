@@ -954,7 +954,8 @@ ucp_stream_send_nbx(ucp_ep_h ep, const void *buffer, size_t count,
     return post(__func__, ep->worker, ep, param);
 }
 
-/* Streams have zeros: as many as a receive asks for, unless that is too much. */
+/* Streams have zeros: as many as a receive asks for, unless that is too much.
+ */
 ucs_status_ptr_t
 ucp_stream_recv_nbx(ucp_ep_h ep, void *buffer, size_t count, size_t *length,
                     const ucp_request_param_t *param)

@@ -712,7 +712,8 @@ main(void)
         PAIR_TEST(test_messages_of_all_kinds_stay_in_order),
         PAIR_TEST(test_a_receive_that_is_too_short),
         PAIR_TEST(test_credit_bounds_what_is_kept),
-        PAIR_TEST_ONCE(test_sends_that_are_cancelled_in_the_middle_arrive_whole),
+        PAIR_TEST_ONCE(
+            test_sends_that_are_cancelled_in_the_middle_arrive_whole),
         PAIR_TEST_ONCE(test_a_send_whose_copy_is_beyond_the_limit_is_deferred),
         PAIR_TEST_ONCE(
             test_a_receive_that_is_cancelled_in_the_middle_gives_back),
