@@ -471,7 +471,7 @@ borrow(umx_worker *worker, const umi_am_arrival *arrival,
 static int
 on_lent(umx_worker *worker, const umi_am_arrival *arrival)
 {
-    umi_am_arrival message;
+    umi_am_arrival message = {0};
     int            verdict;
 
     if (!borrow(worker, arrival, &message)) {
