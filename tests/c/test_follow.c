@@ -56,6 +56,7 @@ send_one(pair *p, int i)
 {
     fill_pattern(out[i], SIZE, (unsigned)i);
     op_send(&sends[i], p->client, 0, pair_tag((uint64_t)i), out[i], SIZE);
+    assert_true(sends[i].status >= 0);
 }
 
 /* Receive message `i`, whole. */
@@ -336,6 +337,7 @@ test_a_receive_that_is_cancelled_at_its_end_gives_back(void **state)
 
     open_pair(p);
     op_recv(&first, p->server, 0, pair_any, in[1], SIZE);
+    assert_non_null(first.req);
     send_one(p, 0);
     while (first.req->status == UMX_INPROGRESS) {
         (void)umi_worker_progress(p->server_worker);
