@@ -34,7 +34,7 @@ async def connect():
 
 async def send(ep):
     for i in range({COUNT}):
-        await ep.send_obj(bytes([i]) * 100)
+        await ep.send_obj(bytes([i]) * int(sys.argv[2]))
 """
 
 CLOSE = """
@@ -62,11 +62,17 @@ loop.close()
 
 
 @contextlib.asynccontextmanager
-async def connected_script(source):
-    """A process that runs `source`, and a connection with it, that has been used."""
+async def connected_script(source, size=100):
+    """A process that runs `source`, and a connection with it, that has been used.
+
+    Its messages have `size` bytes.
+    """
     async with ucp.create_listener(host="127.0.0.1") as listener:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PRELUDE + source, str(listener.port)],
+            [
+                *(sys.executable, "-P", "-c", PRELUDE + source),
+                *(str(listener.port), str(size)),
+            ],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -89,9 +95,9 @@ def tcp_or_not(transport, monkeypatch):
     return transport
 
 
-async def read_all(ep):
+async def read_all(ep, size=100):
     for i in range(COUNT):
-        assert await ep.recv_obj() == bytes([i]) * 100
+        assert await ep.recv_obj() == bytes([i]) * size
     with pytest.raises(ucp.UCXError):
         await ep.recv_obj()
 
@@ -101,6 +107,13 @@ async def test_a_process_ends_while_its_peer_computes(source, tcp_or_not):
     async with connected_script(source) as (process, ep):
         assert process.wait(timeout=LIMIT) == 0  # nothing of ucp runs here meanwhile
         await read_all(ep)
+
+
+# Messages whose bytes follow behind their header, in UCX's queue over shared memory.
+async def test_long_messages_lie_in_the_queue_too():
+    async with connected_script(RETURN, 20000) as (process, ep):
+        assert process.wait(timeout=LIMIT) == 0
+        await read_all(ep, 20000)
 
 
 async def test_the_last_messages_survive_what_is_sent_first(tcp_or_not):

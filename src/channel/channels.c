@@ -19,7 +19,8 @@ umi_channels_init(umx_ep *ep)
     umi_table_init(&channels->by_id);
     channels->rndv_thresh =
         umi_endpoint_worker(ep)->context->config.rndv_thresh_net;
-    channels->lend_min = SIZE_MAX;
+    channels->follow_min = SIZE_MAX;
+    channels->lend_min   = SIZE_MAX;
 }
 
 void

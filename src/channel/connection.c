@@ -23,6 +23,15 @@ next_channel(const umx_ep *ep, const umi_channel *channel)
 /* ---- an open connection --------------------------------------------------
  */
 
+/* True if bytes may follow behind their header. Where UCX has another lane it
+ * may hear by that of the peer's end while messages of the peer lie in the
+ * queue: their headers still arrive, and bytes of streams do not. */
+static bool
+may_follow(const umi_link *link)
+{
+    return link->has_shm && link->num_lanes <= 1;
+}
+
 void
 umi_channels_open(umx_ep *ep)
 {
@@ -32,7 +41,8 @@ umi_channels_open(umx_ep *ep)
 
     channels->rndv_thresh    = has_shm ? config->rndv_thresh_shm :
                                          config->rndv_thresh_net;
-    channels->follow_min     = has_shm ? UMI_FOLLOW_MIN : SIZE_MAX;
+    channels->follow_min     = may_follow(ep->base.link) ? UMI_FOLLOW_MIN :
+                                                           SIZE_MAX;
     channels->lend_min       = has_shm ? config->cma_min : SIZE_MAX;
     channels->tx_limit.bytes = ep->peer_limits.bytes;
     channels->tx_limit.rndv  = ep->peer_limits.rndv;
