@@ -33,7 +33,7 @@ async def connect():
     return ep
 
 async def send(ep):
-    for i in range({COUNT}):
+    for i in range(int(sys.argv[3])):
         await ep.send_obj(bytes([i]) * int(sys.argv[2]))
 """
 
@@ -62,16 +62,16 @@ loop.close()
 
 
 @contextlib.asynccontextmanager
-async def connected_script(source, size=100):
+async def connected_script(source, size=100, count=COUNT):
     """A process that runs `source`, and a connection with it, that has been used.
 
-    Its messages have `size` bytes.
+    It sends `count` messages of `size` bytes.
     """
     async with ucp.create_listener(host="127.0.0.1") as listener:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-c", PRELUDE + source),
-                *(str(listener.port), str(size)),
+                *(str(listener.port), str(size), str(count)),
             ],
             stderr=subprocess.PIPE,
             text=True,
@@ -95,8 +95,8 @@ def tcp_or_not(transport, monkeypatch):
     return transport
 
 
-async def read_all(ep, size=100):
-    for i in range(COUNT):
+async def read_all(ep, size=100, count=COUNT):
+    for i in range(count):
         assert await ep.recv_obj() == bytes([i]) * size
     with pytest.raises(ucp.UCXError):
         await ep.recv_obj()
@@ -111,9 +111,9 @@ async def test_a_process_ends_while_its_peer_computes(source, tcp_or_not):
 
 # Messages whose bytes follow behind their header, in UCX's queue over shared memory.
 async def test_long_messages_lie_in_the_queue_too():
-    async with connected_script(RETURN, 20000) as (process, ep):
+    async with connected_script(RETURN, 20000, 16) as (process, ep):
         assert process.wait(timeout=LIMIT) == 0
-        await read_all(ep, 20000)
+        await read_all(ep, 20000, 16)
 
 
 async def test_the_last_messages_survive_what_is_sent_first(tcp_or_not):
