@@ -51,7 +51,7 @@ umx_config_default(umx_config *config)
      * before it hands them over. Without shared memory the round trip costs
      * more: 64 KiB takes 18 us eager, 43 us by rendezvous.
      *
-     * From 12 KiB on the bytes follow behind their header (ops/follow.h), which
+     * From 16 KiB on the bytes follow behind their header (ops/follow.h), which
      * is faster by a quarter. So 64 and 128 KiB would take a ninth and a
      * fourteenth less than by rendezvous where the receive is posted, but a
      * fifth and a third more where it comes later.

@@ -29,12 +29,11 @@
 
 /* The shortest message that is sent so. Up to 8 KiB a message is one segment of
  * UCX's. Above that the copy which is saved has to pay for the second
- * operation: where the receive is posted 9 KiB takes a tenth less, 12 KiB a
- * ninth, 16 to 48 KiB a quarter; where the receive comes later, so that there
- * is no copy less, 9 KiB takes a fifth more, 16 KiB a twentieth, 32 KiB as
- * long. */
+ * operation: 12 KiB takes a ninth less where the receive is posted, and as much
+ * more where it comes later or 16 messages are in flight; 16 KiB a quarter
+ * less, and a twentieth more where the receive comes later. */
 enum {
-    UMI_FOLLOW_MIN = 12 * 1024
+    UMI_FOLLOW_MIN = 16 * 1024
 };
 
 /* Listen for such messages, after the handler of data messages has been set. */

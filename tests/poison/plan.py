@@ -10,7 +10,7 @@ _MIB = 1024 * _KIB
 
 # Where the library or UCX changes its way.
 THRESHOLDS = [
-    *(92, 256, 4 * _KIB, 8 * _KIB, 12 * _KIB, 64 * _KIB, 128 * _KIB, 256 * _KIB),
+    *(92, 256, 4 * _KIB, 8 * _KIB, 16 * _KIB, 64 * _KIB, 128 * _KIB, 256 * _KIB),
     *(512 * _KIB, _MIB, 8 * _MIB),
 ]
 
