@@ -539,7 +539,7 @@ test_destroying_with_everything_open(void **state)
     pair_settle(p);
     op_recv(&recvs[0], p->server, 0, pair_any, in, MIB); /* landing */
     op_cancel(recvs[0].req);
-    op_recv(&recvs[1], p->server, 0, pair_any, in, MIB); /* claiming */
+    op_recv(&recvs[1], p->server, 0, pair_any, in, MIB);  /* claiming */
     op_recv(&recvs[2], p->server, 1, pair_any, &byte, 1); /* queued */
     op_recv_message(&recvs[3], p->server, 1, pair_any);
     params        = op_params(&tag_op);
